@@ -1,0 +1,156 @@
+"""The machines: nodes by group, the tree of links between GPUs, queues, and node states.
+
+A `Cluster` is a value. A node that fails, drains or returns makes a new one (`with_node`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from dovetail.core.errors import InputError
+
+UP, DRAINING, DOWN = "up", "draining", "down"
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """`nodes` machines that are alike. Sizes in bytes; 0 CPUs or memory means not limiting."""
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+    gpu_type: str = ""
+    gpu_memory_bytes: float = 16 * GIB
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+    storage_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One level of the link tree: GPUs that meet here exchange data at this speed.
+
+    `nodes` is how many nodes one link of this level joins (0: all; 1: inside a node).
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+    nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A queue (Slurm: partition, account) and the most GPUs its jobs may hold; 0: no quota."""
+
+    name: str
+    quota_gpus: int = 0
+    priority: float = 0.0
+
+
+DEFAULT_LINKS = (
+    Link("node", 12e9, 5e-6, nodes=1),
+    Link("fabric", 1.25e9, 3e-5),
+)
+"""PCIe 3.0 x16 class inside a node, 10 Gbit/s between nodes (the papers' testbeds)."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Frozen topology. Nodes are numbered 0.. over the groups in order."""
+
+    groups: tuple[NodeGroup, ...]
+    links: tuple[Link, ...] = DEFAULT_LINKS
+    queues: tuple[QueueSpec, ...] = ()
+    states: tuple[tuple[int, str], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.groups or sum(g.nodes * g.gpus_per_node for g in self.groups) < 1:
+            raise InputError("cluster", "it has no GPUs", "give NODESxGPUS, as in 16x4")
+        for g in self.groups:
+            if g.nodes < 0 or g.gpus_per_node < 0:
+                raise InputError("cluster", f"group {g.name} has a negative size")
+            if g.gpus_per_node > 4096:
+                raise InputError("cluster", f"group {g.name} has over 4096 GPUs in a node")
+
+    @staticmethod
+    def uniform(nodes: int, gpus_per_node: int) -> Cluster:
+        """Returns `nodes` alike machines with `gpus_per_node` GPUs each."""
+        return Cluster((NodeGroup("all", nodes, gpus_per_node),))
+
+    @staticmethod
+    def parse(text: str) -> Cluster:
+        """Returns the cluster of a short form: `16x4`, or groups as in `16x4:t4+8x8:v100`.
+
+        Raises InputError.
+        """
+        groups = []
+        for i, part in enumerate(text.lower().split("+")):
+            size, _, gpu_type = part.partition(":")
+            nodes, x, gpus = size.partition("x")
+            if not (x and nodes.isdecimal() and gpus.isdecimal()):
+                raise InputError(
+                    f"cluster '{text}'", "expected NODESxGPUS", "as in 16x4 or 16x4:t4+8x8:v100"
+                )
+            if len(nodes) > 7 or len(gpus) > 5:
+                raise InputError(f"cluster '{text}'", "that is more GPUs than we can hold")
+            name = gpu_type or f"group{i}"
+            groups.append(NodeGroup(name, int(nodes), int(gpus), gpu_type))
+        return Cluster(tuple(groups))
+
+    @cached_property
+    def node_group(self) -> tuple[int, ...]:
+        """Holds, per node, the position of its group."""
+        return tuple(i for i, g in enumerate(self.groups) for _ in range(g.nodes))
+
+    @cached_property
+    def installed(self) -> tuple[int, ...]:
+        """Holds, per node, its GPUs, whatever its state."""
+        return tuple(self.groups[i].gpus_per_node for i in self.node_group)
+
+    @cached_property
+    def state_of(self) -> dict[int, str]:
+        """Holds the state of every node that is not up."""
+        return dict(self.states)
+
+    @cached_property
+    def capacity(self) -> tuple[int, ...]:
+        """Holds, per node, the GPUs that may hold jobs now: those of nodes not down."""
+        return tuple(
+            0 if self.state_of.get(i) == DOWN else g for i, g in enumerate(self.installed)
+        )
+
+    @cached_property
+    def gpus(self) -> int:
+        """Holds the number of GPUs of all nodes that are not down."""
+        return sum(self.capacity)
+
+    @property
+    def nodes(self) -> int:
+        """Returns the number of nodes, whatever their state."""
+        return len(self.node_group)
+
+    def group_of(self, node: int) -> NodeGroup:
+        """Returns the group of one node."""
+        return self.groups[self.node_group[node]]
+
+    def is_open(self, node: int) -> bool:
+        """Tells whether new work may start on a node: it is neither draining nor down."""
+        return node not in self.state_of
+
+    def with_nodes(self, changes: Sequence[tuple[int, str]]) -> Cluster:
+        """Returns the cluster with nodes put into new states (up, draining, down)."""
+        states = dict(self.states)
+        for node, state in changes:
+            if not 0 <= node < self.nodes:
+                raise InputError("capacity", f"node {node} does not exist (0..{self.nodes - 1})")
+            if state == UP:
+                states.pop(node, None)
+            elif state in (DRAINING, DOWN):
+                states[node] = state
+            else:
+                raise InputError("capacity", f"unknown node state '{state}'")
+        return replace(self, states=tuple(sorted(states.items())))

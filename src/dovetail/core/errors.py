@@ -1,0 +1,32 @@
+"""The errors a user can mend, each one sentence that says where, what and how."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DovetailError(Exception):
+    """Is the root of every error we raise on purpose."""
+
+
+class InputError(DovetailError):
+    """Says what the user gave that cannot be used; the command line turns it into exit code 2.
+
+    `where` names the file, line or option; `what` the trouble; `mend` how to put it right.
+    """
+
+    def __init__(self, where: str, what: str, mend: str = "") -> None:
+        self.where, self.what, self.mend = where, what, mend
+        super().__init__(f"{where}: {what}" + (f" ({mend})" if mend else ""))
+
+
+class IllegalPlan(DovetailError):
+    """Says that a policy's plan breaks a rule; in simulation that is a bug of the policy."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Returns a hint that names the known word nearest to `word`, or lists what is known."""
+    options = sorted(known)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(options)}"

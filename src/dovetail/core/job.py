@@ -1,0 +1,271 @@
+"""What a user asks for: one `Job`, and the `JobTable` that holds a whole trace in columns.
+
+A job here is a request. How long it runs is not part of it: that is the world's truth
+(`core.trace.Trace`) or a policy's forecast (`core.beliefs.Forecast`).
+
+Inside a run every job is an integer index into the table. The table is sorted by
+(submission, id), so comparing indices is the tie-break of ALGORITHMS section 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NO_LABEL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStage:
+    """One pipeline stage of a job's parallelism graph (A-SRPT section III), per replica.
+
+    Times in seconds per iteration, data in bytes per iteration.
+    """
+
+    replicas: int
+    forward_s: float
+    backward_s: float
+    activation_in_bytes: float
+    activation_out_bytes: float
+    parameter_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request, made on demand from a row of a `JobTable`."""
+
+    job_id: str
+    submit_s: float
+    gpus: int
+    min_gpus: int
+    max_gpus: int
+    user: str = ""
+    queue: str = ""
+    recurrence: str = ""
+    model: str = ""
+    gpu_type: str = ""
+    priority: float = 0.0
+    batch_size: int = 0
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+    time_limit_s: float = float("inf")
+    deadline_s: float = float("inf")
+    elastic: bool = False
+    shareable: bool = False
+    preemptible: bool = True
+    graph: tuple[PipelineStage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A text column as integer codes into `names`; code -1 means no value."""
+
+    codes: NDArray[np.int32]
+    names: tuple[str, ...]
+
+    @staticmethod
+    def none(n: int) -> Labels:
+        """Returns a column of `n` missing values."""
+        return Labels(np.full(n, NO_LABEL, dtype=np.int32), ())
+
+    @staticmethod
+    def of(values: Sequence[str]) -> Labels:
+        """Returns the column for `values`, where an empty text is a missing value."""
+        names = tuple(sorted({v for v in values if v}))
+        code = {name: i for i, name in enumerate(names)}
+        codes = np.fromiter((code.get(v, NO_LABEL) for v in values), np.int32, len(values))
+        return Labels(codes, names)
+
+    def text(self, row: int) -> str:
+        """Returns the text of one row, empty when missing."""
+        code = int(self.codes[row])
+        return "" if code < 0 else self.names[code]
+
+    def texts(self) -> list[str]:
+        """Returns the whole column as texts."""
+        table = [*self.names, ""]
+        return [table[c] for c in self.codes.tolist()]
+
+    def take(self, rows: NDArray[np.int64]) -> Labels:
+        """Returns the column restricted to `rows`, in that order."""
+        return Labels(self.codes[rows], self.names)
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """All requests of a run in columns, sorted by (submission, id). Every column has length n.
+
+    Missing limits and deadlines are infinite. Only `job_id`, `submit_s` and `gpus` are
+    required; `JobTable.build` fills in the rest.
+    """
+
+    job_id: tuple[str, ...]
+    submit_s: Floats
+    gpus: Ints
+    min_gpus: Ints
+    max_gpus: Ints
+    user: Labels
+    queue: Labels
+    recurrence: Labels
+    model: Labels
+    gpu_type: Labels
+    priority: Floats
+    batch_size: Ints
+    cpus: Floats
+    memory_bytes: Floats
+    time_limit_s: Floats
+    deadline_s: Floats
+    elastic: Bools
+    shareable: Bools
+    preemptible: Bools
+    graphs: tuple[tuple[PipelineStage, ...], ...] = field(default=())
+    graph_code: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+
+    @staticmethod
+    def build(
+        job_id: Sequence[str], submit_s: Floats, gpus: Ints, **columns: object
+    ) -> JobTable:
+        """Returns a table whose missing columns have their neutral values.
+
+        Raises ValueError when a column has the wrong length or rows are out of order.
+        """
+        n = len(job_id)
+        neutral: dict[str, object] = {
+            "min_gpus": gpus,
+            "max_gpus": gpus,
+            "priority": np.zeros(n),
+            "batch_size": np.zeros(n, np.int64),
+            "cpus": np.zeros(n),
+            "memory_bytes": np.zeros(n),
+            "time_limit_s": np.full(n, np.inf),
+            "deadline_s": np.full(n, np.inf),
+            "elastic": np.zeros(n, bool),
+            "shareable": np.zeros(n, bool),
+            "preemptible": np.ones(n, bool),
+            "graph_code": np.full(n, NO_LABEL, np.int32),
+        }
+        for label in ("user", "queue", "recurrence", "model", "gpu_type"):
+            neutral[label] = Labels.none(n)
+        table = JobTable(tuple(job_id), submit_s, gpus, **{**neutral, **columns})  # type: ignore[arg-type]
+        table._check()
+        return table
+
+    def _check(self) -> None:
+        n = len(self.job_id)
+        for f in fields(self):
+            column = getattr(self, f.name)
+            if f.name == "graphs":
+                continue
+            length = len(column.codes) if isinstance(column, Labels) else len(column)
+            if length != n:
+                raise ValueError(f"column {f.name} has {length} rows, expected {n}")
+        if n and (np.diff(self.submit_s) < 0).any():
+            raise ValueError("jobs must be sorted by submission")
+        if (self.gpus < 1).any():
+            raise ValueError("every job needs at least one GPU")
+        if (self.min_gpus > self.gpus).any() or (self.gpus > self.max_gpus).any():
+            raise ValueError("min_gpus <= gpus <= max_gpus must hold")
+
+    def __len__(self) -> int:
+        return len(self.job_id)
+
+    def job(self, index: int) -> Job:
+        """Returns one row as a `Job`."""
+        code = int(self.graph_code[index])
+        return Job(
+            job_id=self.job_id[index],
+            submit_s=float(self.submit_s[index]),
+            gpus=int(self.gpus[index]),
+            min_gpus=int(self.min_gpus[index]),
+            max_gpus=int(self.max_gpus[index]),
+            user=self.user.text(index),
+            queue=self.queue.text(index),
+            recurrence=self.recurrence.text(index),
+            model=self.model.text(index),
+            gpu_type=self.gpu_type.text(index),
+            priority=float(self.priority[index]),
+            batch_size=int(self.batch_size[index]),
+            cpus=float(self.cpus[index]),
+            memory_bytes=float(self.memory_bytes[index]),
+            time_limit_s=float(self.time_limit_s[index]),
+            deadline_s=float(self.deadline_s[index]),
+            elastic=bool(self.elastic[index]),
+            shareable=bool(self.shareable[index]),
+            preemptible=bool(self.preemptible[index]),
+            graph=self.graphs[code] if code >= 0 else (),
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> JobTable:
+        """Returns the table restricted to `rows` (which must keep the order of submission)."""
+        columns: dict[str, object] = {}
+        for f in fields(self):
+            column = getattr(self, f.name)
+            if f.name == "graphs":
+                columns[f.name] = column
+            elif f.name == "job_id":
+                columns[f.name] = tuple(column[i] for i in rows.tolist())
+            elif isinstance(column, Labels):
+                columns[f.name] = column.take(rows)
+            else:
+                columns[f.name] = column[rows]
+        table = JobTable(**columns)  # type: ignore[arg-type]
+        table._check()
+        return table
+
+    @cached_property
+    def shape_of(self) -> list[int]:
+        """Holds the shape of each job: jobs of one shape can run in the same places.
+
+        A shape is a distinct (GPUs, type, CPUs, memory, queue); shapes are numbered by GPUs.
+        """
+        return self._shapes[0]
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Holds the distinct shapes, in the order `shape_of` numbers them."""
+        return self._shapes[1]
+
+    @cached_property
+    def _shapes(self) -> tuple[list[int], tuple[Shape, ...]]:
+        columns = np.column_stack(
+            [
+                self.gpus.astype(float),
+                self.gpu_type.codes,
+                self.cpus,
+                self.memory_bytes,
+                self.queue.codes,
+            ]
+        )
+        if len(self) == 0:
+            return [], ()
+        rows, inverse = np.unique(columns, axis=0, return_inverse=True)
+        shapes = tuple(
+            Shape(
+                int(g),
+                "" if t < 0 else self.gpu_type.names[int(t)],
+                float(c),
+                float(m),
+                "" if q < 0 else self.queue.names[int(q)],
+            )
+            for g, t, c, m, q in rows.tolist()
+        )
+        return inverse.ravel().tolist(), shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides where a job fits: jobs of one shape fit in the same places."""
+
+    gpus: int
+    gpu_type: str = ""
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+    queue: str = ""
