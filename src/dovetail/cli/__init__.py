@@ -1,0 +1,1 @@
+"""The command line: thin; it parses, calls `study` and prints."""

@@ -1,0 +1,21 @@
+"""What every test may use: the folder of real traces, where it is present."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("dovetail", derandomize=True, deadline=None)
+settings.load_profile("dovetail")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Returns the folder that holds `traces/` and `data/`, or skips the test."""
+    folder = Path(os.environ.get("DOVETAIL_DATA", ROOT.parent / "shared"))
+    if not (folder / "traces").is_dir():
+        pytest.skip(f"needs the public traces: set DOVETAIL_DATA (looked in {folder})")
+    return folder
