@@ -1,0 +1,1 @@
+"""Mathematics without jobs: arrays in, arrays out. Imports nothing else of Dovetail."""

@@ -1,0 +1,41 @@
+"""Max-Min shares: whole GPUs poured over jobs until the pool or every job's cap is used up.
+
+Knows nothing of jobs: the order of the array is the order in which ties are broken.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+def water_filling(caps_gpus: npt.ArrayLike, pool_gpus: int) -> IntArray:
+    """Returns each job's share, as if GPUs were handed out one at a time to the poorest job.
+
+    The poorest job below its cap gets the next GPU; ties go to the earlier position. So when
+    there are more jobs than GPUs, the first `pool_gpus` of them get one each. O(n log n).
+    """
+    caps = np.asarray(caps_gpus, dtype=np.int64)
+    if caps.ndim != 1 or bool((caps < 0).any()) or pool_gpus < 0:
+        raise ValueError("water filling needs a list of caps and a pool, none negative")
+    level = _water_level(caps, pool_gpus)
+    shares = np.minimum(caps, level)
+    thirsty = np.flatnonzero(caps > level)
+    shares[thirsty[: pool_gpus - int(shares.sum())]] += 1
+    return shares
+
+
+def _water_level(caps: IntArray, pool_gpus: int) -> int:
+    """Returns the largest whole level at which `sum(min(cap, level))` still fits the pool.
+
+    With caps ascending, `poured[k]` is what a level of `ascending[k]` takes; above the last
+    such level that fits, the jobs from there on rise together.
+    """
+    ascending = np.sort(caps)
+    below = np.concatenate(([0], np.cumsum(ascending)))
+    above = np.arange(caps.size, 0, -1)
+    poured = below[:-1] + ascending * above
+    fits = int(np.searchsorted(poured, pool_gpus, side="right"))
+    if fits == caps.size:
+        return int(ascending[-1]) if caps.size else 0
+    return int((pool_gpus - below[fits]) // above[fits])
