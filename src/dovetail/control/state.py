@@ -1,0 +1,200 @@
+"""The tables that every world keeps: who waits, who runs, how far each job has come.
+
+Worlds differ in where events come from; what an arrival, an end, an eviction or an applied plan
+does to the tables is the same everywhere and is written here once. Jobs are touched only when
+their rate changes. Columns are plain lists: the loop reads and writes single entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sortedcontainers import SortedList
+
+from dovetail.core.beliefs import Forecast, Physics
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable
+from dovetail.core.messages import MOVE, RESIZE, RESUME, START
+from dovetail.core.occupancy import Occupancy
+from dovetail.core.placing import Placing
+from dovetail.core.plan import Change, Placement, Plan
+from dovetail.core.policy import Policy
+from dovetail.core.queue import WaitingQueue
+from dovetail.core.view import View
+
+NEVER = float("inf")
+
+
+class ClusterState:
+    """Queue, plan and progress of all jobs. Only the world that owns it calls the verbs.
+
+    Per running job: `since_s` is when it (last) makes progress at `rate`; up to then `done`.
+    """
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        cluster: Cluster,
+        policy: Policy,
+        *,
+        physics: Physics,
+        forecast: Forecast,
+        placing: Placing,
+    ) -> None:
+        n = len(jobs)
+        self.jobs = jobs
+        self.gpus: list[int] = jobs.gpus.tolist()
+        self.order = policy.order
+        self.forecast = forecast
+        self.now = 0.0
+        self.length: list[float] = [0.0] * n
+        self.done: list[float] = [0.0] * n
+        self.rate: list[float] = [0.0] * n
+        self.since_s: list[float] = [0.0] * n
+        self.attained: list[float] = [0.0] * n
+        self.placed_s: list[float] = [0.0] * n
+        self.pending_s: list[float] = [0.0] * n
+        self.first_start_s: list[float] = [NEVER] * n
+        self._held: list[int] = [0] * n
+        self._end: list[float] = [0.0] * n
+        self.plan = Plan(Occupancy(cluster, jobs))
+        self.waiting = WaitingQueue(jobs.shape_of, jobs.shapes)
+        self.ends: SortedList | None = None
+        if self.order.by_length:
+            self.waiting.index_lengths(self.length)
+            self.ends = SortedList()
+        self.view = View(
+            jobs=jobs,
+            cluster=cluster,
+            plan=self.plan,
+            waiting=self.waiting,
+            progress=self,
+            physics=physics,
+            placing=placing,
+            ends=self.ends,
+        )
+
+    # What policies read (core.view.Progress).
+
+    def done_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns progress in solo seconds."""
+        now, done, rate, since = self.now, self.done, self.rate, self.since_s
+        return [
+            done[j] + rate[j] * (now - since[j]) if rate[j] and now > since[j] else done[j]
+            for j in jobs
+        ]
+
+    def left_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns forecast length less progress, never below zero."""
+        length = self.length
+        return [
+            max(0.0, length[j] - d) for j, d in zip(jobs, self.done_s(jobs), strict=True)
+        ]
+
+    def length_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the forecast lengths."""
+        length = self.length
+        return [length[j] for j in jobs]
+
+    def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the GPU-seconds held so far."""
+        now, attained, held, placed = self.now, self.attained, self._held, self.placed_s
+        return [
+            attained[j] + held[j] * (now - placed[j]) if held[j] else attained[j] for j in jobs
+        ]
+
+    def pending_since_s(self, job: int) -> float:
+        """Returns when a waiting job last became pending."""
+        return self.pending_s[job]
+
+    def running_since_s(self, job: int) -> float:
+        """Returns when a running job was last placed."""
+        return self.placed_s[job]
+
+    # The verbs of a world.
+
+    def arrive(self, job: int) -> None:
+        """Lets a job join the queue."""
+        self.length[job] = self.forecast.length_s(job, self.now)
+        self._wait(job)
+
+    def settle(self, job: int) -> None:
+        """Books the progress of a running job up to now."""
+        now, since = self.now, self.since_s[job]
+        if now > since:
+            self.done[job] += self.rate[job] * (now - since)
+            self.since_s[job] = now
+
+    def retime(self, job: int, rate: float) -> None:
+        """Gives a running job a new rate from now on (or from when its switch is over)."""
+        self.settle(job)
+        self.rate[job] = rate
+        self._expect_end(job)
+
+    def how(self, change: Change) -> str:
+        """Returns why a job is placed: start, resume, move or resize."""
+        if change.before is None:
+            return START if self.first_start_s[change.job] == NEVER else RESUME
+        assert change.after is not None
+        return MOVE if change.before.gpus == change.after.gpus else RESIZE
+
+    def start(self, job: int, placement: Placement, rate: float, delay_s: float) -> None:
+        """Puts a job on its GPUs; it makes progress after `delay_s`."""
+        if job in self.waiting:
+            self.waiting.remove(job)
+        else:
+            self.settle(job)
+            self._release(job)
+        now = self.now
+        if self.first_start_s[job] == NEVER:
+            self.first_start_s[job] = now
+        self.rate[job] = rate
+        self.since_s[job] = now + delay_s
+        self.placed_s[job] = now
+        self._held[job] = placement.gpus
+        self._expect_end(job)
+
+    def stop(self, job: int) -> None:
+        """Takes a running job off its GPUs and lets it wait again."""
+        self.settle(job)
+        self._release(job)
+        self._wait(job)
+
+    def end(self, job: int) -> None:
+        """Takes a job out of the cluster for good."""
+        if job in self.waiting:
+            self.waiting.remove(job)
+            return
+        self.settle(job)
+        self._release(job)
+        self.plan.remove(job)
+
+    def evict(self, job: int) -> None:
+        """Lets a job wait again whose node is gone."""
+        self.plan.remove(job)
+        self.stop(job)
+
+    def change_cluster(self, cluster: Cluster) -> None:
+        """Adopts a cluster whose lost nodes hold no job any more."""
+        self.plan.rebuild(Occupancy(cluster, self.jobs))
+        self.view.cluster = cluster
+
+    def _wait(self, job: int) -> None:
+        self.pending_s[job] = self.now
+        self.waiting.add(job, self.order.keys(self.view, (job,))[0])
+
+    def _release(self, job: int) -> None:
+        self.attained[job] += self._held[job] * (self.now - self.placed_s[job])
+        self._held[job] = 0
+        self.rate[job] = 0.0
+        if self.ends is not None:
+            self.ends.discard((self._end[job], job))
+
+    def _expect_end(self, job: int) -> None:
+        if self.ends is None:
+            return
+        self.ends.discard((self._end[job], job))
+        rate = self.rate[job]
+        left = max(0.0, self.length[job] - self.done[job])
+        self._end[job] = self.since_s[job] + left / rate if rate else NEVER
+        self.ends.add((self._end[job], job))

@@ -1,0 +1,170 @@
+"""The rules a finished decision must keep, checked before it is applied.
+
+The draft's tables have already refused GPUs that are not free; here are the rules about jobs,
+powers, sharing and memory. Only what changed is looked at; `audit` looks at everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.core.occupancy import Occupancy
+from dovetail.core.plan import Change, Placement
+from dovetail.core.view import View
+
+SHARERS_MAX = 2
+"""Jobs on one GPU without interleaving (SJF-BSBF equation 9, GIMBAL section 5.1)."""
+FRACTION_SUM_MAX = 2.0
+"""Two full limits are free competition (GIMBAL section 4.1)."""
+
+
+def violations(
+    view: View, changes: Sequence[Change], occupancy: Occupancy, powers: frozenset[str]
+) -> list[str]:
+    """Returns a sentence for each rule the changes break; none means the plan is legal."""
+    found: list[str] = []
+    preemptible = view.jobs.preemptible
+    for change in changes:
+        job, before, after = change
+        if before is None:
+            if job not in view.waiting:
+                found.append(f"{_name(view, job)} is not waiting")
+                continue
+        elif after is None:
+            if "preempt" not in powers:
+                found.append(f"{_name(view, job)} is stopped without the power to preempt")
+            elif not preemptible[job]:
+                found.append(f"{_name(view, job)} is not preemptible")
+            continue
+        if after is not None:
+            _check_placement(view, job, before, after, powers, found)
+            if after.gpu_ids:
+                _check_sharing(view, job, after, occupancy, powers, found)
+    return found
+
+
+def _name(view: View, job: int) -> str:
+    return f"job {view.jobs.job_id[job]}"
+
+
+def _check_placement(
+    view: View,
+    job: int,
+    before: Placement | None,
+    after: Placement,
+    powers: frozenset[str],
+    found: list[str],
+) -> None:
+    shape = view.shape(job)
+    gpus = after.gpus
+    if gpus != shape.gpus:
+        low, high = int(view.jobs.min_gpus[job]), int(view.jobs.max_gpus[job])
+        if "resize" not in powers or not view.jobs.elastic[job]:
+            found.append(f"{_name(view, job)} asked for {shape.gpus} GPUs and got {gpus}")
+        elif not low <= gpus <= high:
+            found.append(f"{_name(view, job)} takes {low} to {high} GPUs, not {gpus}")
+    if before is not None:
+        if before.gpus != gpus:
+            if "resize" not in powers:
+                found.append(f"{_name(view, job)} is resized without the power to")
+        elif before.spans != after.spans and "migrate" not in powers:
+            found.append(f"{_name(view, job)} is moved without the power to migrate")
+        if before.spans != after.spans and not view.jobs.preemptible[job]:
+            found.append(f"{_name(view, job)} is not preemptible and would move")
+    if after.accumulation_steps > 1 and "share" not in powers and "change batch" not in powers:
+        found.append(f"{_name(view, job)} accumulates without the power to change its batch")
+    if after.fractions and "restrict" not in powers:
+        found.append(f"{_name(view, job)} is restricted without the power to")
+    batch = int(view.jobs.batch_size[job])
+    if after.samples and batch and sum(after.samples) != batch:
+        found.append(f"{_name(view, job)}: samples sum to {sum(after.samples)}, batch is {batch}")
+    closed = view.plan.occupancy.closed
+    if closed or shape.gpu_type:
+        for node, _ in after.spans:
+            if node in closed and (before is None or before.spans != after.spans):
+                found.append(f"{_name(view, job)} would start on closed node {node}")
+            if shape.gpu_type and view.cluster.group_of(node).gpu_type != shape.gpu_type:
+                found.append(f"{_name(view, job)} needs {shape.gpu_type} GPUs; node {node} has none")
+
+
+def _check_sharing(
+    view: View,
+    job: int,
+    after: Placement,
+    occupancy: Occupancy,
+    powers: frozenset[str],
+    found: list[str],
+) -> None:
+    for node, gpu in after.named():
+        jobs = occupancy.sharers(node, gpu)
+        if len(jobs) < 2:
+            continue
+        where = f"GPU {gpu} of node {node}"
+        placed = {j: _placed(view, occupancy, j, job, after) for j in jobs}
+        seats = [p.interleave for p in placed.values()]
+        if all(seat is not None for seat in seats):
+            _check_interleaving(where, seats, powers, found)
+        elif "share" not in powers:
+            found.append(f"{where} is shared without the power to")
+        elif len(jobs) > SHARERS_MAX:
+            found.append(f"{where} would hold {len(jobs)} jobs, {SHARERS_MAX} at most")
+        for other in jobs:
+            if not view.jobs.shareable[other]:
+                found.append(f"{_name(view, other)} does not allow sharing of {where}")
+        limits = sum(_fraction(p, node, gpu) for p in placed.values())
+        if limits > FRACTION_SUM_MAX + 1e-9 and len(jobs) <= SHARERS_MAX:
+            found.append(f"{where}: limits sum to {limits:.2f}")
+        memory = view.cluster.group_of(node).gpu_memory_bytes
+        if not view.physics.fits_memory(sorted(placed.items(), key=_first), memory):
+            found.append(f"{where}: jobs {sorted(placed)} do not fit its memory together")
+
+
+def _first(item: tuple[int, Placement]) -> int:
+    return item[0]
+
+
+def _placed(view: View, occupancy: Occupancy, other: int, job: int, after: Placement) -> Placement:
+    return after if other == job else occupancy.placement_of[other]
+
+
+def _check_interleaving(
+    where: str, seats: Sequence[object], powers: frozenset[str], found: list[str]
+) -> None:
+    if "interleave" not in powers:
+        found.append(f"{where} is interleaved without the power to")
+    sets = {getattr(seat, "set_id", -1) for seat in seats}
+    phases = [getattr(seat, "phase", -1) for seat in seats]
+    if len(sets) != 1 or len(set(phases)) != len(phases):
+        found.append(f"{where}: interleaved jobs need one set and distinct phases")
+
+
+def _fraction(placement: Placement, node: int, gpu: int) -> float:
+    if not placement.fractions:
+        return 1.0
+    return placement.fractions[list(placement.named()).index((node, gpu))]
+
+
+def audit(view: View, occupancy: Occupancy) -> list[str]:
+    """Returns what is wrong with the whole plan: held counts, free index, quotas, states."""
+    found: list[str] = []
+    counted = [0] * view.cluster.nodes
+    named: set[tuple[int, int]] = set()
+    for job, placement in view.plan.placed.items():
+        if job in view.waiting:
+            found.append(f"{_name(view, job)} both runs and waits")
+        if placement.gpu_ids:
+            named.update(placement.named())
+        else:
+            for node, gpus in placement.spans:
+                counted[node] += gpus
+    for node, _ in named:
+        counted[node] += 1
+    for node, capacity in enumerate(view.cluster.capacity):
+        if counted[node] > capacity:
+            found.append(f"node {node} holds {counted[node]} GPUs of {capacity}")
+        if occupancy.free[node] != capacity - counted[node]:
+            found.append(f"node {node}: {occupancy.free[node]} free is wrong")
+        level = occupancy.levels[occupancy.free[node]]
+        if (node not in occupancy.closed) != bool(level >> node & 1):
+            found.append(f"node {node} is missing from the free index")
+    return found

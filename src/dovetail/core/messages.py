@@ -1,0 +1,100 @@
+"""Every fact of a run, in the past tense: the event log is a sequence of these.
+
+The set is closed. `t` is in seconds; `job` is the index into the job table; the log writer
+puts ids in its place. Orders to workers are derived from `Started` and `Stopped` by a world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from dovetail.core.plan import Placement
+
+START, RESUME, MOVE, RESIZE = "start", "resume", "move", "resize"
+"""Why a job was placed: for the first time, again, elsewhere, or on more or fewer GPUs."""
+
+
+class Submitted(NamedTuple):
+    """A job joined the queue; `length_s` is what the forecast said of it."""
+
+    t: float
+    job: int
+    length_s: float
+
+
+class Started(NamedTuple):
+    """A job was placed; it makes progress at `rate` from `from_s` on (a switch costs time)."""
+
+    t: float
+    job: int
+    how: str
+    placement: Placement
+    rate: float
+    from_s: float
+
+
+class Retimed(NamedTuple):
+    """A neighbour came or went, so the job's rate changed."""
+
+    t: float
+    job: int
+    rate: float
+
+
+class Stopped(NamedTuple):
+    """A job lost its GPUs and waits again; `done_s` is its progress in solo seconds."""
+
+    t: float
+    job: int
+    why: str
+    done_s: float
+
+
+class Ended(NamedTuple):
+    """A job is over; `how` is one of `core.trace.ENDS`."""
+
+    t: float
+    job: int
+    how: str
+
+
+class NodeChanged(NamedTuple):
+    """A node went up, down or began to drain."""
+
+    t: float
+    node: int
+    state: str
+
+
+class Woke(NamedTuple):
+    """The policy asked to be called at this time."""
+
+    t: float
+
+
+class Reason(NamedTuple):
+    """Why jobs wait, in Slurm's words: `job`, or all of a `shape`, or (both -1) all others."""
+
+    code: str
+    job: int = -1
+    shape: int = -1
+    behind: int = -1
+
+
+class Explained(NamedTuple):
+    """The reasons changed; these hold until the next `Explained`."""
+
+    t: float
+    reasons: tuple[Reason, ...]
+
+
+Fact = Submitted | Started | Retimed | Stopped | Ended | NodeChanged | Woke | Explained
+
+
+class Recorder(Protocol):
+    """Takes facts in order of time: the log writer, a fold of metrics, or several of them."""
+
+    def record(self, facts: Sequence[Fact]) -> None:
+        """Takes the facts of one instant."""
+        ...

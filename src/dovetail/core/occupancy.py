@@ -1,0 +1,165 @@
+"""Which GPUs are held: free counts per node, an index of nodes by free GPUs, named GPUs.
+
+Nodes of equal free count form a bit set (a Python integer with bit `node`), so that "the
+fullest node that still fits" is a few integer operations and undoing is cheap. Jobs that do
+not share hold counts; GPU ids matter only on placements that name them. On one node the counted
+GPUs and the union of the named ones never exceed what is installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.job import JobTable
+
+if TYPE_CHECKING:
+    from dovetail.core.plan import Placement, Spans
+
+
+class Occupancy:
+    """The mutable tables behind a plan. Knows capacity, not policy or physics."""
+
+    def __init__(self, cluster: Cluster, jobs: JobTable) -> None:
+        self.cluster = cluster
+        self.jobs = jobs
+        self.free: list[int] = list(cluster.capacity)
+        self.plain_placements: dict[Spans, Placement] = {}
+        self.named: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.placement_of: dict[int, Placement] = {}
+        self._set_up()
+
+    def _set_up(self) -> None:
+        cluster, jobs = self.cluster, self.jobs
+        self.levels = [0] * (max(cluster.installed) + 1)
+        self.level_mask = 0
+        self.free_gpus = 0
+        self.closed = frozenset(cluster.state_of)
+        for node, count in enumerate(self.free):
+            if node not in self.closed:
+                self.levels[count] |= 1 << node
+                self.free_gpus += count
+        for count, nodes in enumerate(self.levels):
+            if nodes:
+                self.level_mask |= 1 << count
+        self.quota = {q.name: q.quota_gpus for q in cluster.queues if q.quota_gpus > 0}
+        self.queue_held = dict.fromkeys(self.quota, 0)
+        limits_cpus = any(g.cpus > 0 for g in cluster.groups) and bool((jobs.cpus > 0).any())
+        limits_memory = any(g.memory_bytes > 0 for g in cluster.groups) and bool(
+            (jobs.memory_bytes > 0).any()
+        )
+        self.limits_host = limits_cpus or limits_memory
+        self.host_free: list[list[float]] = []
+        if self.limits_host:
+            groups = [cluster.group_of(n) for n in range(cluster.nodes)]
+            self.host_free = [
+                [g.cpus or float("inf"), g.memory_bytes or float("inf")] for g in groups
+            ]
+        self.books_more = self.limits_host or bool(self.quota)
+
+    def emptied(self) -> Occupancy:
+        """Returns the same cluster with nothing on it."""
+        empty = Occupancy.__new__(Occupancy)
+        empty.cluster, empty.jobs = self.cluster, self.jobs
+        empty.free = list(self.cluster.capacity)
+        empty.plain_placements = self.plain_placements
+        empty.named = {}
+        empty.placement_of = {}
+        empty._set_up()
+        return empty
+
+    def hold(self, job: int, placement: Placement) -> None:
+        """Takes the GPUs of a placement. Raises IllegalPlan, and takes nothing, if not free."""
+        if placement.gpu_ids:
+            self._hold_named(job, placement)
+        else:
+            free = self.free
+            for node, count in placement.spans:
+                if not 0 <= node < len(free) or free[node] < count:
+                    raise IllegalPlan(self._shortage(job, node, count))
+            seen = len({n for n, _ in placement.spans}) if len(placement.spans) > 1 else 1
+            if seen != len(placement.spans):
+                raise IllegalPlan(f"job {self.jobs.job_id[job]}: a node is named twice")
+            for node, count in placement.spans:
+                self._shift(node, -count)
+        if self.books_more:
+            self._book(job, placement, 1)
+
+    def release(self, job: int, placement: Placement) -> None:
+        """Gives the GPUs of a placement back."""
+        if placement.gpu_ids:
+            del self.placement_of[job]
+            for node, gpu in placement.named():
+                left = tuple(j for j in self.named[node, gpu] if j != job)
+                if left:
+                    self.named[node, gpu] = left
+                else:
+                    del self.named[node, gpu]
+                    self._shift(node, 1)
+        else:
+            for node, count in placement.spans:
+                self._shift(node, count)
+        if self.books_more:
+            self._book(job, placement, -1)
+
+    def sharers(self, node: int, gpu: int) -> tuple[int, ...]:
+        """Returns the jobs on one named GPU."""
+        return self.named.get((node, gpu), ())
+
+    def idle_ids(self, node: int, count: int) -> tuple[int, ...]:
+        """Returns the lowest GPU ids of a node that no named placement holds."""
+        installed = range(self.cluster.installed[node])
+        ids = [gpu for gpu in installed if (node, gpu) not in self.named]
+        return tuple(ids[:count])
+
+    def _hold_named(self, job: int, placement: Placement) -> None:
+        need: dict[int, int] = {}
+        for node, gpu in placement.named():
+            if not (0 <= node < len(self.free) and 0 <= gpu < self.cluster.installed[node]):
+                raise IllegalPlan(f"job {self.jobs.job_id[job]}: no GPU {gpu} on node {node}")
+            if (node, gpu) not in self.named:
+                need[node] = need.get(node, 0) + 1
+        for node, count in need.items():
+            if self.free[node] < count:
+                raise IllegalPlan(self._shortage(job, node, count))
+        self.placement_of[job] = placement
+        for node, gpu in placement.named():
+            held = self.named.get((node, gpu), ())
+            self.named[node, gpu] = (*held, job)
+            if not held:
+                self._shift(node, -1)
+
+    def _shift(self, node: int, by: int) -> None:
+        old = self.free[node]
+        new = self.free[node] = old + by
+        if node in self.closed:
+            return
+        self.free_gpus += by
+        bit = 1 << node
+        levels = self.levels
+        rest = levels[old] ^ bit
+        levels[old] = rest
+        if not rest:
+            self.level_mask ^= 1 << old
+        levels[new] |= bit
+        self.level_mask |= 1 << new
+
+    def _book(self, job: int, placement: Placement, sign: int) -> None:
+        jobs = self.jobs
+        queue = jobs.queue.text(job)
+        if queue in self.queue_held:
+            self.queue_held[queue] += sign * placement.gpus
+        if self.limits_host:
+            cpus, memory = float(jobs.cpus[job]), float(jobs.memory_bytes[job])
+            requested = int(jobs.gpus[job])
+            for node, count in placement.spans:
+                share = sign * count / requested
+                self.host_free[node][0] -= cpus * share
+                self.host_free[node][1] -= memory * share
+
+    def _shortage(self, job: int, node: int, count: int) -> str:
+        name = self.jobs.job_id[job]
+        if not 0 <= node < len(self.free):
+            return f"job {name}: node {node} does not exist"
+        return f"job {name}: wants {count} GPUs on node {node}, {self.free[node]} are free"

@@ -1,0 +1,202 @@
+"""Where a gang goes: the three independent choices of ALGORITHMS section 0.
+
+`consolidate` says whether a gang may be spread, `node_choice` which of the fitting nodes it
+gets, and `running` whether running jobs keep their GPUs or are packed anew at each decision
+(which queue policies honour by drafting or repacking).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.core.errors import InputError, nearest
+from dovetail.core.job import Shape
+from dovetail.core.occupancy import Occupancy
+from dovetail.core.plan import Spans
+
+CONSOLIDATE = ("strict", "prefer", "none")
+NODE_CHOICE = ("best-fit", "first-fit", "most-free")
+RUNNING = ("keep", "repack")
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """The placement rule of a run, printed in its manifest.
+
+    strict: a gang that fits one node gets one, a larger one gets whole empty nodes and one
+    node for the rest. prefer: the same if possible, else the fullest spread. none: any GPUs.
+    """
+
+    consolidate: str = "prefer"
+    node_choice: str = "best-fit"
+    running: str = "keep"
+
+    def __post_init__(self) -> None:
+        for value, known, what in (
+            (self.consolidate, CONSOLIDATE, "consolidation"),
+            (self.node_choice, NODE_CHOICE, "node choice"),
+            (self.running, RUNNING, "treatment of running jobs"),
+        ):
+            if value not in known:
+                raise InputError("--placement", f"unknown {what} '{value}'", nearest(value, known))
+
+    @staticmethod
+    def parse(text: str) -> Placing:
+        """Returns the rule of a form like `strict,first-fit,repack`; what is left out is default.
+
+        Raises InputError.
+        """
+        chosen: dict[str, str] = {}
+        for word in filter(None, text.split(",")):
+            for name, known in (
+                ("consolidate", CONSOLIDATE),
+                ("node_choice", NODE_CHOICE),
+                ("running", RUNNING),
+            ):
+                if word in known:
+                    chosen[name] = word
+                    break
+            else:
+                known = (*CONSOLIDATE, *NODE_CHOICE, *RUNNING)
+                raise InputError("--placement", f"unknown word '{word}'", nearest(word, known))
+        return Placing(**chosen)
+
+    def __str__(self) -> str:
+        return f"{self.consolidate},{self.node_choice},{self.running}"
+
+    def find(self, occupancy: Occupancy, shape: Shape, gpus: int = 0) -> Spans | None:
+        """Returns spans for a gang of `gpus` (default: as requested), or None if it must wait."""
+        need = gpus or shape.gpus
+        if need > occupancy.free_gpus:
+            return None
+        if occupancy.books_more and not _within_quota(occupancy, shape.queue, need):
+            return None
+        allowed = _allowed(occupancy, shape)
+        if self.consolidate == "none":
+            return self._spread(occupancy, allowed, need, whole=False)
+        node = self._one_node(occupancy, allowed, need)
+        if node >= 0:
+            return ((node, need),)
+        if self.consolidate == "prefer":
+            return self._spread(occupancy, allowed, need, whole=True)
+        return self._whole_nodes(occupancy, allowed, need)
+
+    def _one_node(self, occupancy: Occupancy, allowed: int, need: int) -> int:
+        """Returns the node of choice with `need` free GPUs among `allowed`, or -1."""
+        levels = occupancy.levels
+        mask = occupancy.level_mask >> need << need
+        if not mask:
+            return -1
+        if self.node_choice == "first-fit":
+            fitting = 0
+            while mask:
+                low = mask & -mask
+                fitting |= levels[low.bit_length() - 1]
+                mask ^= low
+            fitting &= allowed
+            return (fitting & -fitting).bit_length() - 1
+        while mask:
+            level = (
+                (mask & -mask).bit_length() - 1
+                if self.node_choice == "best-fit"
+                else mask.bit_length() - 1
+            )
+            nodes = levels[level] & allowed
+            if nodes:
+                return (nodes & -nodes).bit_length() - 1
+            mask ^= 1 << level
+        return -1
+
+    def _spread(self, occupancy: Occupancy, allowed: int, need: int, *, whole: bool) -> Spans | None:
+        """Returns a spread over nodes: the fullest spread if `whole`, else in node choice."""
+        spans: list[tuple[int, int]] = []
+        for node in _nodes_by(occupancy, allowed, "most-free" if whole else self.node_choice):
+            if whole and spans:
+                rest = self._one_node(occupancy, allowed & ~_bits(spans), need)
+                if rest >= 0:
+                    spans.append((rest, need))
+                    return tuple(spans)
+            take = min(need, occupancy.free[node])
+            spans.append((node, take))
+            need -= take
+            if not need:
+                return tuple(spans)
+        return None
+
+    def _whole_nodes(self, occupancy: Occupancy, allowed: int, need: int) -> Spans | None:
+        """Returns whole empty nodes, largest first, and one node for the rest."""
+        installed = occupancy.cluster.installed
+        if need <= max(installed):
+            return None
+        spans: list[tuple[int, int]] = []
+        for node in _nodes_by(occupancy, allowed, "most-free"):
+            if occupancy.free[node] < installed[node]:
+                continue
+            if installed[node] > need:
+                break
+            spans.append((node, installed[node]))
+            need -= installed[node]
+            if not need:
+                return tuple(spans)
+        rest = self._one_node(occupancy, allowed & ~_bits(spans), need) if spans else -1
+        return (*spans, (rest, need)) if rest >= 0 else None
+
+
+ALL_NODES = -1
+"""The bit set of every node."""
+
+
+def _bits(spans: list[tuple[int, int]]) -> int:
+    bits = 0
+    for node, _ in spans:
+        bits |= 1 << node
+    return bits
+
+
+def _within_quota(occupancy: Occupancy, queue: str, need: int) -> bool:
+    quota = occupancy.quota.get(queue)
+    return quota is None or occupancy.queue_held[queue] + need <= quota
+
+
+def _allowed(occupancy: Occupancy, shape: Shape) -> int:
+    """Returns the nodes that suit a shape's GPU type and its CPUs and memory per GPU."""
+    allowed = ALL_NODES
+    if shape.gpu_type:
+        allowed = _nodes_of_type(occupancy, shape.gpu_type)
+    if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
+        # A gang is checked as if all its GPUs came from one node: simple and never too kind.
+        share = min(1.0, max(occupancy.cluster.installed) / shape.gpus)
+        roomy = 0
+        for node, (cpus, memory) in enumerate(occupancy.host_free):
+            if cpus >= shape.cpus * share and memory >= shape.memory_bytes * share:
+                roomy |= 1 << node
+        allowed &= roomy
+    return allowed
+
+
+def _nodes_of_type(occupancy: Occupancy, gpu_type: str) -> int:
+    cluster = occupancy.cluster
+    nodes = 0
+    for node in range(cluster.nodes):
+        if cluster.group_of(node).gpu_type == gpu_type:
+            nodes |= 1 << node
+    return nodes
+
+
+def _nodes_by(occupancy: Occupancy, allowed: int, choice: str) -> list[int]:
+    """Returns the nodes with any free GPU in the order of a node choice, ties by id."""
+    if choice == "first-fit":
+        return [n for n, f in enumerate(occupancy.free) if f and _open(occupancy, n, allowed)]
+    order: list[int] = []
+    levels = range(1, len(occupancy.levels))
+    for level in levels if choice == "best-fit" else reversed(levels):
+        nodes = occupancy.levels[level] & allowed
+        while nodes:
+            low = nodes & -nodes
+            order.append(low.bit_length() - 1)
+            nodes ^= low
+    return order
+
+
+def _open(occupancy: Occupancy, node: int, allowed: int) -> bool:
+    return bool(allowed >> node & 1) and node not in occupancy.closed

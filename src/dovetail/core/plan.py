@@ -1,0 +1,255 @@
+"""Who runs where: `Placement`, the current `Plan`, and the `Draft` a policy edits.
+
+A draft is a transaction on the plan: it changes the tables in place, remembers how to undo
+each step, and offers savepoints for what-ifs. Nothing is copied for an ordinary decision. A
+repack is a draft that starts from an empty cluster; only what differs from the running plan
+becomes a change, so an unmoved job costs nothing.
+
+This file and `core.legality` hold the only definition of a legal plan: here the tables refuse
+at once what cannot be placed, there a finished decision is checked against its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.occupancy import Occupancy
+
+Spans = tuple[tuple[int, int], ...]
+"""(node, GPUs) pairs in rank order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """A job's seat in an interleave set: jobs of one set take turns on the stages (Muri)."""
+
+    set_id: int
+    phase: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where and how a job runs. The defaults mean alone and plain.
+
+    `gpu_ids` names the GPUs of each span; it is needed only where GPUs are shared.
+    `fractions` and `samples` are per worker in rank order; empty means whole and even.
+    """
+
+    spans: Spans
+    gpu_ids: tuple[tuple[int, ...], ...] = ()
+    accumulation_steps: int = 1
+    fractions: tuple[float, ...] = ()
+    samples: tuple[int, ...] = ()
+    interleave: Interleave | None = None
+
+    def __post_init__(self) -> None:
+        if not self.spans or any(g < 1 for _, g in self.spans):
+            raise IllegalPlan(f"a placement needs at least one GPU on each node: {self.spans}")
+        if self.gpu_ids and [len(set(ids)) for ids in self.gpu_ids] != [g for _, g in self.spans]:
+            raise IllegalPlan(f"GPU ids {self.gpu_ids} do not match the spans {self.spans}")
+        if self.accumulation_steps < 1:
+            raise IllegalPlan("accumulation needs at least one step")
+        for name in ("fractions", "samples"):
+            column = getattr(self, name)
+            if column and (len(column) != self.gpus or min(column) <= 0):
+                raise IllegalPlan(f"{name} must hold one positive value for each worker")
+
+    @property
+    def gpus(self) -> int:
+        """Returns the number of workers, one on each GPU."""
+        spans = self.spans
+        return spans[0][1] if len(spans) == 1 else sum(g for _, g in spans)
+
+    def named(self) -> Iterator[tuple[int, int]]:
+        """Yields the (node, GPU id) pairs of a placement that names its GPUs."""
+        for (node, _), ids in zip(self.spans, self.gpu_ids, strict=True):
+            for gpu in ids:
+                yield node, gpu
+
+
+class Change(NamedTuple):
+    """One job's step from one placement to another; None means not running."""
+
+    job: int
+    before: Placement | None
+    after: Placement | None
+
+
+class Plan:
+    """The running plan: job -> placement, with its version and the GPUs it leaves free.
+
+    Policies read it; only `commit` changes it, and only a world calls that.
+    """
+
+    def __init__(self, occupancy: Occupancy) -> None:
+        self.version = 0
+        self._occupancy = occupancy
+        self._placed: dict[int, Placement] = {}
+        self._open: Draft | None = None
+
+    @property
+    def placed(self) -> Mapping[int, Placement]:
+        """Returns job -> placement; read only."""
+        return self._placed
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """Returns the free-GPU index of the plan; read only outside a draft."""
+        return self._occupancy
+
+    @property
+    def free_gpus(self) -> int:
+        """Returns the number of free GPUs on nodes open for work."""
+        return self._occupancy.free_gpus
+
+    def draft(self) -> Draft:
+        """Returns a draft of the plan as it runs."""
+        return self._begin(Draft(self.version, self._occupancy, self._placed, None))
+
+    def repack(self) -> Draft:
+        """Returns a draft that starts from an empty cluster."""
+        return self._begin(Draft(self.version, self._occupancy.emptied(), {}, self._placed))
+
+    def _begin(self, draft: Draft) -> Draft:
+        if self._open is not None:
+            self._open.rollback()
+        self._open = draft
+        return draft
+
+    def commit(self, draft: Draft) -> None:
+        """Makes the draft the running plan. Raises IllegalPlan if the plan moved meanwhile."""
+        if draft is not self._open or draft.version != self.version:
+            raise IllegalPlan(f"the plan moved from version {draft.version} to {self.version}")
+        self._occupancy, self._placed = draft.occupancy, draft.placed
+        self._open = None
+        self.version += 1
+
+    def discard(self) -> None:
+        """Rolls an open draft back, as if it had never been made."""
+        if self._open is not None:
+            self._open.rollback()
+            self._open = None
+
+    def remove(self, job: int) -> Placement:
+        """Takes a job that ended or was evicted off its GPUs."""
+        self.discard()
+        placement = self._placed.pop(job)
+        self._occupancy.release(job, placement)
+        self.version += 1
+        return placement
+
+    def rebuild(self, occupancy: Occupancy) -> None:
+        """Adopts a changed cluster; the jobs in place must fit it."""
+        self.discard()
+        for job, placement in self._placed.items():
+            occupancy.hold(job, placement)
+        self._occupancy = occupancy
+        self.version += 1
+
+
+class Draft:
+    """An editable plan that records its changes and can go back to a savepoint."""
+
+    __slots__ = ("_origin", "_plain", "_steps", "occupancy", "placed", "version")
+
+    def __init__(
+        self,
+        version: int,
+        occupancy: Occupancy,
+        placed: dict[int, Placement],
+        origin: dict[int, Placement] | None,
+    ) -> None:
+        self.version = version
+        self.occupancy = occupancy
+        self.placed = placed
+        self._origin = origin
+        self._steps: list[Change] = []
+        self._plain = occupancy.plain_placements
+
+    @property
+    def free_gpus(self) -> int:
+        """Returns the number of free GPUs on nodes open for work, as drafted."""
+        return self.occupancy.free_gpus
+
+    def place(self, job: int, where: Placement | Spans) -> None:
+        """Puts a job on its GPUs, moving it if it is placed already.
+
+        Raises IllegalPlan when the GPUs are not free.
+        """
+        after = where if isinstance(where, Placement) else self._plainly(where)
+        before = self.placed.get(job)
+        if before is not None:
+            self.occupancy.release(job, before)
+        try:
+            self.occupancy.hold(job, after)
+        except IllegalPlan:
+            if before is not None:
+                self.occupancy.hold(job, before)
+            raise
+        self.placed[job] = after
+        self._steps.append(Change(job, before, after))
+
+    def remove(self, job: int) -> None:
+        """Takes a job off its GPUs."""
+        before = self.placed.pop(job)
+        self.occupancy.release(job, before)
+        self._steps.append(Change(job, before, None))
+
+    def savepoint(self) -> int:
+        """Returns a mark to undo to."""
+        return len(self._steps)
+
+    def undo_to(self, savepoint: int) -> None:
+        """Takes back every step made since the savepoint."""
+        while len(self._steps) > savepoint:
+            job, before, after = self._steps.pop()
+            if after is not None:
+                self.occupancy.release(job, after)
+                del self.placed[job]
+            if before is not None:
+                self.occupancy.hold(job, before)
+                self.placed[job] = before
+
+    def rollback(self) -> None:
+        """Takes back everything."""
+        self.undo_to(0)
+
+    def changes(self) -> list[Change]:
+        """Returns the net changes against the running plan, by job."""
+        if self._origin is not None:
+            return self._against(self._origin)
+        steps = self._steps
+        if len(steps) <= 1:
+            return list(steps)
+        first: dict[int, Placement | None] = {}
+        for job, before, _ in steps:
+            first.setdefault(job, before)
+        placed = self.placed
+        net = (Change(job, before, placed.get(job)) for job, before in sorted(first.items()))
+        return [c for c in net if c.before != c.after]
+
+    def _against(self, origin: dict[int, Placement]) -> list[Change]:
+        placed = self.placed
+        changes = []
+        for job, before in origin.items():
+            after = placed.get(job)
+            if after is not before and after != before:
+                changes.append(Change(job, before, after))
+        changes += [Change(job, None, p) for job, p in placed.items() if job not in origin]
+        changes.sort(key=_by_job)
+        return changes
+
+    def _plainly(self, spans: Spans) -> Placement:
+        # NOTE: most placements recur; sharing the value saves 1 us at each start and makes the
+        # comparison of an unmoved job an identity test.
+        placement = self._plain.get(spans)
+        if placement is None:
+            placement = self._plain[spans] = Placement(spans)
+        return placement
+
+
+def _by_job(change: Change) -> int:
+    return change.job

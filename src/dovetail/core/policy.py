@@ -1,0 +1,201 @@
+"""What a policy is, how it is found by name, and how its parameters are written.
+
+A policy is a frozen dataclass of parameters. It declares what it must know (`knows`), what it
+may do to jobs (`powers`) and how it ranks them (`order`); `decide` is a pure function of a view
+and the policy's own immutable memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+from dovetail.core.errors import InputError, nearest
+from dovetail.core.messages import Reason
+from dovetail.core.plan import Draft
+from dovetail.core.queue import Order
+from dovetail.core.view import View
+
+KNOWLEDGE = ("length", "attained service", "scaling", "interference", "stages", "memory")
+POWERS = (
+    "preempt",
+    "migrate",
+    "resize",
+    "share",
+    "interleave",
+    "restrict",
+    "delay",
+    "change batch",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A policy's answer. `draft=None` leaves the plan as it is.
+
+    `memory` is handed back at the next call, which is due at `wake_at` at the latest.
+    `because` says why jobs wait; it is recorded when it changes.
+    """
+
+    draft: Draft | None = None
+    memory: object = None
+    wake_at: float = float("inf")
+    because: tuple[Reason, ...] | None = None
+
+
+class Policy(Protocol):
+    """The protocol of every policy; see docs/adding-a-policy.md."""
+
+    knows: ClassVar[frozenset[str]]
+    powers: ClassVar[frozenset[str]]
+
+    @property
+    def order(self) -> Order:
+        """Returns how the policy ranks jobs."""
+        ...
+
+    @property
+    def initial(self) -> object:
+        """Returns the memory before the first decision."""
+        ...
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Returns the plan the policy wants at this instant."""
+        ...
+
+
+P = TypeVar("P", bound=type)
+_registry: dict[str, type] = {}
+
+
+def register(name: str) -> Callable[[P], P]:
+    """Returns a decorator that makes a policy known by name and checks its declarations."""
+
+    def enter(cls: P) -> P:
+        for words, known in ((cls.knows, KNOWLEDGE), (cls.powers, POWERS)):
+            unknown = set(words) - set(known)
+            if unknown:
+                raise TypeError(f"policy {name}: unknown declaration {sorted(unknown)}")
+        taken = _registry.get(name)
+        if taken is not None and taken.__qualname__ != cls.__qualname__:
+            raise TypeError(f"two policies are called {name}")
+        cls.name = name
+        _registry[name] = cls
+        return cls
+
+    return enter
+
+
+def registered() -> dict[str, type]:
+    """Returns every policy class by name, in order of name."""
+    return dict(sorted(_registry.items()))
+
+
+def name_of(policy: Policy) -> str:
+    """Returns the registered name of a policy."""
+    return str(getattr(policy, "name", type(policy).__name__))
+
+
+def spell(policy: Policy) -> str:
+    """Returns the text that `parse_policy` turns into this policy, with every parameter."""
+    parts = [
+        f"{f.name.replace('_', '-')}={_spell_value(getattr(policy, f.name))}"
+        for f in dataclasses.fields(policy)  # type: ignore[arg-type]
+    ]
+    return name_of(policy) + (":" + ",".join(parts) if parts else "")
+
+
+def _spell_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return "/".join(_spell_value(v) for v in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+def parse_policy(text: str) -> Policy:
+    """Returns the policy that `name:parameter=value,...` or `path/to/file.py:Class` names.
+
+    Raises InputError.
+    """
+    head, _, rest = text.partition(":")
+    if head.endswith(".py"):
+        class_name, _, rest = rest.partition(":")
+        cls = _from_file(Path(head), class_name)
+    elif head in _registry:
+        cls = _registry[head]
+    else:
+        raise InputError(f"policy '{head}'", "no such policy", nearest(head, _registry))
+    return _build(cls, head, rest)
+
+
+def _build(cls: type, head: str, rest: str) -> Policy:
+    hints = get_type_hints(cls)
+    known = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    given: dict[str, object] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        name = key.strip().replace("-", "_")
+        if not equals or name not in known:
+            mend = nearest(name, known) if known else "it has no parameters"
+            raise InputError(f"policy '{head}'", f"no parameter '{key}'", mend)
+        given[name] = _value(f"policy '{head}'", key, value, known[name])
+    try:
+        policy: Policy = cls(**given)
+    except ValueError as error:
+        raise InputError(f"policy '{head}'", str(error)) from None
+    return policy
+
+
+def _value(where: str, key: str, text: str, kind: Any) -> object:
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)[0]
+        return tuple(_value(where, key, t, inner) for t in text.split("/") if t)
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise InputError(where, f"parameter '{key}' wants true or false, not '{text}'")
+        return text.lower() == "true"
+    if kind is str:
+        return text
+    if kind not in (int, float):
+        return parse_policy(text.replace(";", ","))
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise InputError(where, f"parameter '{key}' wants {wanted}, not '{text}'") from None
+
+
+def _from_file(path: Path, class_name: str) -> type:
+    if not path.is_file():
+        raise InputError(str(path), "no such policy file")
+    before = set(_registry)
+    spec = importlib.util.spec_from_file_location(f"dovetail_outside_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module: types.ModuleType = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{path}, line {error.lineno}", f"syntax error: {error.msg}") from None
+    except Exception as error:
+        raise InputError(str(path), f"the file cannot be run: {error!r}") from None
+    new = sorted(set(_registry) - before)
+    if class_name:
+        cls = getattr(module, class_name, None)
+        if cls is None:
+            names = [n for n in vars(module) if isinstance(getattr(module, n), type)]
+            raise InputError(str(path), f"no class '{class_name}'", nearest(class_name, names))
+    elif len(new) == 1:
+        cls = _registry[new[0]]
+    else:
+        raise InputError(str(path), f"{len(new)} policies in the file", "name one: file.py:Class")
+    if not (isinstance(cls, type) and hasattr(cls, "decide")):
+        raise InputError(str(path), f"'{class_name}' is not a policy", "it needs decide(view, memory)")
+    return cls

@@ -1,0 +1,223 @@
+"""The waiting jobs, kept in the order the policy declared and split by shape.
+
+Jobs of one shape fit in the same places, so a pass over the queue can stop trying a shape once
+one job of it found no room. That, and a key that is computed only when a job starts to wait,
+is what keeps an event cheap with ten thousand jobs waiting.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedList
+
+from dovetail.core.job import Shape
+
+if TYPE_CHECKING:
+    from dovetail.core.view import View
+
+Entry = tuple[float, int]
+"""(key, job); the job's index breaks ties by (submission, id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a policy ranks jobs: smallest key first, ties by (submission, id).
+
+    `keys` gives the keys of several jobs at once. A waiting job's key must not change while it
+    waits; a running job's may. `by_length` asks the queue for `first_within`.
+    """
+
+    keys: Callable[[View, Sequence[int]], list[float]]
+    by_length: bool = False
+
+
+class WaitingQueue:
+    """Waiting jobs by shape, each shape sorted by (key, job)."""
+
+    def __init__(self, shape_of: Sequence[int], shapes: Sequence[Shape]) -> None:
+        self.shape_of = shape_of
+        self.shapes = shapes
+        self._key: dict[int, float] = {}
+        self._lists: list[SortedList] = [SortedList() for _ in shapes]
+        self._lengths: _Lengths | None = None
+
+    def __len__(self) -> int:
+        return len(self._key)
+
+    def __contains__(self, job: int) -> bool:
+        return job in self._key
+
+    def __iter__(self) -> Iterator[int]:
+        """Yields the jobs in order."""
+        for _, job in heapq.merge(*[entries for entries in self._lists if entries]):
+            yield job
+
+    def key(self, job: int) -> float:
+        """Returns the key of a waiting job."""
+        return self._key[job]
+
+    def add(self, job: int, key: float) -> None:
+        """Puts a job into the queue; only a world calls it."""
+        self._key[job] = key
+        self._lists[self.shape_of[job]].add((key, job))
+        if self._lengths is not None:
+            self._lengths.add(job)
+
+    def remove(self, job: int) -> None:
+        """Takes a job out of the queue; only a world calls it."""
+        self._lists[self.shape_of[job]].remove((self._key.pop(job), job))
+        if self._lengths is not None:
+            self._lengths.remove(job)
+
+    def first(self) -> int | None:
+        """Returns the first job in order, or None."""
+        heads = [entries[0] for entries in self._lists if entries]
+        return min(heads)[1] if heads else None
+
+    def scan(self, max_gpus: int | None = None) -> Scan:
+        """Returns a pass over the queue in order, over shapes of at most `max_gpus`."""
+        return Scan(self._lists, self.shapes, max_gpus)
+
+    def shapes_waiting(self) -> list[int]:
+        """Returns the shapes that have waiting jobs."""
+        return [i for i, entries in enumerate(self._lists) if entries]
+
+    def of_shape(self, shape: int) -> Iterator[int]:
+        """Yields the waiting jobs of one shape in order."""
+        for _, job in self._lists[shape]:
+            yield job
+
+    def index_lengths(self, length_s: Sequence[float]) -> None:
+        """Makes `first_within` available; jobs must wait in order of submission."""
+        self._lengths = _Lengths(self.shape_of, len(self.shapes), length_s)
+
+    def first_within(self, shape: int, length_s: float, after: int = -1) -> int | None:
+        """Returns the first job of a shape that is at most so long and has index > `after`."""
+        assert self._lengths is not None, "the policy's order does not index lengths"
+        return self._lengths.first_within(shape, length_s, after)
+
+
+class Scan:
+    """One pass over the queue: `next` gives jobs in order, `drop` gives up on a shape.
+
+    Nothing is taken out of the queue; that happens when the plan is applied.
+    """
+
+    __slots__ = ("_heap", "_shape", "_tails")
+
+    def __init__(
+        self, lists: Sequence[Iterable[Entry]], shapes: Sequence[Shape], max_gpus: int | None
+    ) -> None:
+        self._heap: list[tuple[float, int, int]] = []
+        self._tails: dict[int, Iterator[Entry]] = {}
+        for shape, entries in enumerate(lists):
+            if entries and (max_gpus is None or shapes[shape].gpus <= max_gpus):
+                tail = iter(entries)
+                key, job = next(tail)
+                self._heap.append((key, job, shape))
+                self._tails[shape] = tail
+        heapq.heapify(self._heap)
+        self._shape = -1
+
+    def next(self) -> int | None:
+        """Returns the next job, or None at the end. The job before it counts as taken."""
+        self._refill()
+        if not self._heap:
+            return None
+        self._shape = self._heap[0][2]
+        return self._heap[0][1]
+
+    def key(self) -> float:
+        """Returns the key of the job that `next` gave last."""
+        return self._heap[0][0]
+
+    def peek(self) -> tuple[float, int] | None:
+        """Returns (key, job) of what `next` gave last, or None at the end."""
+        return self._heap[0][:2] if self._heap else None
+
+    def drop(self) -> int:
+        """Leaves out the rest of the shape of the job that `next` gave last; returns it."""
+        shape, self._shape = self._shape, -1
+        heapq.heappop(self._heap)
+        return shape
+
+    def _refill(self) -> None:
+        if self._shape < 0:
+            return
+        entry = next(self._tails[self._shape], None)
+        if entry is None:
+            heapq.heappop(self._heap)
+        else:
+            heapq.heapreplace(self._heap, (entry[0], entry[1], self._shape))
+        self._shape = -1
+
+
+_LONGEST_S = 1e300
+"""Longer than any job, shorter than the infinity that marks a job that does not wait."""
+
+
+class _Lengths:
+    """Answers "the first waiting job of a shape that is at most so long" in O(log n).
+
+    One tree of minima per shape, over its jobs in order of submission; a job that does not
+    wait counts as infinitely long.
+    """
+
+    def __init__(
+        self, shape_of: Sequence[int], shapes: int, length_s: Sequence[float]
+    ) -> None:
+        self._length_s = length_s
+        self._shape_of = shape_of
+        self._jobs: list[list[int]] = [[] for _ in range(shapes)]
+        self._rank = [0] * len(shape_of)
+        for job, shape in enumerate(shape_of):
+            self._rank[job] = len(self._jobs[shape])
+            self._jobs[shape].append(job)
+        self._base = [1 << max(0, len(jobs) - 1).bit_length() for jobs in self._jobs]
+        self._trees = [[float("inf")] * (2 * base) for base in self._base]
+
+    def add(self, job: int) -> None:
+        self._set(job, self._length_s[job])
+
+    def remove(self, job: int) -> None:
+        self._set(job, float("inf"))
+
+    def _set(self, job: int, value: float) -> None:
+        shape = self._shape_of[job]
+        tree = self._trees[shape]
+        node = self._base[shape] + self._rank[job]
+        tree[node] = value
+        node >>= 1
+        while node:
+            left, right = tree[2 * node], tree[2 * node + 1]
+            value = left if left < right else right
+            if tree[node] == value:
+                return
+            tree[node] = value
+            node >>= 1
+
+    def first_within(self, shape: int, length_s: float, after: int) -> int | None:
+        tree, base, jobs = self._trees[shape], self._base[shape], self._jobs[shape]
+        length_s = min(length_s, _LONGEST_S)
+        if tree[1] > length_s:
+            return None
+        # Climb from the first leaf behind `after` to the first subtree that has an answer,
+        # then descend to its leftmost leaf that qualifies.
+        node = base + (self._rank[after] + 1 if after >= 0 else 0)
+        if node >= 2 * base:
+            return None
+        while tree[node] > length_s:
+            while node & 1:
+                node >>= 1
+                if node <= 1:
+                    return None
+            node += 1
+        while node < base:
+            node *= 2
+            if tree[node] > length_s:
+                node += 1
+        return jobs[node - base]

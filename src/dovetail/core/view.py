@@ -1,0 +1,114 @@
+"""What a policy sees: a read-only window on the world's tables, valid during one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from dovetail.core.beliefs import Physics
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable, Shape
+from dovetail.core.placing import Placing
+from dovetail.core.plan import Placement, Plan
+
+if TYPE_CHECKING:
+    from sortedcontainers import SortedList
+
+    from dovetail.core.queue import WaitingQueue
+
+
+@dataclass(slots=True)
+class Changes:
+    """What happened since the last decision."""
+
+    arrived: Sequence[int] = ()
+    ended: Sequence[int] = ()
+    evicted: Sequence[int] = ()
+    capacity: bool = False
+    woke: bool = False
+
+
+class Progress(Protocol):
+    """What is known of each job's life so far. Jobs are given and answered in lists."""
+
+    def done_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the progress made, in solo seconds on the requested GPUs."""
+        ...
+
+    def left_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the forecast length less the progress made, never below zero."""
+        ...
+
+    def length_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the forecast lengths, in solo seconds on the requested GPUs."""
+        ...
+
+    def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the GPU-seconds held so far, switching included."""
+        ...
+
+    def pending_since_s(self, job: int) -> float:
+        """Returns when a waiting job last became pending."""
+        ...
+
+    def running_since_s(self, job: int) -> float:
+        """Returns when a running job was last placed."""
+        ...
+
+
+class View:
+    """The state of the cluster at one instant, as the policy may know it.
+
+    `ends` holds (forecast end, job) of the running jobs in order when the policy's order asks
+    for lengths, else None. Nothing here may be kept after `decide` returns.
+    """
+
+    __slots__ = (
+        "changes",
+        "cluster",
+        "ends",
+        "jobs",
+        "now",
+        "physics",
+        "placing",
+        "plan",
+        "progress",
+        "shape_of",
+        "shapes",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        *,
+        jobs: JobTable,
+        cluster: Cluster,
+        plan: Plan,
+        waiting: WaitingQueue,
+        progress: Progress,
+        physics: Physics,
+        placing: Placing,
+        ends: SortedList | None,
+    ) -> None:
+        self.now = 0.0
+        self.jobs = jobs
+        self.cluster = cluster
+        self.plan = plan
+        self.waiting = waiting
+        self.progress = progress
+        self.physics = physics
+        self.placing = placing
+        self.ends = ends
+        self.changes = Changes()
+        self.shape_of = waiting.shape_of
+        self.shapes = waiting.shapes
+
+    @property
+    def running(self) -> Mapping[int, Placement]:
+        """Returns the running jobs and their placements."""
+        return self.plan.placed
+
+    def shape(self, job: int) -> Shape:
+        """Returns the shape of a job."""
+        return self.shapes[self.shape_of[job]]

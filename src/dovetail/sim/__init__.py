@@ -1,0 +1,1 @@
+"""The simulated world: events, the true length of jobs, capacity that changes."""

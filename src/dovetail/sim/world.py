@@ -1,0 +1,347 @@
+"""The simulated world: it knows how long jobs really are and makes time pass.
+
+Events of one instant come in the order of ALGORITHMS section 0: completions, then timers (time
+limits, cancellations, the policy's own wake-up), then changes of capacity, then arrivals; then
+the loop makes one scheduling pass. Arrivals are a sorted iterator outside the heap, so the heap
+is as small as the set of running jobs. A completion is an event, never a comparison with a
+small number; a stale one is known by its version.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from dovetail.control.state import ClusterState
+from dovetail.core.beliefs import Forecast, Neighbour, Physics
+from dovetail.core.cluster import DOWN, Cluster
+from dovetail.core.errors import DovetailError, IllegalPlan
+from dovetail.core.legality import audit
+from dovetail.core.messages import (
+    Ended,
+    Explained,
+    Fact,
+    NodeChanged,
+    Reason,
+    Recorder,
+    Retimed,
+    Started,
+    Stopped,
+    Submitted,
+    Woke,
+)
+from dovetail.core.placing import Placing
+from dovetail.core.plan import Draft, Placement
+from dovetail.core.policy import Decision, Policy, name_of
+from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
+from dovetail.core.view import Changes, View
+from dovetail.physics.switching import Switching
+
+NEVER = float("inf")
+OVER = -1
+"""The version of a job that has ended: every entry of the heap that names it is stale."""
+IDLE_WAKES_MAX = 100_000
+"""Wake-ups in a row in which nothing at all happens; then the policy is taken to be stuck."""
+
+CapacityTimeline = Sequence[tuple[float, Sequence[tuple[int, str]]]]
+"""(time, [(node, state), ...]) in order of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything outside the policy that decides a run."""
+
+    trace: Trace
+    cluster: Cluster
+    truth: Physics
+    belief: Physics
+    forecast: Forecast
+    placing: Placing = field(default_factory=Placing)
+    switching: Switching = field(default_factory=Switching)
+    cancelled_by_clock: bool = False
+    capacity: CapacityTimeline = ()
+    coalesce_s: float = 0.0
+    audit_every: int = 0
+
+
+class SimWorld:
+    """A world in virtual time. It refuses an illegal plan by raising IllegalPlan."""
+
+    def __init__(self, scene: Scene, policy: Policy, recorder: Recorder) -> None:
+        self._scene = scene
+        self._policy = policy
+        self._recorder = recorder
+        trace = scene.trace
+        self.state = ClusterState(
+            trace.jobs,
+            scene.cluster,
+            policy,
+            physics=scene.belief,
+            forecast=scene.forecast,
+            placing=scene.placing,
+        )
+        self._work: list[float] = trace.duration_s.tolist()
+        self._submit: list[float] = [*trace.jobs.submit_s.tolist(), NEVER]
+        self._ends: list[int] = trace.end.tolist()
+        limits = trace.jobs.time_limit_s
+        self._limit: list[float] | None = limits.tolist() if (limits < NEVER).any() else None
+        self._ran: list[float] = [0.0] * len(trace) if self._limit else []
+        self._next = 0
+        self._next_capacity = 0
+        self._heap: list[tuple[float, int, int, int]] = []
+        self._version: list[int] = [0] * len(trace)
+        self._quit_s: dict[int, float] = {}
+        self._reasons: tuple[Reason, ...] | None = None
+        self._instants = 0
+        self._idle_wakes = 0
+        delay = scene.switching.delay_s
+        self._delay = {how: delay(how) for how in ("start", "resume", "move", "resize")}
+
+    def observe(self) -> View:
+        """Returns the view at the present instant."""
+        return self.state.view
+
+    def advance(self, until: float) -> bool:
+        """Moves to the next instant; False when no event is left and nothing waits."""
+        heap, version = self._heap, self._version
+        while heap and heap[0][3] != version[heap[0][2]]:
+            heapq.heappop(heap)
+        now = min(
+            heap[0][0] if heap else NEVER,
+            self._submit[self._next],
+            self._capacity_s(),
+        )
+        woke = until <= now
+        now = min(now, until)
+        if now == NEVER:
+            if self.state.waiting:
+                self._stuck()
+            return False
+        if not woke and self._scene.coalesce_s:
+            now = min(self._last_within(now + self._scene.coalesce_s), until)
+            woke = until <= now
+        self._check_life(woke, until)
+        state = self.state
+        state.now = state.view.now = now
+        self._instants += 1
+        state.view.changes = changes = Changes(woke=woke)
+        facts: list[Fact] = []
+        if heap and heap[0][0] <= now:
+            changes.ended = self._finish_jobs(now, facts)
+        if woke:
+            facts.append(Woke(now))
+        if self._capacity_s() <= now:
+            changes.capacity = True
+            changes.evicted = self._change_capacity(now, facts)
+        if self._submit[self._next] <= now:
+            changes.arrived = self._submit_jobs(now, facts)
+        if facts:
+            self._recorder.record(facts)
+        return True
+
+    def apply(self, draft: Draft) -> None:
+        """Carries the draft out: stops, then starts and moves, then re-times neighbours."""
+        state = self.state
+        changes = draft.changes()
+        state.plan.commit(draft)
+        if not changes:
+            return
+        now = state.now
+        facts: list[Fact] = []
+        touched: set[int] = set()
+        for change in changes:
+            job, before, after = change
+            if before is not None:
+                self._book_run(job)
+                if before.gpu_ids:
+                    touched.update(self._on_gpus_of(before))
+            if after is None:
+                state.stop(job)
+                self._forget_end(job)
+                facts.append(Stopped(now, job, "preempted", state.done[job]))
+        for change in changes:
+            job, before, after = change
+            if after is None:
+                continue
+            how = state.how(change)
+            neighbours = self._neighbours(job, after) if after.gpu_ids else ()
+            rate = self._scene.truth.speed(job, after, neighbours)
+            delay = self._delay[how]
+            state.start(job, after, rate, delay)
+            self._schedule(job)
+            facts.append(Started(now, job, how, after, rate, now + delay))
+            if neighbours:
+                touched.update(j for j, _ in neighbours)
+        if touched:
+            touched.difference_update(c.job for c in changes)
+            self._retime(sorted(touched), facts)
+        self._recorder.record(facts)
+        every = self._scene.audit_every
+        if every and self._instants % every == 0:
+            wrong = audit(state.view, state.plan.occupancy)
+            if wrong:
+                raise IllegalPlan("; ".join(wrong))
+
+    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> NoReturn:
+        """Raises: in simulation an illegal plan is a bug of the policy."""
+        raise IllegalPlan(f"policy {name_of(policy)} at {self.state.now:g} s: {'; '.join(why)}")
+
+    def explain(self, decision: Decision) -> None:
+        """Records the reasons when they change."""
+        if decision.because != self._reasons:
+            self._reasons = decision.because
+            self._recorder.record((Explained(self.state.now, decision.because or ()),))
+
+    @property
+    def instants(self) -> int:
+        """Returns how many instants have passed."""
+        return self._instants
+
+    def _capacity_s(self) -> float:
+        timeline = self._scene.capacity
+        return timeline[self._next_capacity][0] if self._next_capacity < len(timeline) else NEVER
+
+    def _last_within(self, end_s: float) -> float:
+        """Returns the time of the last event up to `end_s`."""
+        last = -NEVER
+        version = self._version
+        for t, _, job, v in self._heap:
+            if last < t <= end_s and v == version[job]:
+                last = t
+        i = self._next
+        while self._submit[i] <= end_s:
+            last = max(last, self._submit[i])
+            i += 1
+        t = self._capacity_s()
+        return max(last, t) if t <= end_s else last
+
+    def _finish_jobs(self, now: float, facts: list[Fact]) -> list[int]:
+        heap, version, state = self._heap, self._version, self.state
+        due: list[tuple[int, int]] = []
+        while heap and heap[0][0] <= now:
+            _, kind, job, v = heapq.heappop(heap)
+            if v == version[job]:
+                due.append((kind, job))
+        due.sort()
+        ended: list[int] = []
+        touched: set[int] = set()
+        for kind, job in due:
+            if version[job] == OVER:
+                continue
+            version[job] = OVER
+            placement = state.plan.placed.get(job)
+            if kind == 0:
+                state.settle(job)
+                state.done[job] = self._work[job]
+            state.end(job)
+            if placement is not None and placement.gpu_ids:
+                touched.update(self._on_gpus_of(placement))
+            how = ENDS[self._ends[job] if kind == 0 else TIMEOUT if kind == 1 else CANCELLED]
+            facts.append(Ended(now, job, how))
+            ended.append(job)
+        if touched:
+            self._retime(sorted(touched.difference(ended)), facts)
+        return ended
+
+    def _submit_jobs(self, now: float, facts: list[Fact]) -> list[int]:
+        state, submit, arrived = self.state, self._submit, []
+        while submit[self._next] <= now:
+            job = self._next
+            self._next += 1
+            state.arrive(job)
+            arrived.append(job)
+            facts.append(Submitted(now, job, state.length[job]))
+            if self._scene.cancelled_by_clock and self._ends[job] == CANCELLED:
+                self._quit_s[job] = submit[job] + self._work[job]
+                self._schedule_quit(job)
+        return arrived
+
+    def _change_capacity(self, now: float, facts: list[Fact]) -> list[int]:
+        state, cluster = self.state, self.state.view.cluster
+        lost: set[int] = set()
+        while self._capacity_s() <= now:
+            _, nodes = self._scene.capacity[self._next_capacity]
+            self._next_capacity += 1
+            cluster = cluster.with_nodes(nodes)
+            lost.update(n for n, _ in nodes)
+            facts.extend(NodeChanged(now, node, st) for node, st in nodes)
+        lost = {n for n in lost if cluster.state_of.get(n) == DOWN}
+        evicted = [j for j, p in state.plan.placed.items() if any(n in lost for n, _ in p.spans)]
+        touched: set[int] = set()
+        for job in sorted(evicted):
+            touched.update(self._on_gpus_of(state.plan.placed[job]))
+            self._book_run(job)
+            state.evict(job)
+            self._forget_end(job)
+            facts.append(Stopped(now, job, "node down", state.done[job]))
+        state.change_cluster(cluster)
+        self._retime(sorted(touched.difference(evicted)), facts)
+        return sorted(evicted)
+
+    def _schedule(self, job: int) -> None:
+        """Puts the end of a running job into the heap and makes earlier entries stale."""
+        state = self.state
+        self._version[job] = version = self._version[job] + 1
+        rate = state.rate[job]
+        end = state.since_s[job] + (self._work[job] - state.done[job]) / rate if rate else NEVER
+        kind = 0
+        if self._limit is not None:
+            limit = state.placed_s[job] + max(0.0, self._limit[job] - self._ran[job])
+            if limit < end:
+                end, kind = limit, 1
+        if self._quit_s.get(job, NEVER) < end:
+            end, kind = self._quit_s[job], 2
+        if end < NEVER:
+            # A remainder of a few ulps can put the end before now; time never runs backwards.
+            heapq.heappush(self._heap, (max(end, state.now), kind, job, version))
+
+    def _forget_end(self, job: int) -> None:
+        """Makes the end of a job that stopped running stale; it may still be cancelled."""
+        self._version[job] += 1
+        if job in self._quit_s:
+            self._schedule_quit(job)
+
+    def _schedule_quit(self, job: int) -> None:
+        """Puts the moment a waiting job is cancelled into the heap."""
+        quit_s = max(self._quit_s[job], self.state.now)
+        heapq.heappush(self._heap, (quit_s, 2, job, self._version[job]))
+
+    def _book_run(self, job: int) -> None:
+        if self._limit is not None:
+            self._ran[job] += self.state.now - self.state.placed_s[job]
+
+    def _retime(self, jobs: Sequence[int], facts: list[Fact]) -> None:
+        state = self.state
+        for job in jobs:
+            placement = state.plan.placed[job]
+            rate = self._scene.truth.speed(job, placement, self._neighbours(job, placement))
+            if rate != state.rate[job]:
+                state.retime(job, rate)
+                self._schedule(job)
+                facts.append(Retimed(state.now, job, rate))
+
+    def _on_gpus_of(self, placement: Placement) -> set[int]:
+        sharers = self.state.plan.occupancy.sharers
+        return {j for node, gpu in placement.named() for j in sharers(node, gpu)}
+
+    def _neighbours(self, job: int, placement: Placement) -> tuple[Neighbour, ...]:
+        placed = self.state.plan.placed
+        others = self._on_gpus_of(placement) - {job}
+        return tuple((j, placed[j]) for j in sorted(others))
+
+    def _check_life(self, woke: bool, until: float) -> None:
+        quiet = woke and not self._heap and self._submit[self._next] == NEVER
+        self._idle_wakes = self._idle_wakes + 1 if quiet else 0
+        if self._idle_wakes > IDLE_WAKES_MAX:
+            self._stuck()
+
+    def _stuck(self) -> NoReturn:
+        job = self.state.waiting.first()
+        assert job is not None
+        raise DovetailError(
+            f"policy {name_of(self._policy)} leaves {len(self.state.waiting)} jobs waiting with "
+            f"nothing left to happen; the first is job {self._scene.trace.jobs.job_id[job]}, "
+            f"which wants {self.state.gpus[job]} GPUs"
+        )
