@@ -1,0 +1,1 @@
+"""Traces in and out: readers, the canonical file, generators, slices and descriptions."""

@@ -1,0 +1,113 @@
+"""Wall-clock texts to Unix seconds: local times without an offset go through their time zone.
+
+When clocks go back, an hour happens twice; a local time in it is read as its first pass, unless
+the order of a job's own times shows that it was the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from dovetail.core.errors import InputError, nearest
+
+DAY_S, WEEK_S = 86400.0, 604800.0
+_FIRST_MONDAY_S = 4 * DAY_S
+"""1970-01-05, the first Monday of Unix time."""
+
+_OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"
+_Pass = Literal["earliest", "latest"]
+_PASSES: tuple[_Pass, _Pass] = ("earliest", "latest")
+_FORMAT = "%Y-%m-%d %H:%M:%S%.f"
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """A column of Unix seconds; null where the text is missing or no time.
+
+    `later` differs where the local hour happened twice: it is then the second pass.
+    """
+
+    first: pl.Series
+    later: pl.Series
+
+    @property
+    def repeated(self) -> int:
+        """Returns how many values lie in an hour that happened twice."""
+        return int((self.first != self.later).sum())
+
+    def since(self, start: Moments) -> pl.Series:
+        """Returns seconds since `start`, by the second pass where the first is too early."""
+        early = (self.first < start.first).fill_null(False)
+        return self.first.zip_with(~early, self.later) - start.first
+
+
+def moments(texts: pl.Series, zone: str) -> Moments:
+    """Returns the times in a text column. Texts with an offset use it, the others `zone`."""
+    clean = texts.cast(pl.String).str.strip_chars().str.replace("T", " ", literal=True)
+    has_offset = clean.str.contains(_OFFSET).fill_null(False)
+    naive = clean.str.replace(_OFFSET, "").str.to_datetime(_FORMAT, strict=False, time_unit="us")
+    passes = []
+    for ambiguous in _PASSES:
+        local = _in_zone(naive, zone, ambiguous)
+        absolute = _seconds(naive.dt.replace_time_zone("UTC")) - _offsets(clean)
+        passes.append(absolute.zip_with(has_offset, local))
+    return Moments(*passes)
+
+
+def check_zone(zone: str) -> None:
+    """Raises InputError when the name is no time zone."""
+    from zoneinfo import ZoneInfo, available_timezones
+
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise InputError(
+            f"time zone '{zone}'", "is unknown", nearest(zone, available_timezones())
+        ) from None
+
+
+def utc_offset_s(epoch_s: float, zone: str) -> float:
+    """Returns what to add to Unix time to get the local clock of a zone at that moment."""
+    utc = pl.Series([int(epoch_s)]).cast(pl.Int64) * 1_000_000
+    utc = utc.cast(pl.Datetime("us", "UTC"))
+    return float(
+        _seconds(utc.dt.convert_time_zone(zone).dt.replace_time_zone("UTC"))[0] - int(epoch_s)
+    )
+
+
+def monday_before(epoch_s: float, offset_s: float) -> float:
+    """Returns the Unix time of the Monday 00:00, by a local clock, at or before a moment."""
+    local = epoch_s + offset_s
+    return (local - _FIRST_MONDAY_S) // WEEK_S * WEEK_S + _FIRST_MONDAY_S - offset_s
+
+
+def _in_zone(naive: pl.Series, zone: str, ambiguous: _Pass) -> pl.Series:
+    """Returns Unix seconds; a local time that clocks skipped is read as one hour later."""
+    frame = pl.DataFrame({"t": naive})
+    there = pl.col("t").dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null")
+    pushed = (
+        pl.col("t")
+        .dt.offset_by("1h")
+        .dt.replace_time_zone(
+            zone,
+            ambiguous=ambiguous,
+            non_existent="null",
+        )
+    )
+    return _seconds(frame.select(pl.coalesce(there, pushed))["t"])
+
+
+def _seconds(times: pl.Series) -> pl.Series:
+    return times.dt.epoch("us").cast(pl.Float64) / 1e6
+
+
+def _offsets(texts: pl.Series) -> pl.Series:
+    """Returns the offset at the end of each text in seconds, 0 for none and for Z."""
+    frame = pl.DataFrame({"t": texts})
+    parts = pl.col("t").str.extract_groups(r"([+-])(\d{2}):?(\d{2})$")
+    sign = pl.when(parts.struct[0] == "-").then(-1.0).otherwise(1.0)
+    hours = parts.struct[1].cast(pl.Float64) * 3600 + parts.struct[2].cast(pl.Float64) * 60
+    return frame.select((sign * hours).fill_null(0.0).alias("t"))["t"]

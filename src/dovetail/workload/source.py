@@ -1,0 +1,103 @@
+"""A trace file's bytes, read in pieces and refused early: this file knows nothing of columns.
+
+A line longer than `LINE_LIMIT_BYTES` stops the reading at once, so that a file that is one huge
+line is never held in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from dovetail.core.errors import InputError
+
+LINE_LIMIT_BYTES = 1 << 20
+"""The longest line we accept, and the size of one piece: a line inside a piece is short enough."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_text_bytes(path: Path) -> bytes:
+    """Returns the whole file, unzipped, as valid UTF-8 without a byte-order mark.
+
+    Raises InputError with the line for damaged gzip, other encodings, binary files, long lines.
+    """
+    parts: list[bytes] = []
+    lines, open_bytes = 1, 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for part in pieces(path):
+        lines, open_bytes = _check_piece(path, part, decoder, lines, open_bytes)
+        parts.append(part)
+    _decode(path, decoder, b"", lines, final=True)
+    return b"".join(parts).removeprefix(codecs.BOM_UTF8)
+
+
+def first_bytes(path: Path, size: int = 1 << 16) -> bytes:
+    """Returns the start of the file, unzipped, unchecked: enough to guess its format."""
+    return next(pieces(path, size), b"")
+
+
+def pieces(path: Path, size: int = LINE_LIMIT_BYTES) -> Iterator[bytes]:
+    """Yields the file's bytes, unzipped when it is gzip, in pieces of at most `size`."""
+    lines = 1
+    try:
+        with _open(path) as stream:
+            while part := stream.read(size):
+                yield part
+                lines += part.count(b"\n")
+    except EOFError:
+        raise InputError(
+            f"{path}, line {lines}", "the gzip data end too early", "the file is cut off"
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}, line {lines}", f"the gzip data are damaged: {error}") from None
+    except FileNotFoundError:
+        raise InputError(str(path), "there is no such file") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as probe:
+        zipped = probe.read(2) == GZIP_MAGIC
+    return cast(IO[bytes], gzip.open(path, "rb")) if zipped else path.open("rb")
+
+
+def _check_piece(
+    path: Path, part: bytes, decoder: codecs.IncrementalDecoder, lines: int, open_bytes: int
+) -> tuple[int, int]:
+    """Returns the line number and the bytes of the unfinished line after `part`."""
+    first, last = part.find(b"\n"), part.rfind(b"\n")
+    if open_bytes + (first if first >= 0 else len(part)) > LINE_LIMIT_BYTES:
+        raise InputError(
+            f"{path}, line {lines}",
+            f"the line is longer than {LINE_LIMIT_BYTES} bytes",
+            "one job per line is expected",
+        )
+    zero = part.find(b"\0")
+    if zero >= 0:
+        line = lines + part.count(b"\n", 0, zero)
+        raise InputError(f"{path}, line {line}", "holds a zero byte", "a text file is expected")
+    _decode(path, decoder, part, lines)
+    return lines + part.count(b"\n"), (
+        len(part) - last - 1 if last >= 0 else open_bytes + len(part)
+    )
+
+
+def _decode(
+    path: Path, decoder: codecs.IncrementalDecoder, part: bytes, lines: int, final: bool = False
+) -> None:
+    try:
+        decoder.decode(part, final)
+    except UnicodeDecodeError as error:
+        # The decoder prefixes bytes held back from the piece before; none of them is a newline.
+        before = error.object[: error.start]
+        line = lines + before.count(b"\n")
+        column = len(before) - before.rfind(b"\n")
+        where = f"{path}, line {line}, byte {column}"
+        mend = "convert the file to UTF-8, for example with iconv"
+        raise InputError(where, "the text is not UTF-8", mend) from None
