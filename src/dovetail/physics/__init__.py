@@ -1,0 +1,1 @@
+"""How fast jobs run, what a switch costs, what fits into memory."""

@@ -1,0 +1,54 @@
+"""What a job holds in the memory of each of its GPUs, and which jobs fit there together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`mem(b) = fixed + per_sample * b` (ALGORITHMS section 1.3).
+
+    Fixed: weights, gradients, optimiser state, framework. Per sample: activations.
+    """
+
+    fixed_bytes: float
+    per_sample_bytes: float
+
+    def __post_init__(self) -> None:
+        if not (self.fixed_bytes >= 0 and self.per_sample_bytes >= 0):
+            raise ValueError(f"memory must not be negative: {self}")
+
+    def used_bytes(self, micro_batch: float) -> float:
+        """Returns the bytes held on each GPU with micro-batches of this size."""
+        return self.fixed_bytes + self.per_sample_bytes * micro_batch
+
+    def fits(
+        self, micro_batch: float, gpu_memory_bytes: float, neighbours_bytes: float = 0.0
+    ) -> bool:
+        """Tells whether the job fits beside neighbours that hold `neighbours_bytes`."""
+        return self.used_bytes(micro_batch) + neighbours_bytes <= gpu_memory_bytes
+
+    def largest_batch(self, gpu_memory_bytes: float, neighbours_bytes: float = 0.0) -> int | None:
+        """Returns the largest whole micro-batch that fits; 0: none does; None: any does."""
+        room = gpu_memory_bytes - neighbours_bytes - self.fixed_bytes
+        if room < self.per_sample_bytes or room < 0:
+            return 0
+        if self.per_sample_bytes == 0:
+            return None
+        # NOTE: the quotient may round up across an integer; the comparison decides, as in `fits`.
+        batch = math.floor(room / self.per_sample_bytes)
+        fits = self.fits(batch, gpu_memory_bytes, neighbours_bytes)
+        return batch if fits else batch - 1
+
+
+def interleaved_bytes(members: Iterable[tuple[Memory, float]]) -> float:
+    """Returns what an interleave set holds on a GPU, for members with their micro-batches.
+
+    Activations take turns: all fixed parts and the largest activation part (section 4.1).
+    """
+    pairs = list(members)
+    fixed = sum(memory.fixed_bytes for memory, _ in pairs)
+    return fixed + max((m.per_sample_bytes * batch for m, batch in pairs), default=0.0)

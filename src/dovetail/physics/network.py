@@ -1,0 +1,97 @@
+"""How long the workers of one job take to exchange gradients (ALGORITHMS section 1.1, eq. 4).
+
+A ring all-reduce of `M` bytes over N workers takes `2(N-1)*latency + 2(N-1)/N * M/bandwidth`
+on its slowest link. Which link that is follows from where the workers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.cluster import Link
+from dovetail.core.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RingLink:
+    """The slowest link of a ring: what one hop costs and how fast bytes pass."""
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        if not (self.latency_s >= 0 and self.bandwidth_bytes_per_s > 0):
+            raise ValueError(f"a link needs a latency >= 0 and a bandwidth > 0: {self}")
+
+    @overload
+    def all_reduce_s(self, workers: int, gradient_bytes: float) -> float: ...
+    @overload
+    def all_reduce_s(self, workers: Floats, gradient_bytes: float) -> Floats: ...
+    def all_reduce_s(self, workers: int | Floats, gradient_bytes: float) -> float | Floats:
+        """Returns `a_comm + b_comm * M` for a ring of N workers; 0 when there is one."""
+        hops = 2 * (workers - 1)
+        return hops * self.latency_s + hops / workers * gradient_bytes / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The two rings a job meets: inside one node, and across nodes."""
+
+    within: RingLink
+    across: RingLink
+
+    def ring(self, spans: Sequence[int]) -> RingLink:
+        """Returns the ring of a placement given as GPUs per node."""
+        return self.across if len(spans) > 1 else self.within
+
+    def comm_s(self, spans: Sequence[int], gradient_bytes: float) -> float:
+        """Returns the all-reduce seconds of a placement given as GPUs per node."""
+        workers = sum(spans)
+        if workers <= 1:
+            return 0.0
+        return self.ring(spans).all_reduce_s(workers, gradient_bytes)
+
+    @staticmethod
+    def of(links: Sequence[Link]) -> Network:
+        """Returns the rings of a cluster's link tree, for jobs that may lie anywhere in it.
+
+        Use `slowest_link` where the nodes are known and the tree has racks.
+        """
+        inside = [link for link in links if link.nodes == 1]
+        if not inside or len(inside) == len(links):
+            raise InputError(
+                "links",
+                "a tree needs a level inside a node and one between nodes",
+                "give one link with nodes = 1 and one with nodes = 0",
+            )
+        return Network(_slowest(inside), _slowest(links))
+
+
+def slowest_link(links: Sequence[Link], nodes: Sequence[int]) -> RingLink:
+    """Returns the slowest link on the way between workers on `nodes` (node ids, repeats allowed).
+
+    A level whose `nodes` is k joins the blocks of k nodes with following ids; a ring passes
+    every level up to the first that holds all its nodes.
+    """
+    passed: list[Link] = []
+    for link in sorted(links, key=lambda level: level.nodes or float("inf")):
+        passed.append(link)
+        if link.nodes == 0 or len({node // link.nodes for node in nodes}) == 1:
+            return _slowest(passed)
+    raise InputError(
+        "links", f"no level joins nodes {sorted(set(nodes))}", "add a level with nodes = 0"
+    )
+
+
+def _slowest(links: Sequence[Link]) -> RingLink:
+    return RingLink(
+        max(link.latency_s for link in links),
+        min(link.bandwidth_bytes_per_s for link in links),
+    )

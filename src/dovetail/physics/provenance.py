@@ -1,0 +1,31 @@
+"""Where a number comes from: every field of a profile says so, or it does not get in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Provenance(StrEnum):
+    """How a value was come by, from the strongest to the weakest."""
+
+    MEASURED = "measured"
+    FITTED = "fitted"
+    DERIVED = "derived"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced(Generic[T_co]):
+    """A value with its provenance and one sentence on its source."""
+
+    value: T_co
+    provenance: Provenance
+    source: str
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise ValueError("a value needs a source")
