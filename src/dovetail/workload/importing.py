@@ -13,7 +13,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.trace import Trace
 from dovetail.workload.assemble import OUT_OF_ORDER, assemble, late
 from dovetail.workload.canonical import canonical_rows, is_parquet, trace_name
-from dovetail.workload.clock import monday_before
+from dovetail.workload.clock import check_zone, monday_before
 from dovetail.workload.readers.format import Format, Head, ReadOptions
 from dovetail.workload.readers.registry import FORMATS
 from dovetail.workload.rows import REQUIRED, Rows, adjusted
@@ -126,6 +126,8 @@ def _rows_of(
 def _read_all(files: list[Path], format_name: str | None, options: ReadOptions) -> list[Rows]:
     if not files:
         raise InputError("import", "no file was given")
+    if options.timezone:
+        check_zone(options.timezone)
     name = format_name or sniff(files[0])
     if name == CANONICAL:
         return [canonical_rows(path) for path in files]
