@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.core.errors import InputError
 from dovetail.physics.architecture import Architecture, architectures
 from dovetail.physics.device import device
-from dovetail.physics.fit_curve import CurveFit, fit_curve
+from dovetail.physics.fit_curve import CurveFit, Testbed, fit_curve, fit_timed_exchange
 from dovetail.physics.fit_placements import fit_steps, read_csv, read_steps
 from dovetail.physics.profile import Batch, Curve, ModelProfile, StageTimes, Startup
 from dovetail.physics.profile_file import ProfileSet
@@ -39,6 +39,8 @@ MURI_SOURCE = (
     "on V100, eight per server"
 )
 POLLUX_GPUS_MAX = 64
+AFS_TESTBED = Testbed(gpus_per_node=4, within=12e9, across=5e9)
+"""PCIe 3.0 x16 and one port of 40 Gbit/s."""
 RL_MODELS = ("a2c", "dqn")
 """Their load stage is simulation of the environment on the CPU; elsewhere it is storage."""
 
@@ -129,7 +131,7 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
     gpu = device("gtx1080")
     fitting = facts.memory.value.largest_batch(gpu.memory_bytes.value) or global_batch
     batch = Batch(global_batch, per_gpu=False, max_per_gpu=min(global_batch, fitting))
-    fit = fit_curve(curve, batch, gpus_per_node=4, gradient_bytes=facts.gradient_bytes.value)
+    fit = fit_curve(curve, batch, AFS_TESTBED, facts.gradient_bytes.value)
     profile = _from_curve(name, "afs", facts, curve, batch, fit, AFS_SOURCE)
     return replace(
         profile,
@@ -166,7 +168,10 @@ def _muri_model(name: str, rows: Sequence[dict[str, str]]) -> ModelProfile:
     curve = Curve(gpus, tuple(float(row["iteration_ms"]) / 1e3 for row in rows))
     size = int(rows[0]["batch_size_per_gpu"])
     batch = Batch(size, per_gpu=True, max_per_gpu=size)
-    fit = fit_curve(curve, batch, gpus_per_node=8, gradient_bytes=facts.gradient_bytes.value)
+    exchange_s = [float(row["stage2_network_ms"]) / 1e3 for row in rows]
+    fit = fit_timed_exchange(
+        curve, exchange_s, batch, gpus_per_node=8, gradient_bytes=facts.gradient_bytes.value
+    )
     startup = Startup(gpus, tuple(float(row["startup_overhead_s"]) for row in rows))
     return replace(
         _from_curve(name, "muri", facts, curve, batch, fit, MURI_SOURCE),
@@ -222,7 +227,7 @@ def _from_curve(
         parameters=facts.parameters,
         gradient_bytes=facts.gradient_bytes,
         compute=(("v100", Sourced(fit.compute, ASSUMED, f"{source}; {one_batch}")),),
-        overlap=Sourced(1.0, ASSUMED, "a curve shows only the communication that is not hidden"),
+        overlap=Sourced(fit.overlap, FITTED, source),
         network=Sourced(fit.network, FITTED, source),
         memory=facts.memory,
         curve=Sourced(curve, MEASURED, source),

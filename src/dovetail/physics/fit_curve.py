@@ -1,30 +1,43 @@
 """Fits equation (7) to a scaling curve: iteration times at the default batch, well placed.
 
-A curve alone cannot tell how much communication hides behind computing, so d = 1 and what is
-fitted is the communication that shows. The problem is then linear in its unknowns, none of
-which may be negative: a non-negative least squares on relative errors.
+A curve holds few points, so what the testbed is known to have bounds the search: no link is
+faster than its data sheet. Where the exchange was timed apart from the iteration, the links
+are fitted to it alone and only the overlap to the iterations.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.physics.compute import Compute
+from dovetail.physics.compute import Compute, overlapped_s
 from dovetail.physics.fit_placements import error_of
 from dovetail.physics.network import Network, RingLink
 from dovetail.physics.profile import Batch, Curve, FitError
 
 Floats = NDArray[np.float64]
 
-BANDWIDTH_MAX = 1e12
-"""Bytes/s that stand for a link whose bandwidth cannot be seen in the curve."""
-
 FIXED_SHARE = 0.1
 """Assumed part of an iteration that does not grow with the batch, where only one was measured."""
+
+OVERLAP_MAX = 10.0
+FASTEST_LINK = 150e9
+"""Bytes/s one GPU can send over NVLink of the V100's generation, in one direction."""
+
+PULL = 1e-2
+"""How strongly a parameter that the points leave open is held at its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """Where a curve was measured: GPUs per server and the fastest its links can be, bytes/s."""
+
+    gpus_per_node: int
+    within: float
+    across: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +45,9 @@ class CurveFit:
     """The parameters of a curve, and the errors when each of its points is left out in turn."""
 
     compute: Compute
+    overlap: float
     network: Network
-    left_out: FitError | None
+    left_out: FitError | None = None
 
 
 def measured_points(curve: Curve) -> Curve:
@@ -48,61 +62,129 @@ def measured_points(curve: Curve) -> Curve:
     return Curve(tuple(gpus[i] for i in kept), tuple(times[i] for i in kept))
 
 
-def fit_curve(curve: Curve, batch: Batch, *, gpus_per_node: int, gradient_bytes: float) -> CurveFit:
-    """Returns the parameters that fit the points of a curve best."""
+def fit_curve(curve: Curve, batch: Batch, testbed: Testbed, gradient_bytes: float) -> CurveFit:
+    """Returns the parameters of a strong scaling curve within the testbed's bounds."""
     points = measured_points(curve)
-    rows = _rows(points.gpus, batch, gpus_per_node)
-    times = np.array(points.iteration_s)
-    x = _solve(rows, times)
-    return CurveFit(_compute(x, batch), _network(x, gradient_bytes), _left_out(rows, times))
+    problem = _Problem(batch, testbed, gradient_bytes, points.iteration_s[0])
+    gpus, times = np.array(points.gpus, float), np.array(points.iteration_s)
+    x = problem.solve(gpus, times)
+    ring_s = x[3] + x[4]
+    return CurveFit(
+        compute=Compute(float(x[0]), float(x[1])),
+        overlap=1 + float(x[5]),
+        network=Network(
+            RingLink(float(x[2]), gradient_bytes / float(x[3])),
+            RingLink(float(x[2]), gradient_bytes / float(ring_s)),
+        ),
+        left_out=_left_out(problem, gpus, times),
+    )
 
 
-def _rows(gpus: tuple[int, ...], batch: Batch, gpus_per_node: int) -> Floats:
-    """Returns one row per point: what multiplies a, b, hop and bytes inside, and their growth."""
-    return np.array([_row(n, batch, gpus_per_node) for n in gpus], dtype=np.float64)
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """The search for x: a, b, seconds a hop, seconds for all bytes inside a node and what they
+    grow by across nodes, d - 1."""
+
+    batch: Batch
+    testbed: Testbed
+    gradient_bytes: float
+    alone_s: float
+
+    def predicted_s(self, x: Floats, gpus: Floats) -> Floats:
+        """Returns equation (7) with as few steps as memory allows."""
+        each = self.batch.size / gpus
+        steps = np.maximum(1, np.ceil(each / self.batch.max_per_gpu - 1e-9))
+        micro_s = x[0] + x[1] * each / steps
+        hops = 2 * (gpus - 1)
+        bytes_s = x[3] + (gpus > self.testbed.gpus_per_node) * x[4]
+        comm_s = hops * x[2] + hops / gpus * bytes_s
+        last_s = overlapped_s(micro_s, comm_s, 1 + float(x[5]))
+        return np.asarray((steps - 1) * micro_s + last_s)
+
+    def solve(self, gpus: Floats, times: Floats) -> Floats:
+        """Returns x that fits the points best."""
+        from scipy.optimize import least_squares
+
+        start, low = np.log(self._start()), np.log(self._low())
+        high = np.log([1e2, 1e2, 1.0, 1e2, 1e2, OVERLAP_MAX - 1])
+
+        def residuals(x: Floats) -> Floats:
+            misfit = np.log(self.predicted_s(np.exp(x), gpus) / times)
+            return np.concatenate([misfit, PULL * (x - start)])
+
+        return np.asarray(np.exp(least_squares(residuals, start, bounds=(low, high)).x))
+
+    def _start(self) -> list[float]:
+        slope = 0.95 * self.alone_s / self.batch.size
+        seconds = [2 * limit for limit in self._bytes_s_min()]
+        return [0.02 * self.alone_s, slope, 1e-5, *seconds, 1.0]
+
+    def _low(self) -> list[float]:
+        return [1e-9, 1e-12, 1e-9, *self._bytes_s_min(), 1e-3]
+
+    def _bytes_s_min(self) -> tuple[float, float]:
+        inside_s = self.gradient_bytes / self.testbed.within
+        return inside_s, self.gradient_bytes / self.testbed.across - inside_s
 
 
-def _row(gpus: int, batch: Batch, gpus_per_node: int) -> list[float]:
-    each = batch.on_each_of(gpus)
-    steps = max(1, math.ceil(each / batch.max_per_gpu - 1e-9))
-    if batch.per_gpu:
-        computing = [0.0, each / (1 - FIXED_SHARE)]
-    else:
-        computing = [float(steps), each]
-    hops = 2.0 * (gpus - 1)
-    inside = [hops, hops / gpus]
-    across = inside if gpus > gpus_per_node else [0.0, 0.0]
-    return [*computing, *inside, *across]
-
-
-def _solve(rows: Floats, times: Floats) -> Floats:
-    from scipy.optimize import nnls
-
-    return np.asarray(nnls(rows / times[:, None], np.ones(len(times)))[0])
-
-
-def _compute(x: Floats, batch: Batch) -> Compute:
-    if batch.per_gpu:
-        whole_s = float(x[1]) * batch.size / (1 - FIXED_SHARE)
-        return Compute(FIXED_SHARE * whole_s, float(x[1]))
-    return Compute(float(x[0]), float(x[1]))
-
-
-def _network(x: Floats, gradient_bytes: float) -> Network:
-    def ring(hop_s: float, bytes_s: float) -> RingLink:
-        return RingLink(hop_s, min(BANDWIDTH_MAX, gradient_bytes / max(bytes_s, 1e-12)))
-
-    within = ring(float(x[2]), float(x[3]))
-    return Network(within, ring(float(x[2] + x[4]), float(x[3] + x[5])))
-
-
-def _left_out(rows: Floats, times: Floats) -> FitError | None:
+def _left_out(problem: _Problem, gpus: Floats, times: Floats) -> FitError | None:
     """Returns the errors at each inner point of a fit without it; None with too few points."""
-    unknowns = np.count_nonzero(rows.any(axis=0))
+    unknowns = 6
     if len(times) <= unknowns + 1:
         return None
+    inner = range(1, len(times) - 1)
     predicted = [
-        rows[i] @ _solve(np.delete(rows, i, axis=0), np.delete(times, i))
-        for i in range(1, len(times) - 1)
+        problem.predicted_s(problem.solve(np.delete(gpus, i), np.delete(times, i)), gpus)[i]
+        for i in inner
     ]
     return error_of(np.array(predicted), times[1:-1])
+
+
+def fit_timed_exchange(
+    curve: Curve,
+    exchange_s: Sequence[float],
+    batch: Batch,
+    *,
+    gpus_per_node: int,
+    gradient_bytes: float,
+) -> CurveFit:
+    """Returns the parameters of a weak scaling curve whose all-reduce was timed by itself.
+
+    The links are a non-negative least squares on the exchange times; the overlap is what
+    brings equation (7) nearest to the iteration times.
+    """
+    from scipy.optimize import minimize_scalar, nnls
+
+    gpus, times = np.array(curve.gpus, float), np.array(curve.iteration_s)
+    timed = np.array(exchange_s)
+    rows = _ring_rows(gpus, gpus_per_node)
+    seen = timed > 0
+    # Seconds for all bytes are counted from the least there can be, so that none come out as 0.
+    least_s = gradient_bytes / FASTEST_LINK
+    above = np.maximum(timed - rows[:, 1] * least_s, 0)
+    x = nnls(rows[seen] / timed[seen, None], above[seen] / timed[seen])[0]
+    comm_s = rows @ x + rows[:, 1] * least_s
+
+    def misfit(overlap: float) -> float:
+        return float(np.sum(np.log(overlapped_s(times[0], comm_s, overlap) / times) ** 2))
+
+    found = minimize_scalar(misfit, bounds=(1.0, OVERLAP_MAX), method="bounded")
+    inside_s = least_s + float(x[1])
+    return CurveFit(
+        compute=Compute(
+            FIXED_SHARE * curve.iteration_s[0],
+            (1 - FIXED_SHARE) * curve.iteration_s[0] / batch.size,
+        ),
+        overlap=float(found.x),
+        network=Network(
+            RingLink(float(x[0]), gradient_bytes / inside_s),
+            RingLink(float(x[0] + x[2]), gradient_bytes / (inside_s + float(x[3]))),
+        ),
+    )
+
+
+def _ring_rows(gpus: Floats, gpus_per_node: int) -> Floats:
+    """Returns what multiplies a hop and all bytes, and what both grow by across nodes."""
+    hops = 2 * (gpus - 1)
+    across = gpus > gpus_per_node
+    return np.column_stack([hops, hops / gpus, hops * across, hops / gpus * across])

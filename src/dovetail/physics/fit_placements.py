@@ -64,7 +64,6 @@ class PlacementFit:
     overlap: float
     network: Network
     held_out: FitError
-    single_gpu: FitError
 
 
 def read_steps(folder: Path) -> Steps:
@@ -125,14 +124,22 @@ def fit_steps(steps: Steps, gradient_bytes: float) -> PlacementFit:
         overlap=1 + float(best[6]),
         network=_network(best, gradient_bytes),
         held_out=error_of(_predicted_s(best, held), held.step_s),
-        single_gpu=error_of(_predicted_s(best, seen.take(alone)), seen.step_s[alone]),
     )
 
 
+REGIONS = ("one GPU", "one node", "2 to 4 nodes", "6 to 16 nodes")
+"""The regions of the measurements, which count alike in a fit however many rows they have."""
+
+
+def region_of(steps: Steps) -> NDArray[np.int64]:
+    """Returns the position in `REGIONS` of each row."""
+    conditions = [steps.gpus == 1, steps.nodes == 1, steps.nodes <= 4]
+    return np.asarray(np.select(conditions, [0, 1, 2], default=3))
+
+
 def _weights(steps: Steps) -> Floats:
-    """Returns weights that let one GPU, one node, some nodes and many nodes count alike."""
-    region = np.select([steps.gpus == 1, steps.nodes == 1, steps.nodes <= 4], [0, 1, 2], default=3)
-    counts = np.bincount(region, minlength=4)
+    region = region_of(steps)
+    counts = np.bincount(region, minlength=len(REGIONS))
     return np.asarray(np.sqrt(len(region) / (len(counts) * counts[region])))
 
 

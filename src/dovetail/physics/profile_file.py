@@ -272,12 +272,9 @@ def _model_lines(profile: ModelProfile, key_of: Mapping[str, str]) -> list[str]:
         f"title = {_toml(profile.title)}",
         f"aliases = {_toml(list(profile.aliases))}",
     ]
-    for gpu_type, entry in profile.compute:
-        lines.append(f"compute.{gpu_type} = {_inline(entry, key_of)}")
-    for field in _FIELDS:
-        found = getattr(profile, field)
-        if found is not None:
-            lines.append(f"{field} = {_inline(found, key_of)}")
+    lines += [
+        f"{field} = {_inline(entry, key_of)}" for field, entry in profile_fields(profile).items()
+    ]
     return lines
 
 
@@ -288,6 +285,18 @@ def _inline(entry: Sourced[object], key_of: Mapping[str, str]) -> str:
         "source": key_of.get(entry.source, entry.source),
     }
     return "{ " + ", ".join(f"{key} = {_toml(value)}" for key, value in values.items()) + " }"
+
+
+def profile_fields(profile: ModelProfile) -> dict[str, Sourced[object]]:
+    """Returns every known field of a profile by the name the file gives it."""
+    fields: dict[str, Sourced[object]] = {
+        f"compute.{gpu_type}": entry for gpu_type, entry in profile.compute
+    }
+    for field in _FIELDS:
+        found = getattr(profile, field)
+        if found is not None:
+            fields[field] = found
+    return fields
 
 
 def field_values(value: object) -> dict[str, object]:

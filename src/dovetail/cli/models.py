@@ -1,0 +1,275 @@
+"""`dovetail models`: what the zoo knows, where it comes from, and how well it fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from dovetail.core.errors import InputError
+from dovetail.physics.device import devices
+from dovetail.physics.profile import FitError, ModelProfile
+from dovetail.physics.profile_file import (
+    ProfileSet,
+    dump_profiles,
+    field_values,
+    load_profiles,
+    profile_fields,
+)
+from dovetail.physics.provenance import Sourced
+from dovetail.physics.throughput import iteration_s, throughput_table
+from dovetail.physics.zoo import Catalogue, shipped_sets
+
+SHOWN_GPUS = 64
+
+
+def _json_option(command: click.decorators.FC) -> click.decorators.FC:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--profiles",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Add the profile set of a file, as examples/measure_gpu.py writes it.",
+)
+@_json_option
+@click.pass_context
+def models(context: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
+    """List the models whose speed is known, with the provenance of each field.
+
+    \b
+    Example:
+      dovetail models
+      dovetail models show pollux/bert
+      dovetail models fit --data ../shared
+    """
+    sets = (*shipped_sets(), *(load_profiles(file) for file in files))
+    context.obj = sets
+    if context.invoked_subcommand is None:
+        _print_list(sets, as_json)
+
+
+def _print_list(sets: Sequence[ProfileSet], as_json: bool) -> None:
+    profiles = [profile for one in sets for profile in one.profiles]
+    if as_json:
+        click.echo(json.dumps({"models": [_summary(profile) for profile in profiles]}))
+        return
+    for one in sets:
+        click.echo(f"{one.family}: {one.title}")
+    click.echo("\nm measured, f fitted, d derived, a assumed, - unknown")
+    click.echo(
+        f"{'model':<26}{'GPU':<9}{'batch':>8} {'max':>4} {'1 GPU s':>9} {'x8':>5}"
+        f"  {'comp net mem curve stages'}"
+    )
+    for profile in profiles:
+        click.echo(_list_line(profile))
+
+
+def _list_line(profile: ModelProfile) -> str:
+    batch = profile.batch.value
+    rates = throughput_table(profile, 8)
+    marks = [profile.compute[0][1], profile.network, profile.memory, profile.curve, profile.stages]
+    letters = "    ".join(str(mark.provenance)[0] if mark else "-" for mark in marks)
+    return (
+        f"{profile.full_name:<26}{profile.gpu_type.value:<9}"
+        f"{batch.size:>7}{'/' if batch.per_gpu else ' '} {profile.max_gpus.value:>4} "
+        f"{iteration_s(profile, gpus=1):>9.4f} {rates[8] / rates[1]:>5.2f}  {letters}"
+    )
+
+
+def _summary(profile: ModelProfile) -> dict[str, object]:
+    return {
+        "name": profile.full_name,
+        "title": profile.title,
+        "aliases": list(profile.aliases),
+        "gpu_type": profile.gpu_type.value,
+        "max_gpus": profile.max_gpus.value,
+        "iteration_s": iteration_s(profile, gpus=1),
+        "provenance": {
+            name: str(entry.provenance) for name, entry in profile_fields(profile).items()
+        },
+    }
+
+
+@models.command()
+@click.argument("name")
+@_json_option
+@click.pass_obj
+def show(sets: Sequence[ProfileSet], name: str, as_json: bool) -> None:
+    """Show every field of one model with its provenance and source.
+
+    \b
+    Example:
+      dovetail models show DeepspeechModel64
+    """
+    profile = Catalogue(sets).lookup(name)
+    fields = profile_fields(profile)
+    useful = min(SHOWN_GPUS, profile.max_gpus.value)
+    rates = [round(float(rate), 9) for rate in throughput_table(profile, useful)]
+    if as_json:
+        shown = {key: _sourced(entry) for key, entry in fields.items()}
+        head = {"name": profile.full_name, "title": profile.title, "aliases": profile.aliases}
+        click.echo(json.dumps({**head, "fields": shown, "throughput_per_s": rates}))
+        return
+    click.echo(f"{profile.full_name}: {profile.title}")
+    click.echo(f"also called: {', '.join(profile.aliases) or '-'}")
+    for key, entry in fields.items():
+        click.echo(f"\n{key} ({entry.provenance})")
+        for part, value in field_values(entry.value).items():
+            click.echo(f"  {part}: {_plain(value)}")
+        click.echo(f"  source: {entry.source}")
+    click.echo("\nthroughput, default batches a second by GPUs (well placed)")
+    click.echo("  " + ", ".join(f"{n}: {rate:.4g}" for n, rate in enumerate(rates) if n))
+
+
+def _sourced(entry: Sourced[object]) -> dict[str, object]:
+    values = field_values(entry.value)
+    return {**values, "provenance": str(entry.provenance), "source": entry.source}
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_plain(part) for part in value)
+    return str(value)
+
+
+@models.command("devices")
+@_json_option
+def devices_command(as_json: bool) -> None:
+    """List the GPU types whose relative speed is known.
+
+    \b
+    Example:
+      dovetail models devices
+    """
+    known = devices().values()
+    if as_json:
+        rows = [
+            {
+                "name": one.name,
+                "aliases": list(one.aliases),
+                "speed": _sourced(one.speed),
+                "memory_bytes": _sourced(one.memory_bytes),
+            }
+            for one in known
+        ]
+        click.echo(json.dumps({"devices": rows}))
+        return
+    click.echo(f"{'GPU':<12}{'speed (V100 = 1)':>18}{'memory GiB':>12}  provenance of the speed")
+    for one in known:
+        memory_gib = one.memory_bytes.value / 2**30
+        click.echo(
+            f"{one.name:<12}{one.speed.value:>18.2f}{memory_gib:>12.0f}  {one.speed.provenance}"
+        )
+
+
+@models.command()
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The folder with the public data: it holds data/ and traces/.",
+)
+@click.option(
+    "--family", "families", multiple=True, help="Only these sets (default: all). Repeatable."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write each refitted set to this folder as FAMILY.toml.",
+)
+@_json_option
+def fit(data: Path, families: tuple[str, ...], output: Path | None, as_json: bool) -> None:
+    """Refit the zoo from the public data and report the errors on rows it has not seen.
+
+    \b
+    Example:
+      dovetail models fit --data ../shared
+      dovetail models fit --data ../shared --family pollux -o refitted
+    """
+    from dovetail.physics.errors import errors_by_region
+    from dovetail.physics.fit import FITS
+
+    chosen = families or tuple(FITS)
+    for family in chosen:
+        if family not in FITS:
+            raise InputError("--family", f"'{family}' is unknown", f"one of {', '.join(FITS)}")
+    if not data.is_dir():
+        raise InputError("--data", f"{data} is not a folder", "give the one with data/ and traces/")
+    refitted = [FITS[family](data) for family in _shown_progress(chosen)]
+    if output:
+        _write(refitted, output)
+    regions = {
+        profile.full_name: errors_by_region(profile, data)
+        for one in refitted
+        if one.family == "pollux"
+        for profile in one.profiles
+    }
+    _print_errors(refitted, regions, as_json)
+
+
+def _shown_progress(families: Sequence[str]) -> Iterable[str]:
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(families, "fitting", console=console, disable=not console.is_terminal)
+
+
+def _write(sets: Iterable[ProfileSet], folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in sets:
+            part = folder / f".{one.family}.toml.part"
+            part.write_text(dump_profiles(one), encoding="utf-8")
+            part.replace(folder / f"{one.family}.toml")
+    except OSError as trouble:
+        raise InputError("--output", f"{folder} cannot be written: {trouble.strerror}") from trouble
+
+
+def _print_errors(
+    sets: Sequence[ProfileSet], regions: dict[str, dict[str, FitError]], as_json: bool
+) -> None:
+    errors = {
+        profile.full_name: profile.fit_error.value if profile.fit_error else None
+        for one in sets
+        for profile in one.profiles
+    }
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "held_out": _errors(errors),
+                    "by_region": {name: _errors(found) for name, found in regions.items()},
+                }
+            )
+        )
+        return
+    click.echo("relative error of iteration times on measurements held out of the fit")
+    _print_table("model", errors)
+    if regions:
+        click.echo("\nby where the job lies (one GPU is always fitted, so not held out)")
+    for name, found in regions.items():
+        _print_table(name, found)
+
+
+def _errors(found: dict[str, FitError | None] | dict[str, FitError]) -> dict[str, object]:
+    return {name: None if error is None else field_values(error) for name, error in found.items()}
+
+
+def _print_table(title: str, rows: dict[str, FitError | None] | dict[str, FitError]) -> None:
+    click.echo(f"{title:<28}{'rows':>6}{'mean':>9}{'p90':>9}{'worst':>9}")
+    for name, error in rows.items():
+        if error is None:
+            click.echo(f"  {name:<26}{'':>6}{'none: too few points, measured at each':>40}")
+        else:
+            numbers = "".join(f"{100 * x:>8.1f}%" for x in (error.mean, error.p90, error.worst))
+            click.echo(f"  {name:<26}{error.rows:>6}{numbers}")
