@@ -46,7 +46,9 @@ def mean_busy_times(
     if speed is None:
         moment = (end - start) * (end + start) / 2
     else:
-        moment = speed.time_integral(end) - speed.time_integral(start)
+        with np.errstate(invalid="ignore"):
+            moment = speed.time_integral(end) - speed.time_integral(start)
+        moment[np.isnan(moment)] = np.inf  # both ends lie where a stopped machine never comes
     busy = np.bincount(order[owner], weights=moment, minlength=release.size)
     worked = np.bincount(order[owner], weights=end - start, minlength=release.size)
     with np.errstate(invalid="ignore", divide="ignore"):

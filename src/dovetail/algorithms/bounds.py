@@ -1,0 +1,177 @@
+"""How good any schedule can be: lower bounds on the mean JCT and the makespan.
+
+Every bound is the optimum of an easier problem. What a policy may do decides what is easier:
+jobs that keep their GPU count, jobs that may change it, GPUs that may be shared. `Powers` says
+for which policies a bound holds; `JobDemand` must be computed for the same powers. Proofs and
+measured looseness: docs/bounds.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.algorithms.demand import JobDemand
+from dovetail.algorithms.interval_lp import IntervalSolution, interval_grid, solve_intervals
+from dovetail.algorithms.priced_bound import priced_flow_s
+from dovetail.algorithms.single_machine import mean_busy_times, srpt_completions
+from dovetail.algorithms.speed import SpeedTimeline
+
+FloatArray = npt.NDArray[np.float64]
+
+SPAN, SQUASHED, MEAN_BUSY = "span", "squashed area", "mean busy time"
+INTERVAL, PRICED = "interval programme", "certified prices"
+PROGRAMME_JOBS = 1500
+"""Most jobs the interval programme takes itself; of a longer trace every k-th sets the prices."""
+PROGRAMME_INTERVALS = 60
+PRICED_JOBS = 200_000
+"""Most jobs priced one by one (seconds of Python per 100,000)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Powers:
+    """What policies may do to jobs. A bound for some powers holds for all that have no others."""
+
+    elastic: bool = False
+    sharing: bool = False
+
+    def covers(self, policy: Powers) -> bool:
+        """Tells whether a bound for these powers may judge a policy that has those."""
+        return self.elastic >= policy.elastic and self.sharing >= policy.sharing
+
+    @property
+    def words(self) -> str:
+        """Returns the powers as a phrase for tables."""
+        width = "elastic" if self.elastic else "rigid"
+        return f"{'sharing or interleaving' if self.sharing else 'exclusive'}, {width}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One lower bound on the mean JCT, by name."""
+
+    name: str
+    mean_jct_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBounds:
+    """All bounds of one trace on one cluster, and the powers for which they hold."""
+
+    powers: Powers
+    jobs: int
+    bounds: tuple[Bound, ...]
+    makespan_s: float
+
+    @property
+    def best(self) -> Bound:
+        """Returns the largest, hence the one to judge by; on a tie the simplest."""
+        return max(self.bounds, key=lambda bound: bound.mean_jct_s)
+
+    @property
+    def mean_jct_s(self) -> float:
+        """Returns the least mean JCT that any policy with these powers can reach."""
+        return self.best.mean_jct_s
+
+
+def lower_bounds(
+    demand: JobDemand,
+    capacity: SpeedTimeline,
+    powers: Powers,
+    *,
+    programme_jobs: int = PROGRAMME_JOBS,
+    intervals: int = PROGRAMME_INTERVALS,
+) -> LowerBounds:
+    """Returns every bound that the size of the trace affords.
+
+    `demand` is what the jobs need under `powers`; `capacity` is in GPUs. Up to `programme_jobs`
+    jobs the interval programme bounds by itself; of longer traces a thinned copy sets prices,
+    which all jobs then certify (up to `PRICED_JOBS`). `programme_jobs=0` leaves both out.
+    """
+    if not demand.jobs:
+        raise ValueError("there is no bound on the mean JCT of no jobs")
+    sums = [
+        (SPAN, float(demand.shortest_s.sum())),
+        (SQUASHED, squashed_area_flow_s(demand, capacity)),
+        (MEAN_BUSY, mean_busy_flow_s(demand, capacity)),
+    ]
+    if programme_jobs and demand.jobs <= PRICED_JOBS and np.isfinite(sums[1][1]):
+        every = -(-demand.jobs // programme_jobs)
+        solution = _programme(demand, capacity, intervals, every)
+        if every == 1:
+            sums.append((INTERVAL, solution.flow_s))
+        sums.append((PRICED, priced_flow_s(demand, capacity, solution.prices)))
+    bounds = tuple(Bound(name, flow_s / demand.jobs) for name, flow_s in sums)
+    return LowerBounds(powers, demand.jobs, bounds, least_makespan_s(demand, capacity))
+
+
+def squashed_area_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
+    """Returns the sum of flows if all GPUs were one machine that any job may have to itself."""
+    done = _squashed(srpt_completions, demand, capacity)
+    return float((done - demand.release_s).sum())
+
+
+def mean_busy_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
+    """Returns the least sum of mean busy times, less releases, plus half the shortest times.
+
+    A job that never goes faster than 1/h makes its progress h/2 before its end, on average.
+    """
+    busy = _squashed(mean_busy_times, demand, capacity)
+    return float((busy - demand.release_s + demand.shortest_s / 2).sum())
+
+
+def least_makespan_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
+    """Returns the least time from the first release to the last end.
+
+    What a job cannot have done by instant t is left for after t, so for every t the end is no
+    earlier than t and the time the cluster needs for all that is left. Only instants at which a
+    release or a shortest run ends need trying: between them the amount left is linear.
+    """
+    if not demand.jobs:
+        return 0.0
+    works = demand.area_gpu_s > 0
+    release, shortest = demand.release_s[works], demand.shortest_s[works]
+    width = demand.area_gpu_s[works] / shortest
+    instant = np.concatenate((release, release + shortest))
+    order = np.argsort(instant, kind="stable")
+    instant = instant[order]
+    busy = np.cumsum(np.concatenate((width, -width))[order])
+    before = np.concatenate(([0.0], np.cumsum(busy[:-1] * np.diff(instant))))
+    left = np.maximum(demand.area_gpu_s.sum() - before, 0.0)
+    # The last instant's remainder is zero; what rounding leaves of it must not count.
+    left[left < 1e-9 * demand.area_gpu_s.sum()] = 0.0
+    ends = capacity.time_of(capacity.work_by(instant) + left)
+    last = np.max(np.concatenate((ends, demand.release_s + demand.shortest_s)))
+    return float(last - demand.release_s.min())
+
+
+def _squashed(
+    rule: Callable[[npt.ArrayLike, npt.ArrayLike, SpeedTimeline | None], FloatArray],
+    demand: JobDemand,
+    capacity: SpeedTimeline,
+) -> FloatArray:
+    """Returns a single-machine rule's times; a constant capacity needs no change of clock."""
+    release, area = demand.release_s, demand.area_gpu_s
+    steady = capacity.speed.size == 1 and float(capacity.speed[0]) > 0
+    if steady and bool((release >= capacity.start_s[0]).all()):
+        return rule(release, area / capacity.speed[0], None)
+    return rule(release, area, capacity)
+
+
+def _programme(
+    demand: JobDemand, capacity: SpeedTimeline, intervals: int, every: int
+) -> IntervalSolution:
+    """Returns the interval programme of every k-th job on a k-th of the capacity."""
+    kept = np.argsort(demand.release_s, kind="stable")[every // 2 :: every]
+    thinned = demand.subset(kept)
+    slower = SpeedTimeline(capacity.start_s, capacity.speed / every)
+    progress_s = np.concatenate(
+        (
+            _squashed(srpt_completions, thinned, slower),
+            [demand.release_s.min(), float((demand.release_s + demand.shortest_s).max())],
+        )
+    )
+    return solve_intervals(thinned, slower, interval_grid(progress_s, intervals))

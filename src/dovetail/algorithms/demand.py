@@ -1,0 +1,180 @@
+"""What jobs ask at the very least: a release, a shortest time, a least area, a progress curve.
+
+A bound sees a job only through this. The curve is the concave hull of the job's progress rate
+over GPUs held on average, cut into segments: the first GPUs are the most productive. Progress
+is a fraction of the job, so every job needs exactly 1 of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Pieces of the jobs' progress curves, job by job: `first[j]` to `first[j + 1]` are job j's.
+
+    A segment takes up to `width_gpus` GPUs, each making `rate_per_gpu_s` of the job a second.
+    """
+
+    first: IntArray
+    width_gpus: FloatArray
+    rate_per_gpu_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class JobDemand:
+    """Jobs as a bound sees them: no schedule can serve them with less time or less area."""
+
+    release_s: FloatArray
+    shortest_s: FloatArray
+    area_gpu_s: FloatArray
+    segments: Segments
+
+    def __post_init__(self) -> None:
+        columns = (self.release_s, self.shortest_s, self.area_gpu_s)
+        if any(c.ndim != 1 or c.size != self.jobs for c in columns):
+            raise ValueError("demand needs one release, shortest time and area per job")
+        if not all(np.isfinite(c).all() for c in columns):
+            raise ValueError("releases, shortest times and areas must be finite")
+        if bool((self.shortest_s < 0).any() or (self.area_gpu_s < 0).any()):
+            raise ValueError("shortest times and areas must not be negative")
+        if bool(((self.area_gpu_s > 0) & (self.shortest_s == 0)).any()):
+            raise ValueError("a job with some area must take some time")
+
+    @property
+    def jobs(self) -> int:
+        """Returns the number of jobs."""
+        return self.release_s.size
+
+    def shared(self, rate_together: float) -> JobDemand:
+        """Returns the same jobs where GPUs may be shared, `rate_together` jobs' worth on one.
+
+        That is the largest sum of speeds, each relative to running alone, of jobs on one GPU.
+        """
+        if not rate_together >= 1:
+            raise ValueError(f"a GPU does at least one job's worth, got {rate_together}")
+        narrower = Segments(
+            self.segments.first,
+            self.segments.width_gpus / rate_together,
+            self.segments.rate_per_gpu_s * rate_together,
+        )
+        return replace(self, area_gpu_s=self.area_gpu_s / rate_together, segments=narrower)
+
+    def subset(self, jobs: IntArray) -> JobDemand:
+        """Returns the demand of some of the jobs, in the order given."""
+        counts = np.diff(self.segments.first)[jobs]
+        first = np.concatenate(([0], np.cumsum(counts)))
+        inside = np.arange(first[-1]) - np.repeat(first[:-1], counts)
+        kept = np.repeat(self.segments.first[jobs], counts) + inside
+        return JobDemand(
+            self.release_s[jobs],
+            self.shortest_s[jobs],
+            self.area_gpu_s[jobs],
+            Segments(first, self.segments.width_gpus[kept], self.segments.rate_per_gpu_s[kept]),
+        )
+
+
+def plain_demand(
+    release_s: npt.ArrayLike, shortest_s: npt.ArrayLike, area_gpu_s: npt.ArrayLike
+) -> JobDemand:
+    """Returns jobs of which only the extremes are known: the weakest curve that has them.
+
+    One segment as wide as area / shortest time, so a job may be stretched at no cost in area.
+    """
+    release = np.asarray(release_s, dtype=np.float64)
+    shortest = np.asarray(shortest_s, dtype=np.float64)
+    area = np.asarray(area_gpu_s, dtype=np.float64)
+    if not release.shape == shortest.shape == area.shape:
+        raise ValueError("demand needs one release, shortest time and area per job")
+    works = (area > 0) & (shortest > 0)
+    first = np.concatenate(([0], np.cumsum(works))).astype(np.int64)
+    segments = Segments(first, area[works] / shortest[works], 1 / area[works])
+    return JobDemand(release, shortest, area, segments)
+
+
+def rigid_demand(
+    release_s: npt.ArrayLike, duration_s: npt.ArrayLike, gpus: npt.ArrayLike
+) -> JobDemand:
+    """Returns jobs that run on exactly `gpus` GPUs, alone, for `duration_s` in all."""
+    duration = np.asarray(duration_s, dtype=np.float64)
+    return plain_demand(release_s, duration, duration * np.asarray(gpus, dtype=np.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingCurve:
+    """Throughput (work per second) of a model at each GPU count it may run on."""
+
+    gpus: FloatArray
+    throughput: FloatArray
+
+    @staticmethod
+    def of(gpus: npt.ArrayLike, throughput: npt.ArrayLike) -> ScalingCurve:
+        """Returns the curve of plain lists, in ascending GPU count; refuses nonsense."""
+        counts = np.asarray(gpus, dtype=np.float64)
+        rates = np.asarray(throughput, dtype=np.float64)
+        if counts.ndim != 1 or counts.shape != rates.shape or not counts.size:
+            raise ValueError("a scaling curve needs one throughput per GPU count")
+        if not (np.isfinite(rates).all() and bool((counts > 0).all()) and float(rates.max()) > 0):
+            raise ValueError("a scaling curve needs positive GPU counts and some throughput")
+        order = np.argsort(counts, kind="stable")
+        return ScalingCurve(counts[order], rates[order])
+
+    def hull(self) -> tuple[FloatArray, FloatArray]:
+        """Returns the concave hull from the origin up: widths (GPUs), slopes (throughput/GPU).
+
+        Running at one count for part of the time and at another, or not at all, for the rest
+        reaches every point under the hull and none above it.
+        """
+        points = [(0.0, 0.0)]
+        for x, y in zip(self.gpus.tolist(), self.throughput.tolist(), strict=True):
+            while len(points) > 1 and _turns_up(points[-2], points[-1], (x, y)):
+                points.pop()
+            if x == points[-1][0] or y <= points[-1][1]:
+                continue
+            points.append((x, y))
+        corner = np.array(points)
+        width = np.diff(corner[:, 0])
+        return width, np.diff(corner[:, 1]) / width
+
+
+def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
+    """Tells whether the middle point lies on or under the line from the first to the last."""
+    return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])
+
+
+def elastic_demand(
+    release_s: npt.ArrayLike,
+    work: npt.ArrayLike,
+    curve_of: npt.ArrayLike,
+    curves: Sequence[ScalingCurve],
+) -> JobDemand:
+    """Returns jobs that may change their GPU count: `work` units on curve `curve_of[j]` each.
+
+    Shortest time: at the best throughput. Least area: at the best throughput per GPU.
+    """
+    release = np.asarray(release_s, dtype=np.float64)
+    works = np.asarray(work, dtype=np.float64)
+    which = np.asarray(curve_of, dtype=np.int64)
+    if not release.shape == works.shape == which.shape:
+        raise ValueError("elastic demand needs one release, work and curve per job")
+    hulls = [curve.hull() for curve in curves]
+    fastest = np.array([float((width * slope).sum()) for width, slope in hulls])
+    thriftiest = np.array([float(slope[0]) for _, slope in hulls])
+    busy = np.flatnonzero(works > 0)
+    counts = np.zeros(works.size, dtype=np.int64)
+    counts[busy] = np.array([width.size for width, _ in hulls])[which[busy]]
+    empty = [np.empty(0)]
+    segments = Segments(
+        np.concatenate(([0], np.cumsum(counts))),
+        np.concatenate([*empty, *(hulls[which[j]][0] for j in busy)]),
+        np.concatenate([*empty, *(hulls[which[j]][1] / works[j] for j in busy)]),
+    )
+    return JobDemand(release, works / fastest[which], works / thriftiest[which], segments)

@@ -1,0 +1,102 @@
+"""A bound certified by prices: what jobs would pay if GPU time had a price at every instant.
+
+Give every GPU-second of interval i any price `p_i >= 0`, in seconds of flow. Every schedule
+pays for the capacity it uses, which is at most all of it, so
+
+    sum of flows >= sum over jobs of min over the job's own schedules (flow + price of its area)
+                    - price of all the capacity.
+
+Each job's minimum is found exactly, in continuous time and with its true finish. So any prices
+certify a bound: those of a coarse grid, of a sample of the jobs, or of a solver stopped early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.algorithms.demand import JobDemand
+from dovetail.algorithms.speed import SpeedTimeline
+
+FloatArray = npt.NDArray[np.float64]
+INF = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """A price per GPU-second in each interval `edge_s[i]` to `edge_s[i + 1]`; free elsewhere."""
+
+    edge_s: FloatArray
+    per_gpu_s: FloatArray
+
+    def __post_init__(self) -> None:
+        if self.edge_s.size != self.per_gpu_s.size + 1 or bool((np.diff(self.edge_s) <= 0).any()):
+            raise ValueError("prices need ascending edges, one more than there are prices")
+        if not np.isfinite(self.per_gpu_s).all() or bool((self.per_gpu_s < 0).any()):
+            raise ValueError("prices must be finite and not negative")
+
+
+def priced_flow_s(demand: JobDemand, capacity: SpeedTimeline, prices: Prices) -> float:
+    """Returns the least sum of flow times that `prices` certify. Zero prices certify the span."""
+    everything = float(prices.per_gpu_s @ np.diff(capacity.work_by(prices.edge_s)))
+    return float(least_payments_s(demand, prices).sum()) - everything
+
+
+def least_payments_s(demand: JobDemand, prices: Prices) -> FloatArray:
+    """Returns, per job, the least of its flow plus the price of the area it uses."""
+    edges = [-INF, *prices.edge_s.tolist(), INF]
+    price = [0.0, *prices.per_gpu_s.tolist(), 0.0]
+    first_interval = np.searchsorted(prices.edge_s, demand.release_s, side="right").tolist()
+    release = demand.release_s.tolist()
+    first = demand.segments.first.tolist()
+    thrift = (1 / demand.segments.rate_per_gpu_s).tolist()
+    rate = (demand.segments.rate_per_gpu_s * demand.segments.width_gpus).tolist()
+    paid = demand.shortest_s.copy()
+    for job in np.flatnonzero(np.diff(demand.segments.first)).tolist():
+        own = list(zip(thrift[first[job] : first[job + 1]], rate[first[job] :], strict=False))
+        paid[job] = _least_payment(release[job], own, edges, price, first_interval[job])
+    return paid
+
+
+def _least_payment(
+    release_s: float,
+    segments: list[tuple[float, float]],
+    edges: list[float],
+    price: list[float],
+    interval: int,
+) -> float:
+    """Returns the least of (end - release + payment) over all ends, for one job.
+
+    Time runs on from the release; `basket` always holds the cheapest progress on offer so far,
+    1 in all, dearest on top (not yet available progress costs infinitely much). Newer, cheaper
+    progress drives out the dearest. Between the basket's changes the payment falls linearly,
+    so its least value is at one of them. Segments are (GPU-seconds per progress, rate).
+    """
+    basket = [(-INF, 1.0)]
+    owed, now, best = 0.0, release_s, INF
+    while now - release_s < best and interval < len(price):
+        offers = [(price[interval] * gpu_s, rate) for gpu_s, rate in segments]
+        until = edges[interval + 1]
+        while now < until:
+            dearest, amount = -basket[0][0], basket[0][1]
+            cheaper = [(cost, rate) for cost, rate in offers if cost < dearest]
+            if not cheaper:
+                break
+            speed = sum(rate for _, rate in cheaper)
+            step = min(amount / speed, until - now)
+            heappop(basket)
+            if step < amount / speed:
+                heappush(basket, (-dearest, amount - step * speed))
+            for cost, rate in cheaper:
+                heappush(basket, (-cost, rate * step))
+                owed += cost * rate * step
+            now += step
+            if dearest < INF:
+                owed -= dearest * step * speed
+            if basket[0][0] > -INF:
+                best = min(best, now - release_s + owed)
+        now, interval = until, interval + 1
+    return best
