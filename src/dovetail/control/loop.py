@@ -15,9 +15,7 @@ from dovetail.core.legality import violations
 from dovetail.core.policy import Policy, name_of
 
 
-def check_needs(
-    policy: Policy, knows: frozenset[str], withheld_powers: frozenset[str]
-) -> None:
+def check_needs(policy: Policy, knows: frozenset[str], withheld_powers: frozenset[str]) -> None:
     """Raises InputError if the policy needs knowledge or powers that it is not given."""
     missing = sorted(policy.knows - knows)
     if missing:
@@ -66,8 +64,7 @@ def run(
                 world.refuse(policy, decision, why)
             else:
                 world.apply(draft)
-        if decision.because is not None:
-            world.explain(decision)
+        world.note(decision)
         if progress is not None:
             progress(view.now)
     return memory

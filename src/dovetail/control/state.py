@@ -19,7 +19,7 @@ from dovetail.core.occupancy import Occupancy
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Placement, Plan
 from dovetail.core.policy import Policy
-from dovetail.core.queue import WaitingQueue
+from dovetail.core.queue import Order, WaitingQueue
 from dovetail.core.view import View
 
 NEVER = float("inf")
@@ -87,9 +87,7 @@ class ClusterState:
     def left_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns forecast length less progress, never below zero."""
         length = self.length
-        return [
-            max(0.0, length[j] - d) for j, d in zip(jobs, self.done_s(jobs), strict=True)
-        ]
+        return [max(0.0, length[j] - d) for j, d in zip(jobs, self.done_s(jobs), strict=True)]
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths."""
@@ -99,9 +97,7 @@ class ClusterState:
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far."""
         now, attained, held, placed = self.now, self.attained, self._held, self.placed_s
-        return [
-            attained[j] + held[j] * (now - placed[j]) if held[j] else attained[j] for j in jobs
-        ]
+        return [attained[j] + held[j] * (now - placed[j]) if held[j] else attained[j] for j in jobs]
 
     def pending_since_s(self, job: int) -> float:
         """Returns when a waiting job last became pending."""
@@ -173,6 +169,15 @@ class ClusterState:
         """Lets a job wait again whose node is gone."""
         self.plan.remove(job)
         self.stop(job)
+
+    def reorder(self, order: Order) -> None:
+        """Ranks the waiting jobs by a new order from now on."""
+        self.order = order
+        jobs = list(self.waiting)
+        for job in jobs:
+            self.waiting.remove(job)
+        for job, key in zip(jobs, order.keys(self.view, jobs), strict=True):
+            self.waiting.add(job, key)
 
     def change_cluster(self, cluster: Cluster) -> None:
         """Adopts a cluster whose lost nodes hold no job any more."""

@@ -29,6 +29,6 @@ class World(Protocol):
         """Reacts to an illegal plan: raises, or keeps the last good one and records it."""
         ...
 
-    def explain(self, decision: Decision) -> None:
-        """Takes note of why jobs wait."""
+    def note(self, decision: Decision) -> None:
+        """Takes note of why jobs wait, and of a new order of the queue."""
         ...

@@ -119,9 +119,7 @@ class Cluster:
     @cached_property
     def capacity(self) -> tuple[int, ...]:
         """Holds, per node, the GPUs that may hold jobs now: those of nodes not down."""
-        return tuple(
-            0 if self.state_of.get(i) == DOWN else g for i, g in enumerate(self.installed)
-        )
+        return tuple(0 if self.state_of.get(i) == DOWN else g for i, g in enumerate(self.installed))
 
     @cached_property
     def gpus(self) -> int:

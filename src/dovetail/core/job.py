@@ -130,9 +130,7 @@ class JobTable:
     graph_code: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     @staticmethod
-    def build(
-        job_id: Sequence[str], submit_s: Floats, gpus: Ints, **columns: object
-    ) -> JobTable:
+    def build(job_id: Sequence[str], submit_s: Floats, gpus: Ints, **columns: object) -> JobTable:
         """Returns a table whose missing columns have their neutral values.
 
         Raises ValueError when a column has the wrong length or rows are out of order.

@@ -84,7 +84,9 @@ def _check_placement(
             if node in closed and (before is None or before.spans != after.spans):
                 found.append(f"{_name(view, job)} would start on closed node {node}")
             if shape.gpu_type and view.cluster.group_of(node).gpu_type != shape.gpu_type:
-                found.append(f"{_name(view, job)} needs {shape.gpu_type} GPUs; node {node} has none")
+                found.append(
+                    f"{_name(view, job)} needs {shape.gpu_type} GPUs; node {node} has none"
+                )
 
 
 def _check_sharing(

@@ -7,9 +7,10 @@ jobs compete by key and stops whoever loses. Both place with the rule of the run
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dovetail.core.errors import IllegalPlan
+from dovetail.core.job import Shape
 from dovetail.core.messages import Reason
 from dovetail.core.plan import Draft, Placement
 from dovetail.core.view import View
@@ -19,6 +20,7 @@ RELATIVE_TOLERANCE = 1e-9
 """An exact tie takes the conservative branch (ALGORITHMS section 0)."""
 
 Because = tuple[Reason, ...]
+Keys = Callable[[View, Sequence[int]], list[float]]
 NO_ROOM: Because = (Reason("Resources"),)
 
 
@@ -77,17 +79,22 @@ def _fill_strictly(view: View) -> tuple[Draft | None, Because]:
     return draft, ()
 
 
-def rank(
-    view: View, running: Sequence[tuple[float, int]], bypass: str
-) -> tuple[Draft | None, Because]:
-    """Gives the GPUs to the jobs of smallest key, running ones by the keys given here.
+def rank(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because]:
+    """Gives the GPUs to the jobs of smallest key; `keys` ranks the running ones.
 
     With the placement option `repack` the cluster is filled anew in order of key. With `keep` a
     running job holds its GPUs until a job of smaller key needs them.
     """
     if view.placing.running == "repack":
-        return _repack(view, sorted(running), bypass)
-    return _preempt(view, sorted(running), bypass)
+        return _repack(view, _ranked(view, keys), bypass)
+    if not view.waiting:
+        return None, ()
+    return _preempt(view, keys, bypass)
+
+
+def _ranked(view: View, keys: Keys) -> list[tuple[float, int]]:
+    running = list(view.running)
+    return sorted(zip(keys(view, running), running, strict=True))
 
 
 def _repack(
@@ -122,96 +129,136 @@ def _repack(
                 scan.drop()
         if waits:
             job = scan.next()
-    return draft, NO_ROOM
+    everybody = len(draft.placed) == count + len(view.waiting)
+    return draft, () if everybody else NO_ROOM
 
 
-def _preempt(
-    view: View, running: list[tuple[float, int]], bypass: str
-) -> tuple[Draft | None, Because]:
-    preemptible = view.jobs.preemptible
-    victims = [(key, job) for key, job in running if preemptible[job]]
+def _preempt(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because]:
     draft = view.plan.draft()
+    contest = _Contest(view, draft, keys)
     scan = view.waiting.scan()
-    evicted: list[tuple[float, int]] = []
     failed: set[int] = set()
-    waiting_job = scan.next()
-    while waiting_job is not None or evicted:
-        if waiting_job is None or (evicted and evicted[0] < (scan.key(), waiting_job)):
-            key, job = heapq.heappop(evicted)
+    placed = 0
+    head = scan.next()
+    while head is not None or contest.evicted:
+        if head is None or (contest.evicted and contest.evicted[0] < (scan.key(), head)):
+            key, job = heapq.heappop(contest.evicted)
             waits = False
         else:
-            key, job = scan.key(), waiting_job
-            waits = True
+            key, job, waits = scan.key(), head, True
         shape = view.shape_of[job]
         if shape not in failed:
-            if not _seat(view, draft, key, job, victims, evicted):
-                if bypass == "strict":
-                    return draft, behind(job)
+            if contest.seat(key, job):
+                placed += 1
+            elif bypass == "strict":
+                return draft, behind(job)
+            else:
                 failed.add(shape)
         if waits:
             if shape in failed:
                 scan.drop()
-            waiting_job = scan.next()
-        if not draft.free_gpus and (not victims or not _may_gain(victims, scan.peek(), evicted)):
+            head = scan.next()
+        if not draft.free_gpus and not contest.open_to(scan.peek()):
             break
-    return draft, NO_ROOM if view.waiting else ()
+    everybody = len(draft.placed) == len(view.running) + len(view.waiting)
+    return draft if placed else None, () if everybody else NO_ROOM
 
 
-def _may_gain(
-    victims: list[tuple[float, int]], head: tuple[float, int] | None, evicted: list[tuple[float, int]]
-) -> bool:
-    """Tells whether any candidate left has a smaller key than the last victim."""
-    worst = victims[-1]
-    return (head is not None and head < worst) or bool(evicted and evicted[0] < worst)
+class _Contest:
+    """The running jobs that may lose their GPUs to jobs of smaller key, ranked when needed."""
 
+    def __init__(self, view: View, draft: Draft, keys: Keys) -> None:
+        self._view = view
+        self._draft = draft
+        self._keys = keys
+        self._victims: list[tuple[float, int]] | None = None
+        self.evicted: list[tuple[float, int]] = []
 
-def _seat(
-    view: View,
-    draft: Draft,
-    key: float,
-    job: int,
-    victims: list[tuple[float, int]],
-    evicted: list[tuple[float, int]],
-) -> bool:
-    """Places a job on free GPUs, or on those of victims of clearly larger key."""
-    find, occupancy, shape = view.placing.find, draft.occupancy, view.shape(job)
-    spans = find(occupancy, shape)
-    if spans is not None:
+    @property
+    def victims(self) -> list[tuple[float, int]]:
+        """Returns the running jobs that may be stopped, smallest key first."""
+        if self._victims is None:
+            running = [j for j in self._view.running if self._view.jobs.preemptible[j]]
+            here = [j for j in running if j in self._draft.placed]
+            self._victims = sorted(zip(self._keys(self._view, here), here, strict=True))
+        return self._victims
+
+    def open_to(self, head: tuple[float, int] | None) -> bool:
+        """Tells whether any candidate left has a smaller key than the last victim."""
+        candidates = [c for c in (head, self.evicted[0] if self.evicted else None) if c]
+        return bool(candidates) and bool(self.victims) and min(candidates) < self.victims[-1]
+
+    def seat(self, key: float, job: int) -> bool:
+        """Places a job on free GPUs, or on those of victims of clearly larger key."""
+        draft = self._draft
+        shape = self._view.shape(job)
+        spans = self._view.placing.find(draft.occupancy, shape)
+        if spans is not None:
+            draft.place(job, spans)
+            return True
+        margin = key + RELATIVE_TOLERANCE * abs(key)
+        if not self._enough(margin, shape.gpus):
+            return False
+        return self._take_over(job, shape, margin)
+
+    def _take_over(self, job: int, shape: Shape, margin: float) -> bool:
+        draft, victims = self._draft, self.victims
+        savepoint = draft.savepoint()
+        taken: list[tuple[tuple[float, int], Placement]] = []
+        last, spans = len(victims), None
+        while spans is None and last and victims[last - 1][0] > margin:
+            last -= 1
+            victim = victims[last]
+            taken.append((victim, draft.placed[victim[1]]))
+            draft.remove(victim[1])
+            if draft.free_gpus >= shape.gpus:
+                spans = self._view.placing.find(draft.occupancy, shape)
+        if spans is None:
+            draft.undo_to(savepoint)
+            return False
         draft.place(job, spans)
+        del victims[last:]
+        # Victims whose GPUs were not needed after all stay where they are, best key first.
+        for victim, placement in reversed(taken):
+            try:
+                draft.place(victim[1], placement)
+                victims.append(victim)
+            except IllegalPlan:
+                heapq.heappush(self.evicted, victim)
         return True
-    margin = key + RELATIVE_TOLERANCE * abs(key)
-    if not _enough(draft, victims, margin, shape.gpus):
-        return False
-    savepoint = draft.savepoint()
-    taken: list[tuple[tuple[float, int], Placement]] = []
-    last = len(victims)
-    while spans is None and last and victims[last - 1][0] > margin:
-        last -= 1
-        victim = victims[last]
-        taken.append((victim, draft.placed[victim[1]]))
-        draft.remove(victim[1])
-        if occupancy.free_gpus >= shape.gpus:
-            spans = find(occupancy, shape)
-    if spans is None:
-        draft.undo_to(savepoint)
-        return False
-    draft.place(job, spans)
-    del victims[last:]
-    # Victims whose GPUs were not needed after all stay where they are, best key first.
-    for victim, placement in reversed(taken):
-        try:
-            draft.place(victim[1], placement)
-            victims.append(victim)
-        except IllegalPlan:
-            heapq.heappush(evicted, victim)
-    return True
+
+    def _enough(self, margin: float, need: int) -> bool:
+        """Tells whether the free GPUs and those of all victims would do, by count."""
+        have = self._draft.free_gpus
+        for key, job in reversed(self.victims):
+            if have >= need or key <= margin:
+                break
+            have += self._draft.placed[job].gpus
+        return have >= need
 
 
-def _enough(draft: Draft, victims: list[tuple[float, int]], margin: float, need: int) -> bool:
-    """Tells whether the free GPUs and those of all victims would do, by count."""
-    have = draft.free_gpus
-    for victim_key, job in reversed(victims):
-        if have >= need or victim_key <= margin:
-            break
-        have += draft.placed[job].gpus
-    return have >= need
+def serve(view: View, jobs: Sequence[int]) -> tuple[Draft, Because]:
+    """Gives the GPUs to jobs in a given order of everybody, by count, skipping who does not fit.
+
+    Who runs is settled by GPU counts alone; then those that lose stop and those that win are
+    placed. For policies whose order is their own memory and not a key.
+    """
+    free = view.plan.free_gpus + sum(p.gpus for p in view.running.values())
+    chosen: list[int] = []
+    for job in jobs:
+        gpus = view.shape(job).gpus
+        if gpus <= free:
+            free -= gpus
+            chosen.append(job)
+    draft = view.plan.draft()
+    keep = set(chosen)
+    for job in sorted(view.running):
+        if job not in keep:
+            draft.remove(job)
+    for job in chosen:
+        if job not in draft.placed:
+            spans = view.placing.find(draft.occupancy, view.shape(job))
+            if spans is not None:
+                draft.place(job, spans)
+    everybody = len(draft.placed) == len(jobs)
+    return draft, () if everybody else NO_ROOM

@@ -107,7 +107,9 @@ class Placing:
             mask ^= 1 << level
         return -1
 
-    def _spread(self, occupancy: Occupancy, allowed: int, need: int, *, whole: bool) -> Spans | None:
+    def _spread(
+        self, occupancy: Occupancy, allowed: int, need: int, *, whole: bool
+    ) -> Spans | None:
         """Returns a spread over nodes: the fullest spread if `whole`, else in node choice."""
         spans: list[tuple[int, int]] = []
         for node in _nodes_by(occupancy, allowed, "most-free" if whole else self.node_choice):

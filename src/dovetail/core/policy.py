@@ -39,13 +39,15 @@ class Decision:
     """A policy's answer. `draft=None` leaves the plan as it is.
 
     `memory` is handed back at the next call, which is due at `wake_at` at the latest.
-    `because` says why jobs wait; it is recorded when it changes.
+    `because` says why jobs wait; it is recorded when it changes. `order` ranks the waiting jobs
+    anew from here on, for policies whose ranking changes as they learn.
     """
 
     draft: Draft | None = None
     memory: object = None
     wake_at: float = float("inf")
     because: tuple[Reason, ...] | None = None
+    order: Order | None = None
 
 
 class Policy(Protocol):
@@ -197,5 +199,7 @@ def _from_file(path: Path, class_name: str) -> type:
     else:
         raise InputError(str(path), f"{len(new)} policies in the file", "name one: file.py:Class")
     if not (isinstance(cls, type) and hasattr(cls, "decide")):
-        raise InputError(str(path), f"'{class_name}' is not a policy", "it needs decide(view, memory)")
+        raise InputError(
+            str(path), f"'{class_name}' is not a policy", "it needs decide(view, memory)"
+        )
     return cls

@@ -8,6 +8,7 @@ is what keeps an event cheap with ten thousand jobs waiting.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ class Order:
     """How a policy ranks jobs: smallest key first, ties by (submission, id).
 
     `keys` gives the keys of several jobs at once. A waiting job's key must not change while it
-    waits; a running job's may. `by_length` asks the queue for `first_within`.
+    waits; a running job's may. `by_length` asks the queue for `first_behind`.
     """
 
     keys: Callable[[View, Sequence[int]], list[float]]
@@ -92,13 +93,13 @@ class WaitingQueue:
             yield job
 
     def index_lengths(self, length_s: Sequence[float]) -> None:
-        """Makes `first_within` available; jobs must wait in order of submission."""
+        """Makes `first_behind` available; jobs must wait in order of submission."""
         self._lengths = _Lengths(self.shape_of, len(self.shapes), length_s)
 
-    def first_within(self, shape: int, length_s: float, after: int = -1) -> int | None:
-        """Returns the first job of a shape that is at most so long and has index > `after`."""
+    def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
+        """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
         assert self._lengths is not None, "the policy's order does not index lengths"
-        return self._lengths.first_within(shape, length_s, after)
+        return self._lengths.first_behind(shape, length_s, after)
 
 
 class Scan:
@@ -167,9 +168,7 @@ class _Lengths:
     wait counts as infinitely long.
     """
 
-    def __init__(
-        self, shape_of: Sequence[int], shapes: int, length_s: Sequence[float]
-    ) -> None:
+    def __init__(self, shape_of: Sequence[int], shapes: int, length_s: Sequence[float]) -> None:
         self._length_s = length_s
         self._shape_of = shape_of
         self._jobs: list[list[int]] = [[] for _ in range(shapes)]
@@ -200,15 +199,15 @@ class _Lengths:
             tree[node] = value
             node >>= 1
 
-    def first_within(self, shape: int, length_s: float, after: int) -> int | None:
+    def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
         tree, base, jobs = self._trees[shape], self._base[shape], self._jobs[shape]
         length_s = min(length_s, _LONGEST_S)
         if tree[1] > length_s:
             return None
         # Climb from the first leaf behind `after` to the first subtree that has an answer,
         # then descend to its leftmost leaf that qualifies.
-        node = base + (self._rank[after] + 1 if after >= 0 else 0)
-        if node >= 2 * base:
+        node = base + bisect_right(jobs, after)
+        if node >= base + len(jobs):
             return None
         while tree[node] > length_s:
             while node & 1:

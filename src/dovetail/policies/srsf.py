@@ -40,7 +40,5 @@ class Srsf:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Ranks waiting and running jobs and stops those that lose."""
-        running = list(view.running)
-        keys = _keys(view, running)
-        draft, because = rank(view, list(zip(keys, running, strict=True)), self.bypass)
+        draft, because = rank(view, _keys, self.bypass)
         return Decision(draft, because=because)

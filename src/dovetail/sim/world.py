@@ -188,11 +188,13 @@ class SimWorld:
         """Raises: in simulation an illegal plan is a bug of the policy."""
         raise IllegalPlan(f"policy {name_of(policy)} at {self.state.now:g} s: {'; '.join(why)}")
 
-    def explain(self, decision: Decision) -> None:
-        """Records the reasons when they change."""
-        if decision.because != self._reasons:
+    def note(self, decision: Decision) -> None:
+        """Records the reasons when they change, and adopts a new order of the queue."""
+        if decision.because is not None and decision.because != self._reasons:
             self._reasons = decision.because
-            self._recorder.record((Explained(self.state.now, decision.because or ()),))
+            self._recorder.record((Explained(self.state.now, decision.because),))
+        if decision.order is not None:
+            self.state.reorder(decision.order)
 
     @property
     def instants(self) -> int:

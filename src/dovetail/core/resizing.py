@@ -1,0 +1,94 @@
+"""From shares to placements: gives elastic jobs more or fewer GPUs with as little moving as may be.
+
+A job keeps the GPUs it has: a smaller share leaves its smallest spans, a larger one fills the
+nodes it is on before it takes others. Where gangs may not be spread, a job whose larger share
+finds no such room is placed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.core.plan import Draft, Spans
+from dovetail.core.view import View
+
+
+def reshare(view: View, shares: Mapping[int, int]) -> Draft:
+    """Returns a draft in which each job holds its share; jobs without one do not run.
+
+    A share that finds no room under a strict placement rule is tried smaller, down to the job's
+    least number of GPUs; below that the job waits.
+    """
+    if view.placing.running == "repack":
+        return _repacked(view, shares)
+    draft = view.plan.draft()
+    growing: list[int] = []
+    for job, placement in sorted(view.running.items()):
+        share = shares.get(job, 0)
+        if share == 0:
+            draft.remove(job)
+        elif share < placement.gpus:
+            draft.place(job, _shrunk(placement.spans, share))
+        elif share > placement.gpus:
+            growing.append(job)
+    for job in growing:
+        _grow(view, draft, job, shares[job])
+    for job in sorted(j for j in shares if shares[j] and j not in view.running):
+        _place(view, draft, job, shares[job])
+    return draft
+
+
+def _repacked(view: View, shares: Mapping[int, int]) -> Draft:
+    draft = view.plan.repack()
+    for job in sorted((j for j in shares if shares[j]), key=lambda j: (-shares[j], j)):
+        _place(view, draft, job, shares[job])
+    return draft
+
+
+def _place(view: View, draft: Draft, job: int, share: int) -> None:
+    least = int(view.jobs.min_gpus[job])
+    for gpus in range(share, least - 1, -1):
+        spans = view.placing.find(draft.occupancy, view.shape(job), gpus)
+        if spans is not None:
+            draft.place(job, spans)
+            return
+
+
+def _shrunk(spans: Spans, share: int) -> Spans:
+    """Returns the spans with `share` GPUs left, giving up the smallest spans first."""
+    surplus = sum(g for _, g in spans) - share
+    left = dict(spans)
+    for node, gpus in sorted(spans, key=lambda span: (span[1], -span[0])):
+        gone = min(gpus, surplus)
+        left[node] -= gone
+        surplus -= gone
+    return tuple((node, left[node]) for node, _ in spans if left[node])
+
+
+def _grow(view: View, draft: Draft, job: int, share: int) -> None:
+    spans = draft.placed[job].spans
+    more = share - sum(g for _, g in spans)
+    grown = dict(spans)
+    closed = draft.occupancy.closed
+    for node, _ in spans:
+        take = 0 if node in closed else min(more, draft.occupancy.free[node])
+        grown[node] += take
+        more -= take
+    if not more:
+        draft.place(job, tuple(grown.items()))
+        return
+    savepoint = draft.savepoint()
+    if view.placing.consolidate == "strict":
+        draft.remove(job)
+        anew = view.placing.find(draft.occupancy, view.shape(job), share)
+        draft.undo_to(savepoint)
+        if anew is not None:
+            draft.place(job, anew)
+        return
+    draft.place(job, tuple(grown.items()))
+    rest = view.placing.find(draft.occupancy, view.shape(job), more)
+    if rest is None:
+        return
+    for node, gpus in rest:
+        grown[node] = grown.get(node, 0) + gpus
+    draft.place(job, tuple(grown.items()))

@@ -1,0 +1,220 @@
+"""EASY backfill, as in Slurm: the head of the queue reserves, others may slip past it.
+
+Jobs start in order of submission. When the head finds no room it reserves its earliest start,
+reckoned from the forecast ends of the running jobs. A later job may start now if it ends before
+that start, or if the GPUs it holds beyond it are not needed by the head.
+
+With `--forecast known` lengths are true; with `--forecast limit` they are the users' time
+limits, as Slurm has them. Where gangs may be spread the reservation counts GPUs, which is
+exact; where they may not, it is checked node by node.
+
+Source: ALGORITHMS section 6 (Slurm). Knows: length. Stops running jobs: no.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.core.passes import behind
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, register
+from dovetail.core.queue import Order
+from dovetail.core.view import View
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The blocked head, when it can start at the latest, and how many GPUs it leaves then.
+
+    `plan_version` is the plan it was reckoned for; while that runs, only arrivals matter.
+    """
+
+    head: int
+    start_s: float
+    extra_gpus: int
+    plan_version: int
+
+
+@register("backfill")
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Order of submission with one reservation, exclusive, non-preemptive."""
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length"})
+    powers: ClassVar[frozenset[str]] = frozenset()
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs), by_length=True)
+    initial: ClassVar[Reservation | None] = None
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Starts from the head what fits, then backfills behind it."""
+        draft = view.plan.draft()
+        head, started = _start_from_head(view, draft)
+        if head is None:
+            return Decision(draft if started else None, because=())
+        because = behind(head)
+        if not draft.free_gpus:
+            return Decision(draft if started else None, because=because)
+        reserved = memory if isinstance(memory, Reservation) else None
+        version = view.plan.version
+        if not started and reserved and (reserved.head, reserved.plan_version) == (head, version):
+            candidates: Sequence[int] | None = view.changes.arrived
+        else:
+            reserved = _reserve(view, draft, head, started)
+            candidates = None
+        extra, late = _backfill(view, draft, reserved, candidates)
+        changed = bool(started or late)
+        kept = Reservation(head, reserved.start_s, extra, version + (1 if changed else 0))
+        return Decision(draft if changed else None, kept, because=because)
+
+
+def _start_from_head(view: View, draft: Draft) -> tuple[int | None, list[int]]:
+    """Starts jobs in order; returns the first that finds no room, and those started."""
+    started: list[int] = []
+    head = view.waiting.first()
+    if head is None or view.placing.find(draft.occupancy, view.shape(head)) is None:
+        return head, started
+    scan = view.waiting.scan()
+    while (job := scan.next()) is not None:
+        spans = view.placing.find(draft.occupancy, view.shape(job))
+        if spans is None:
+            return job, started
+        draft.place(job, spans)
+        started.append(job)
+    return None, started
+
+
+def _ends(view: View, started: Sequence[int]) -> list[tuple[float, int]]:
+    """Returns the forecast ends of the jobs started in this decision, in order."""
+    lengths = view.progress.length_s(started)
+    return sorted((view.now + s, j) for s, j in zip(lengths, started, strict=True))
+
+
+def _counts_suffice(view: View, head: int) -> bool:
+    """Tells whether the head fits as soon as enough GPUs are free, wherever they are."""
+    occupancy = view.plan.occupancy
+    return not (
+        view.placing.consolidate == "strict" or occupancy.books_more or view.shape(head).gpu_type
+    )
+
+
+def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Reservation:
+    """Returns the head's earliest start, from the forecast ends of all running jobs."""
+    assert view.ends is not None
+    ends = heapq.merge(view.ends, _ends(view, started))
+    by_count = _counts_suffice(view, head)
+    shape = view.shape(head)
+    free = draft.free_gpus
+    start_s = NEVER
+    savepoint = draft.savepoint()
+    for end_s, job in ends:
+        end_s = max(end_s, view.now)
+        if end_s > start_s:
+            break
+        free += draft.placed[job].gpus
+        if not by_count:
+            draft.remove(job)
+        if (
+            start_s == NEVER
+            and free >= shape.gpus
+            and (by_count or view.placing.find(draft.occupancy, shape) is not None)
+        ):
+            start_s = end_s
+    draft.undo_to(savepoint)
+    return Reservation(head, start_s, free - shape.gpus if start_s < NEVER else free, -1)
+
+
+def _backfill(
+    view: View, draft: Draft, reserved: Reservation, candidates: Sequence[int] | None
+) -> tuple[int, list[int]]:
+    """Starts what does not delay the head; returns the GPUs still extra, and what started.
+
+    `candidates` None means every waiting job behind the head, in order of submission.
+    """
+    extra = reserved.extra_gpus
+    slack_s = reserved.start_s - view.now
+    queue = _Candidates(view, reserved.head, slack_s, candidates)
+    by_count = _counts_suffice(view, reserved.head)
+    started: list[int] = []
+    while draft.free_gpus and (job := queue.next(draft.free_gpus, extra)) is not None:
+        shape = view.shape(job)
+        spans = view.placing.find(draft.occupancy, shape)
+        if spans is None:
+            queue.drop_shape(job)
+            continue
+        outlives = view.progress.length_s((job,))[0] > slack_s
+        savepoint = draft.savepoint()
+        draft.place(job, spans)
+        if outlives and not by_count and _delays(view, draft, reserved, [*started, job]):
+            draft.undo_to(savepoint)
+            continue
+        started.append(job)
+        if outlives:
+            extra -= shape.gpus
+    return extra, started
+
+
+def _delays(view: View, draft: Draft, reserved: Reservation, started: Sequence[int]) -> bool:
+    """Tells whether the head would find no room at its reserved start, node by node."""
+    assert view.ends is not None
+    savepoint = draft.savepoint()
+    for end_s, job in heapq.merge(view.ends, _ends(view, started)):
+        if end_s > reserved.start_s:
+            break
+        draft.remove(job)
+    room = view.placing.find(draft.occupancy, view.shape(reserved.head))
+    draft.undo_to(savepoint)
+    return room is None
+
+
+class _Candidates:
+    """Gives the jobs behind the head that are short or small enough, in order of submission."""
+
+    def __init__(self, view: View, head: int, slack_s: float, only: Sequence[int] | None) -> None:
+        self._view = view
+        self._slack_s = slack_s
+        self._heap: list[int] = [] if only is None else sorted(j for j in only if j != head)
+        self._searches = only is None
+        self._dropped: set[int] = set()
+        self._fresh = [] if only is not None else view.waiting.shapes_waiting()
+        self._after = head
+
+    def next(self, free: int, extra: int) -> int | None:
+        """Returns the next job that fits by count and does not delay the head by count."""
+        shapes, shape_of = self._view.shapes, self._view.shape_of
+        for shape in self._fresh:
+            self._search(shape, self._after, free, extra)
+        self._fresh = []
+        while self._heap:
+            job = heapq.heappop(self._heap)
+            shape = shape_of[job]
+            if shape in self._dropped or shapes[shape].gpus > free:
+                continue
+            fits = shapes[shape].gpus <= extra or self._view.progress.length_s((job,))[0] <= (
+                self._slack_s
+            )
+            if not fits:
+                if self._searches:
+                    self._search(shape, job, free, extra)
+                continue
+            if self._searches:
+                self._fresh, self._after = [shape], job
+            return job
+        return None
+
+    def drop_shape(self, job: int) -> None:
+        """Gives up on the shape of a job that found no room."""
+        self._dropped.add(self._view.shape_of[job])
+
+    def _search(self, shape: int, after: int, free: int, extra: int) -> None:
+        gpus = self._view.shapes[shape].gpus
+        if gpus > free or shape in self._dropped:
+            return
+        slack_s = NEVER if gpus <= extra else self._slack_s
+        job = self._view.waiting.first_behind(shape, slack_s, after)
+        if job is not None:
+            heapq.heappush(self._heap, job)

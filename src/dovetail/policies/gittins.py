@@ -1,0 +1,108 @@
+"""Tiresias-G: the jobs most likely to end soon for the service they still take run first.
+
+The two-dimensional Gittins index of a job's attained service (GPU-seconds) under the empirical
+distribution of total service ranks the jobs, larger first. The distribution is learned from
+the jobs that have ended so far, and renewed as they grow by a tenth; until `samples_min` have
+ended, the job with the least service goes first, as in Tiresias-L without queues.
+
+Ranks change while jobs run, so a running job is looked at again whenever its service has grown
+by the factor `step` (and first at the service quantum `delta`).
+
+Source: ALGORITHMS section 6; delta 3250 GPU-s as in the public artifact, 0 for the exact index.
+Knows: attained service, and what jobs that ended took. Stops running jobs: yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import log
+from typing import ClassVar
+
+from dovetail.algorithms.gittins import GittinsTable, gittins_table
+from dovetail.core.passes import check_bypass, rank
+from dovetail.core.policy import Decision, register
+from dovetail.core.queue import Order
+from dovetail.core.view import View
+
+FIRST_LOOK_GPU_S = 60.0
+"""A job's service is first looked at after one GPU-minute when `delta` does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The total service of the jobs that ended, as learned and as not yet learned from."""
+
+    learned: tuple[float, ...] = ()
+    fresh: tuple[float, ...] = ()
+    table: GittinsTable | None = field(default=None, compare=False)
+
+
+@register("gittins")
+@dataclass(frozen=True, slots=True)
+class Gittins:
+    """2D Gittins index, preemptive. `delta` in GPU-seconds; `step` is a growth factor."""
+
+    delta: float = 3250.0
+    step: float = 2.0
+    samples_min: int = 30
+    bypass: str = "skip"
+
+    knows: ClassVar[frozenset[str]] = frozenset({"attained service"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
+    initial: ClassVar[History] = History()
+
+    def __post_init__(self) -> None:
+        check_bypass(self.bypass)
+        if self.delta < 0 or self.step <= 1 or self.samples_min < 1:
+            raise ValueError("delta must be 0 or more, step above 1, samples-min at least 1")
+
+    @property
+    def order(self) -> Order:
+        """Ranks waiting jobs by service until there is a table to rank them by."""
+        return Order(partial(self._keys, None))
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Learns from what ended, ranks all jobs, wakes when a running one has grown."""
+        assert isinstance(memory, History)
+        history = self._learn(view, memory)
+        # Waiting jobs were ranked by the table of the last decision; running ones must be too.
+        draft, because = rank(view, partial(self._keys, memory.table), self.bypass)
+        placed = view.running if draft is None else draft.placed
+        wake_at = self._next_look_s(view, list(placed))
+        renewed = history.table is not memory.table
+        order = Order(partial(self._keys, history.table)) if renewed else None
+        return Decision(draft, history, wake_at, because, order)
+
+    def _keys(self, table: GittinsTable | None, view: View, jobs: Sequence[int]) -> list[float]:
+        service = [self._level(a) for a in view.progress.attained_gpu_s(jobs)]
+        return service if table is None else [-table.at_one(a) for a in service]
+
+    def _learn(self, view: View, history: History) -> History:
+        ended = view.progress.attained_gpu_s(view.changes.ended)
+        fresh = history.fresh + tuple(a for a in ended if a > 0)
+        enough = len(history.learned) + len(fresh) >= self.samples_min
+        if not enough or len(fresh) * 10 < len(history.learned):
+            return History(history.learned, fresh, history.table)
+        learned = history.learned + fresh
+        return History(learned, (), gittins_table(learned, self.delta or None))
+
+    def _first_look(self) -> float:
+        return self.delta or FIRST_LOOK_GPU_S
+
+    def _level(self, service: float) -> float:
+        """Returns the service at which a job was last looked at."""
+        first = self._first_look()
+        if service < first * (1 - 1e-9):
+            return 0.0
+        return first * self.step ** int(log(service / first) / log(self.step) + 1e-9)
+
+    def _next_look_s(self, view: View, placed: Sequence[int]) -> float:
+        gpus = view.jobs.gpus
+        soonest_s = float("inf")
+        for job, service in zip(placed, view.progress.attained_gpu_s(placed), strict=True):
+            level = self._level(service)
+            target = level * self.step if level else self._first_look()
+            soonest_s = min(soonest_s, (target - service) / float(gpus[job]))
+        return view.now + max(soonest_s, 1e-6)

@@ -1,0 +1,80 @@
+"""Max-Min fairness: whole GPUs poured over all jobs, one at a time to the job that has fewest.
+
+At every event the shares are reckoned anew, up to each job's largest useful number of GPUs.
+With more jobs than GPUs, `overflow=earliest` serves the earliest submitted with one GPU each;
+`least-recent` serves those that have not been scheduled for longest, as the public AFS
+simulator does. A job that is not elastic takes its requested GPUs or waits: it is served in
+order of submission out of the same pool.
+
+Source: ALGORITHMS section 6; AFS section 5. Knows: nothing of lengths. Stops running jobs: yes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.algorithms.water_filling import water_filling
+from dovetail.core.policy import Decision, register
+from dovetail.core.queue import Order
+from dovetail.core.resizing import reshare
+from dovetail.core.view import View
+
+OVERFLOW = ("earliest", "least-recent")
+
+
+@register("max-min")
+@dataclass(frozen=True, slots=True)
+class MaxMin:
+    """Integer water filling over elastic jobs; preemptive."""
+
+    overflow: str = "earliest"
+
+    knows: ClassVar[frozenset[str]] = frozenset()
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        if self.overflow not in OVERFLOW:
+            raise ValueError(f"overflow is earliest or least-recent, not '{self.overflow}'")
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Pours the GPUs over all jobs."""
+        jobs = self._ranked(view)
+        pool = sum(gpus for n, gpus in enumerate(view.cluster.capacity) if view.cluster.is_open(n))
+        shares = _shares(view, jobs, pool)
+        return Decision(reshare(view, shares))
+
+    def _ranked(self, view: View) -> list[int]:
+        """Returns all jobs in the order in which ties are broken and overflow is served."""
+        everybody = sorted([*view.running, *view.waiting])
+        if self.overflow == "earliest":
+            return everybody
+        progress, now = view.progress, view.now
+        last_s = {j: progress.pending_since_s(j) for j in view.waiting}
+        return sorted(everybody, key=lambda j: (last_s.get(j, now), j))
+
+
+def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
+    """Returns the share of each job that runs.
+
+    Rigid jobs stand in the water too: a rigid job whose request is above the level its share
+    would reach waits, and its water goes to the others. Rigid jobs are settled first, in order.
+    """
+    table = view.jobs
+    rigid = [j for j in jobs if not table.elastic[j]]
+    shares: dict[int, int] = {}
+    fair = max(1, pool // max(1, len(jobs)))
+    left = pool
+    for job in sorted(rigid, key=lambda j: (int(table.gpus[j]) > fair, jobs.index(j))):
+        gpus = int(table.gpus[job])
+        if gpus <= left:
+            shares[job] = gpus
+            left -= gpus
+    elastic = [j for j in jobs if table.elastic[j]]
+    poured = water_filling([int(table.max_gpus[j]) for j in elastic], left).tolist()
+    for job, share in zip(elastic, poured, strict=True):
+        if share >= int(table.min_gpus[job]):
+            shares[job] = share
+    return shares

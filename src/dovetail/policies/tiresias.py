@@ -1,0 +1,120 @@
+"""Tiresias-L: least attained service in two dimensions, discretised into queues (2D-LAS).
+
+A job's attained service is the GPU-seconds it has held. It starts in the first queue and falls
+to the next when its service passes a threshold, which is an event of its own. A lower queue is
+served before a higher one; jobs are stopped only in favour of a lower queue. A job that does
+not fit is passed over.
+
+Inside a queue `inside=submission` serves running jobs first, then by submission.
+`inside=list` keeps each queue as a list, as the public artifacts do: a job joins at the end, and
+after every decision those that run move before those that wait. The two differ by tens of per
+cent on one trace, because a stopped job keeps its place before those that never ran.
+
+Source: ALGORITHMS section 6; threshold 3250 GPU-s as in the public artifacts; starvation
+promotion is off there and absent here. Knows: attained service. Stops running jobs: yes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, serve
+from dovetail.core.policy import Decision, register
+from dovetail.core.queue import Order
+from dovetail.core.view import View
+
+INSIDE = ("submission", "list")
+Queues = tuple[tuple[int, ...], ...]
+
+
+@register("tiresias")
+@dataclass(frozen=True, slots=True)
+class Tiresias:
+    """Discretised 2D-LAS, preemptive between queues. Thresholds in GPU-seconds."""
+
+    thresholds: tuple[float, ...] = (3250.0,)
+    inside: str = "submission"
+    bypass: str = "skip"
+
+    knows: ClassVar[frozenset[str]] = frozenset({"attained service"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
+
+    def __post_init__(self) -> None:
+        check_bypass(self.bypass)
+        if self.inside not in INSIDE:
+            raise ValueError(f"inside is submission or list, not '{self.inside}'")
+        if self.inside == "list" and self.bypass != "skip":
+            raise ValueError("inside=list always skips what does not fit")
+        ordered = list(self.thresholds) == sorted(set(self.thresholds))
+        if not self.thresholds or self.thresholds[0] <= 0 or not ordered:
+            raise ValueError("thresholds must be positive and increasing, as in 3250/7200")
+
+    @property
+    def order(self) -> Order:
+        """Ranks a waiting job behind the running ones of its queue."""
+        return Order(lambda view, jobs: [2.0 * q + 1 for q in self._queues(view, jobs)])
+
+    @property
+    def initial(self) -> Queues | None:
+        """Returns empty lists when queues are lists; else nothing needs to be remembered."""
+        return ((),) * (len(self.thresholds) + 1) if self.inside == "list" else None
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Ranks all jobs by queue; wakes when the next running job falls to another queue."""
+        if self.inside == "list":
+            return self._decide_by_lists(view, memory)
+        draft, because = rank(view, self._running_keys, self.bypass)
+        placed = view.running if draft is None else draft.placed
+        return Decision(draft, wake_at=self._next_fall_s(view, list(placed)), because=because)
+
+    def _running_keys(self, view: View, jobs: Sequence[int]) -> list[float]:
+        return [2.0 * q for q in self._queues(view, jobs)]
+
+    def _queues(self, view: View, jobs: Sequence[int]) -> list[int]:
+        """Returns the queue of each job: the number of thresholds its service has reached."""
+        limits = [t * (1 - RELATIVE_TOLERANCE) for t in self.thresholds]
+        return [bisect_right(limits, a) for a in view.progress.attained_gpu_s(jobs)]
+
+    def _next_fall_s(self, view: View, placed: Sequence[int]) -> float:
+        """Returns when the first of the placed jobs reaches its next threshold."""
+        gpus = view.jobs.gpus
+        soonest_s = float("inf")
+        attained = view.progress.attained_gpu_s(placed)
+        for job, queue, service in zip(placed, self._queues(view, placed), attained, strict=True):
+            if queue < len(self.thresholds):
+                left_s = (self.thresholds[queue] - service) / float(gpus[job])
+                soonest_s = min(soonest_s, left_s)
+        return view.now + soonest_s
+
+    def _decide_by_lists(self, view: View, memory: object) -> Decision:
+        assert isinstance(memory, tuple)
+        lists = self._fallen(view, memory)
+        order = [job for queue in lists for job in queue]
+        draft, because = serve(view, order)
+        runs = draft.placed
+        kept: Queues = tuple(
+            (*[j for j in queue if j in runs], *[j for j in queue if j not in runs])
+            for queue in lists
+        )
+        return Decision(draft, kept, self._next_fall_s(view, list(runs)), because)
+
+    def _fallen(self, view: View, memory: Queues) -> list[list[int]]:
+        """Returns the lists without ended jobs, with falls carried out and arrivals at the end."""
+        gone = set(view.changes.ended)
+        lists = [[j for j in queue if j not in gone] for queue in memory]
+        lists[0].extend(view.changes.arrived)
+        falls: list[tuple[int, int]] = []
+        for number, queue in enumerate(lists[:-1]):
+            held = [j for j in queue if j in view.running]
+            falls += [
+                (j, number)
+                for j, q in zip(held, self._queues(view, held), strict=True)
+                if q > number
+            ]
+        for job, number in sorted(falls):
+            lists[number].remove(job)
+            lists[number + 1].append(job)
+        return lists

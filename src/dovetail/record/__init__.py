@@ -1,0 +1,1 @@
+"""What a run leaves behind: the log, the numbers folded from it, and their pictures."""

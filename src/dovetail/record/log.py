@@ -1,0 +1,260 @@
+"""The event log: a header line with the manifest, then one JSON object for each fact.
+
+The log is the product: metrics, pictures, `why` and replay are folds over it. The format is
+versioned; a reader refuses a version it does not know. The last line says `closed`, so that a
+log that was cut off is recognised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from dovetail.core.beliefs import Physics
+from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
+from dovetail.core.messages import (
+    Ended,
+    Explained,
+    Fact,
+    NodeChanged,
+    Reason,
+    Retimed,
+    Started,
+    Stopped,
+    Submitted,
+    Woke,
+)
+from dovetail.core.plan import Interleave, Placement
+from dovetail.core.trace import Trace
+
+VERSION = 1
+_FLUSH_LINES = 20_000
+
+
+class LogWriter:
+    """Writes facts as lines. The caller opens the file and calls `close` when all is well."""
+
+    def __init__(
+        self, file: IO[str], trace: Trace, physics: Physics, manifest: dict[str, object]
+    ) -> None:
+        self._file = file
+        self._lines: list[str] = [
+            json.dumps({"log": "dovetail", "version": VERSION, "manifest": manifest})
+        ]
+        self._name = [json.dumps(i) for i in trace.jobs.job_id]
+        self._work: list[float] = trace.duration_s.tolist()
+        self._request = _requests(trace.jobs, physics)
+        self._spans: dict[Placement, str] = {}
+
+    def record(self, facts: Sequence[Fact]) -> None:
+        """Writes the facts of one instant."""
+        add, name = self._lines.append, self._name
+        for fact in facts:
+            kind = type(fact)
+            t = repr(fact.t)
+            if kind is Started:
+                started: Started = fact  # type: ignore[assignment]
+                where = self._spans.get(started.placement)
+                if where is None:
+                    where = self._spell(started.placement)
+                add(
+                    f'{{"t":{t},"e":"started","job":{name[started.job]},"how":"{started.how}",'
+                    f'{where},"rate":{started.rate!r},"from":{started.from_s!r}}}'
+                )
+            elif kind is Submitted:
+                job = fact.job  # type: ignore[union-attr]
+                length = _number(fact.length_s)  # type: ignore[union-attr]
+                add(
+                    f'{{"t":{t},"e":"submitted","job":{name[job]},{self._request[job]},'
+                    f'"work_s":{self._work[job]!r},"length_s":{length}}}'
+                )
+            elif kind is Ended:
+                add(f'{{"t":{t},"e":"ended","job":{name[fact.job]},"how":"{fact.how}"}}')  # type: ignore[union-attr]
+            else:
+                add(self._rare(t, fact))
+        if len(self._lines) >= _FLUSH_LINES:
+            self._flush()
+
+    def close(self) -> None:
+        """Writes what is left and the line that says the log is whole."""
+        self._lines.append('{"e":"closed"}')
+        self._flush()
+
+    def _flush(self) -> None:
+        self._file.write("\n".join(self._lines) + "\n")
+        self._lines.clear()
+
+    def _rare(self, t: str, fact: Fact) -> str:
+        name = self._name
+        match fact:
+            case Stopped(_, job, why, done_s):
+                return (
+                    f'{{"t":{t},"e":"stopped","job":{name[job]},"why":"{why}","done_s":{done_s!r}}}'
+                )
+            case Retimed(_, job, rate):
+                return f'{{"t":{t},"e":"retimed","job":{name[job]},"rate":{rate!r}}}'
+            case Explained(_, reasons):
+                said = ",".join(self._reason(r) for r in reasons)
+                return f'{{"t":{t},"e":"explained","reasons":[{said}]}}'
+            case Woke():
+                return f'{{"t":{t},"e":"woke"}}'
+            case NodeChanged(_, node, state):
+                return f'{{"t":{t},"e":"node","node":{node},"state":"{state}"}}'
+        raise AssertionError(f"unknown fact {fact}")
+
+    def _reason(self, reason: Reason) -> str:
+        said = f'{{"code":"{reason.code}"'
+        if reason.job >= 0:
+            said += f',"job":{self._name[reason.job]}'
+        if reason.shape >= 0:
+            said += f',"shape":{reason.shape}'
+        if reason.behind >= 0:
+            said += f',"behind":{self._name[reason.behind]}'
+        return said + "}"
+
+    def _spell(self, placement: Placement) -> str:
+        said = '"on":[' + ",".join(f"[{n},{g}]" for n, g in placement.spans) + "]"
+        if placement.gpu_ids:
+            said += f',"gpu_ids":{json.dumps(placement.gpu_ids)}'
+        if placement.accumulation_steps > 1:
+            said += f',"steps":{placement.accumulation_steps}'
+        if placement.fractions:
+            said += f',"fractions":{json.dumps(placement.fractions)}'
+        if placement.samples:
+            said += f',"samples":{json.dumps(placement.samples)}'
+        if placement.interleave is not None:
+            said += f',"seat":[{placement.interleave.set_id},{placement.interleave.phase}]'
+        if len(self._spans) < 100_000:
+            self._spans[placement] = said
+        return said
+
+
+def _number(value: float) -> str:
+    return repr(value) if value < float("inf") else "null"
+
+
+def _requests(jobs: JobTable, physics: Physics) -> list[str]:
+    """Returns, per job, the JSON of its request, without what has the neutral value."""
+    parts = [f'"gpus":{g}' for g in jobs.gpus.tolist()]
+    for name in ("user", "queue", "recurrence", "model", "gpu_type"):
+        labels = getattr(jobs, name)
+        said = [f',"{name}":{json.dumps(text)}' for text in labels.names] + [""]
+        if labels.names:
+            parts = [p + said[c] for p, c in zip(parts, labels.codes.tolist(), strict=True)]
+    neutral: dict[str, float] = {
+        "priority": 0.0,
+        "batch_size": 0,
+        "cpus": 0.0,
+        "memory_bytes": 0.0,
+        "time_limit_s": float("inf"),
+        "deadline_s": float("inf"),
+    }
+    for name, usual in neutral.items():
+        column = getattr(jobs, name)
+        if (column != usual).any():
+            parts = [
+                p + (f',"{name}":{v!r}' if v != usual else "")
+                for p, v in zip(parts, column.tolist(), strict=True)
+            ]
+    for job in range(len(jobs)):
+        low, high = int(jobs.min_gpus[job]), int(jobs.max_gpus[job])
+        if low != high:
+            parts[job] += f',"min_gpus":{low},"max_gpus":{high}'
+    for name, usual_flag in (("elastic", False), ("shareable", False), ("preemptible", True)):
+        flags = getattr(jobs, name)
+        if (flags != usual_flag).any():
+            parts = [
+                p + (f',"{name}":{json.dumps(v)}' if v != usual_flag else "")
+                for p, v in zip(parts, flags.tolist(), strict=True)
+            ]
+    for job, gpus in enumerate(jobs.gpus.tolist()):
+        scale = physics.scale(job)
+        if scale != gpus:
+            parts[job] += f',"scale":{scale!r}'
+    return parts
+
+
+def read_log(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:
+    """Returns the manifest and an iterator over the records of a log.
+
+    Raises InputError, also while iterating, for a file that is no log, has an unknown version,
+    or was cut off.
+    """
+    try:
+        file = path.open(encoding="utf-8")
+        header = json.loads(file.readline() or "null")
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(str(path), f"cannot be read as an event log: {error}") from None
+    if not isinstance(header, dict) or header.get("log") != "dovetail":
+        raise InputError(f"{path}, line 1", "this is not a dovetail event log")
+    if header.get("version") != VERSION:
+        raise InputError(
+            f"{path}, line 1", f"log version {header.get('version')} is unknown, expected {VERSION}"
+        )
+    return header["manifest"], _records(path, file)
+
+
+def _records(path: Path, file: IO[str]) -> Iterator[dict[str, object]]:
+    with file:
+        number = 1
+        for number, line in enumerate(file, start=2):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                raise InputError(f"{path}, line {number}", "the record is damaged") from None
+            if record.get("e") == "closed":
+                return
+            yield record
+    raise InputError(f"{path}, line {number}", "the log ends early", "the run was cut off")
+
+
+def fact_of(record: dict[str, object], index_of: dict[str, int]) -> Fact:
+    """Returns the fact that one record of a log states; `index_of` maps ids to indices."""
+    r = record
+    t = float(r["t"])  # type: ignore[arg-type]
+    job = index_of.get(str(r.get("job")), -1)
+    match r["e"]:
+        case "submitted":
+            length = r["length_s"]
+            return Submitted(t, job, float("inf") if length is None else float(length))  # type: ignore[arg-type]
+        case "started":
+            rate, from_s = float(r["rate"]), float(r["from"])  # type: ignore[arg-type]
+            return Started(t, job, str(r["how"]), _placement(r), rate, from_s)
+        case "retimed":
+            return Retimed(t, job, float(r["rate"]))  # type: ignore[arg-type]
+        case "stopped":
+            return Stopped(t, job, str(r["why"]), float(r["done_s"]))  # type: ignore[arg-type]
+        case "ended":
+            return Ended(t, job, str(r["how"]))
+        case "woke":
+            return Woke(t)
+        case "node":
+            return NodeChanged(t, int(r["node"]), str(r["state"]))  # type: ignore[call-overload]
+        case "explained":
+            reasons: list[dict[str, object]] = r["reasons"]  # type: ignore[assignment]
+            return Explained(t, tuple(_reason_of(x, index_of) for x in reasons))
+    raise InputError("event log", f"unknown record '{r['e']}'")
+
+
+def _reason_of(said: dict[str, object], index_of: dict[str, int]) -> Reason:
+    return Reason(
+        str(said["code"]),
+        index_of.get(str(said.get("job")), -1),
+        int(said.get("shape", -1)),  # type: ignore[call-overload]
+        index_of.get(str(said.get("behind")), -1),
+    )
+
+
+def _placement(r: dict[str, object]) -> Placement:
+    seat = r.get("seat")
+    return Placement(
+        tuple((int(n), int(g)) for n, g in r["on"]),  # type: ignore[attr-defined]
+        tuple(tuple(ids) for ids in r.get("gpu_ids", ())),  # type: ignore[attr-defined]
+        int(r.get("steps", 1)),  # type: ignore[call-overload]
+        tuple(r.get("fractions", ())),  # type: ignore[arg-type]
+        tuple(r.get("samples", ())),  # type: ignore[arg-type]
+        Interleave(*seat) if seat else None,  # type: ignore[misc]
+    )

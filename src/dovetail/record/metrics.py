@@ -1,0 +1,234 @@
+"""From a finished tally to the numbers of a run: `jobs.csv`, the summary, the splits.
+
+Definitions (DESIGN section 5): JCT = finish - submission. Queueing = submission to first start.
+Makespan = last finish - first submission. QL, CE and BI are averages over time from the first
+submission to the last finish (AFS section 2.2). p99 is the nearest rank. GPU utilization =
+GPU-seconds held (a shared GPU once) over capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from dovetail.core.job import Floats, JobTable
+from dovetail.core.trace import Trace
+from dovetail.record.result import SERIES_COLUMNS, SPAN_COLUMNS
+from dovetail.record.tally import NEVER, Tally
+
+SIZE_CLASSES = ((1, "1"), (4, "2-4"), (8, "5-8"), (32, "9-32"), (2**31, "33+"))
+"""GPU-count classes: (largest count, name). Jobs over 4 GPUs are the papers' large ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a run that the job metrics count: jobs submitted in it.
+
+    `warm_up_s` is cut from the first submission, `drain_s` before the last one, so that neither
+    the empty cluster at the start nor the thinning queue at the end colours the answer.
+    """
+
+    warm_up_s: float = 0.0
+    drain_s: float = 0.0
+
+    def rows(self, submit_s: Floats) -> np.ndarray:
+        """Returns which jobs count."""
+        if not len(submit_s):
+            return np.zeros(0, bool)
+        low, high = submit_s[0] + self.warm_up_s, submit_s[-1] - self.drain_s
+        return np.asarray((submit_s >= low) & (submit_s <= high))
+
+
+def nearest_rank(values: Floats, q: float) -> float:
+    """Returns the q-quantile by nearest rank: the smallest value with at least q below or at it."""
+    ordered = np.sort(values)
+    return float(ordered[max(0, int(np.ceil(q * len(ordered))) - 1)])
+
+
+def size_class(gpus: np.ndarray) -> list[str]:
+    """Returns the size class of each GPU count."""
+    tops = np.array([top for top, _ in SIZE_CLASSES])
+    names = [name for _, name in SIZE_CLASSES]
+    return [names[i] for i in np.searchsorted(tops, gpus).tolist()]
+
+
+def job_frame(trace: Trace, tally: Tally) -> pl.DataFrame:
+    """Returns one row a job with the columns of `jobs.csv`."""
+    jobs = trace.jobs
+    submit, finish = jobs.submit_s, np.array(tally.finish_s)
+    start = np.array(tally.start_s)
+    ended = np.where(np.isfinite(finish), finish, np.nan)
+    jct = ended - submit
+    # A job that was cancelled while it waited never started: it queued all its life.
+    queue = np.where(np.isfinite(start), start - submit, jct)
+    frame = pl.DataFrame(
+        {
+            "job_id": jobs.job_id,
+            "submit_s": submit,
+            "start_s": np.where(np.isfinite(start), start, np.nan),
+            "finish_s": ended,
+            "jct_s": jct,
+            "queue_s": queue,
+            "nonrunning_s": jct - np.array(tally.running_s),
+            "service_gpu_s": np.array(tally.service_gpu_s),
+            "slowdown": jct / trace.duration_s,
+            "preemptions": np.array(tally.preemptions, dtype=np.int64),
+            "gpus": jobs.gpus,
+            "user": jobs.user.texts(),
+            "queue": jobs.queue.texts(),
+            "recurrence": jobs.recurrence.texts(),
+            "model": jobs.model.texts(),
+            "end": tally.how,
+            "size_class": size_class(jobs.gpus),
+        }
+    )
+    return frame.fill_nan(None)
+
+
+def series_frame(tally: Tally) -> pl.DataFrame:
+    """Returns the state of the cluster over time, a step function."""
+    return pl.DataFrame(tally.points, schema=dict(SERIES_COLUMNS), orient="row")
+
+
+def span_frame(jobs: JobTable, tally: Tally) -> pl.DataFrame:
+    """Returns one row for each stay of a job on a node, switching apart from running."""
+    rows: list[tuple[object, ...]] = []
+    for job, placement, start_s, from_s, end_s, progress_s in tally.segments:
+        ids = placement.gpu_ids
+        name = jobs.job_id[job]
+        moving = min(from_s, end_s)
+        rate = progress_s / (end_s - moving) if end_s > moving else 0.0
+        for i, (node, gpus) in enumerate(placement.spans):
+            gpu_ids = list(ids[i]) if ids else None
+            if moving > start_s:
+                rows.append((name, node, gpus, start_s, moving, 0.0, "switch", gpu_ids))
+            if end_s > moving:
+                rows.append((name, node, gpus, moving, end_s, rate, "run", gpu_ids))
+    return pl.DataFrame(rows, schema=dict(SPAN_COLUMNS), orient="row")
+
+
+def split_frame(jobs: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Returns the job metrics by the values of one column, largest group first."""
+    finished = jobs.filter(pl.col("jct_s").is_not_null() & (pl.col(by) != ""))
+    jct = pl.col("jct_s")
+    return (
+        finished.group_by(pl.col(by).alias("group"))
+        .agg(
+            pl.len().cast(pl.Int64).alias("jobs"),
+            jct.mean().alias("avg_jct_s"),
+            jct.median().alias("median_jct_s"),
+            jct.sort().get(((pl.len() * 99 + 99) // 100 - 1).cast(pl.Int64)).alias("p99_jct_s"),
+            pl.col("queue_s").mean().alias("avg_queue_s"),
+        )
+        .sort(["jobs", "group"], descending=[True, False])
+    )
+
+
+def gpu_seconds(tally: Tally) -> dict[str, float]:
+    """Returns where every GPU-second of the installed capacity went; the values sum to it.
+
+    useful: progress times requested GPUs. slowdown: what was held beyond that while running
+    (negative where sharing or smaller shares did more with less).
+    """
+    sums = tally.integrals
+    gpus, done = tally.gpus, tally.done_s
+    useful = sum(d * g for d, g in zip(done, gpus, strict=True))
+    switching = sum(
+        s.placement.gpus * (min(s.from_s, s.end_s) - s.start_s)
+        for s in tally.segments
+        if s.from_s > s.start_s
+    )
+    return {
+        "useful": useful,
+        "slowdown": sums["held"] - useful - switching,
+        "switching": switching,
+        "idle_waiting": sums["idle_waiting"],
+        "idle_empty": sums["idle_empty"],
+        "down": sums["down"],
+    }
+
+
+def fairness(trace: Trace, tally: Tally, jobs: pl.DataFrame) -> float | None:
+    """Returns the p99 of finish-time fairness: JCT over the time with a 1/N share (Themis).
+
+    N is the mean number of jobs present over the job's life. Scaling below the request counts
+    as linear, so the ideal is never better than what the cluster could give.
+    """
+    finish = jobs["finish_s"].to_numpy()
+    ended = np.isfinite(finish)
+    if not ended.any():
+        return None
+    points = np.array([(p.t_s, p.waiting + p.running) for p in tally.points])
+    t, present = points[:, 0], points[:, 1]
+    area = np.concatenate([[0.0], np.cumsum(np.diff(t) * present[:-1])])
+
+    def until(x: Floats) -> Floats:
+        i = np.clip(np.searchsorted(t, x, side="right") - 1, 0, len(t) - 1)
+        return np.asarray(area[i] + present[i] * (x - t[i]))
+
+    submit = trace.jobs.submit_s
+    jct = np.where(ended, finish - submit, 1.0)
+    mean_present = np.maximum((until(np.where(ended, finish, submit)) - until(submit)) / jct, 1.0)
+    share = tally.installed_gpus / mean_present
+    ideal = trace.duration_s * trace.jobs.gpus / np.minimum(trace.jobs.gpus, share)
+    return nearest_rank((jct / ideal)[ended], 0.99)
+
+
+def summarize(
+    trace: Trace, tally: Tally, jobs: pl.DataFrame, window: Window
+) -> dict[str, float | int | str | None]:
+    """Returns the summary of a run; a number that cannot be said is None."""
+    counted = jobs.filter(pl.Series(window.rows(trace.jobs.submit_s), dtype=pl.Boolean))
+    done = counted.filter(pl.col("jct_s").is_not_null())
+    jct = done["jct_s"].to_numpy()
+    span_s = _span_s(trace, tally)
+    sums = tally.integrals
+    capacity = sums["capacity"]
+    deadline = trace.jobs.deadline_s
+    with_deadline = np.isfinite(deadline)
+    finish = np.array(tally.finish_s)
+
+    def over_time(total: float) -> float | None:
+        return total / span_s if span_s > 0 else None
+
+    return {
+        "jobs": len(trace),
+        "counted_jobs": len(counted),
+        "finished": len(jobs) - int(jobs["finish_s"].null_count()),
+        "avg_jct_s": float(jct.mean()) if len(jct) else None,
+        "median_jct_s": float(np.median(jct)) if len(jct) else None,
+        "p99_jct_s": nearest_rank(jct, 0.99) if len(jct) else None,
+        "avg_queue_s": _mean(done["queue_s"]),
+        "avg_nonrunning_s": _mean(done["nonrunning_s"]),
+        "total_flow_s": float(jct.sum()) if len(jct) else None,
+        "makespan_s": span_s,
+        "gpu_utilization": sums["held"] / capacity if capacity else None,
+        "resource_utilization": None,
+        "cluster_efficiency": tally.integrals_efficiency / capacity if capacity else None,
+        "cluster_throughput": over_time(len(jobs) * 3600.0),
+        "avg_queue_length": over_time(sums["waiting"]),
+        "avg_blocking_index": over_time(sums["blocking"]),
+        "finish_time_fairness": fairness(trace, tally, jobs),
+        "preemptions": sum(tally.preemptions),
+        "resizes": sum(tally.resizes),
+        "migrations": tally.moves,
+        "deadline_met": int((finish[with_deadline] <= deadline[with_deadline]).sum())
+        if with_deadline.any()
+        else None,
+        "jobs_without_model": int((trace.jobs.model.codes < 0).sum()),
+    }
+
+
+def _mean(column: pl.Series) -> float | None:
+    value = column.mean()
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _span_s(trace: Trace, tally: Tally) -> float:
+    finishes: Sequence[float] = [f for f in tally.finish_s if f < NEVER]
+    if not finishes:
+        return 0.0
+    return float(max(finishes) - trace.jobs.submit_s[0])

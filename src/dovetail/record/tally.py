@@ -1,0 +1,256 @@
+"""The fold that turns facts into numbers: per job, over time, and where every GPU-second went.
+
+It takes the facts of a running simulation or of a log read back; both give the same answers.
+Each fact costs O(1): the blocking index is linear between events, so two sums suffice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.messages import (
+    RESIZE,
+    RESUME,
+    Ended,
+    Fact,
+    NodeChanged,
+    Retimed,
+    Started,
+    Stopped,
+    Submitted,
+)
+from dovetail.core.plan import Placement
+
+NEVER = float("inf")
+
+
+class Segment(NamedTuple):
+    """One uninterrupted stay of a job on its GPUs; `progress_s` in solo seconds."""
+
+    job: int
+    placement: Placement
+    start_s: float
+    from_s: float
+    end_s: float
+    progress_s: float
+
+
+class Point(NamedTuple):
+    """The state of the cluster from `t_s` until the next point."""
+
+    t_s: float
+    waiting: int
+    running: int
+    held_gpus: int
+    capacity_gpus: int
+    cluster_efficiency: float
+    blocking_index: float
+
+
+class Tally:
+    """Folds facts. `work_s` and `scale` are per job: solo seconds, and speed-up over one GPU."""
+
+    def __init__(
+        self, cluster: Cluster, gpus: Sequence[int], work_s: Sequence[float], scale: Sequence[float]
+    ) -> None:
+        n = len(gpus)
+        self.cluster = cluster
+        self.installed_gpus = sum(cluster.installed)
+        self.capacity_gpus = cluster.gpus
+        self.gpus, self.work_s, self.scale = gpus, work_s, scale
+        self.start_s = [NEVER] * n
+        self.finish_s = [NEVER] * n
+        self.how: list[str] = [""] * n
+        self.preemptions = [0] * n
+        self.resizes = [0] * n
+        self.moves = 0
+        self.service_gpu_s = [0.0] * n
+        self.running_s = [0.0] * n
+        self.done_s = [0.0] * n
+        self.segments: list[Segment] = []
+        self.points: list[Point] = []
+        self.facts = 0
+        self.integrals = dict.fromkeys(
+            ("waiting", "blocking", "held", "capacity", "idle_waiting", "idle_empty", "down"), 0.0
+        )
+        self.integrals_efficiency = 0.0
+        self._t = 0.0
+        self._begun = False
+        self._waiting = 0
+        self._blocked, self._blocked_since = 0.0, 0.0
+        self._weight: dict[int, tuple[float, float]] = {}
+        self._running: dict[int, tuple[Placement, float, float]] = {}
+        self._rate: dict[int, float] = {}
+        self._mark: dict[int, float] = {}
+        self._progress: dict[int, float] = {}
+        self._named: dict[tuple[int, int], int] = {}
+        self._held = 0
+        self._speed = 0.0
+        self._ramps: list[tuple[float, int, float]] = []
+
+    def record(self, facts: Sequence[Fact]) -> None:
+        """Takes the facts of one instant."""
+        self.facts += len(facts)
+        self._advance(facts[0].t)
+        for fact in facts:
+            kind = type(fact)
+            if kind is Started:
+                self._started(fact)  # type: ignore[arg-type]
+            elif kind is Submitted:
+                self._wait(fact.job, fact.t, self.work_s[fact.job])  # type: ignore[union-attr]
+            elif kind is Ended:
+                self._ended(fact)  # type: ignore[arg-type]
+            elif kind is Stopped:
+                self._stopped(fact)  # type: ignore[arg-type]
+            elif kind is Retimed:
+                self._retimed(fact)  # type: ignore[arg-type]
+            elif kind is NodeChanged:
+                self.cluster = self.cluster.with_nodes([(fact.node, fact.state)])  # type: ignore[union-attr]
+                self.capacity_gpus = self.cluster.gpus
+        self._point()
+
+    def _advance(self, now: float) -> None:
+        if not self._begun:
+            self._begun, self._t = True, now
+        while self._ramps and self._ramps[0][0] <= now:
+            at, job, since = heapq.heappop(self._ramps)
+            placed = self._running.get(job)
+            if placed is not None and placed[1] == since:
+                self._integrate(at)
+                self._speed += self._rate[job] * self.scale[job]
+                self._point()
+        self._integrate(now)
+
+    def _integrate(self, now: float) -> None:
+        dt = now - self._t
+        if dt <= 0:
+            return
+        sums = self.integrals
+        idle = (self.capacity_gpus - self._held) * dt
+        if self._waiting:
+            sums["waiting"] += self._waiting * dt
+            middle = 0.5 * (now + self._t)
+            sums["blocking"] += (middle * self._blocked - self._blocked_since) / self._waiting * dt
+            sums["idle_waiting"] += idle
+        else:
+            sums["idle_empty"] += idle
+        sums["held"] += self._held * dt
+        sums["capacity"] += self.capacity_gpus * dt
+        sums["down"] += (self.installed_gpus - self.capacity_gpus) * dt
+        self.integrals_efficiency += self._speed * dt
+        self._t = now
+
+    def _point(self) -> None:
+        t, waiting, capacity = self._t, self._waiting, self.capacity_gpus
+        point = Point(
+            t,
+            waiting,
+            len(self._running),
+            self._held,
+            capacity,
+            self._speed / capacity if capacity else 0.0,
+            max(0.0, (t * self._blocked - self._blocked_since) / waiting) if waiting else 0.0,
+        )
+        if self.points and self.points[-1].t_s == t:
+            self.points[-1] = point
+        else:
+            self.points.append(point)
+
+    def _wait(self, job: int, t: float, left_s: float) -> None:
+        alone_s = max(left_s, 1e-9) * self.scale[job]
+        weight = (1 / alone_s, t / alone_s)
+        self._weight[job] = weight
+        self._waiting += 1
+        self._blocked += weight[0]
+        self._blocked_since += weight[1]
+
+    def _unwait(self, job: int) -> bool:
+        weight = self._weight.pop(job, None)
+        if weight is None:
+            return False
+        self._waiting -= 1
+        if self._waiting:
+            self._blocked -= weight[0]
+            self._blocked_since -= weight[1]
+        else:
+            self._blocked = self._blocked_since = 0.0
+        return True
+
+    def _started(self, fact: Started) -> None:
+        t, job, how, placement, rate, from_s = fact
+        if not self._unwait(job):
+            self._leave(job, t)
+        if self.start_s[job] == NEVER:
+            self.start_s[job] = t
+        if how == RESIZE:
+            self.resizes[job] += 1
+        elif how != "start" and how != RESUME:
+            self.moves += 1
+        self._running[job] = (placement, t, from_s)
+        self._rate[job] = rate
+        self._mark[job] = from_s
+        self._progress[job] = 0.0
+        self._hold(placement, 1)
+        if from_s > t:
+            heapq.heappush(self._ramps, (from_s, job, t))
+        else:
+            self._speed += rate * self.scale[job]
+
+    def _leave(self, job: int, t: float) -> None:
+        """Closes the segment of a running job and books what it used."""
+        placement, start_s, from_s = self._running.pop(job)
+        self._book(job, t)
+        rate = self._rate.pop(job)
+        if from_s <= t and not (from_s > start_s and self._pending_ramp(job, start_s)):
+            self._speed -= rate * self.scale[job]
+        if not self._running:
+            self._speed = 0.0
+        progress = self._progress.pop(job)
+        del self._mark[job]
+        self.done_s[job] += progress
+        self.running_s[job] += t - start_s
+        self.service_gpu_s[job] += placement.gpus * (t - start_s)
+        self._hold(placement, -1)
+        self.segments.append(Segment(job, placement, start_s, from_s, t, progress))
+
+    def _pending_ramp(self, job: int, start_s: float) -> bool:
+        return any(j == job and since == start_s for _, j, since in self._ramps)
+
+    def _book(self, job: int, t: float) -> None:
+        mark = self._mark[job]
+        if t > mark:
+            self._progress[job] += self._rate[job] * (t - mark)
+            self._mark[job] = t
+
+    def _retimed(self, fact: Retimed) -> None:
+        t, job, rate = fact
+        self._book(job, t)
+        if self._running[job][2] <= t:
+            self._speed += (rate - self._rate[job]) * self.scale[job]
+        self._rate[job] = rate
+
+    def _stopped(self, fact: Stopped) -> None:
+        t, job, _, done_s = fact
+        self._leave(job, t)
+        self.preemptions[job] += 1
+        self._wait(job, t, self.work_s[job] - done_s)
+
+    def _ended(self, fact: Ended) -> None:
+        t, job, how = fact
+        if not self._unwait(job):
+            self._leave(job, t)
+        self.finish_s[job] = t
+        self.how[job] = how
+
+    def _hold(self, placement: Placement, sign: int) -> None:
+        if not placement.gpu_ids:
+            self._held += sign * placement.gpus
+            return
+        for gpu in placement.named():
+            count = self._named.get(gpu, 0) + sign
+            self._named[gpu] = count
+            if count == (1 if sign > 0 else 0):
+                self._held += sign

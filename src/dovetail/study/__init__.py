@@ -1,0 +1,1 @@
+"""Questions put to the simulator: one run, a comparison, a bound."""

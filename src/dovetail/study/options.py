@@ -1,0 +1,138 @@
+"""Everything outside the policy that decides a run, as the user gave it and the manifest says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError, nearest
+from dovetail.core.placing import Placing
+from dovetail.core.policy import POWERS
+from dovetail.core.trace import CANCELLED, Trace
+from dovetail.physics.switching import Switching
+from dovetail.record.metrics import Window
+
+CANCELLED_CHOICES = ("work", "clock")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a run; the defaults are those of the command line.
+
+    `adopt` gives the fraction of jobs whose owners allow a technique, by flag; None leaves the
+    trace's own flags. `without` takes powers away from every policy.
+    """
+
+    cluster: Cluster
+    placing: Placing = field(default_factory=Placing)
+    switching: Switching = field(default_factory=Switching)
+    forecast: str = "known"
+    belief: str = "exact"
+    adopt: tuple[tuple[str, float], ...] = ()
+    cancelled: str = "work"
+    capacity: Sequence[tuple[float, Sequence[tuple[int, str]]]] = ()
+    coalesce_s: float = 0.0
+    interference: float = 1.0
+    without: frozenset[str] = frozenset()
+    window: Window = field(default_factory=Window)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cancelled not in CANCELLED_CHOICES:
+            raise InputError(
+                "--cancelled",
+                f"unknown '{self.cancelled}'",
+                nearest(self.cancelled, CANCELLED_CHOICES),
+            )
+        if not 0 <= self.coalesce_s < float("inf"):
+            raise InputError("--coalesce-s", "it must be 0 or more")
+        if not 1 <= self.interference < float("inf"):
+            raise InputError("--interference", "a ratio of iteration times is at least 1")
+        for power in self.without:
+            if power not in POWERS:
+                raise InputError("--without", f"unknown power '{power}'", nearest(power, POWERS))
+
+    def manifest(self) -> dict[str, object]:
+        """Returns the options as plain values."""
+        cluster = self.cluster
+        return {
+            "cluster": {
+                "nodes": cluster.nodes,
+                "gpus": cluster.gpus,
+                "groups": [
+                    {
+                        "name": g.name,
+                        "nodes": g.nodes,
+                        "gpus_per_node": g.gpus_per_node,
+                        "gpu_type": g.gpu_type,
+                    }
+                    for g in cluster.groups
+                ],
+                "links": [
+                    {
+                        "name": link.name,
+                        "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s,
+                        "latency_s": link.latency_s,
+                        "nodes": link.nodes,
+                    }
+                    for link in cluster.links
+                ],
+                "queues": [{"name": q.name, "quota_gpus": q.quota_gpus} for q in cluster.queues],
+            },
+            "placement": str(self.placing),
+            "switching": {
+                "start_s": self.switching.start_s,
+                "resume_s": self.switching.resume_s,
+                "move_s": self.switching.move_s,
+                "resize_s": self.switching.resize_s,
+            },
+            "forecast": self.forecast,
+            "belief": self.belief,
+            "adopt": dict(self.adopt),
+            "cancelled": self.cancelled,
+            "capacity_changes": len(self.capacity),
+            "coalesce_s": self.coalesce_s,
+            "interference": self.interference,
+            "without": sorted(self.without),
+            "warm_up_s": self.window.warm_up_s,
+            "drain_s": self.window.drain_s,
+            "seed": self.seed,
+        }
+
+
+ADOPTED = ("elastic", "shareable", "preemptible")
+
+
+def parse_adopt(text: str) -> tuple[tuple[str, float], ...]:
+    """Returns the fractions of a form like `elastic:0.5,shareable:1`. Raises InputError."""
+    given: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = part.partition(":")
+        if name not in ADOPTED:
+            raise InputError("--adopt", f"unknown flag '{name}'", nearest(name, ADOPTED))
+        try:
+            given[name] = float(number)
+        except ValueError:
+            raise InputError("--adopt", f"'{part}' wants a fraction", "as in elastic:0.5") from None
+        if not 0 <= given[name] <= 1:
+            raise InputError("--adopt", f"'{part}' must lie between 0 and 1")
+    return tuple(sorted(given.items()))
+
+
+def adopted(trace: Trace, adopt: tuple[tuple[str, float], ...], seed: int) -> Trace:
+    """Returns the trace with the owners' flags drawn anew by seed, one stream for each flag."""
+    from dataclasses import replace
+
+    columns: dict[str, np.ndarray] = {}
+    for name, fraction in adopt:
+        stream = np.random.default_rng([seed, ADOPTED.index(name)])
+        columns[name] = stream.random(len(trace)) < fraction
+    return replace(trace, jobs=replace(trace.jobs, **columns)) if columns else trace
+
+
+def count_cancelled(trace: Trace) -> int:
+    """Returns how many jobs of a trace their owners cancelled."""
+    return int((trace.end == CANCELLED).sum())

@@ -1,0 +1,198 @@
+"""One policy on one trace: builds the world, runs the loop, folds the facts, writes the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+import dovetail.policies  # registers the policies
+from dovetail import __version__
+from dovetail.control.loop import check_needs
+from dovetail.control.loop import run as run_loop
+from dovetail.core.errors import InputError
+from dovetail.core.messages import Fact, Recorder
+from dovetail.core.occupancy import Occupancy
+from dovetail.core.policy import Policy, name_of, spell
+from dovetail.core.trace import Trace
+from dovetail.forecast.forecasts import parse_forecast
+from dovetail.physics.linear import LinearPhysics
+from dovetail.record.log import LogWriter
+from dovetail.record.metrics import (
+    gpu_seconds,
+    job_frame,
+    series_frame,
+    span_frame,
+    split_frame,
+    summarize,
+)
+from dovetail.record.result import RunResult
+from dovetail.record.tally import Tally
+from dovetail.sim.world import Scene, SimWorld
+from dovetail.study.options import Options, adopted
+
+assert dovetail.policies
+
+SPLITS = ("size_class", "user", "queue", "model")
+
+
+class _Fan:
+    """Hands the same facts to several recorders."""
+
+    def __init__(self, recorders: Sequence[Recorder]) -> None:
+        self._recorders = recorders
+
+    def record(self, facts: Sequence[Fact]) -> None:
+        for recorder in self._recorders:
+            recorder.record(facts)
+
+
+def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
+    """Returns the jobs that the empty cluster can hold, and how many were left out."""
+    jobs = trace.jobs
+    empty = Occupancy(options.cluster, jobs)
+    fits = [options.placing.find(empty, shape) is not None for shape in jobs.shapes]
+    rows = np.array([i for i, s in enumerate(jobs.shape_of) if fits[s]], dtype=np.int64)
+    out = len(trace) - len(rows)
+    return (trace.take(rows) if out else trace), out
+
+
+def build_scene(trace: Trace, options: Options) -> Scene:
+    """Returns the world's scene for a trace. Raises InputError for options that cannot hold."""
+    truth = LinearPhysics(trace.jobs, options.interference)
+    return Scene(
+        trace=trace,
+        cluster=options.cluster,
+        truth=truth,
+        belief=truth,
+        forecast=parse_forecast(options.forecast, trace, options.seed),
+        placing=options.placing,
+        switching=options.switching,
+        cancelled_by_clock=options.cancelled == "clock",
+        capacity=options.capacity,
+        coalesce_s=options.coalesce_s,
+    )
+
+
+def simulate(
+    trace: Trace,
+    policy: Policy,
+    options: Options,
+    *,
+    log_to: Path | None = None,
+    keep_spans: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> RunResult:
+    """Returns what happens when a policy serves a trace.
+
+    `log_to` writes the event log; `keep_spans` fills `spans` (for reports and timelines).
+    Raises InputError for what the user can mend.
+    """
+    began = perf_counter()
+    if not len(trace):
+        raise InputError("trace", "it holds no usable job")
+    trace, left_out = placeable(adopted(trace, options.adopt, options.seed), options)
+    if not len(trace):
+        raise InputError("trace", "no job fits the cluster", "give a larger --cluster")
+    scene = build_scene(trace, options)
+    check_needs(policy, scene.forecast.knows | {"attained service"}, options.without)
+    manifest = _manifest(trace, policy, options, left_out)
+    scale = [scene.truth.scale(j) for j in range(len(trace))]
+    tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
+    decision_s: list[float] = []
+    with ExitStack() as stack:
+        recorders: list[Recorder] = [tally]
+        writer = None
+        if log_to is not None:
+            file = stack.enter_context(log_to.open("w", encoding="utf-8"))
+            writer = LogWriter(file, trace, scene.truth, manifest)
+            recorders.append(writer)
+        recorder = recorders[0] if len(recorders) == 1 else _Fan(recorders)
+        world = SimWorld(scene, policy, recorder)
+        run_loop(world, policy, decision_s=decision_s, progress=progress)
+        if writer is not None:
+            writer.close()
+    jobs = job_frame(trace, tally)
+    waits = np.sort(np.array(decision_s))
+    summary: dict[str, float | int | str | None] = {
+        "policy": spell(policy),
+        **summarize(trace, tally, jobs, options.window),
+        "left_out": left_out,
+        "decision_p99_ms": float(waits[max(0, int(np.ceil(0.99 * len(waits))) - 1)]) * 1e3,
+        "decisions": len(waits),
+        "events": tally.facts,
+        "wall_s": perf_counter() - began,
+    }
+    return RunResult(
+        manifest=manifest,
+        summary=summary,
+        jobs=jobs,
+        series=series_frame(tally),
+        spans=span_frame(trace.jobs, tally) if keep_spans else span_frame(trace.jobs, _no_spans()),
+        gpu_seconds=gpu_seconds(tally),
+        splits={by: split_frame(jobs, by) for by in SPLITS},
+    )
+
+
+def _no_spans() -> Tally:
+    from dovetail.core.cluster import Cluster
+
+    return Tally(Cluster.uniform(1, 1), [], [], [])
+
+
+def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> dict[str, object]:
+    return {
+        "version": __version__,
+        "policy": spell(policy),
+        "name": name_of(policy),
+        "knows": sorted(policy.knows),
+        "powers": sorted(policy.powers),
+        "trace": {
+            "name": trace.name,
+            "jobs": len(trace),
+            "left_out": left_out,
+            "counts": dict(sorted(trace.counts.items())),
+            "work_gpu_s": float((trace.duration_s * trace.jobs.gpus).sum()),
+        },
+        **options.manifest(),
+    }
+
+
+@contextmanager
+def whole_directory(target: Path) -> Iterator[Path]:
+    """Gives a fresh folder that becomes `target` only if all goes well.
+
+    Raises InputError if the target exists or the disk refuses.
+    """
+    if target.exists():
+        raise InputError(str(target), "it exists already", "choose another -o or remove it")
+    part = target.with_name(f".{target.name}.part-{os.getpid()}")
+    try:
+        part.mkdir(parents=True)
+        yield part
+        part.rename(target)
+    except OSError as error:
+        raise InputError(str(target), f"cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_tables(result: RunResult, folder: Path) -> None:
+    """Writes `summary.json` and `jobs.csv`."""
+    summary = {**result.summary, "gpu_seconds": result.gpu_seconds, "manifest": result.manifest}
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    result.jobs.write_csv(folder / "jobs.csv")
+
+
+def with_bound(result: RunResult, bound_s: float | None) -> RunResult:
+    """Returns the result with the bound on the mean JCT and the distance from it."""
+    average = result.summary["avg_jct_s"]
+    ratio = average / bound_s if bound_s and isinstance(average, float) else None
+    return replace(result, summary={**result.summary, "bound_s": bound_s, "x_bound": ratio})
