@@ -1,0 +1,160 @@
+"""What a finished run says: the plain values that tables, plots, reports and timelines draw.
+
+Nothing here computes; the folds over the log fill it in. All times are seconds from the first
+submission unless a column says otherwise, and a missing number is null, never a made-up one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+GPU_SECOND_KINDS = ("useful", "slowdown", "switching", "idle_waiting", "idle_empty", "down")
+"""Where every GPU-second of the capacity can go, in the order pictures stack them.
+
+useful: work at full speed; slowdown: what neighbours and the network cost; switching: starts,
+restarts, resizes; idle_waiting: idle while jobs wait; idle_empty: idle, nobody waits; down:
+the node was away.
+"""
+
+JOB_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "job_id": pl.String,
+    "submit_s": pl.Float64,
+    "start_s": pl.Float64,
+    "finish_s": pl.Float64,
+    "jct_s": pl.Float64,
+    "queue_s": pl.Float64,
+    "nonrunning_s": pl.Float64,
+    "service_gpu_s": pl.Float64,
+    "slowdown": pl.Float64,
+    "preemptions": pl.Int64,
+    "gpus": pl.Int64,
+    "user": pl.String,
+    "queue": pl.String,
+    "recurrence": pl.String,
+    "model": pl.String,
+    "end": pl.String,
+    "size_class": pl.String,
+}
+"""The columns of `RunResult.jobs`; a job that never finished has null `finish_s` and `jct_s`."""
+
+SERIES_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "t_s": pl.Float64,
+    "waiting": pl.Int64,
+    "running": pl.Int64,
+    "held_gpus": pl.Int64,
+    "capacity_gpus": pl.Int64,
+    "cluster_efficiency": pl.Float64,
+    "blocking_index": pl.Float64,
+}
+"""The columns of `RunResult.series`, a step function: a row holds until the next."""
+
+SPAN_COLUMNS: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "job_id": pl.String,
+    "node": pl.Int64,
+    "gpus": pl.Int64,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "rate": pl.Float64,
+    "kind": pl.String,
+    "gpu_ids": pl.List(pl.Int64),
+}
+"""The columns of `RunResult.spans`: one row per run segment and node.
+
+`kind` is 'run' or 'switch'; `gpu_ids` is null when the placement named no GPUs.
+"""
+
+SPLIT_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "group": pl.String,
+    "jobs": pl.Int64,
+    "avg_jct_s": pl.Float64,
+    "median_jct_s": pl.Float64,
+    "p99_jct_s": pl.Float64,
+    "avg_queue_s": pl.Float64,
+}
+"""The columns of every frame in `RunResult.splits`."""
+
+COMPARISON_COLUMNS: Mapping[str, type[pl.DataType]] = {
+    "policy": pl.String,
+    "avg_jct_s": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "ratio_to_baseline": pl.Float64,
+    "ratio_low": pl.Float64,
+    "ratio_high": pl.Float64,
+    "median_jct_s": pl.Float64,
+    "p99_jct_s": pl.Float64,
+    "avg_queue_s": pl.Float64,
+    "makespan_s": pl.Float64,
+    "gpu_utilization": pl.Float64,
+    "x_bound": pl.Float64,
+    "preemptions": pl.Float64,
+    "knows": pl.String,
+    "powers": pl.String,
+}
+"""The columns of `Comparison.table`, one row a policy.
+
+`low`, `high` bound `avg_jct_s` (s) and `ratio_low`, `ratio_high` bound `ratio_to_baseline`
+(this policy's mean JCT over the baseline's: below 1 is better), both at 95 %; null when there
+was nothing to estimate them from. `preemptions` may be a mean over replicates.
+"""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One policy on one trace.
+
+    `manifest`: policy, options, trace {name, jobs}, cluster {nodes, gpus, groups: a list of
+    {name, nodes, gpus_per_node, gpu_type}}, seed, version. `summary`: DESIGN's summary keys.
+    `gpu_seconds`: the kinds of `GPU_SECOND_KINDS`, which sum to the capacity. `splits`:
+    'size_class', 'user', 'queue', 'model' to a frame of `SPLIT_COLUMNS`.
+    """
+
+    manifest: dict[str, object]
+    summary: dict[str, float | int | str | None]
+    jobs: pl.DataFrame
+    series: pl.DataFrame
+    spans: pl.DataFrame
+    gpu_seconds: dict[str, float]
+    splits: dict[str, pl.DataFrame]
+
+    @property
+    def policy(self) -> str:
+        """Returns the name of the policy, as the user spelled it."""
+        return str(self.manifest.get("policy", self.summary.get("policy", "")))
+
+    def number(self, key: str) -> float | None:
+        """Returns one number of the summary, or None where the run could not say."""
+        value = self.summary.get(key)
+        if isinstance(value, bool | str) or value is None or value != value:
+            return None
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several policies on the same trace.
+
+    `results` in the order the user named them; `bound` holds at least `bound_s` (a mean JCT no
+    schedule can beat) and may hold `kind`, the words for how it was found.
+    """
+
+    results: dict[str, RunResult]
+    baseline: str
+    table: pl.DataFrame
+    bound: dict[str, object] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def bound_s(self) -> float | None:
+        """Returns the mean JCT that no schedule can beat, where it is known."""
+        value = self.bound.get("bound_s")
+        known = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        return float(value) if known and isinstance(value, int | float) else None
+
+    @property
+    def ranked(self) -> pl.DataFrame:
+        """Returns the table by mean JCT, the shortest first; ties by name."""
+        return self.table.sort("avg_jct_s", "policy", nulls_last=True)

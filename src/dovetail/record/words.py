@@ -1,0 +1,194 @@
+"""Numbers in plain words: durations, factors, and the sentence that sums up a result."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+import polars as pl
+
+from dovetail.record.result import Comparison, RunResult
+
+MISSING = "–"
+ABOUT_THE_SAME = 0.02
+"""Two means closer than this share of each other are called about the same."""
+
+
+def duration(seconds: float | None) -> str:
+    """Returns a duration as people say it, at most three digits: `3.2 h`, `41 s`, `1.5 d`."""
+    if seconds is None or seconds != seconds:
+        return MISSING
+    if seconds in (float("inf"), float("-inf")):
+        return "never"
+    size = abs(seconds)
+    if size == 0:
+        return "0 s"
+    if size < 1:
+        return f"{seconds * 1000:.3g} ms"
+    for (unit, unit_s), (_, above_s) in pairwise(UNITS):
+        # 59.97 min rounds to "60 min": say "1 h" as soon as the rounding would reach the next.
+        if size < above_s * 0.9995:
+            return f"{three_digits(seconds / unit_s)} {unit}"
+    return f"{three_digits(seconds / 86400)} d"
+
+
+UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 2 * 86400.0))
+"""Hours go on to two days: `30 h` says more than `1.25 d`."""
+
+
+def three_digits(value: float) -> str:
+    """Returns a number with three digits that matter, thousands grouped: `1.25`, `12,300`."""
+    if abs(value) >= 1000:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    text = f"{value:.3g}"
+    return text if "e" not in text else f"{value:.3f}"
+
+
+def factor(value: float | None) -> str:
+    """Returns a ratio as `1.3x`."""
+    if value is None or value != value:
+        return MISSING
+    return f"{value:.2f}x" if value < 9.995 else f"{three_digits(value)}x"
+
+
+def percent(share: float | None) -> str:
+    """Returns a share as `71 %`."""
+    if share is None or share != share:
+        return MISSING
+    return f"{share * 100:.1f} %" if 0 < share < 0.0995 else f"{share * 100:.0f} %"
+
+
+def count(value: float | None) -> str:
+    """Returns a count with its thousands grouped; one decimal where it is a mean."""
+    if value is None or value != value:
+        return MISSING
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def shortened(name: str, width: int) -> str:
+    """Returns a name in at most `width` characters, its end cut where it is longer."""
+    flat = " ".join(name.split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Returns for each policy a name short enough for a legend, no two alike.
+
+    `tiresias:thresholds=3250/7200` is `tiresias` while it is the only one, else `tiresias #2`;
+    the class of `my/file.py:Mine` is `Mine`.
+    """
+    full = list(dict.fromkeys(names))
+    bases = [shortened(_base(name), SHORT_NAME_WIDTH) for name in full]
+    seen: Counter[str] = Counter()
+    short: dict[str, str] = {}
+    for name, base in zip(full, bases, strict=True):
+        seen[base] += 1
+        alone = bases.count(base) == 1
+        whole = len(name) <= SHORT_NAME_WIDTH and name == " ".join(name.split())
+        short[name] = base if alone else name if whole else f"{base} #{seen[base]}"
+    return short
+
+
+SHORT_NAME_WIDTH = 18
+
+
+def _base(name: str) -> str:
+    head, _, tail = name.partition(":")
+    return tail.partition(":")[0] if head.endswith(".py") and tail else head
+
+
+def size_order(size_class: str) -> tuple[float, str]:
+    """Orders size classes by their least number: '1', '2-4', '5-8', '>8' and '9+'."""
+    number = re.search(r"\d+(?:\.\d+)?", size_class)
+    above = 0.5 if size_class.lstrip().startswith(">") else 0.0
+    return (float(number.group()) + above if number else float("inf"), size_class)
+
+
+def run_sentence(result: RunResult) -> str:
+    """Returns what one run says, in one or two sentences."""
+    finished, jobs = result.number("finished"), result.number("jobs")
+    mean_s, queue_s = result.number("avg_jct_s"), result.number("avg_queue_s")
+    if not jobs or mean_s is None:
+        return f"{result.policy}: no job finished."
+    counted = f"all {count(jobs)}" if finished == jobs else f"{count(finished)} of {count(jobs)}"
+    text = f"{result.policy} finishes {counted} jobs; the mean job takes {duration(mean_s)}"
+    if queue_s is not None:
+        text += f", of which {duration(queue_s)} in the queue"
+    x_bound, busy = result.number("x_bound"), result.number("gpu_utilization")
+    if x_bound is not None:
+        text += f"; that is {factor(x_bound)} the shortest any schedule could reach"
+    if busy is not None:
+        text += f". GPUs are held {percent(busy)} of the time"
+    return text + "."
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """Returns what a comparison says: who is best, by how much, and who pays for it."""
+    rows = comparison.ranked.filter(pl.col("avg_jct_s").is_finite()).to_dicts()
+    if not rows:
+        return "No policy finished a job."
+    best, base = rows[0], comparison.baseline
+    if len(rows) == 1:
+        only = comparison.results.get(str(best["policy"]))
+        return run_sentence(only) if only else f"{best['policy']} is alone: nothing to compare."
+    if best["policy"] == base:
+        rival = rows[1]
+        gain = _sooner(base, rival["policy"], rival["ratio_to_baseline"], None, None)
+    else:
+        ratio, low, high = (
+            1 / best[k] if best[k] else None
+            for k in ("ratio_to_baseline", "ratio_high", "ratio_low")
+        )
+        gain = _sooner(best["policy"], base, ratio, low, high)
+    parts = [gain]
+    if best["x_bound"] is not None:
+        parts.append(f"{factor(best['x_bound'])} the bound no schedule can beat")
+    if best["policy"] != base and (fate := _fate_of_biggest(comparison, str(best["policy"]))):
+        parts.append(fate)
+    return "; ".join(parts) + "."
+
+
+def _sooner(
+    winner: str, loser: str, ratio: float | None, low: float | None, high: float | None
+) -> str:
+    if ratio is None:
+        return f"{winner} has the shortest mean"
+    if abs(ratio - 1) < ABOUT_THE_SAME:
+        return f"{winner} and {loser} finish the mean job at about the same time"
+    text = f"{winner} finishes the mean job {factor(ratio)} sooner than {loser}"
+    if low is not None and high is not None:
+        text += f" (95 % interval {factor(low)} to {factor(high)}"
+        text += ": no clear difference)" if low <= 1 <= high else ")"
+    return text
+
+
+def _fate_of_biggest(comparison: Comparison, policy: str) -> str:
+    """Returns what the best policy does to the queueing of the biggest jobs."""
+    ours = _queue_by_size(comparison.results.get(policy))
+    theirs = _queue_by_size(comparison.results.get(comparison.baseline))
+    shared = sorted(set(ours) & set(theirs), key=size_order)
+    if len(shared) < 2:
+        return ""
+    biggest = shared[-1]
+    before_s, after_s = theirs[biggest], ours[biggest]
+    who = f"the biggest jobs ({biggest} GPUs)"
+    if max(before_s, after_s) < 1:
+        return f"{who} hardly wait under either"
+    if min(before_s, after_s) < 1:
+        return f"{who} wait {duration(after_s)} instead of {duration(before_s)}"
+    change = after_s / before_s
+    if abs(change - 1) < ABOUT_THE_SAME:
+        return f"{who} wait as long as before"
+    longer = change > 1
+    return f"{who} wait {factor(change if longer else 1 / change)} " + (
+        "longer" if longer else "shorter"
+    )
+
+
+def _queue_by_size(result: RunResult | None) -> dict[str, float]:
+    if result is None or "size_class" not in result.splits:
+        return {}
+    split = result.splits["size_class"].drop_nulls("avg_queue_s")
+    return dict(zip(split["group"].cast(pl.String), split["avg_queue_s"], strict=True))
