@@ -405,6 +405,7 @@ def profile_of(
     fixed_bytes, sample_bytes = line(rows.batches, rows.used_bytes)
     a_s, b_s = line(rows.batches, rows.step_s)
     here = f"examples/measure_gpu.py on {gpu_type}, PyTorch {torch.__version__}, FP32"
+    fitted = Sourced(Compute(a_s, b_s), FITTED, f"{here}: step times over batches")
     on_line = error_of(a_s + b_s * np.array(rows.batches, float), np.array(rows.step_s))
     print(
         f"{name}: {1e3 * a_s:.2f} ms + {1e3 * b_s:.3f} ms a sample, {on_line.mean:.1%} off the line"
@@ -415,12 +416,12 @@ def profile_of(
         title=trainer.work.title + (" (tiny)" if options.tiny else ""),
         aliases=(),
         gpu_type=Sourced(gpu_type, MEASURED, here),
-        gpus_per_node=Sourced(1, MEASURED, "one GPU was measured"),
+        gpus_per_node=Sourced(8, ASSUMED, "one GPU was measured"),
         batch=Sourced(Batch(batch, True, rows.batches[-1]), MEASURED, "the largest batch that ran"),
         max_gpus=Sourced(8, ASSUMED, "one GPU was measured"),
         parameters=Sourced(parameters, MEASURED, "counted in the model"),
         gradient_bytes=Sourced(4 * parameters, DERIVED, "parameters x 4 bytes (FP32)"),
-        compute=((gpu_type, Sourced(Compute(a_s, b_s), FITTED, f"{here}: step times over batches")),),
+        compute=((gpu_type, fitted),),
         overlap=Sourced(1.0, ASSUMED, "one GPU was measured: no overlap taken"),
         network=Sourced(Network.of(DEFAULT_LINKS), ASSUMED, "10 Gbit/s between nodes, PCIe 3.0"),
         memory=Sourced(

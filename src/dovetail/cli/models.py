@@ -61,11 +61,12 @@ def _print_list(sets: Sequence[ProfileSet], as_json: bool) -> None:
         return
     for one in sets:
         click.echo(f"{one.family}: {one.title}")
-    click.echo("\nm measured, f fitted, d derived, a assumed, - unknown")
     click.echo(
-        f"{'model':<26}{'GPU':<9}{'batch':>8} {'max':>4} {'1 GPU s':>9} {'x8':>5}"
-        f"  {'comp net mem curve stages'}"
+        "\nbatch: of the job, or (/) of each GPU; s: one iteration on one GPU; x8: speed on 8"
     )
+    click.echo("compute, network, memory, curve, stages: m measured, f fitted, d derived,")
+    click.echo("a assumed, - unknown\n")
+    click.echo(f"{'model':<26}{'GPU':<9}{'batch':>7}  {'max':>3} {'s':>9} {'x8':>5}  c n m c s")
     for profile in profiles:
         click.echo(_list_line(profile))
 
@@ -74,10 +75,10 @@ def _list_line(profile: ModelProfile) -> str:
     batch = profile.batch.value
     rates = throughput_table(profile, 8)
     marks = [profile.compute[0][1], profile.network, profile.memory, profile.curve, profile.stages]
-    letters = "    ".join(str(mark.provenance)[0] if mark else "-" for mark in marks)
+    letters = " ".join(str(mark.provenance)[0] if mark else "-" for mark in marks)
     return (
         f"{profile.full_name:<26}{profile.gpu_type.value:<9}"
-        f"{batch.size:>7}{'/' if batch.per_gpu else ' '} {profile.max_gpus.value:>4} "
+        f"{batch.size:>7}{'/' if batch.per_gpu else ' '} {profile.max_gpus.value:>3} "
         f"{iteration_s(profile, gpus=1):>9.4f} {rates[8] / rates[1]:>5.2f}  {letters}"
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.core.errors import InputError
 from dovetail.physics.architecture import Architecture, architectures
 from dovetail.physics.device import device
-from dovetail.physics.fit_curve import CurveFit, Testbed, fit_curve, fit_timed_exchange
+from dovetail.physics.fit_curve import CurveFit, Servers, fit_curve, fit_timed_exchange
 from dovetail.physics.fit_placements import fit_steps, read_csv, read_steps
 from dovetail.physics.profile import Batch, Curve, ModelProfile, StageTimes, Startup
 from dovetail.physics.profile_file import ProfileSet
@@ -39,7 +39,7 @@ MURI_SOURCE = (
     "on V100, eight per server"
 )
 POLLUX_GPUS_MAX = 64
-AFS_TESTBED = Testbed(gpus_per_node=4, within=12e9, across=5e9)
+AFS_SERVERS = Servers(gpus_per_node=4, within=12e9, across=5e9)
 """PCIe 3.0 x16 and one port of 40 Gbit/s."""
 RL_MODELS = ("a2c", "dqn")
 """Their load stage is simulation of the environment on the CPU; elsewhere it is storage."""
@@ -131,7 +131,7 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
     gpu = device("gtx1080")
     fitting = facts.memory.value.largest_batch(gpu.memory_bytes.value) or global_batch
     batch = Batch(global_batch, per_gpu=False, max_per_gpu=min(global_batch, fitting))
-    fit = fit_curve(curve, batch, AFS_TESTBED, facts.gradient_bytes.value)
+    fit = fit_curve(curve, batch, AFS_SERVERS, facts.gradient_bytes.value)
     profile = _from_curve(name, "afs", facts, curve, batch, fit, AFS_SOURCE)
     return replace(
         profile,

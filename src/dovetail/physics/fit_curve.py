@@ -32,7 +32,7 @@ PULL = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
-class Testbed:
+class Servers:
     """Where a curve was measured: GPUs per server and the fastest its links can be, bytes/s."""
 
     gpus_per_node: int
@@ -62,10 +62,10 @@ def measured_points(curve: Curve) -> Curve:
     return Curve(tuple(gpus[i] for i in kept), tuple(times[i] for i in kept))
 
 
-def fit_curve(curve: Curve, batch: Batch, testbed: Testbed, gradient_bytes: float) -> CurveFit:
+def fit_curve(curve: Curve, batch: Batch, servers: Servers, gradient_bytes: float) -> CurveFit:
     """Returns the parameters of a strong scaling curve within the testbed's bounds."""
     points = measured_points(curve)
-    problem = _Problem(batch, testbed, gradient_bytes, points.iteration_s[0])
+    problem = _Problem(batch, servers, gradient_bytes, points.iteration_s[0])
     gpus, times = np.array(points.gpus, float), np.array(points.iteration_s)
     x = problem.solve(gpus, times)
     ring_s = x[3] + x[4]
@@ -86,7 +86,7 @@ class _Problem:
     grow by across nodes, d - 1."""
 
     batch: Batch
-    testbed: Testbed
+    servers: Servers
     gradient_bytes: float
     alone_s: float
 
@@ -96,7 +96,7 @@ class _Problem:
         steps = np.maximum(1, np.ceil(each / self.batch.max_per_gpu - 1e-9))
         micro_s = x[0] + x[1] * each / steps
         hops = 2 * (gpus - 1)
-        bytes_s = x[3] + (gpus > self.testbed.gpus_per_node) * x[4]
+        bytes_s = x[3] + (gpus > self.servers.gpus_per_node) * x[4]
         comm_s = hops * x[2] + hops / gpus * bytes_s
         last_s = overlapped_s(micro_s, comm_s, 1 + float(x[5]))
         return np.asarray((steps - 1) * micro_s + last_s)
@@ -123,8 +123,8 @@ class _Problem:
         return [1e-9, 1e-12, 1e-9, *self._bytes_s_min(), 1e-3]
 
     def _bytes_s_min(self) -> tuple[float, float]:
-        inside_s = self.gradient_bytes / self.testbed.within
-        return inside_s, self.gradient_bytes / self.testbed.across - inside_s
+        inside_s = self.gradient_bytes / self.servers.within
+        return inside_s, self.gradient_bytes / self.servers.across - inside_s
 
 
 def _left_out(problem: _Problem, gpus: Floats, times: Floats) -> FitError | None:

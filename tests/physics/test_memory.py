@@ -1,0 +1,56 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.physics.memory import Memory, interleaved_bytes
+
+GB = 1e9
+NEWCOMER = Memory(2 * GB, 0.25 * GB)
+
+
+def test_the_sub_batch_of_worked_example_four_fits_beside_its_host() -> None:
+    assert NEWCOMER.used_bytes(32) == 10 * GB
+    assert not NEWCOMER.fits(32, 11 * GB, neighbours_bytes=5 * GB)
+    assert NEWCOMER.fits(16, 11 * GB, neighbours_bytes=5 * GB)
+
+
+def test_alone_is_beside_neighbours_that_hold_nothing() -> None:
+    assert NEWCOMER.fits(36, 11 * GB) == NEWCOMER.fits(36, 11 * GB, neighbours_bytes=0.0)
+    assert NEWCOMER.fits(36, 11 * GB)
+    assert not NEWCOMER.fits(37, 11 * GB)
+
+
+def test_an_interleave_set_keeps_one_share_of_activations_at_a_time() -> None:
+    other = Memory(1 * GB, 0.5 * GB)
+
+    assert interleaved_bytes([(NEWCOMER, 8), (other, 2)]) == 2 * GB + 1 * GB + 2 * GB
+    assert interleaved_bytes([]) == 0
+
+
+def test_the_largest_batch_says_none_when_memory_does_not_limit() -> None:
+    assert Memory(GB, 0.0).largest_batch(2 * GB) is None
+    assert Memory(3 * GB, 0.0).largest_batch(2 * GB) == 0
+    assert NEWCOMER.largest_batch(2 * GB) == 0
+
+
+@given(
+    fixed=st.floats(0, 1e10),
+    each=st.floats(1, 1e9),
+    room=st.floats(0, 1e11),
+    held=st.floats(0, 1e10),
+)
+def test_the_largest_batch_fits_and_the_next_does_not(
+    fixed: float, each: float, room: float, held: float
+) -> None:
+    memory = Memory(fixed, each)
+
+    largest = memory.largest_batch(room, held)
+
+    assert largest is not None
+    assert largest == 0 or memory.fits(largest, room, held)
+    assert not memory.fits(largest + 2, room, held)
+
+
+def test_negative_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        Memory(-1, 0)

@@ -1,0 +1,93 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from physics_scene import a_model
+
+from dovetail.cli.models import models
+from dovetail.core.errors import InputError
+from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles
+from dovetail.physics.zoo import shipped_sets, zoo
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(models, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_list_names_every_model_in_80_columns() -> None:
+    lines = said().splitlines()
+
+    assert all(len(line) <= 80 for line in lines)
+    assert [name for name in zoo() if not any(line.startswith(name) for line in lines)] == []
+
+
+def test_the_list_gives_provenance_as_json() -> None:
+    listed = json.loads(said("--json"))["models"]
+
+    [bert] = [one for one in listed if one["name"] == "muri/bert"]
+    assert bert["iteration_s"] == pytest.approx(0.178)
+    assert bert["provenance"]["stages"] == "measured"
+    assert bert["provenance"]["memory"] == "assumed"
+
+
+def test_show_gives_every_field_with_its_source() -> None:
+    shown = said("show", "DeepspeechModel64")
+
+    assert shown.startswith("afs/deepspeech2")
+    for field in ("compute.gtx1080", "overlap", "network", "memory", "curve", "max_gpus"):
+        assert f"\n{field} (" in shown
+    assert shown.count("source: ") >= 10
+    assert "TuftsNATLab/PCS" in shown
+
+
+def test_show_as_json_has_the_throughput_table() -> None:
+    shown = json.loads(said("show", "vgg16", "--json"))
+
+    assert shown["name"] == "muri/vgg16"
+    assert shown["fields"]["stages"]["network_s"] == [0, 0.04, 0.067, 0.066, 0.11, 0.131]
+    assert shown["throughput_per_s"][:2] == pytest.approx([0, 1 / 0.107], rel=1e-6)
+
+
+def test_an_unknown_model_is_bad_input() -> None:
+    with pytest.raises(InputError, match="did you mean"):
+        said("show", "imagenett")
+
+
+def test_devices_are_listed_with_provenance() -> None:
+    assert "k80" in said("devices")
+    listed = json.loads(said("devices", "--json"))["devices"]
+    assert {one["speed"]["provenance"] for one in listed} <= {"derived", "assumed"}
+
+
+def test_a_set_of_the_user_joins_the_list(tmp_path: Path) -> None:
+    mine = ProfileSet("mine", "Mine", "mine", (), (a_model(family="mine"),))
+    (tmp_path / "mine.toml").write_text(dump_profiles(mine))
+
+    listed = said("--profiles", str(tmp_path / "mine.toml"))
+    shown = said("--profiles", str(tmp_path / "mine.toml"), "show", "mine/plain")
+
+    assert "mine/plain" in listed
+    assert shown.startswith("mine/plain: A plain model")
+
+
+def test_fit_wants_the_data_and_a_known_family(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        said("fit", "--data", str(tmp_path / "none"))
+    with pytest.raises(InputError, match="one of pollux, afs, muri"):
+        said("fit", "--data", str(tmp_path), "--family", "gavel")
+
+
+def test_fit_reports_held_out_errors_and_writes_the_sets(data_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "refitted"
+
+    reported = said("fit", "--data", str(data_dir), "-o", str(out))
+    as_json = json.loads(said("fit", "--data", str(data_dir), "--family", "pollux", "--json"))
+
+    assert "pollux/bert" in reported and "2 to 4 nodes" in reported
+    assert as_json["held_out"]["pollux/bert"]["mean"] == pytest.approx(0.046, abs=0.005)
+    assert sorted(path.name for path in out.iterdir()) == ["afs.toml", "muri.toml", "pollux.toml"]
+    afs = [one for one in shipped_sets() if one.family == "afs"]
+    assert load_profiles(out / "afs.toml").profiles[0].curve == afs[0].profiles[0].curve

@@ -1,0 +1,93 @@
+from pathlib import Path
+
+import pytest
+from physics_scene import a_model, assumed, curve, stages
+
+from dovetail.core.errors import InputError
+from dovetail.physics.pairs import PairRatio
+from dovetail.physics.profile import FitError, Startup
+from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles, parse_profiles
+from dovetail.physics.zoo import shipped_sets
+
+FULL = ProfileSet(
+    family="scene",
+    title='A "quoted" title',
+    licence="ours",
+    sources=(("made", "made up"),),
+    profiles=(
+        a_model(),
+        a_model(
+            name="full",
+            curve=curve(0.1, 0.06),
+            stages=stages(),
+            startup=assumed(Startup((1, 2), (3.0, 4.0))),
+            fit_error=assumed(FitError(7, 0.1, 0.2, 0.3)),
+        ),
+    ),
+    pairs=(PairRatio("plain", 64, "full", 32, 1.25, 1.5),),
+)
+TEXT = dump_profiles(FULL)
+
+
+def test_a_set_is_read_back_as_it_was_written() -> None:
+    assert parse_profiles(TEXT, where="scene") == FULL
+
+
+def test_the_shipped_sets_are_read_back_as_they_were_written() -> None:
+    for one in shipped_sets():
+        assert parse_profiles(dump_profiles(one), where=one.family) == one
+
+
+def test_a_source_may_be_a_sentence_of_its_own() -> None:
+    text = TEXT.replace('source = "made"', 'source = "seen in a dream"')
+
+    read = parse_profiles(text, where="scene")
+
+    assert read.profiles[0].batch.source == "seen in a dream"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "complaint"),
+    [
+        ("format = 1", "format = 2", "format is 2"),
+        ("format = 1", "format = ", "is not TOML"),
+        ('family = "scene"', "family = 3", "family is missing"),
+        ("a_s = 0.01, ", "", "model plain, compute.v100: a_s is missing"),
+        ("a_s = 0.01", "a_s = nan", "a_s is missing or not a number"),
+        ("a_s = 0.01", "a_s = -0.01", "not negative"),
+        ("overlap = { value = 1.0", "overlap = { value = 0.5", "at least 1"),
+        ('provenance = "assumed"', 'provenance = "guessed"', "'guessed' is unknown"),
+        ('source = "made"', 'source = ""', "source is missing"),
+        ("max_gpus = {", "most_gpus = {", "field max_gpus is missing"),
+        ('name = "full"', 'name = "plain"', "the same name"),
+        ("gpus = [1, 2], iteration_s", "gpus = [2, 1], iteration_s", "start at 1 and grow"),
+        ("network_s = [0.0, 0.2]", "network_s = [0.0]", "differ in length"),
+        ("second_ratio = 1.5", "second_ratio = 0", "must be positive"),
+        ("overlap = {", "overlap = 1.0 #", "must be a table"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_field(wrong: str, right: str, complaint: str) -> None:
+    assert wrong in TEXT
+
+    with pytest.raises(InputError, match=complaint) as caught:
+        parse_profiles(TEXT.replace(wrong, right), where="my.toml")
+
+    assert str(caught.value).startswith("my.toml")
+
+
+def test_a_missing_or_unreadable_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        load_profiles(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_profiles(tmp_path / "bytes.toml")
+
+
+def test_every_field_of_the_zoo_says_where_it_comes_from() -> None:
+    from dovetail.physics.profile_file import profile_fields
+
+    for one in shipped_sets():
+        for profile in one.profiles:
+            fields = profile_fields(profile)
+            assert len(fields) >= 10
+            assert all(len(entry.source) > 10 for entry in fields.values()), profile.full_name
