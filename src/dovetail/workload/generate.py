@@ -126,7 +126,7 @@ def _fitted(draft: Draft, recipe: Recipe) -> Draft:
 
 
 def _stretched(draft: Draft, wanted_gpu_s: float, recipe: Recipe) -> Floats:
-    """Returns run times times one factor, none above the longest known, that ask for the load."""
+    """Returns run times, stretched by one factor, that ask for the recipe's load."""
 
     def asked(factor: float) -> float:
         return float((draft.gpus * _times(draft, factor)).sum())
@@ -146,7 +146,12 @@ def _stretched(draft: Draft, wanted_gpu_s: float, recipe: Recipe) -> Floats:
 
 
 def _times(draft: Draft, factor: float) -> Floats:
-    return np.clip(draft.duration_s * factor, 1.0, draft.duration_max_s)
+    """Returns run times times a factor, bent so that they near the longest but never pile up there.
+
+    Short run times grow by the factor, whole; their order stays.
+    """
+    grown = draft.duration_s * factor
+    return np.asarray(np.maximum(np.ceil(grown / (1.0 + grown / draft.duration_max_s)), 1.0))
 
 
 def _deadlines(draft: Draft, share: float, rng: np.random.Generator) -> Floats:

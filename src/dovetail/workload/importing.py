@@ -28,11 +28,11 @@ def sniff(path: Path) -> str:
     if is_parquet(path):
         return CANONICAL
     head = Head(path, first_bytes(path))
+    if head.has(*REQUIRED):
+        return CANONICAL
     for known in FORMATS:
         if known.matches(head):
             return known.name
-    if head.has(*REQUIRED):
-        return CANONICAL
     shown = ", ".join(head.columns[:8])[:120]
     raise InputError(
         f"{path}, line 1",
@@ -71,6 +71,11 @@ def import_trace(
     rows = _rows_of(files, format_name, options, origin)
     name = trace_name(files[0]) if len(files) == 1 else f"{trace_name(files[0])}+{len(files) - 1}"
     return assemble(rows, name, _where(files), cpu_only=cpu_only)
+
+
+def open_trace(path: Path | str, options: ReadOptions | None = None) -> Trace:
+    """Returns the trace in a file of any known format, canonical or not. Raises InputError."""
+    return import_trace([path], options=options)
 
 
 def import_apart(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.workload.delimited import read_delimited
+from dovetail.workload.rows import JobIterations
 from dovetail.workload.source import first_bytes, pieces
 
 _MODEL = ("model_name", "model")
@@ -60,6 +61,22 @@ def read_step_times(path: Path, gpu_type: str = "v100") -> StepTimes:
         raise table.error(step, bad, "is no usable step time")
     rows = zip(table.text(model), table.number(gpus), seconds, strict=True)
     return _grouped([(str(m), round(n), float(s)) for m, n, s in rows])
+
+
+def read_job_iterations(path: Path) -> JobIterations:
+    """Returns the iterations a job of each model needs, from a CSV with model and iterations."""
+    table = read_delimited(path)
+    table.need("model", "iterations")
+    values = table.number("iterations")
+    bad = ~(values > 0).fill_null(False)
+    if bad.any():
+        raise table.error("iterations", bad, "is no number of iterations")
+    known = dict(zip(table.text("model").to_list(), values.to_list(), strict=True))
+
+    def iterations(model: str, batch_size: int) -> float | None:
+        return known.get(model)
+
+    return iterations
 
 
 def _gavel(path: Path, gpu_type: str) -> StepTimes:
