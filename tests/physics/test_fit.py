@@ -5,8 +5,8 @@ import pytest
 from physics_scene import curve
 
 from dovetail.core.errors import InputError
+from dovetail.physics.accuracy import errors_by_region
 from dovetail.physics.compute import Compute, iteration_s
-from dovetail.physics.errors import errors_by_region
 from dovetail.physics.fit import FITS
 from dovetail.physics.fit_curve import (
     Servers,

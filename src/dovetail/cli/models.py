@@ -62,7 +62,7 @@ def _print_list(sets: Sequence[ProfileSet], as_json: bool) -> None:
     for one in sets:
         click.echo(f"{one.family}: {one.title}")
     click.echo(
-        "\nbatch: of the job, or (/) of each GPU; s: one iteration on one GPU; x8: speed on 8"
+        "\nbatch: of the job, or (/) of each GPU; s: an iteration on 1 GPU; x8: speed on 8"
     )
     click.echo("compute, network, memory, curve, stages: m measured, f fitted, d derived,")
     click.echo("a assumed, - unknown\n")
@@ -196,7 +196,7 @@ def fit(data: Path, families: tuple[str, ...], output: Path | None, as_json: boo
       dovetail models fit --data ../shared
       dovetail models fit --data ../shared --family pollux -o refitted
     """
-    from dovetail.physics.errors import errors_by_region
+    from dovetail.physics.accuracy import errors_by_region
     from dovetail.physics.fit import FITS
 
     chosen = families or tuple(FITS)
