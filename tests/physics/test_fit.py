@@ -7,7 +7,7 @@ from physics_scene import curve
 from dovetail.core.errors import InputError
 from dovetail.physics.accuracy import errors_by_region
 from dovetail.physics.compute import Compute, iteration_s
-from dovetail.physics.fit import FITS
+from dovetail.physics.fit import FITS, refit
 from dovetail.physics.fit_curve import (
     Servers,
     fit_curve,
@@ -111,9 +111,18 @@ def test_links_are_fitted_to_an_exchange_that_was_timed() -> None:
 
 
 def test_a_folder_without_the_data_is_refused(tmp_path: Path) -> None:
-    for fit in FITS.values():
+    for family in FITS:
         with pytest.raises(InputError):
-            fit(tmp_path)
+            refit(family, tmp_path)
+
+
+def test_a_table_without_its_columns_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "muri"
+    folder.mkdir(parents=True)
+    (folder / "stage_profiles_derived.csv").write_text("model,num_gpu\nvgg16,1\n")
+
+    with pytest.raises(InputError, match="data of muri cannot be used: KeyError"):
+        refit("muri", tmp_path)
 
 
 @pytest.fixture(scope="module")

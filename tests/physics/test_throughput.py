@@ -11,6 +11,7 @@ from dovetail.physics.network import Network
 from dovetail.physics.profile import Batch, ModelProfile
 from dovetail.physics.throughput import (
     fewest_steps,
+    footprint_bytes,
     iteration_s,
     speed_relative,
     spread,
@@ -127,6 +128,28 @@ def test_the_same_global_batch_is_kept_when_a_weak_scaling_job_shrinks() -> None
 
     # 32 samples on each of two GPUs, in two steps: 26 + 26 + 10 ms, against 26 + 15 ms.
     assert half == pytest.approx(0.041 / 0.062)
+
+
+def test_accumulating_more_than_needed_slows_a_job() -> None:
+    halved = speed_relative(
+        a_model(),
+        gpus=4,
+        nodes_used=1,
+        requested_gpus=4,
+        gpus_per_node=4,
+        accumulation_steps=2,
+    )
+
+    assert halved == pytest.approx(0.041 / 0.051)
+
+
+def test_a_footprint_is_that_of_the_largest_micro_batch() -> None:
+    small = a_model(batch=assumed(Batch(50, per_gpu=False, max_per_gpu=16)))
+
+    # 50 samples in four steps: at most 13 at a time, 10 MB each, beside 1 GB.
+    assert footprint_bytes(small, gpus=1) == pytest.approx(1.13e9)
+    assert footprint_bytes(small, gpus=1, accumulation_steps=5) == pytest.approx(1.10e9)
+    assert footprint_bytes(small, gpus=4, batch_per_gpu=8) == pytest.approx(1.08e9)
 
 
 def test_stage_times_are_those_of_the_nearest_count_below() -> None:

@@ -61,9 +61,7 @@ def _print_list(sets: Sequence[ProfileSet], as_json: bool) -> None:
         return
     for one in sets:
         click.echo(f"{one.family}: {one.title}")
-    click.echo(
-        "\nbatch: of the job, or (/) of each GPU; s: an iteration on 1 GPU; x8: speed on 8"
-    )
+    click.echo("\nbatch: of the job, or (/) of each GPU; s: an iteration on 1 GPU; x8: speed on 8")
     click.echo("compute, network, memory, curve, stages: m measured, f fitted, d derived,")
     click.echo("a assumed, - unknown\n")
     click.echo(f"{'model':<26}{'GPU':<9}{'batch':>7}  {'max':>3} {'s':>9} {'x8':>5}  c n m c s")
@@ -197,15 +195,11 @@ def fit(data: Path, families: tuple[str, ...], output: Path | None, as_json: boo
       dovetail models fit --data ../shared --family pollux -o refitted
     """
     from dovetail.physics.accuracy import errors_by_region
-    from dovetail.physics.fit import FITS
+    from dovetail.physics.fit import FITS, refit
 
-    chosen = families or tuple(FITS)
-    for family in chosen:
-        if family not in FITS:
-            raise InputError("--family", f"'{family}' is unknown", f"one of {', '.join(FITS)}")
     if not data.is_dir():
         raise InputError("--data", f"{data} is not a folder", "give the one with data/ and traces/")
-    refitted = [FITS[family](data) for family in _shown_progress(chosen)]
+    refitted = [refit(family, data) for family in _shown_progress(families or tuple(FITS))]
     if output:
         _write(refitted, output)
     regions = {

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.core.errors import InputError
-from dovetail.physics.architecture import Architecture, architectures
+from dovetail.physics.architecture import architectures
+from dovetail.physics.compute import Compute
 from dovetail.physics.device import device
 from dovetail.physics.fit_curve import CurveFit, Servers, fit_curve, fit_timed_exchange
 from dovetail.physics.fit_placements import fit_steps, read_csv, read_steps
@@ -39,6 +40,7 @@ MURI_SOURCE = (
     "on V100, eight per server"
 )
 POLLUX_GPUS_MAX = 64
+MURI_GPUS_PER_NODE = 8
 AFS_SERVERS = Servers(gpus_per_node=4, within=12e9, across=5e9)
 """PCIe 3.0 x16 and one port of 40 Gbit/s."""
 RL_MODELS = ("a2c", "dqn")
@@ -132,14 +134,17 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
     fitting = facts.memory.value.largest_batch(gpu.memory_bytes.value) or global_batch
     batch = Batch(global_batch, per_gpu=False, max_per_gpu=min(global_batch, fitting))
     fit = fit_curve(curve, batch, AFS_SERVERS, facts.gradient_bytes.value)
-    profile = _from_curve(name, "afs", facts, curve, batch, fit, AFS_SOURCE)
-    return replace(
-        profile,
-        gpu_type=Sourced("gtx1080", MEASURED, f"{AFS_SOURCE}; section 5 of the AFS paper"),
-        gpus_per_node=Sourced(4, MEASURED, f"{AFS_SOURCE}; section 5 of the AFS paper"),
+    bed = f"{AFS_SOURCE}; section 5 of the AFS paper"
+    return _from_curve(
+        name,
+        "afs",
+        curve,
+        fit,
+        AFS_SOURCE,
+        gpu_type=Sourced("gtx1080", MEASURED, bed),
+        gpus_per_node=Sourced(AFS_SERVERS.gpus_per_node, MEASURED, bed),
         batch=Sourced(batch, DERIVED, "global batch of the source; per GPU what 8 GB hold"),
-        compute=(("gtx1080", Sourced(fit.compute, FITTED, AFS_SOURCE)),),
-        max_gpus=Sourced(curve.gpus[-1], MEASURED, f"{AFS_SOURCE}; Table 4 of the AFS paper"),
+        compute=Sourced(fit.compute, FITTED, AFS_SOURCE),
     )
 
 
@@ -170,11 +175,27 @@ def _muri_model(name: str, rows: Sequence[dict[str, str]]) -> ModelProfile:
     batch = Batch(size, per_gpu=True, max_per_gpu=size)
     exchange_s = [float(row["stage2_network_ms"]) / 1e3 for row in rows]
     fit = fit_timed_exchange(
-        curve, exchange_s, batch, gpus_per_node=8, gradient_bytes=facts.gradient_bytes.value
+        curve,
+        exchange_s,
+        batch,
+        gpus_per_node=MURI_GPUS_PER_NODE,
+        gradient_bytes=facts.gradient_bytes.value,
     )
+    one_batch = "one batch size was measured: a tenth of the iteration is assumed not to grow"
     startup = Startup(gpus, tuple(float(row["startup_overhead_s"]) for row in rows))
+    profile = _from_curve(
+        name,
+        "muri",
+        curve,
+        fit,
+        MURI_SOURCE,
+        gpu_type=Sourced("v100", MEASURED, MURI_SOURCE),
+        gpus_per_node=Sourced(MURI_GPUS_PER_NODE, MEASURED, MURI_SOURCE),
+        batch=Sourced(batch, MEASURED, f"{MURI_SOURCE}; larger batches were not measured"),
+        compute=Sourced(fit.compute, ASSUMED, f"{MURI_SOURCE}; {one_batch}"),
+    )
     return replace(
-        _from_curve(name, "muri", facts, curve, batch, fit, MURI_SOURCE),
+        profile,
         stages=Sourced(tuple(_muri_stages(name, row) for row in rows), MEASURED, _load_is(name)),
         startup=Sourced(startup, MEASURED, MURI_SOURCE),
     )
@@ -203,30 +224,31 @@ def _muri_stages(name: str, row: dict[str, str]) -> StageTimes:
 def _from_curve(
     name: str,
     family: str,
-    facts: Architecture,
     curve: Curve,
-    batch: Batch,
     fit: CurveFit,
     source: str,
+    *,
+    gpu_type: Sourced[str],
+    gpus_per_node: Sourced[int],
+    batch: Sourced[Batch],
+    compute: Sourced[Compute],
 ) -> ModelProfile:
-    one_batch = "one batch size was measured: a tenth of the iteration is assumed not to grow"
-    left_out = (
-        Sourced(fit.left_out, MEASURED, "each measured count left out in turn")
-        if (fit.left_out)
-        else None
-    )
+    facts = architectures()[f"{family}/{name}"]
+    left_out = None
+    if fit.left_out:
+        left_out = Sourced(fit.left_out, MEASURED, "each measured count left out in turn")
     return ModelProfile(
         name=name,
         family=family,
         title=facts.title,
         aliases=facts.aliases,
-        gpu_type=Sourced("v100", MEASURED, source),
-        gpus_per_node=Sourced(8, MEASURED, source),
-        batch=Sourced(batch, MEASURED, f"{source}; larger batches were not measured"),
-        max_gpus=Sourced(curve.gpus[-1], DERIVED, "the most that were measured"),
+        gpu_type=gpu_type,
+        gpus_per_node=gpus_per_node,
+        batch=batch,
+        max_gpus=Sourced(curve.gpus[-1], MEASURED, f"{source}; the most that were measured"),
         parameters=facts.parameters,
         gradient_bytes=facts.gradient_bytes,
-        compute=(("v100", Sourced(fit.compute, ASSUMED, f"{source}; {one_batch}")),),
+        compute=((gpu_type.value, compute),),
         overlap=Sourced(fit.overlap, FITTED, source),
         network=Sourced(fit.network, FITTED, source),
         memory=facts.memory,
@@ -245,3 +267,15 @@ FITS: dict[str, Callable[[Path], ProfileSet]] = {
     "muri": fit_muri,
 }
 """How each committed profile set is made from the data."""
+
+
+def refit(family: str, data: Path) -> ProfileSet:
+    """Returns a profile set made anew from the data. Raises InputError."""
+    if family not in FITS:
+        raise InputError(f"family '{family}'", "is unknown", f"one of {', '.join(FITS)}")
+    try:
+        return FITS[family](data)
+    except (KeyError, ValueError) as trouble:
+        raise InputError(
+            str(data), f"the data of {family} cannot be used: {trouble!r}"
+        ) from trouble

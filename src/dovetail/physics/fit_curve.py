@@ -153,34 +153,37 @@ def fit_timed_exchange(
     The links are a non-negative least squares on the exchange times; the overlap is what
     brings equation (7) nearest to the iteration times.
     """
-    from scipy.optimize import minimize_scalar, nnls
+    from scipy.optimize import minimize_scalar
 
     gpus, times = np.array(curve.gpus, float), np.array(curve.iteration_s)
-    timed = np.array(exchange_s)
     rows = _ring_rows(gpus, gpus_per_node)
-    seen = timed > 0
-    # Seconds for all bytes are counted from the least there can be, so that none come out as 0.
-    least_s = gradient_bytes / FASTEST_LINK
-    above = np.maximum(timed - rows[:, 1] * least_s, 0)
-    x = nnls(rows[seen] / timed[seen, None], above[seen] / timed[seen])[0]
-    comm_s = rows @ x + rows[:, 1] * least_s
+    x = _timed_ring(rows, np.array(exchange_s), gradient_bytes / FASTEST_LINK)
+    comm_s = rows @ x
 
     def misfit(overlap: float) -> float:
         return float(np.sum(np.log(overlapped_s(times[0], comm_s, overlap) / times) ** 2))
 
     found = minimize_scalar(misfit, bounds=(1.0, OVERLAP_MAX), method="bounded")
-    inside_s = least_s + float(x[1])
+    alone_s = curve.iteration_s[0]
     return CurveFit(
-        compute=Compute(
-            FIXED_SHARE * curve.iteration_s[0],
-            (1 - FIXED_SHARE) * curve.iteration_s[0] / batch.size,
-        ),
+        compute=Compute(FIXED_SHARE * alone_s, (1 - FIXED_SHARE) * alone_s / batch.size),
         overlap=float(found.x),
         network=Network(
-            RingLink(float(x[0]), gradient_bytes / inside_s),
-            RingLink(float(x[0] + x[2]), gradient_bytes / (inside_s + float(x[3]))),
+            RingLink(float(x[0]), gradient_bytes / float(x[1])),
+            RingLink(float(x[0] + x[2]), gradient_bytes / float(x[1] + x[3])),
         ),
     )
+
+
+def _timed_ring(rows: Floats, timed_s: Floats, least_s: float) -> Floats:
+    """Returns seconds a hop, for all bytes (at least `least_s`), and what both grow by outside."""
+    from scipy.optimize import nnls
+
+    seen = timed_s > 0
+    above_s = np.maximum(timed_s - rows[:, 1] * least_s, 0)
+    x = nnls(rows[seen] / timed_s[seen, None], above_s[seen] / timed_s[seen])[0]
+    x[1] += least_s
+    return np.asarray(x)
 
 
 def _ring_rows(gpus: Floats, gpus_per_node: int) -> Floats:

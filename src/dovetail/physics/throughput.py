@@ -72,18 +72,37 @@ def speed_relative(
     requested_gpus: int,
     gpus_per_node: int,
     global_batch: float = 0.0,
+    accumulation_steps: int = 0,
 ) -> float:
     """Returns `t_iter(requested, well placed) / t_iter(actual)` for the same global batch.
 
-    1 when a job has what it asked for, on as few nodes as hold it.
+    1 when a job has what it asked for, on as few nodes as hold it. `accumulation_steps` are
+    those of the actual placement; 0 stands for the fewest, as in `iteration_s`.
     """
     batch = global_batch or profile.batch.value.on_each_of(requested_gpus) * requested_gpus
-    return _relative(profile, gpus, nodes_used, requested_gpus, gpus_per_node, batch)
+    return _relative(
+        profile, gpus, nodes_used, requested_gpus, gpus_per_node, batch, accumulation_steps
+    )
+
+
+def footprint_bytes(
+    profile: ModelProfile, *, gpus: int, batch_per_gpu: float = 0.0, accumulation_steps: int = 0
+) -> float:
+    """Returns what a job holds on each of its GPUs, with the defaults of `iteration_s`."""
+    batch = batch_per_gpu or profile.batch.value.on_each_of(gpus)
+    steps = accumulation_steps or fewest_steps(profile, batch)
+    return profile.memory.value.used_bytes(math.ceil(batch / steps))
 
 
 @lru_cache(maxsize=65536)
 def _relative(
-    profile: ModelProfile, gpus: int, nodes: int, requested: int, per_node: int, batch: float
+    profile: ModelProfile,
+    gpus: int,
+    nodes: int,
+    requested: int,
+    per_node: int,
+    batch: float,
+    steps: int,
 ) -> float:
     wanted_s = iteration_s(
         profile,
@@ -92,7 +111,11 @@ def _relative(
         batch_per_gpu=batch / requested,
     )
     actual_s = iteration_s(
-        profile, gpus=gpus, spans=spread(gpus, nodes), batch_per_gpu=batch / gpus
+        profile,
+        gpus=gpus,
+        spans=spread(gpus, nodes),
+        batch_per_gpu=batch / gpus,
+        accumulation_steps=steps,
     )
     return wanted_s / actual_s
 
