@@ -1,5 +1,7 @@
 """Bounds certified by prices: each job's best answer to them, by hand and by search."""
 
+from time import perf_counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,6 +104,17 @@ def test_an_elastic_job_pays_what_a_solver_finds(
     found = min(cheapest_by_programme(demand, prices, float(end)) for end in ends[ends < 60])
     # The search tries one end in `step` seconds, so it may be dearer by that much at most.
     assert paid - 1e-6 <= found <= paid + step + 1e-6
+
+
+def test_many_segments_and_falling_prices_stay_cheap_to_search() -> None:
+    # Lots once multiplied with every interval: this took minutes.
+    curve = ScalingCurve.of(range(1, 10), np.cumsum(0.9 ** np.arange(9)))
+    demand = elastic_demand(np.arange(20.0), [400.0] * 20, [0] * 20, [curve])
+    falling = Prices(np.arange(201.0), np.linspace(2, 0, 200))
+    began = perf_counter()
+    paid = least_payments_s(demand, falling)
+    assert perf_counter() - began < 2
+    assert bool((paid > demand.shortest_s).all())
 
 
 def test_senseless_prices_are_refused() -> None:

@@ -13,7 +13,7 @@ certify a bound: those of a coarse grid, of a sample of the jobs, or of a solver
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 import numpy as np
 import numpy.typing as npt
@@ -75,28 +75,58 @@ def _least_payment(
     progress drives out the dearest. Between the basket's changes the payment falls linearly,
     so its least value is at one of them. Segments are (GPU-seconds per progress, rate).
     """
-    basket = [(-INF, 1.0)]
-    owed, now, best = 0.0, release_s, INF
+    basket = _Basket([(-INF, 1.0)])
+    now, best = release_s, INF
     while now - release_s < best and interval < len(price):
         offers = [(price[interval] * gpu_s, rate) for gpu_s, rate in segments]
         until = edges[interval + 1]
-        while now < until:
-            dearest, amount = -basket[0][0], basket[0][1]
-            cheaper = [(cost, rate) for cost, rate in offers if cost < dearest]
-            if not cheaper:
-                break
-            speed = sum(rate for _, rate in cheaper)
-            step = min(amount / speed, until - now)
-            heappop(basket)
-            if step < amount / speed:
-                heappush(basket, (-dearest, amount - step * speed))
-            for cost, rate in cheaper:
-                heappush(basket, (-cost, rate * step))
-                owed += cost * rate * step
-            now += step
-            if dearest < INF:
-                owed -= dearest * step * speed
-            if basket[0][0] > -INF:
-                best = min(best, now - release_s + owed)
+        best = min(best, basket.trade(offers, now - release_s, until - release_s))
         now, interval = until, interval + 1
     return best
+
+
+@dataclass(slots=True)
+class _Basket:
+    """Progress bought so far: (-cost, amount), dearest on top, and what its finite part costs."""
+
+    bought: list[tuple[float, float]]
+    owed: float = 0.0
+
+    def trade(self, offers: list[tuple[float, float]], flow_s: float, until_s: float) -> float:
+        """Replaces dear progress by offers (cost, rate; cheapest first) while time runs.
+
+        Returns the least of time + payment on the way. What one offer adds is kept as one lot
+        until the end of the interval: a lot per step would breed lots without bound.
+        """
+        lots = [0.0] * len(offers)
+        best = INF
+        while flow_s < until_s:
+            lot = max((k for k, amount in enumerate(lots) if amount > 0), default=-1)
+            own = lot >= 0 and not (self.bought and -self.bought[0][0] > offers[lot][0])
+            dearest = offers[lot][0] if own else -self.bought[0][0]
+            amount = lots[lot] if own else self.bought[0][1]
+            buying = sum(cost < dearest for cost, _ in offers)
+            if not buying:
+                break
+            speed = sum(rate for _, rate in offers[:buying])
+            whole = amount / speed
+            step = min(whole, until_s - flow_s)
+            rest = amount - step * speed if step < whole else 0.0
+            if own:
+                lots[lot] = rest
+            elif rest > 0:
+                heapreplace(self.bought, (-dearest, rest))
+            else:
+                heappop(self.bought)
+            for k in range(buying):
+                lots[k] += offers[k][1] * step
+                self.owed += offers[k][0] * offers[k][1] * step
+            flow_s += step
+            if dearest < INF:
+                self.owed -= dearest * step * speed
+            if not (self.bought and self.bought[0][0] == -INF):
+                best = min(best, flow_s + self.owed)
+        for (cost, _), amount in zip(offers, lots, strict=True):
+            if amount > 0:
+                heappush(self.bought, (-cost, amount))
+        return best
