@@ -1,7 +1,8 @@
 """What a finished run says: the plain values that tables, plots, reports and timelines draw.
 
-Nothing here computes; the folds over the log fill it in. All times are seconds from the first
-submission unless a column says otherwise, and a missing number is null, never a made-up one.
+Nothing here computes; the folds over the log fill it in. Times are seconds on the trace's own
+clock, which `RunResult.origin_s` maps to zero in pictures, and a missing number is null, never
+a made-up one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import polars as pl
 GPU_SECOND_KINDS = ("useful", "slowdown", "switching", "idle_waiting", "idle_empty", "down")
 """Where every GPU-second of the capacity can go, in the order pictures stack them.
 
-useful: work at full speed; slowdown: what neighbours and the network cost; switching: starts,
+useful: work at full speed; slowdown: what neighbours and the network cost (below zero where
+sharing or smaller shares did more with less); switching: starts,
 restarts, resizes; idle_waiting: idle while jobs wait; idle_empty: idle, nobody waits; down:
 the node was away.
 """
@@ -124,6 +126,33 @@ class RunResult:
     def policy(self) -> str:
         """Returns the name of the policy, as the user spelled it."""
         return str(self.manifest.get("policy", self.summary.get("policy", "")))
+
+    @property
+    def origin_s(self) -> float:
+        """Returns the time of the first submission, at which every picture begins."""
+        first = self.jobs["submit_s"].min()
+        return float(first) if isinstance(first, int | float) else 0.0
+
+    @property
+    def lasted_s(self) -> float:
+        """Returns the time from the first submission to the last thing any frame mentions."""
+        ends = (self.series["t_s"].max(), self.spans["end_s"].max(), self.jobs["finish_s"].max())
+        known = [float(e) for e in ends if isinstance(e, int | float)]
+        return max([0.0, *(e - self.origin_s for e in known)])
+
+    @property
+    def node_gpus(self) -> list[int]:
+        """Returns the GPUs of each node: of the manifest, else the most one job held there."""
+        cluster = self.manifest.get("cluster")
+        groups = cluster.get("groups") if isinstance(cluster, dict) else None
+        sizes: list[int] = []
+        for group in groups if isinstance(groups, list) else []:
+            sizes += [int(group["gpus_per_node"])] * int(group["nodes"])
+        most = self.spans.group_by("node").agg(pl.col("gpus").max()).sort("node")
+        for node, gpus in most.iter_rows():
+            if node >= len(sizes):
+                sizes += [0] * (node - len(sizes)) + [gpus]
+        return sizes
 
     def number(self, key: str) -> float | None:
         """Returns one number of the summary, or None where the run could not say."""

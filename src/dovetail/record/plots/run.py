@@ -111,9 +111,9 @@ def occupancy(result: RunResult) -> Figure:
     with canvas.house_style():
         figure, (axes,) = canvas.sheet(3.4)
         held = held_seconds(result.spans)
-        installed = node_gpus(result)
+        installed = np.array(result.node_gpus, dtype=np.int64)
         if len(held) == 0 or not installed.sum():
-            canvas.say_nothing_to_show(axes, "no GPU was held")
+            canvas.say_nothing_to_show(axes, "no record of who held which node")
             return figure
         end_s = span_s(result)
         height = min(len(installed), NODE_ROWS)
@@ -122,8 +122,8 @@ def occupancy(result: RunResult) -> Figure:
         busy = held_by_bin(
             row_of[held["node"].to_numpy()],
             held["gpus"].to_numpy().astype(float),
-            held["start_s"].to_numpy(),
-            held["end_s"].to_numpy(),
+            held["start_s"].to_numpy() - result.origin_s,
+            held["end_s"].to_numpy() - result.origin_s,
             edges,
             height,
         )
@@ -179,7 +179,8 @@ def gpu_seconds(results: Results) -> Figure:
     with canvas.house_style():
         names = list(results)
         figure, (axes,) = canvas.sheet(1.5 + 0.34 * max(len(names), 1))
-        totals = [sum(results[n].gpu_seconds.values()) for n in names]
+        pieces = [stackable(results[n].gpu_seconds) for n in names]
+        totals = [sum(p.values()) for p in pieces]
         if not any(t > 0 for t in totals):
             canvas.say_nothing_to_show(axes, "no capacity recorded")
             return figure
@@ -187,10 +188,7 @@ def gpu_seconds(results: Results) -> Figure:
         for kind in GPU_SECOND_KINDS:
             words, fill, hatch = canvas.GPU_SECOND_LOOKS[kind]
             part = np.array(
-                [
-                    100 * results[n].gpu_seconds.get(kind, 0.0) / t if t > 0 else 0.0
-                    for n, t in zip(names, totals, strict=True)
-                ]
+                [100 * p[kind] / t if t > 0 else 0.0 for p, t in zip(pieces, totals, strict=True)]
             )
             if part.any():
                 axes.barh(
@@ -210,6 +208,19 @@ def gpu_seconds(results: Results) -> Figure:
         axes.set_xlabel("share of all GPU-seconds (%)")
         figure.legend(loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=1.4)
         return figure
+
+
+def stackable(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Returns the pieces of a bar: none below zero, the same sum.
+
+    Where sharing did more with less, slowdown is below zero: the work done exceeds the time
+    held. A bar shows time, so the gain is taken off the useful part.
+    """
+    parts = {kind: seconds.get(kind, 0.0) for kind in GPU_SECOND_KINDS}
+    if parts["slowdown"] < 0:
+        parts["useful"] += parts["slowdown"]
+        parts["slowdown"] = 0.0
+    return {kind: max(part, 0.0) for kind, part in parts.items()}
 
 
 def write_shares(axes: Axes, left: Floats, part: Floats, kind: str) -> None:
@@ -248,18 +259,13 @@ def series_steps(result: RunResult, column: str) -> Steps:
     """Returns one column of the series, thinned for drawing."""
     series = result.series
     values = series[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    return binned_steps(series["t_s"].to_numpy(), values, span_s(result), BINS)
+    since_s = series["t_s"].to_numpy() - result.origin_s
+    return binned_steps(since_s, values, span_s(result), BINS)
 
 
 def span_s(result: RunResult) -> float:
-    """Returns how long the run lasted: the last thing that any of its frames mentions."""
-    ends = [
-        result.number("makespan_s"),
-        result.series["t_s"].max() if len(result.series) else None,
-        result.spans["end_s"].max() if len(result.spans) else None,
-    ]
-    known = [float(e) for e in ends if isinstance(e, int | float)]
-    return max([1e-9, *known])
+    """Returns how long the time axis is, never quite nothing."""
+    return max(result.lasted_s, 1e-9)
 
 
 def held_seconds(spans: pl.DataFrame) -> pl.DataFrame:
@@ -280,24 +286,6 @@ def held_seconds(spans: pl.DataFrame) -> pl.DataFrame:
         .select(columns)
     )
     return pl.concat([anonymous.cast({"gpus": pl.Int64}), single])
-
-
-def node_gpus(result: RunResult) -> Ints:
-    """Returns the GPUs of each node, from the manifest, else as many as were ever held there."""
-    cluster = result.manifest.get("cluster")
-    groups = cluster.get("groups") if isinstance(cluster, dict) else None
-    sizes: list[int] = []
-    for group in groups if isinstance(groups, list) else []:
-        sizes += [int(group["gpus_per_node"])] * int(group["nodes"])
-    spans = result.spans
-    nodes = int(spans["node"].max()) + 1 if len(spans) else 0  # type: ignore[arg-type]
-    if len(sizes) >= nodes:
-        return np.array(sizes, dtype=np.int64)
-    most = np.zeros(nodes, dtype=np.int64)
-    for node, gpus in spans.group_by("node").agg(pl.col("gpus").max()).iter_rows():
-        most[node] = gpus
-    most[: len(sizes)] = np.maximum(most[: len(sizes)], sizes)
-    return most
 
 
 def grouped(row_of: Ints) -> str:
