@@ -57,8 +57,8 @@ class Placing:
                     chosen[name] = word
                     break
             else:
-                known = (*CONSOLIDATE, *NODE_CHOICE, *RUNNING)
-                raise InputError("--placement", f"unknown word '{word}'", nearest(word, known))
+                words = (*CONSOLIDATE, *NODE_CHOICE, *RUNNING)
+                raise InputError("--placement", f"unknown word '{word}'", nearest(word, words))
         return Placing(**chosen)
 
     def __str__(self) -> str:

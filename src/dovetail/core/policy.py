@@ -71,14 +71,14 @@ class Policy(Protocol):
         ...
 
 
-P = TypeVar("P", bound=type)
-_registry: dict[str, type] = {}
+C = TypeVar("C", bound=type[Any])
+_registry: dict[str, type[Any]] = {}
 
 
-def register(name: str) -> Callable[[P], P]:
+def register(name: str) -> Callable[[C], C]:
     """Returns a decorator that makes a policy known by name and checks its declarations."""
 
-    def enter(cls: P) -> P:
+    def enter(cls: C) -> C:
         for words, known in ((cls.knows, KNOWLEDGE), (cls.powers, POWERS)):
             unknown = set(words) - set(known)
             if unknown:
@@ -93,7 +93,7 @@ def register(name: str) -> Callable[[P], P]:
     return enter
 
 
-def registered() -> dict[str, type]:
+def registered() -> dict[str, type[Any]]:
     """Returns every policy class by name, in order of name."""
     return dict(sorted(_registry.items()))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from dovetail.physics.switching import Switching
 from dovetail.record.metrics import Window
 
 CANCELLED_CHOICES = ("work", "clock")
+PHYSICS_CHOICES = ("placed", "counted", "linear")
+"""placed: model and placement decide the speed; counted: model and GPU count; linear: GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Options:
     capacity: Sequence[tuple[float, Sequence[tuple[int, str]]]] = ()
     coalesce_s: float = 0.0
     interference: float = 1.0
+    physics: str = "placed"
+    profiles: tuple[str, ...] = ()
     without: frozenset[str] = frozenset()
     window: Window = field(default_factory=Window)
     seed: int = 0
@@ -46,6 +51,10 @@ class Options:
                 "--cancelled",
                 f"unknown '{self.cancelled}'",
                 nearest(self.cancelled, CANCELLED_CHOICES),
+            )
+        if self.physics not in PHYSICS_CHOICES:
+            raise InputError(
+                "--physics", f"unknown '{self.physics}'", nearest(self.physics, PHYSICS_CHOICES)
             )
         if not 0 <= self.coalesce_s < float("inf"):
             raise InputError("--coalesce-s", "it must be 0 or more")
@@ -62,33 +71,12 @@ class Options:
             "cluster": {
                 "nodes": cluster.nodes,
                 "gpus": cluster.gpus,
-                "groups": [
-                    {
-                        "name": g.name,
-                        "nodes": g.nodes,
-                        "gpus_per_node": g.gpus_per_node,
-                        "gpu_type": g.gpu_type,
-                    }
-                    for g in cluster.groups
-                ],
-                "links": [
-                    {
-                        "name": link.name,
-                        "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s,
-                        "latency_s": link.latency_s,
-                        "nodes": link.nodes,
-                    }
-                    for link in cluster.links
-                ],
-                "queues": [{"name": q.name, "quota_gpus": q.quota_gpus} for q in cluster.queues],
+                "groups": [asdict(g) for g in cluster.groups],
+                "links": [asdict(link) for link in cluster.links],
+                "queues": [asdict(q) for q in cluster.queues],
             },
             "placement": str(self.placing),
-            "switching": {
-                "start_s": self.switching.start_s,
-                "resume_s": self.switching.resume_s,
-                "move_s": self.switching.move_s,
-                "resize_s": self.switching.resize_s,
-            },
+            "switching": asdict(self.switching),
             "forecast": self.forecast,
             "belief": self.belief,
             "adopt": dict(self.adopt),
@@ -96,6 +84,8 @@ class Options:
             "capacity_changes": len(self.capacity),
             "coalesce_s": self.coalesce_s,
             "interference": self.interference,
+            "physics": self.physics,
+            "profiles": list(self.profiles),
             "without": sorted(self.without),
             "warm_up_s": self.window.warm_up_s,
             "drain_s": self.window.drain_s,
@@ -124,9 +114,7 @@ def parse_adopt(text: str) -> tuple[tuple[str, float], ...]:
 
 def adopted(trace: Trace, adopt: tuple[tuple[str, float], ...], seed: int) -> Trace:
     """Returns the trace with the owners' flags drawn anew by seed, one stream for each flag."""
-    from dataclasses import replace
-
-    columns: dict[str, np.ndarray] = {}
+    columns: dict[str, Any] = {}
     for name, fraction in adopt:
         stream = np.random.default_rng([seed, ADOPTED.index(name)])
         columns[name] = stream.random(len(trace)) < fraction

@@ -17,6 +17,7 @@ import dovetail.policies  # registers the policies
 from dovetail import __version__
 from dovetail.control.loop import check_needs
 from dovetail.control.loop import run as run_loop
+from dovetail.core.beliefs import Physics
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Fact, Recorder
 from dovetail.core.occupancy import Occupancy
@@ -24,6 +25,10 @@ from dovetail.core.policy import Policy, name_of, spell
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.noisy import believed
+from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.profile_file import load_profiles
+from dovetail.physics.zoo import Catalogue, shipped_sets
 from dovetail.record.log import LogWriter
 from dovetail.record.metrics import (
     gpu_seconds,
@@ -64,14 +69,28 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
     return (trace.take(rows) if out else trace), out
 
 
+def build_physics(trace: Trace, options: Options) -> Physics:
+    """Returns the true physics of a run."""
+    if options.physics == "linear" or not trace.jobs.model.names:
+        return LinearPhysics(trace.jobs, options.interference)
+    sets = (*shipped_sets(), *(load_profiles(Path(p)) for p in options.profiles))
+    return PlacedPhysics(
+        trace.jobs,
+        options.cluster,
+        Catalogue(sets),
+        interference=options.interference,
+        by_count=options.physics == "counted",
+    )
+
+
 def build_scene(trace: Trace, options: Options) -> Scene:
     """Returns the world's scene for a trace. Raises InputError for options that cannot hold."""
-    truth = LinearPhysics(trace.jobs, options.interference)
+    truth = build_physics(trace, options)
     return Scene(
         trace=trace,
         cluster=options.cluster,
         truth=truth,
-        belief=truth,
+        belief=believed(truth, trace.jobs, options.belief, options.seed),
         forecast=parse_forecast(options.forecast, trace, options.seed),
         placing=options.placing,
         switching=options.switching,

@@ -1,0 +1,43 @@
+# Two commands for a fresh machine with Python and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check slow bench format policy clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP)  ## generate a month of jobs, compare policies on it, write demo-report/
+	rm -rf demo-report
+	$(BIN)/dovetail demo --output demo-report
+
+test: $(STAMP)  ## the tests
+	$(BIN)/python -m pytest
+
+slow: $(STAMP)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP)  ## formatter, linter, types, documentation
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/docs
+
+format: $(STAMP)
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
+
+policy: $(STAMP)  ## make policy NAME=srtf: the conformance suite and a small comparison
+	$(BIN)/python -m pytest tests/contract -k "$(subst -,_,$(NAME)) or $(NAME)"
+	$(BIN)/dovetail demo --days 3 --policies "fifo srtf $(NAME)"
+
+bench: $(STAMP)  ## the measurements of docs/performance.md
+	$(BIN)/python -m benchmarks.ladder
+
+clean:
+	rm -rf $(VENV) demo-report

@@ -1,0 +1,64 @@
+"""`dovetail bound`: how good any schedule of a trace could be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from dovetail.cli.options import load_trace, read_options, world_options
+
+
+@click.command()
+@click.argument("trace", type=click.Path())
+@world_options
+@click.option("--elastic", is_flag=True, help="Allow policies that resize jobs.")
+@click.option("--sharing", is_flag=True, help="Allow policies that share GPUs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def bound(
+    trace: str,
+    elastic: bool,
+    sharing: bool,
+    as_json: bool,
+    format_name: str | None,
+    assign_models: bool,
+    **given: Any,
+) -> None:
+    """Print lower bounds on the mean JCT and the makespan.
+
+    No schedule with the allowed powers can do better; the largest bound is the one to judge by.
+
+    \b
+    Example:
+      dovetail bound month.csv --cluster 32x8
+    """
+    from dovetail.algorithms.bounds import Powers
+    from dovetail.core.errors import InputError
+    from dovetail.study.bound import bound as run
+    from dovetail.study.bound import objection
+
+    options = read_options(given)
+    jobs = load_trace(trace, format_name, options.seed, assign_models)
+    why_not = objection(jobs, options)
+    if why_not:
+        raise InputError("bound", f"no bound holds: {why_not}")
+    found = run(jobs, options, Powers(elastic=elastic, sharing=sharing))
+    if as_json:
+        said = {
+            "powers": found.powers.words,
+            "jobs": found.jobs,
+            "bound_s": found.mean_jct_s,
+            "by": found.best.name,
+            "bounds": {b.name: b.mean_jct_s for b in found.bounds},
+            "makespan_s": found.makespan_s,
+        }
+        click.echo(json.dumps(said))
+        return
+    from dovetail.record.words import duration
+
+    click.echo(f"{found.jobs} jobs; powers allowed: {found.powers.words}")
+    for b in sorted(found.bounds, key=lambda b: -b.mean_jct_s):
+        mark = "  <- the bound" if b is found.best else ""
+        click.echo(f"  mean JCT at least {duration(b.mean_jct_s):>10}  by {b.name}{mark}")
+    click.echo(f"  makespan at least {duration(found.makespan_s):>10}")

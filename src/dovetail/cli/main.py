@@ -1,0 +1,105 @@
+"""The entry point: finds the command, and turns what goes wrong into one line and an exit code.
+
+0: done. 1: it failed. 2: bad usage or bad input, with the place and how to mend it. Commands
+are imported when they are called, so that `--help` and small runs start at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import sys
+from importlib import import_module
+
+import click
+
+from dovetail import __version__
+from dovetail.core.errors import DovetailError, InputError
+
+COMMANDS = {
+    "simulate": ("dovetail.cli.simulate", "simulate", "Replay a trace under one policy."),
+    "compare": ("dovetail.cli.compare", "compare", "Replay a trace under several policies."),
+    "bound": ("dovetail.cli.bound", "bound", "Say how good any schedule could be."),
+    "policies": ("dovetail.cli.policies", "policies", "List the policies and their parameters."),
+    "models": ("dovetail.cli.models", "models", "List the models whose speed is known."),
+    "trace": ("dovetail.cli.trace", "trace", "Import, describe and generate traces."),
+    "replay": ("dovetail.cli.replay", "replay", "Replay an event log and compare decisions."),
+    "demo": ("dovetail.cli.demo", "demo", "Generate a month and compare seven policies on it."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns the command of a name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dovetail")
+def cli() -> None:
+    """Fit deep-learning training jobs together on a shared GPU cluster.
+
+    \b
+    Example:
+      dovetail trace generate --jobs 2000 -o month.csv
+      dovetail compare month.csv --policies fifo,sjf,srtf --cluster 32x8 -o report
+    """
+
+
+def main() -> None:
+    """Runs the command line and exits with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Returns the exit code of one command line."""
+    try:
+        result = cli.main(arguments, prog_name="dovetail", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except InputError as error:
+        return _say(str(error), 2)
+    except click.UsageError as error:
+        return _say(_usage(error, arguments), 2)
+    except click.ClickException as error:
+        return _say(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _say("stopped", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EFBIG):
+            return _say(f"{error.filename or 'output'}: cannot be written: {error.strerror}", 2)
+        raise
+    except DovetailError as error:
+        return _say(str(error), 1)
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(f"dovetail: {message}", err=True)
+    return code
+
+
+def _usage(error: click.UsageError, arguments: list[str]) -> str:
+    message = error.format_message().rstrip(".")
+    if message.startswith("No such command") and arguments:
+        close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+        if close and "did you mean" not in message.lower():
+            message += f" (did you mean '{close[0]}'?)"
+    where = error.ctx.command_path if error.ctx is not None else "dovetail"
+    return f"{message}; see '{where} --help'"

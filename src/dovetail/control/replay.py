@@ -1,0 +1,221 @@
+"""The world of a recorded run: it lets the log's events happen again and compares decisions.
+
+Arrivals, ends, wake-ups and node changes come from the log. The policy decides anew; its plan is
+compared with the recorded one, and then the recorded one is carried out, so that one
+difference does not hide the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dovetail.control.state import ClusterState
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import DovetailError
+from dovetail.core.messages import (
+    Ended,
+    Explained,
+    Fact,
+    NodeChanged,
+    Retimed,
+    Started,
+    Stopped,
+    Submitted,
+    Woke,
+)
+from dovetail.core.plan import Change, Draft, Placement
+from dovetail.core.policy import Decision, Policy
+from dovetail.core.view import Changes, View
+
+NODE_DOWN = "node down"
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """What happened to the world at one instant, and what was decided then."""
+
+    t: float
+    events: tuple[Fact, ...]
+    decided: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A decision that differs: the placements of a job as recorded and as decided now."""
+
+    t: float
+    job: int
+    recorded: Placement | None
+    decided: Placement | None
+
+
+class RecordedForecast:
+    """The lengths that the recorded run's forecast gave."""
+
+    knows: frozenset[str] = frozenset({"length"})
+
+    def __init__(self, length_s: Sequence[float]) -> None:
+        self._length_s = length_s
+
+    def length_s(self, job: int, now: float) -> float:
+        """Returns the recorded length."""
+        return self._length_s[job]
+
+
+def instants(facts: Iterable[Fact]) -> list[Instant]:
+    """Returns the facts grouped by instant: events first, then what was decided."""
+    made: list[Instant] = []
+    events: list[Fact] = []
+    decided: list[Fact] = []
+    t = float("-inf")
+    for fact in facts:
+        is_event = _is_event(fact)
+        if events and (fact.t != t or (is_event and decided)):
+            made.append(Instant(t, tuple(events), tuple(decided)))
+            events, decided = [], []
+        t = fact.t
+        (events if is_event or (not decided and isinstance(fact, Retimed)) else decided).append(
+            fact
+        )
+    if events:
+        made.append(Instant(t, tuple(events), tuple(decided)))
+    return made
+
+
+def _is_event(fact: Fact) -> bool:
+    if isinstance(fact, Stopped):
+        return fact.why == NODE_DOWN
+    return isinstance(fact, Submitted | Ended | NodeChanged | Woke)
+
+
+class ReplayWorld:
+    """Replays the instants of a log over the tables of `state`."""
+
+    def __init__(self, state: ClusterState, recorded: Sequence[Instant]) -> None:
+        self._state = state
+        self._recorded = recorded
+        self._next = 0
+        self._pending: Sequence[Fact] | None = None
+        self.differences: list[Difference] = []
+
+    @property
+    def decisions(self) -> int:
+        """Returns how many decisions have been compared."""
+        return self._next
+
+    def advance(self, until: float) -> bool:
+        """Lets the events of the next recorded instant happen."""
+        self._carry_out_pending()
+        if self._next == len(self._recorded):
+            return False
+        instant = self._recorded[self._next]
+        self._next += 1
+        state = self._state
+        state.now = state.view.now = instant.t
+        state.view.changes = changes = Changes()
+        arrived: list[int] = []
+        ended: list[int] = []
+        evicted: list[int] = []
+        nodes: list[tuple[int, str]] = []
+        for fact in instant.events:
+            match fact:
+                case Submitted(_, job, _):
+                    state.arrive(job)
+                    arrived.append(job)
+                case Ended(_, job, _):
+                    state.end(job)
+                    ended.append(job)
+                case Stopped(_, job, _, _):
+                    state.evict(job)
+                    evicted.append(job)
+                case NodeChanged(_, node, node_state):
+                    nodes.append((node, node_state))
+                case Retimed(_, job, rate):
+                    state.retime(job, rate)
+                case Woke():
+                    changes.woke = True
+        if nodes:
+            self._change_nodes(nodes)
+        changes.arrived, changes.ended, changes.evicted = arrived, ended, evicted
+        changes.capacity = bool(nodes)
+        self._pending = instant.decided
+        return True
+
+    def observe(self) -> View:
+        """Returns the view at the present instant."""
+        return self._state.view
+
+    def apply(self, draft: Draft) -> None:
+        """Compares the draft with what was recorded, then carries the record out."""
+        assert self._pending is not None
+        self._compare(draft.changes())
+        self._state.plan.discard()
+        self._carry_out_pending(compare=False)
+
+    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> None:
+        """Counts an illegal plan as a decision for nothing."""
+        self._compare([])
+
+    def note(self, decision: Decision) -> None:
+        """Adopts a new order of the queue; reasons are not compared."""
+        if decision.order is not None:
+            self._carry_out_pending()
+            self._state.reorder(decision.order)
+
+    def _change_nodes(self, nodes: Sequence[tuple[int, str]]) -> None:
+        cluster: Cluster = self._state.view.cluster
+        self._state.change_cluster(cluster.with_nodes(nodes))
+
+    def _carry_out_pending(self, compare: bool = True) -> None:
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        if compare:
+            self._pending = pending
+            self._compare([])
+            self._pending = None
+        self._carry_out(pending)
+
+    def _carry_out(self, decided: Sequence[Fact]) -> None:
+        state = self._state
+        draft = state.plan.draft()
+        for fact in decided:
+            if isinstance(fact, Stopped):
+                draft.remove(fact.job)
+        # Moves may trade GPUs with each other, so all movers leave before any arrives.
+        started = [f for f in decided if isinstance(f, Started)]
+        for start in started:
+            if start.job in draft.placed:
+                draft.remove(start.job)
+        for start in started:
+            draft.place(start.job, start.placement)
+        state.plan.commit(draft)
+        for fact in decided:
+            match fact:
+                case Stopped(_, job, _, _):
+                    state.stop(job)
+                case Started(t, job, _, placement, rate, from_s):
+                    state.start(job, placement, rate, from_s - t)
+                case Retimed(_, job, rate):
+                    state.retime(job, rate)
+                case Explained():
+                    pass
+                case _:
+                    raise DovetailError(f"unexpected record among decisions: {fact}")
+
+    def _compare(self, changes: Sequence[Change]) -> None:
+        assert self._pending is not None
+        now = self._state.now
+        recorded: dict[int, Placement | None] = {}
+        for fact in self._pending:
+            if isinstance(fact, Started):
+                recorded[fact.job] = fact.placement
+            elif isinstance(fact, Stopped):
+                recorded[fact.job] = None
+        decided = {c.job: c.after for c in changes}
+        for job in sorted(recorded.keys() | decided.keys()):
+            before = self._state.plan.placed.get(job)
+            was, new = recorded.get(job, before), decided.get(job, before)
+            if was != new:
+                self.differences.append(Difference(now, job, was, new))

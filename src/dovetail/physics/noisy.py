@@ -1,0 +1,62 @@
+"""A blurred belief: the true physics with seeded errors in the speeds of unmeasured settings.
+
+What a scheduler has seen it knows: a job alone on its requested GPUs has its true speed. Every
+other setting of (model, GPUs, sharing) gets one log-normal factor of median 1, always the same.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.errors import InputError, nearest
+from dovetail.core.job import JobTable
+from dovetail.core.plan import Placement
+
+
+class NoisyPhysics:
+    """Believes what another physics says, give or take `sigma` in the logarithm."""
+
+    def __init__(self, truth: Physics, jobs: JobTable, sigma: float, seed: int) -> None:
+        if not 0 <= sigma <= 10:
+            raise InputError("--belief", f"sigma must be between 0 and 10, not {sigma}")
+        self._truth, self._jobs, self._sigma, self._seed = truth, jobs, sigma, seed
+
+    def speed(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+        """Returns the believed solo seconds of progress per second."""
+        true = self._truth.speed(job, placement, neighbours)
+        if not neighbours and placement.gpus == int(self._jobs.gpus[job]):
+            return true
+        partners = sorted(self._jobs.model.text(j) for j, _ in neighbours)
+        return true * self._factor(self._jobs.model.text(job), placement.gpus, partners)
+
+    def scale(self, job: int) -> float:
+        """Returns the believed throughput on the requested GPUs over that on one."""
+        return self._truth.scale(job) * self._factor(self._jobs.model.text(job), 1, [])
+
+    def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
+        """Tells what is true: memory is measured in the first dry run."""
+        return self._truth.fits_memory(occupants, gpu_memory_bytes)
+
+    def _factor(self, model: str, gpus: int, partners: Sequence[str]) -> float:
+        draw = random.Random(f"{self._seed}/{model}/{gpus}/{'+'.join(partners)}")
+        return math.exp(self._sigma * draw.gauss(0.0, 1.0))
+
+
+def believed(truth: Physics, jobs: JobTable, belief: str, seed: int) -> Physics:
+    """Returns the physics that policies are shown for `exact` or `noisy:SIGMA`.
+
+    Raises InputError.
+    """
+    name, _, argument = belief.partition(":")
+    if name == "exact":
+        return truth
+    if name == "noisy":
+        try:
+            sigma = float(argument)
+        except ValueError:
+            raise InputError("--belief noisy", "it wants a spread", "as in noisy:0.2") from None
+        return NoisyPhysics(truth, jobs, sigma, seed)
+    raise InputError("--belief", f"unknown '{name}'", nearest(name, ("exact", "noisy")))

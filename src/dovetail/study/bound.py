@@ -1,0 +1,101 @@
+"""The best possible: a lower bound on the mean JCT of a trace, for what a policy may do.
+
+A policy that keeps every job on its requested GPUs is judged by the rigid bound; one that
+resizes, or shares, by the bound that allows it. Where the run breaks an assumption of the bounds
+(jobs that end before their work is done, a window of the jobs) there is none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.algorithms.bounds import LowerBounds, Powers, lower_bounds
+from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, rigid_demand
+from dovetail.algorithms.speed import SpeedTimeline
+from dovetail.core.beliefs import Physics
+from dovetail.core.plan import Placement
+from dovetail.core.policy import Policy
+from dovetail.core.trace import Trace
+from dovetail.study.options import Options, adopted
+from dovetail.study.run import build_physics, placeable
+
+SHARING = frozenset({"share", "interleave"})
+TOGETHER_MAX = 4.0
+"""Jobs' worth of work on one GPU at the very most: four resources, four interleaved jobs (Muri)."""
+
+
+def powers_of(policy: Policy) -> Powers:
+    """Returns the powers that decide which bound may judge a policy."""
+    return Powers(elastic="resize" in policy.powers, sharing=bool(SHARING & policy.powers))
+
+
+def objection(trace: Trace, options: Options) -> str:
+    """Returns why no bound holds for a run, or an empty text."""
+    if options.cancelled == "clock":
+        return "cancelled jobs end by the clock, before their work is done"
+    if (trace.jobs.time_limit_s < trace.duration_s).any():
+        return "time limits end some jobs before their work is done"
+    if options.window.warm_up_s or options.window.drain_s:
+        return "only the jobs of a window are counted"
+    if len({g.gpu_type for g in options.cluster.groups}) > 1:
+        return "the cluster mixes GPU types, whose speeds the bounds do not know"
+    return ""
+
+
+def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
+    """Returns the lower bounds of a trace on a cluster for policies with these powers."""
+    trace, _ = placeable(adopted(trace, options.adopt, options.seed), options)
+    physics = build_physics(trace, options)
+    demand = (
+        _elastic(trace, physics)
+        if powers.elastic
+        else rigid_demand(trace.jobs.submit_s, trace.duration_s, trace.jobs.gpus)
+    )
+    if powers.sharing:
+        demand = demand.shared(TOGETHER_MAX)
+    return lower_bounds(demand, _capacity(trace, options), powers)
+
+
+def _elastic(trace: Trace, physics: Physics) -> JobDemand:
+    """Returns the demand of jobs that may run on any count their owner allows.
+
+    Work is in solo seconds on the requested GPUs, so a curve is the speed at each count; jobs
+    of equal model and range share one.
+    """
+    jobs = trace.jobs
+    curves: list[ScalingCurve] = []
+    known: dict[tuple[int, int, int, int], int] = {}
+    which = np.zeros(len(trace), np.int64)
+    columns = zip(
+        jobs.model.codes.tolist(),
+        jobs.gpus.tolist(),
+        jobs.min_gpus.tolist(),
+        jobs.max_gpus.tolist(),
+        jobs.elastic.tolist(),
+        strict=True,
+    )
+    for job, (model, gpus, low, high, elastic) in enumerate(columns):
+        key = (model, gpus, low, high) if elastic else (model, gpus, gpus, gpus)
+        if key not in known:
+            known[key] = len(curves)
+            counts = list(range(key[2], key[3] + 1))
+            speeds = [physics.speed(job, Placement(((0, g),)), ()) for g in counts]
+            curves.append(ScalingCurve.of(counts, speeds))
+        which[job] = known[key]
+    return elastic_demand(jobs.submit_s, trace.duration_s, which, curves)
+
+
+def _capacity(trace: Trace, options: Options) -> SpeedTimeline:
+    first_s = float(trace.jobs.submit_s[0])
+    if not options.capacity:
+        return SpeedTimeline.constant(float(options.cluster.gpus), first_s)
+    cluster = options.cluster
+    times, gpus = [first_s], [float(cluster.gpus)]
+    for at_s, changes in options.capacity:
+        cluster = cluster.with_nodes(changes)
+        if at_s <= times[-1]:
+            gpus[-1] = float(cluster.gpus)
+        else:
+            times.append(at_s)
+            gpus.append(float(cluster.gpus))
+    return SpeedTimeline.of(times, gpus)

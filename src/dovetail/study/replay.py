@@ -1,0 +1,165 @@
+"""A recorded run again: the log's events, the policy's decisions anew, and what differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail.control.loop import run as run_loop
+from dovetail.control.replay import Difference, RecordedForecast, ReplayWorld, instants
+from dovetail.control.state import ClusterState
+from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
+from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable, Labels
+from dovetail.core.messages import Fact, Submitted
+from dovetail.core.placing import Placing
+from dovetail.core.policy import parse_policy, spell
+from dovetail.core.trace import Trace
+from dovetail.physics.noisy import believed
+from dovetail.record.log import fact_of, read_log
+from dovetail.record.tally import Tally
+from dovetail.study.options import Options
+from dovetail.study.run import build_physics
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A log read back: its manifest, the trace it holds, and its facts in order."""
+
+    manifest: dict[str, Any]
+    trace: Trace
+    options: Options
+    facts: tuple[Fact, ...]
+
+    @property
+    def mean_jct_s(self) -> float:
+        """Returns the mean JCT, folded from the facts."""
+        tally = self.tally()
+        finish = np.array(tally.finish_s)
+        done = np.isfinite(finish)
+        return float((finish - self.trace.jobs.submit_s)[done].mean())
+
+    def tally(self) -> Tally:
+        """Returns the fold of the log, the same as that of the live run."""
+        physics = build_physics(self.trace, self.options)
+        scale = [physics.scale(j) for j in range(len(self.trace))]
+        gpus, work = self.trace.jobs.gpus.tolist(), self.trace.duration_s.tolist()
+        tally = Tally(self.options.cluster, gpus, work, scale)
+        at = 0
+        facts = self.facts
+        while at < len(facts):
+            end = at + 1
+            while end < len(facts) and facts[end].t == facts[at].t:
+                end += 1
+            tally.record(facts[at:end])
+            at = end
+        return tally
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay found."""
+
+    policy: str
+    decisions: int
+    differences: tuple[Difference, ...]
+    trace: Trace
+
+
+def read_recording(path: Path) -> Recording:
+    """Returns a log as trace, options and facts. Raises InputError."""
+    manifest, records = read_log(path)
+    kept = list(records)
+    submitted = [r for r in kept if r["e"] == "submitted"]
+    if not submitted:
+        raise InputError(str(path), "the log holds no job")
+    trace = _trace(path.stem, submitted)
+    index_of = {job_id: i for i, job_id in enumerate(trace.jobs.job_id)}
+    try:
+        facts = tuple(fact_of(r, index_of) for r in kept)
+        options = _options(manifest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(str(path), f"a record lacks or breaks a field: {error}") from None
+    return Recording(manifest, trace, options, facts)
+
+
+def replay(path: Path, policy: str = "") -> Replayed:
+    """Returns how the decisions of a policy (default: the recorded one) differ from a log's.
+
+    Raises InputError.
+    """
+    recording = read_recording(path)
+    chosen = parse_policy(policy or str(recording.manifest["policy"]))
+    options, trace = recording.options, recording.trace
+    truth = build_physics(trace, options)
+    lengths = [float("inf")] * len(trace)
+    for fact in recording.facts:
+        if isinstance(fact, Submitted):
+            lengths[fact.job] = fact.length_s
+    state = ClusterState(
+        trace.jobs,
+        options.cluster,
+        chosen,
+        physics=believed(truth, trace.jobs, options.belief, options.seed),
+        forecast=RecordedForecast(lengths),
+        placing=options.placing,
+    )
+    world = ReplayWorld(state, instants(recording.facts))
+    run_loop(world, chosen)
+    return Replayed(spell(chosen), world.decisions, tuple(world.differences), trace)
+
+
+def _options(manifest: dict[str, Any]) -> Options:
+    said = manifest["cluster"]
+    cluster = Cluster(
+        tuple(NodeGroup(**g) for g in said["groups"]),
+        tuple(Link(**link) for link in said["links"]),
+        tuple(QueueSpec(**q) for q in said["queues"]),
+    )
+    return Options(
+        cluster=cluster,
+        placing=Placing.parse(manifest["placement"]),
+        forecast=manifest["forecast"],
+        belief=manifest["belief"],
+        interference=manifest["interference"],
+        physics=manifest["physics"],
+        profiles=tuple(manifest["profiles"]),
+        seed=manifest["seed"],
+    )
+
+
+def _trace(name: str, submitted: list[dict[str, Any]]) -> Trace:
+    def numbers(key: str, usual: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array([float(r.get(key, usual)) for r in submitted])
+
+    def flags(key: str, usual: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.array([bool(r.get(key, usual)) for r in submitted])
+
+    gpus = numbers("gpus", 1).astype(np.int64)
+    labels = {
+        key: Labels.of([str(r.get(key, "")) for r in submitted])
+        for key in ("user", "queue", "recurrence", "model", "gpu_type")
+    }
+    low = [int(r.get("min_gpus", r["gpus"])) for r in submitted]
+    high = [int(r.get("max_gpus", r["gpus"])) for r in submitted]
+    jobs = JobTable.build(
+        [str(r["job"]) for r in submitted],
+        numbers("t", 0.0),
+        gpus,
+        min_gpus=np.array(low, np.int64),
+        max_gpus=np.array(high, np.int64),
+        priority=numbers("priority", 0.0),
+        batch_size=numbers("batch_size", 0).astype(np.int64),
+        cpus=numbers("cpus", 0.0),
+        memory_bytes=numbers("memory_bytes", 0.0),
+        time_limit_s=numbers("time_limit_s", float("inf")),
+        deadline_s=numbers("deadline_s", float("inf")),
+        elastic=flags("elastic", False),
+        shareable=flags("shareable", False),
+        preemptible=flags("preemptible", True),
+        **labels,
+    )
+    return Trace.of(jobs, numbers("work_s", 1.0), name)

@@ -1,0 +1,127 @@
+"""Capacity that changes, read from a file: which nodes go down, drain or return, and when.
+
+Two forms. `t_s,node,state` with state up, draining or down, one change a row. Or
+`time,active[,total]`, how many nodes were active at each time (as in the public Philly and
+Helios node sequences): the nodes beyond the count are down, highest numbers first, and the
+counts are scaled to the cluster when they exceed it. Times may be seconds or ISO timestamps;
+the first row is time 0 of the simulation.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
+from dovetail.core.errors import InputError, nearest
+
+Timeline = list[tuple[float, list[tuple[int, str]]]]
+
+
+def read_capacity(path: Path, cluster: Cluster) -> Timeline:
+    """Returns the changes in order of time. Raises InputError."""
+    rows = _rows(path)
+    header = next(rows, None)
+    if header is None:
+        raise InputError(str(path), "it is empty")
+    columns = [c.strip().lower() for c in header[1]]
+    if {"t_s", "node", "state"} <= set(columns):
+        return _by_node(path, rows, columns, cluster)
+    if {"time", "active"} <= set(columns):
+        return _by_count(path, rows, columns, cluster)
+    raise InputError(
+        f"{path}, line 1", f"columns {columns} are not known", "use t_s,node,state or time,active"
+    )
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    except (OSError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"cannot be read: {error}") from None
+    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+        if row:
+            yield number, row
+
+
+def _by_node(
+    path: Path, rows: Iterator[tuple[int, list[str]]], columns: list[str], cluster: Cluster
+) -> Timeline:
+    timeline: Timeline = []
+    at = {name: columns.index(name) for name in ("t_s", "node", "state")}
+    for number, row in rows:
+        where = f"{path}, line {number}"
+        if len(row) != len(columns):
+            raise InputError(where, f"{len(row)} fields, expected {len(columns)}")
+        t_s = _seconds(where, row[at["t_s"]])
+        state = row[at["state"]].strip().lower()
+        if state not in (UP, DRAINING, DOWN):
+            raise InputError(
+                where, f"unknown state '{state}'", nearest(state, (UP, DRAINING, DOWN))
+            )
+        node = row[at["node"]].strip()
+        if not node.isdecimal() or int(node) >= cluster.nodes:
+            raise InputError(where, f"no node '{node}'", f"nodes are 0 to {cluster.nodes - 1}")
+        if timeline and t_s < timeline[-1][0]:
+            raise InputError(where, "times must not go back")
+        if timeline and timeline[-1][0] == t_s:
+            timeline[-1][1].append((int(node), state))
+        else:
+            timeline.append((t_s, [(int(node), state)]))
+    return timeline
+
+
+def _by_count(
+    path: Path, rows: Iterator[tuple[int, list[str]]], columns: list[str], cluster: Cluster
+) -> Timeline:
+    counts: list[tuple[float, int]] = []
+    first_s = 0.0
+    at_time, at_active = columns.index("time"), columns.index("active")
+    for number, row in rows:
+        where = f"{path}, line {number}"
+        if len(row) != len(columns):
+            raise InputError(where, f"{len(row)} fields, expected {len(columns)}")
+        t_s = _seconds(where, row[at_time])
+        first_s = t_s if not counts else first_s
+        try:
+            active = int(float(row[at_active]))
+        except ValueError:
+            raise InputError(where, f"'{row[at_active]}' is not a count of nodes") from None
+        if active < 0 or (counts and t_s - first_s < counts[-1][0]):
+            raise InputError(where, "counts must not be negative nor times go back")
+        counts.append((t_s - first_s, active))
+    return _changes(counts, cluster.nodes)
+
+
+def _changes(counts: list[tuple[float, int]], nodes: int) -> Timeline:
+    """Returns the changes that keep the lowest-numbered nodes up, as many as were active."""
+    most = max((c for _, c in counts), default=nodes)
+    timeline: Timeline = []
+    up = nodes
+    for t_s, count in counts:
+        wanted = count if most <= nodes else round(count * nodes / most)
+        if wanted < up:
+            timeline.append((t_s, [(n, DOWN) for n in range(wanted, up)]))
+        elif wanted > up:
+            timeline.append((t_s, [(n, UP) for n in range(up, wanted)]))
+        up = wanted
+    return timeline
+
+
+def _seconds(where: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text.strip())
+            value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except ValueError:
+            raise InputError(where, f"'{text}' is not a time", "seconds or ISO") from None
+    if not -1e12 < value < 1e12:
+        raise InputError(where, f"'{text}' is not a sensible time")
+    return value
