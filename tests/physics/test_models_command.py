@@ -87,7 +87,7 @@ def test_fit_reports_held_out_errors_and_writes_the_sets(data_dir: Path, tmp_pat
     as_json = json.loads(said("fit", "--data", str(data_dir), "--family", "pollux", "--json"))
 
     assert "pollux/bert" in reported and "2 to 4 nodes" in reported
-    assert as_json["held_out"]["pollux/bert"]["mean"] == pytest.approx(0.046, abs=0.005)
+    assert as_json["held_out"]["pollux/bert"]["mean"] == pytest.approx(0.033, abs=0.003)
     assert sorted(path.name for path in out.iterdir()) == ["afs.toml", "muri.toml", "pollux.toml"]
     afs = [one for one in shipped_sets() if one.family == "afs"]
     assert load_profiles(out / "afs.toml").profiles[0].curve == afs[0].profiles[0].curve

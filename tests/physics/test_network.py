@@ -33,6 +33,14 @@ def test_leaving_the_node_meets_the_fabric() -> None:
     assert network.comm_s((2, 2), 1e8) == pytest.approx(6 * 3e-5 + 1.5 * 1e8 / 1.25e9)
 
 
+def test_exactly_two_nodes_may_have_a_ring_of_their_own() -> None:
+    network = Network(RingLink(0, 9e9), RingLink(0, 3e9), RingLink(0, 1e9))
+
+    assert network.ring((4,)) == RingLink(0, 9e9)
+    assert network.ring((4, 4)) == RingLink(0, 1e9)
+    assert network.ring((4, 4, 4)) == RingLink(0, 3e9)
+
+
 def test_workers_in_one_rack_do_not_meet_the_fabric() -> None:
     assert slowest_link(RACKED, [2]) == RingLink(5e-6, 12e9)
     assert slowest_link(RACKED, [0, 3, 3]) == RingLink(1e-5, 5e9)

@@ -4,6 +4,7 @@ import pytest
 from physics_scene import a_model, assumed, curve, stages
 
 from dovetail.core.errors import InputError
+from dovetail.physics.network import Network, RingLink
 from dovetail.physics.pairs import PairRatio
 from dovetail.physics.profile import FitError, Startup
 from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles, parse_profiles
@@ -18,6 +19,7 @@ FULL = ProfileSet(
         a_model(),
         a_model(
             name="full",
+            network=assumed(Network(RingLink(0, 9e9), RingLink(0, 3e9), RingLink(0, 1e9))),
             curve=curve(0.1, 0.06),
             stages=stages(),
             startup=assumed(Startup((1, 2), (3.0, 4.0))),

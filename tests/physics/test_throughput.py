@@ -172,7 +172,7 @@ def test_a_spread_uses_every_node_and_is_even(gpus: int, nodes: int) -> None:
 
 
 @given(profile=ZOO, gpus=st.integers(2, 64), batch=st.integers(1, 512), s=st.integers(1, 8))
-def test_no_model_of_the_zoo_is_faster_on_more_nodes(
+def test_no_model_of_the_zoo_is_faster_outside_one_node(
     profile: ModelProfile, gpus: int, batch: int, s: int
 ) -> None:
     def on(*spans: int) -> float:
@@ -180,8 +180,11 @@ def test_no_model_of_the_zoo_is_faster_on_more_nodes(
             profile, gpus=gpus, spans=spans, batch_per_gpu=batch, accumulation_steps=s
         )
 
-    assert on(gpus - 1, 1) >= on(gpus) * (1 - 1e-12)
-    assert on(*[1] * gpus) >= on(gpus) * (1 - 1e-12)
+    slack = 1 - 1e-12
+    assert on(gpus - 1, 1) >= on(gpus) * slack
+    assert on(*[1] * gpus) >= on(gpus) * slack
+    if profile.network.value.pair is None and gpus > 2:
+        assert on(gpus - 2, 1, 1) >= on(gpus - 1, 1) * slack
 
 
 @given(profile=ZOO, gpus=st.integers(1, 64), batch=st.integers(1, 512), s=st.integers(1, 4))

@@ -100,8 +100,8 @@ def fit_steps(steps: Steps, gradient_bytes: float) -> PlacementFit:
     alone = seen.gpus == 1
     slope = seen.step_s[alone].max() / seen.batch[alone].max()
     start = [0.5 * seen.step_s.min(), slope, 1e-4, 1e-2, 1e-3, 1e-1]
-    low = np.log([LEAST_S] * 6 + [1e-3])
-    high = np.log([1e2] * 6 + [1e2])
+    low = np.log([LEAST_S] * 6 + [1e-3, 1e-3])
+    high = np.log([1e2] * 6 + [1e2, 1e1])
 
     def residuals(x: Floats) -> Floats:
         return np.asarray(weight * np.log(_predicted_s(np.exp(x), seen) / seen.step_s))
@@ -110,7 +110,7 @@ def fit_steps(steps: Steps, gradient_bytes: float) -> PlacementFit:
     fits = [
         least_squares(
             residuals,
-            np.log([*start, excess]),
+            np.log([*start, excess, 0.1]),
             bounds=(low, high),
             loss="soft_l1",
             f_scale=0.1,
@@ -147,13 +147,14 @@ def _predicted_s(x: Floats, steps: Steps) -> Floats:
     """Returns equation (7) with s = 1.
 
     x: a_comp, b_comp, seconds a hop and for all bytes inside a node, what both grow by across
-    nodes (so that leaving a node never helps), and d - 1.
+    nodes (so that leaving a node never helps), d - 1, and by how much of itself the exchange
+    of exactly two nodes is longer.
     """
     across = steps.nodes > 1
     hop_s = x[2] + across * x[4]
     bytes_s = x[3] + across * x[5]
     hops = 2 * (steps.gpus - 1)
-    comm_s = hops * hop_s + hops / steps.gpus * bytes_s
+    comm_s = (hops * hop_s + hops / steps.gpus * bytes_s) * (1 + (steps.nodes == 2) * x[7])
     predicted = iteration_s(
         Compute(float(x[0]), float(x[1])),
         batch=steps.batch,
@@ -165,9 +166,11 @@ def _predicted_s(x: Floats, steps: Steps) -> Floats:
 
 
 def _network(x: Floats, gradient_bytes: float) -> Network:
+    hop_s, bytes_s, longer = float(x[2] + x[4]), float(x[3] + x[5]), 1 + float(x[7])
     return Network(
-        RingLink(float(x[2]), gradient_bytes / float(x[3])),
-        RingLink(float(x[2] + x[4]), gradient_bytes / float(x[3] + x[5])),
+        within=RingLink(float(x[2]), gradient_bytes / float(x[3])),
+        across=RingLink(hop_s, gradient_bytes / bytes_s),
+        pair=RingLink(hop_s * longer, gradient_bytes / (bytes_s * longer)),
     )
 
 

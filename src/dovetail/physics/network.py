@@ -42,14 +42,21 @@ class RingLink:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The two rings a job meets: inside one node, and across nodes."""
+    """The rings a job meets: inside one node, and across nodes.
+
+    `pair` is the ring over exactly two nodes, where it was measured apart: on the T4 nodes of
+    the Pollux authors two nodes exchange more slowly than three or four (docs/physics.md).
+    """
 
     within: RingLink
     across: RingLink
+    pair: RingLink | None = None
 
     def ring(self, spans: Sequence[int]) -> RingLink:
         """Returns the ring of a placement given as GPUs per node."""
-        return self.across if len(spans) > 1 else self.within
+        if len(spans) == 1:
+            return self.within
+        return self.pair if self.pair and len(spans) == 2 else self.across
 
     def comm_s(self, spans: Sequence[int], gradient_bytes: float) -> float:
         """Returns the all-reduce seconds of a placement given as GPUs per node."""

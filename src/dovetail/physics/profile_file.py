@@ -196,7 +196,9 @@ def _read_network(table: Table, where: str) -> Network:
             _number(table, f"{side}_bandwidth_bytes_per_s", where),
         )
 
-    return Network(ring("within"), ring("across"))
+    return Network(
+        ring("within"), ring("across"), ring("pair") if "pair_latency_s" in table else None
+    )
 
 
 def _read_curve(table: Table, where: str) -> Curve:
@@ -303,10 +305,11 @@ def field_values(value: object) -> dict[str, object]:
     """Returns the values of one field as the file names them."""
     match value:
         case Network():
-            rings = {"within": value.within, "across": value.across}
+            rings = {"within": value.within, "across": value.across, "pair": value.pair}
             return {
                 f"{side}_{key}": getattr(ring, key)
                 for side, ring in rings.items()
+                if ring is not None
                 for key in ("latency_s", "bandwidth_bytes_per_s")
             }
         case tuple():
