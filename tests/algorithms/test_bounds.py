@@ -92,7 +92,7 @@ def test_no_bound_exceeds_the_best_rigid_schedule(jobs: list[tuple[int, int, int
     release, duration, gpus = zip(*jobs, strict=True)
     best = least_rigid_flow_s(release, duration, gpus, 3) / len(jobs)
     demand = rigid_demand(release, duration, gpus)
-    for settings_of in ({}, {"intervals": 2}, {"programme_jobs": 2}):
+    for settings_of in ({}, {"intervals": 2}, {"programme_jobs": 2}, {"programme_jobs": 1}):
         for bound in lower_bounds(demand, THREE_GPUS, RIGID, **settings_of).bounds:
             assert bound.mean_jct_s <= best + 1e-6, bound
 
@@ -258,6 +258,18 @@ def test_a_long_trace_is_bounded_in_seconds() -> None:
     found = lower_bounds(demand, SpeedTimeline.constant(256), RIGID, programme_jobs=400)
     assert perf_counter() - began < 10
     assert found.best.name in (MEAN_BUSY, PRICED)
+
+
+def test_a_trace_of_several_windows_is_bounded_by_each_of_them() -> None:
+    # Twelve times the programme's jobs make a window. Jobs a day apart do not meet, so the
+    # windows lose nothing: in each pair one job waits for the other.
+    days = np.repeat(np.arange(60) * 86_400.0, 2)
+    demand = rigid_demand(days, np.full(120, 600.0), np.full(120, 3))
+    found = lower_bounds(demand, THREE_GPUS, RIGID, programme_jobs=4, intervals=400)
+    assert found.best.name == SQUASHED
+    assert found.mean_jct_s == pytest.approx(900)
+    priced = {bound.name: bound.mean_jct_s for bound in found.bounds}[PRICED]
+    assert 600 <= priced <= 900 + 1e-6
 
 
 def test_no_jobs_have_no_mean() -> None:
