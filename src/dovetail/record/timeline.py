@@ -71,14 +71,14 @@ def timeline_packets(result: RunResult) -> Iterator[bytes]:
 
 
 def _counter_packets(result: RunResult) -> Iterator[bytes]:
-    title = f"cluster under {result.policy}"
+    title, origin_s = f"cluster under {result.policy}", result.origin_s
     yield perfetto.group_track(CLUSTER_UUID, title, 0)
     for rank, (column, name, unit) in enumerate(COUNTERS):
         uuid = CLUSTER_UUID + 1 + rank
         yield perfetto.counter_track(uuid, CLUSTER_UUID, name, unit, rank)
         changed = result.series.filter(pl.col(column).ne_missing(pl.col(column).shift(1)))
         for t_s, value in changed.select("t_s", column).drop_nulls().iter_rows():
-            yield perfetto.counter_value(_ns(t_s, result.origin_s), uuid, value)
+            yield perfetto.counter_value(_ns(t_s - origin_s), uuid, value)
 
 
 def _bodies(result: RunResult, spans: pl.DataFrame, names: perfetto.Names) -> list[bytes]:
@@ -104,7 +104,7 @@ def _bodies(result: RunResult, spans: pl.DataFrame, names: perfetto.Names) -> li
 
 
 def _slice_packets(result: RunResult, spans: pl.DataFrame, bodies: list[bytes]) -> Iterator[bytes]:
-    sizes = result.node_gpus
+    sizes, origin_s = result.node_gpus, result.origin_s
     start_s, end_s = spans["start_s"].to_list(), spans["end_s"].to_list()
     stays: dict[tuple[int, int], list[int]] = {
         (n, g): [] for n, k in enumerate(sizes) for g in range(k)
@@ -126,9 +126,8 @@ def _slice_packets(result: RunResult, spans: pl.DataFrame, bodies: list[bytes]) 
             name = f"GPU {gpu}" if not lane else f"GPU {gpu}, beside"
             yield perfetto.row_track(uuid, group, name, LANES_MAX * gpu + lane)
             for row in held:
-                at_ns, until_ns = (_ns(t[row], result.origin_s) for t in (start_s, end_s))
-                yield perfetto.slice_begin(at_ns, uuid, bodies[row])
-                yield perfetto.slice_end(until_ns, uuid)
+                yield perfetto.slice_begin(_ns(start_s[row] - origin_s), uuid, bodies[row])
+                yield perfetto.slice_end(_ns(end_s[row] - origin_s), uuid)
 
 
 LANES_MAX = 64
@@ -148,5 +147,5 @@ def _lanes(rows: list[int], start_s: list[float], end_s: list[float]) -> list[li
     return lanes
 
 
-def _ns(t_s: float, origin_s: float) -> int:
-    return max(0, round((t_s - origin_s) * 1e9))
+def _ns(since_s: float) -> int:
+    return max(0, round(since_s * 1e9))

@@ -183,7 +183,7 @@ def _fate_of_biggest(comparison: Comparison, policy: str) -> str:
         return f"{who} wait as long as before"
     longer = change > 1
     return f"{who} wait {factor(change if longer else 1 / change)} " + (
-        "longer" if longer else "shorter"
+        "longer" if longer else "less"
     )
 
 

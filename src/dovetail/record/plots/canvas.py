@@ -23,6 +23,8 @@ WIDTH_IN = 5.0
 INK = "#24292f"
 """The colour of text and axes; the report replaces it by the reader's own text colour."""
 FAINT = "#8c959f"
+DARK = "#1b1f24"
+"""Text on a light bar: dark in every reader's colours."""
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31")
 """Okabe and Ito's colours, told apart by colour-blind readers; black and yellow, which vanish on

@@ -225,7 +225,7 @@ def stackable(seconds: Mapping[str, float]) -> dict[str, float]:
 
 def write_shares(axes: Axes, left: Floats, part: Floats, kind: str) -> None:
     """Writes a share into its piece of the bar where the piece is wide enough."""
-    ink = "#ffffff" if kind in ("useful", "switching", "down") else "#24292f"
+    ink = "#ffffff" if kind in ("useful", "switching", "down") else canvas.DARK
     for y, (start, width) in enumerate(zip(left, part, strict=True)):
         if width >= 9:
             axes.text(
