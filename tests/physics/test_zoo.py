@@ -9,12 +9,13 @@ from dovetail.physics.profile_file import ProfileSet
 from dovetail.physics.zoo import Catalogue, lookup, seconds_per_iteration, shipped_sets, zoo
 
 
-def test_the_zoo_holds_the_models_of_three_papers() -> None:
+def test_the_zoo_holds_the_models_of_four_papers() -> None:
     families = [name.partition("/")[0] for name in zoo()]
 
     assert {family: families.count(family) for family in families} == {
         "pollux": 6,
         "muri": 8,
+        "elasticflow": 6,
         "afs": 11,
     }
 
@@ -29,6 +30,8 @@ def test_the_zoo_holds_the_models_of_three_papers() -> None:
         ("cifar10", "pollux/cifar10"),
         ("imagenet", "pollux/imagenet"),
         ("bert", "pollux/bert"),
+        ("inception3", "elasticflow/inception3"),
+        ("resnet50", "elasticflow/resnet50"),
         ("Muri/BERT", "muri/bert"),
     ],
 )
@@ -58,6 +61,7 @@ def test_an_unknown_model_is_answered_with_the_nearest() -> None:
         ("shufflenet_v2_x1_0", 4, "", 0.886),
         ("vgg16", 32, "muri", 0.336),
         ("bert", 8, "muri", 0.192),
+        ("vgg16", 64, "elasticflow", 1 / 25.78250120819821),
     ],
 )
 def test_measured_iteration_times_are_given_as_measured(
