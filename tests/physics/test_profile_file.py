@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from physics_scene import a_model, assumed, curve, stages
 
 from dovetail.core.errors import InputError
@@ -55,7 +57,16 @@ def test_a_source_may_be_a_sentence_of_its_own() -> None:
         ("format = 1", "format = ", "is not TOML"),
         ('family = "scene"', "family = 3", "family is missing"),
         ("a_s = 0.01, ", "", "model plain, compute.v100: a_s is missing"),
-        ("a_s = 0.01", "a_s = nan", "a_s is missing or not a number"),
+        ("a_s = 0.01", "a_s = nan", "a_s is not a number that can be"),
+        (
+            "max_gpus = { value = 16",
+            "max_gpus = { value = inf",
+            "value is not a number that can be",
+        ),
+        ("max_gpus = { value = 16", "max_gpus = { value = 1.5", "must be a whole number"),
+        ("max_gpus = { value = 16", "max_gpus = { value = 0", "at least 1"),
+        ("max_per_gpu = 64", "max_per_gpu = 0", "at least 1"),
+        ("a_s = 0.01, b_s_per_sample = 0.001", "a_s = 0, b_s_per_sample = 0", "must take time"),
         ("a_s = 0.01", "a_s = -0.01", "not negative"),
         ("overlap = { value = 1.0", "overlap = { value = 0.5", "at least 1"),
         ('provenance = "assumed"', 'provenance = "guessed"', "'guessed' is unknown"),
@@ -93,3 +104,24 @@ def test_every_field_of_the_zoo_says_where_it_comes_from() -> None:
             fields = profile_fields(profile)
             assert len(fields) >= 10
             assert all(len(entry.source) > 10 for entry in fields.values()), profile.full_name
+
+
+@given(
+    start=st.integers(0, len(TEXT) - 1),
+    length=st.integers(0, 40),
+    put=st.sampled_from(
+        ["", "x", "0", "-1", "1e400", "inf", '"', "[]", "{ }", "\n", "\x00", "true"]
+    ),
+)
+@settings(max_examples=300)
+def test_a_damaged_file_is_read_or_refused_but_never_breaks(
+    start: int, length: int, put: str
+) -> None:
+    damaged = TEXT[:start] + put + TEXT[start + length :]
+
+    try:
+        read = parse_profiles(damaged, where="my.toml")
+    except InputError as refused:
+        assert str(refused).startswith("my.toml")  # noqa: PT017
+    else:
+        assert isinstance(read, ProfileSet)

@@ -23,6 +23,10 @@ class Batch:
     per_gpu: bool
     max_per_gpu: int
 
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.max_per_gpu < 1:
+            raise ValueError(f"batches must be at least 1: {self}")
+
     def on_each_of(self, gpus: int) -> float:
         """Returns the samples each of `gpus` GPUs gets in one iteration."""
         return float(self.size) if self.per_gpu else self.size / gpus
@@ -116,8 +120,10 @@ class ModelProfile:
             raise ValueError(f"{self.full_name}: compute must begin with the reference device")
         if self.overlap.value < 1:
             raise ValueError(f"{self.full_name}: the overlap exponent must be at least 1")
-        if self.max_gpus.value < 1 or self.gpus_per_node.value < 1 or self.batch.value.size < 1:
-            raise ValueError(f"{self.full_name}: GPU counts and batch must be at least 1")
+        if self.max_gpus.value < 1 or self.gpus_per_node.value < 1:
+            raise ValueError(f"{self.full_name}: GPU counts must be at least 1")
+        if not all(entry.value.time_s(1.0) > 0 for _, entry in self.compute):
+            raise ValueError(f"{self.full_name}: computing must take time")
 
     @property
     def full_name(self) -> str:

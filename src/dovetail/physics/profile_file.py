@@ -21,6 +21,8 @@ from dovetail.physics.profile import Batch, Curve, FitError, ModelProfile, Stage
 from dovetail.physics.provenance import Provenance, Sourced
 
 FORMAT = 1
+HUGE = 1e30
+"""No field of a profile comes near it; infinite and missing numbers are refused by it."""
 T = TypeVar("T")
 Table = Mapping[str, object]
 
@@ -140,9 +142,9 @@ class _Reader:
         try:
             return PairRatio(
                 self._text(row, "first", where),
-                int(_number(row, "first_batch", where)),
+                _count(row, "first_batch", where),
                 self._text(row, "second", where),
-                int(_number(row, "second_batch", where)),
+                _count(row, "second_batch", where),
                 _number(row, "first_ratio", where),
                 _number(row, "second_ratio", where),
             )
@@ -163,9 +165,18 @@ class _Reader:
 
 def _number(table: Table, key: str, where: str) -> float:
     found = table.get(key)
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or found != found:
+    if isinstance(found, bool) or not isinstance(found, int | float):
         raise InputError(where, f"{key} is missing or not a number")
+    if not -HUGE < found < HUGE:
+        raise InputError(where, f"{key} is not a number that can be: {found}")
     return float(found)
+
+
+def _count(table: Table, key: str, where: str) -> int:
+    found = _number(table, key, where)
+    if found != int(found):
+        raise InputError(where, f"{key} must be a whole number, not {found}")
+    return int(found)
 
 
 def _numbers(table: Table, key: str, where: str) -> tuple[float, ...]:
@@ -176,12 +187,11 @@ def _numbers(table: Table, key: str, where: str) -> tuple[float, ...]:
 
 
 def _counts(table: Table, key: str, where: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in _numbers(table, key, where))
+    return tuple(_count({key: n}, key, where) for n in _numbers(table, key, where))
 
 
 def _read_batch(table: Table, where: str) -> Batch:
-    size = int(_number(table, "size", where))
-    largest = int(_number(table, "max_per_gpu", where))
+    size, largest = _count(table, "size", where), _count(table, "max_per_gpu", where)
     return Batch(size, table.get("per_gpu") is True, largest)
 
 
@@ -229,9 +239,9 @@ _STAGES = ("storage_s", "cpu_s", "gpu_s", "network_s")
 _OPTIONAL = ("curve", "stages", "startup", "fit_error")
 _FIELDS = {
     "gpu_type": lambda table, where: str(table.get("value", "")),
-    "gpus_per_node": lambda table, where: int(_number(table, "value", where)),
+    "gpus_per_node": lambda table, where: _count(table, "value", where),
     "batch": _read_batch,
-    "max_gpus": lambda table, where: int(_number(table, "value", where)),
+    "max_gpus": lambda table, where: _count(table, "value", where),
     "parameters": lambda table, where: _number(table, "value", where),
     "gradient_bytes": lambda table, where: _number(table, "value", where),
     "overlap": lambda table, where: _number(table, "value", where),
