@@ -48,6 +48,8 @@ def test_a_family_decides_where_two_have_the_name() -> None:
 def test_an_unknown_model_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"shuflenet.*did you mean 'shufflenet'"):
         lookup("shuflenet")
+    with pytest.raises(InputError, match="`dovetail models` lists what is known"):
+        lookup("0000")
 
 
 @pytest.mark.parametrize(

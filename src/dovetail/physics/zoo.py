@@ -66,7 +66,10 @@ class Catalogue:
         """Returns the profile of a name. Raises InputError that names the nearest one."""
         found = self.find(name, family=family)
         if found is None:
-            raise InputError(f"model '{name}'", "is not in the zoo", nearest(name, self._found))
+            hint = nearest(name, self._found)
+            if hint.startswith("known"):
+                hint = "`dovetail models` lists what is known"
+            raise InputError(f"model '{name}'", "is not in the zoo", hint)
         return found
 
 
