@@ -192,10 +192,15 @@ def _policy_table(comparison: Comparison) -> str:
     heads = ["policy", "mean JCT", "95 % interval", "vs baseline", "x bound", "median", "99 %"]
     heads += ["in queue", "makespan", "GPUs held", "preemptions", "knows", "may"]
     best = best_of(comparison)
+    short = short_names([*comparison.results, *comparison.ranked["policy"]])
     rows = []
     for row in comparison.ranked.to_dicts():
         name = str(row["policy"])
-        marks = {"shortest mean": name == best, "baseline": name == comparison.baseline}
+        marks = {
+            "shortest mean": name == best,
+            "baseline": name == comparison.baseline,
+            f"{short[name]} in pictures": short[name] != name,
+        }
         note = ", ".join(word for word, holds in marks.items() if holds)
         rows.append(Row(name, _policy_cells(row), note, is_best=name == best))
     return table(heads, rows)

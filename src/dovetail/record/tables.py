@@ -21,38 +21,41 @@ from dovetail.record.words import (
     percent,
     run_sentence,
     short_names,
-    shortened,
     size_order,
 )
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
 SPLIT_ROWS = 10
 
 
 def comparison_view(comparison: Comparison) -> Group:
     """Returns all the terminal shows of a comparison: sentence, ranking, knowledge, notes."""
-    from rich.console import Group
     from rich.text import Text
 
     parts: list[Text | Table] = [
         Text(comparison_sentence(comparison)),
         ranking(comparison),
         knowledge(comparison),
+        *(
+            Text(f"{short} is {name}")
+            for name, short in _short(comparison).items()
+            if short != name
+        ),
     ]
     if comparison.bound_s is not None:
         kind = comparison.bound.get("kind")
         words = f"Bound on the mean JCT: {duration(comparison.bound_s)}"
         parts.append(Text(words + (f" ({kind})" if kind else "")))
     parts += [Text(f"Note: {note}") for note in comparison.notes]
-    return Group(*parts)
+    return _apart(parts)
 
 
 def run_view(result: RunResult) -> Group:
     """Returns all the terminal shows of a run: sentence, numbers, GPU-seconds, job sizes."""
-    from rich.console import Group
     from rich.text import Text
 
     parts: list[Text | Table] = [Text(run_sentence(result)), numbers(result)]
@@ -61,21 +64,40 @@ def run_view(result: RunResult) -> Group:
     sizes = result.splits.get("size_class")
     if sizes is not None and len(sizes):
         parts.append(split(sizes, "GPUs asked for"))
-    return Group(*parts)
+    return _apart(parts)
+
+
+def _apart(parts: Sequence[Text | Table]) -> Group:
+    """Returns the parts one below the other, a blank line around every table."""
+    from rich.console import Group
+    from rich.text import Text
+
+    spaced: list[Text | Table] = []
+    for i, part in enumerate(parts):
+        if i and not (isinstance(part, Text) and isinstance(parts[i - 1], Text)):
+            spaced.append(Text(""))
+        spaced.append(part)
+    return Group(*spaced)
 
 
 def ranking(comparison: Comparison) -> Table:
     """Returns the policies by mean JCT, the shortest first, in at most 80 columns."""
     table = _table()
-    short = short_names(str(p) for p in comparison.ranked["policy"])
-    base = shortened(short.get(comparison.baseline, comparison.baseline), 8)
-    table.add_column("policy", no_wrap=True, max_width=18)
-    for head in ("mean", "95 %", f"vs {base}", "x bound", "99 %", "queue", "GPUs", "preempt"):
+    short = _short(comparison)
+    base = short.get(comparison.baseline, "base")
+    against = f"vs {base}" if len(base) <= 4 else "vs base"
+    table.add_column("policy", no_wrap=True)
+    for head in ("mean", "95 %", _plain(against), "x bound", "99 %", "queue", "GPUs", "preempt"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in comparison.ranked.to_dicts():
         style = "bold" if row["policy"] == comparison.ranked["policy"][0] else ""
         table.add_row(*_cells([short[row["policy"]], *_ranking_cells(row)]), style=style)
     return table
+
+
+def _short(comparison: Comparison) -> dict[str, str]:
+    """Returns the short names, numbered as in the pictures: in the order the user named them."""
+    return short_names([*comparison.results, *comparison.ranked["policy"]])
 
 
 def _ranking_cells(row: dict[str, float]) -> list[str]:
@@ -86,33 +108,38 @@ def _ranking_cells(row: dict[str, float]) -> list[str]:
         factor(row["x_bound"]),
         duration(row["p99_jct_s"]),
         duration(row["avg_queue_s"]),
-        percent(row["gpu_utilization"]),
-        count(row["preemptions"]),
+        _tight(row["gpu_utilization"]),
+        _compact(row["preemptions"]),
     ]
 
 
+def _compact(value: float | None) -> str:
+    """Returns a count in at most seven columns: `24,100`, then `1.21 M`."""
+    return count(value) if value is None or value < 1e5 else f"{value / 1e6:.3g} M"
+
+
+def _tight(share: float | None) -> str:
+    return percent(share).replace(" ", "")
+
+
 def _spread(row: dict[str, float]) -> str:
-    """Returns half the width of the interval as a share of the mean: `±8 %`."""
+    """Returns half the width of the interval as a share of the mean: `±8%`."""
     low, high, mean = row["low"], row["high"], row["avg_jct_s"]
     if low is None or high is None or not mean:
         return MISSING
-    return f"±{percent((high - low) / 2 / mean)}"
+    return "±" + _tight((high - low) / 2 / mean)
 
 
 def knowledge(comparison: Comparison) -> Table:
-    """Returns what each policy is told and may do, and its name in full: equal terms or not."""
+    """Returns what each policy is told and may do: whether the terms were equal."""
     table = _table()
-    short = short_names(str(p) for p in comparison.ranked["policy"])
-    for head, width in (("policy", 18), ("knows", 22), ("may", 34)):
+    short = _short(comparison)
+    for head, width in (("policy", 16), ("knows", 24), ("may", 34)):
         table.add_column(head, max_width=width, overflow="fold")
     for row in comparison.ranked.to_dicts():
         name = str(row["policy"])
         words = [short[name], row["knows"] or "nothing", row["powers"] or "start only"]
         table.add_row(*_cells(words))
-    spelled = [(short[n], n) for n in comparison.ranked["policy"] if short[n] != n]
-    if spelled:
-        table.caption = "\n".join(f"{s} = {_plain(n)}" for s, n in spelled)
-        table.caption_justify = "left"
     return table
 
 
@@ -195,7 +222,9 @@ def _table() -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    return Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    return Table(
+        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
+    )
 
 
 def _cells(words: Sequence[str]) -> list[str]:

@@ -47,9 +47,11 @@ def three_digits(value: float) -> str:
 
 
 def factor(value: float | None) -> str:
-    """Returns a ratio as `1.3x`."""
+    """Returns a ratio as `1.30x`."""
     if value is None or value != value:
         return MISSING
+    if 0 < value < 0.095:
+        return f"{value:.2g}x" if value >= 1e-4 else "<0.0001x"
     return f"{value:.2f}x" if value < 9.995 else f"{three_digits(value)}x"
 
 
@@ -91,7 +93,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     return short
 
 
-SHORT_NAME_WIDTH = 18
+SHORT_NAME_WIDTH = 16
 
 
 def _base(name: str) -> str:
