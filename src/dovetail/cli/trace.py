@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -89,10 +90,12 @@ def import_command(
     name = format_name or sniff(files[0])
     options = _read_options(name, timezone, work, step_times, iterations)
     if not apart:
-        made = import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
+        with _busy(f"reading {len(files)} files"):
+            made = import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
         _write_and_tell({out: made}, name, as_json)
         return
-    parts = import_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
+    with _busy(f"reading {len(files)} files"):
+        parts = import_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
     _make_folder(out)
     _write_and_tell({out / f"{_safe(vc)}.csv": part for vc, part in parts.items()}, name, as_json)
 
@@ -117,6 +120,23 @@ def _from_zoo(format_name: str) -> Callable[[str, int], float | None] | None:
     return partial(seconds_per_iteration, family=_ZOO_FAMILIES[format_name])
 
 
+@contextmanager
+def _busy(what: str) -> Iterator[None]:
+    """Shows on a terminal that work goes on, and for how long."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +153,8 @@ def _write_and_tell(made: dict[Path, Trace], source: str, as_json: bool) -> None
     from dovetail.workload.canonical import write_trace
 
     for path, one in made.items():
-        write_trace(one, path)
+        with _busy(f"writing {path.name}"):
+            write_trace(one, path)
     if as_json:
         told = [{"path": str(p), "jobs": len(t), "counts": t.counts} for p, t in made.items()]
         click.echo(json.dumps({"source": source, "traces": told}))
@@ -173,7 +194,8 @@ def describe(
         from dovetail.workload.describe_plots import plot_description
 
         _make_folder(plots)
-        written = plot_description(summary, loaded, plots)
+        with _busy("drawing"):
+            written = plot_description(summary, loaded, plots)
     if as_json:
         more = {"gpus_for_load": fitting, "plots": [str(p) for p in written]}
         click.echo(json.dumps({**summary.to_dict(), **more}))
@@ -191,7 +213,8 @@ def _open(file: Path) -> Trace:
 
     name = sniff(file)
     options = ReadOptions(None if name == CANONICAL else _from_zoo(name))
-    return import_trace([file], name, options=options)
+    with _busy(f"reading {file.name}"):
+        return import_trace([file], name, options=options)
 
 
 def _gpus(cluster: str) -> int:
@@ -266,7 +289,9 @@ def generate(
     recipe = Recipe(
         kind, jobs, days, seed, load, gpus, bursts, deadlines, time_limits, _models(models)
     )
-    _write_and_tell({out: make(recipe)}, kind, as_json)
+    with _busy("generating"):
+        made = make(recipe)
+    _write_and_tell({out: made}, kind, as_json)
 
 
 @trace.command()

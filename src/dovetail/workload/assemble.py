@@ -117,7 +117,7 @@ def _refuse(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
     if codes.null_count() == frame.height:
         return frame
     names = list(reasons)
-    for code, n in codes.drop_nulls().value_counts().iter_rows():
+    for code, n in sorted(codes.drop_nulls().value_counts().iter_rows()):
         counts[rejected(names[code])] += n
     return frame.filter(codes.is_null())
 

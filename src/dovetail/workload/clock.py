@@ -17,6 +17,9 @@ DAY_S, WEEK_S = 86400.0, 604800.0
 _FIRST_MONDAY_S = 4 * DAY_S
 """1970-01-05, the first Monday of Unix time."""
 
+_BELIEVED_S = 1e11
+"""Moments further from 1970 than 3,000 years are mistakes, and no clock has an offset there."""
+
 _OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"
 _Pass = Literal["earliest", "latest"]
 _PASSES: tuple[_Pass, _Pass] = ("earliest", "latest")
@@ -37,6 +40,12 @@ class Moments:
     def repeated(self) -> int:
         """Returns how many values lie in an hour that happened twice."""
         return int((self.first != self.later).sum())
+
+    def offset_s(self, zone: str) -> float:
+        """Returns what to add to Unix time to get the zone's local clock at the first moment."""
+        earliest = self.first.min()
+        known = isinstance(earliest, float) and abs(earliest) < _BELIEVED_S
+        return utc_offset_s(float(earliest), zone) if known else 0.0  # type: ignore[arg-type]
 
     def since(self, start: Moments) -> pl.Series:
         """Returns seconds since `start`, by the second pass where the first is too early."""

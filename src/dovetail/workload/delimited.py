@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.workload.source import read_text_bytes
+from dovetail.workload.source import LINE_LIMIT_BYTES, read_text_bytes
 
 MISSING = ("", "None", "none", "NULL", "null", "NaN", "nan", "NA", "N/A", "n/a", "\\N", "-")
 """Texts that mean that a number or a time is not there."""
@@ -28,6 +29,7 @@ class Delimited:
     frame: pl.DataFrame
     separator: str
     header_lines: int
+    quoted: bool
 
     def __len__(self) -> int:
         return self.frame.height
@@ -54,10 +56,12 @@ class Delimited:
 
     def text(self, column: str) -> pl.Series:
         """Returns a column as text, missing values as empty text."""
+        self.need(column)
         return self.frame[column].fill_null("").rename(column)
 
     def number(self, column: str) -> pl.Series:
         """Returns a column as numbers, null where missing. Raises InputError on other text."""
+        self.need(column)
         raw = self.frame[column]
         values = raw.cast(pl.Float64, strict=False)
         if values.null_count() != raw.null_count():
@@ -81,13 +85,15 @@ class Delimited:
         """Returns the line in the file (from 1) on which the row at a position begins."""
         row = int(self.frame[_ROW][position])
         data = read_text_bytes(self.path)
-        if b'"' not in data or self.separator == "|":
-            return self.header_lines + row + 1
-        begins = self.header_lines + 1
-        for i, (line, _) in enumerate(_records(data, self.separator, self.header_lines)):
-            begins = line
-            if i == row:
-                break
+        begins = self.header_lines + row + 1
+        if not self.quoted or b'"' not in data:
+            return begins
+        # Quoted values may hold line ends, so records have to be counted.
+        with contextlib.suppress(csv.Error):
+            for i, (line, _) in enumerate(_records(data, self.separator, self.header_lines)):
+                begins = line
+                if i == row:
+                    break
         return begins
 
 
@@ -100,22 +106,20 @@ def read_delimited(
     """
     data = read_text_bytes(path)
     names, header_lines = (list(header), 0) if header else _header(path, data, separator)
+    # The parser takes the number of columns from the first line it sees, so that has to be a
+    # header, not a row that may be short or blank.
+    first = separator.join(f"c{i}" for i in range(len(names))).encode() + b"\n"
+    body = first + data if header else first + _after_lines(data, header_lines)
     try:
         frame = pl.read_csv(
-            data,
-            has_header=False,
-            skip_lines=header_lines,
-            separator=separator,
-            quote_char='"' if quoted else None,
-            schema=dict.fromkeys(names, pl.String),
+            body, separator=separator, quote_char='"' if quoted else None, infer_schema=False
         )
-    except pl.exceptions.NoDataError:
-        frame = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     except pl.exceptions.PolarsError:
         raise _first_fault(path, data, separator, header_lines, len(names), quoted) from None
+    frame.columns = names
     frame = frame.with_row_index(_ROW)
     blank = pl.all_horizontal(pl.col(names).is_null())
-    return Delimited(path, frame.filter(~blank), separator, header_lines)
+    return Delimited(path, frame.filter(~blank), separator, header_lines, quoted)
 
 
 def header_of(first: bytes, separator: str = ",") -> list[str]:
@@ -141,6 +145,14 @@ def _header(path: Path, data: bytes, separator: str) -> tuple[list[str], int]:
     raise InputError(str(path), "is empty", "a header line and one line a job are expected")
 
 
+def _after_lines(data: bytes, lines: int) -> bytes:
+    begin = 0
+    for _ in range(lines):
+        end = data.find(b"\n", begin)
+        begin = len(data) if end < 0 else end + 1
+    return data[begin:]
+
+
 def _split(line: str, separator: str) -> list[str]:
     fields = next(csv.reader([line], delimiter=separator), [])
     return [f.strip().lstrip("#").strip() for f in fields]
@@ -154,6 +166,7 @@ def _refuse_twins(path: Path, names: list[str], line: int) -> None:
 
 def _records(data: bytes, separator: str, skip: int) -> Iterator[tuple[int, list[str]]]:
     """Yields each record after `skip` lines with the line on which it begins."""
+    csv.field_size_limit(LINE_LIMIT_BYTES)
     stream = io.StringIO(data.decode(), newline="")
     for _ in range(skip):
         stream.readline()
@@ -174,7 +187,6 @@ def _first_fault(
             if line.count(separator) >= width:
                 return _too_wide(path, skip + i + 1, line.count(separator) + 1, width)
     try:
-        csv.field_size_limit(1 << 24)
         for line_number, row in _records(data, separator, skip):
             begins = line_number
             if len(row) > width:

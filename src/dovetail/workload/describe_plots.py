@@ -42,9 +42,12 @@ def plot_description(description: Description, trace: Trace, folder: Path) -> li
 
 
 def _save(figure: Figure, kind: str, stream: IO[bytes]) -> None:
-    # Without a date the same trace gives the same file.
+    import matplotlib as mpl
+
+    # Without a date and with fixed names inside, the same trace gives the same file.
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    figure.savefig(stream, format=kind, dpi=120, metadata=metadata)
+    with mpl.rc_context({"svg.hashsalt": "dovetail"}):
+        figure.savefig(stream, format=kind, dpi=120, metadata=metadata)
 
 
 def draw(description: Description, trace: Trace) -> Figure:
@@ -52,14 +55,7 @@ def draw(description: Description, trace: Trace) -> Figure:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(
-        {
-            "font.size": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "svg.hashsalt": "dovetail",
-        }
-    ):
+    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(11, 11), layout="constrained")
         axes = figure.subplots(3, 2)
         figure.suptitle(

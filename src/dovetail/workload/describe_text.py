@@ -39,13 +39,21 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def _short(seconds: float) -> str:
+    """Returns a time in at most six characters, for tables: 45s, 12.5m, 3.2h, 5.1d."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 120.0)):
+        if seconds >= size:
+            return f"{seconds / (60.0 if unit == 'm' else size):.1f}{unit}"
+    return f"{seconds:.0f}s"
+
+
 def _titled(title: str, table: Table) -> Group:
     """Returns a table under a title that may be wider than it."""
     return Group(Text(f"\n{title}", style="bold"), table)
 
 
 def _table() -> Table:
-    return Table(box=None, pad_edge=False)
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
 
 
 def _head(d: Description) -> Text:
@@ -102,7 +110,7 @@ def _durations(d: Description) -> Group:
         table.add_column(name, justify="right", no_wrap=True)
     for row in d.durations:
         values = (row.mean_s, *row.quantiles_s, row.longest_s)
-        table.add_row(row.sizes, f"{row.jobs:,}", *(span(v) for v in values))
+        table.add_row(row.sizes, f"{row.jobs:,}", *(_short(v) for v in values))
     return _titled("Run times", table)
 
 

@@ -65,7 +65,8 @@ def import_trace(
     """Returns one trace of all files; each virtual cluster is a queue of it.
 
     `origin` says where second 0 lies when a log has clock times: `week` is Monday 00:00 local
-    time before the first job, `first` the first job. Raises InputError.
+    time before the first job, `first` the first job, `keep` the beginning of 1970. A single file
+    that counts from its own start keeps its seconds. Raises InputError.
     """
     files = [Path(p) for p in paths]
     rows = _rows_of(files, format_name, options, origin)
@@ -153,13 +154,13 @@ def _on_one_clock(parts: list[Rows], origin: str) -> list[Rows]:
     ]
     # A single file that counts from its own start (epoch above zero) keeps its own seconds.
     elapsed = len(parts) == 1 and parts[0].epoch_s != 0.0
-    if not starts or elapsed or origin == "keep":
+    if not starts or elapsed:
         return parts
     if len(starts) < len(parts):
         raise InputError(
             "import", "some files have clock times and some do not", "import them apart"
         )
-    zero = min(starts)
+    zero = 0.0 if origin == "keep" else min(starts)
     if origin == "week":
         zero = monday_before(zero, parts[starts.index(zero)].zone_offset_s)
     return [_shifted(part, float(part.epoch_s or 0.0) - zero) for part in parts]

@@ -10,7 +10,7 @@ import polars as pl
 from dovetail.workload.clock import moments
 from dovetail.workload.delimited import read_delimited
 from dovetail.workload.readers.format import Format, Head, ReadOptions
-from dovetail.workload.readers.helios import CHINA, FROM_TIMES, offset_of, ran
+from dovetail.workload.readers.helios import CHINA, FROM_TIMES, ran
 from dovetail.workload.rows import Rows, adjusted
 
 
@@ -40,7 +40,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         pods = table.number("node_num")
         columns.append((table.number("mem_per_pod_GB") * pods).alias("memory_gb"))
     counts = Counter({adjusted(FROM_TIMES): from_times})
-    return Rows(pl.DataFrame(columns), len(table), counts, 0.0, offset_of(submitted, zone))
+    return Rows(pl.DataFrame(columns), len(table), counts, 0.0, submitted.offset_s(zone))
 
 
 ACME = Format("acme", "Acme Seren or Kalos trace (CSV, times with offset)", _matches, _read)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from dovetail.workload.clock import Moments, moments, utc_offset_s
+from dovetail.workload.clock import moments
 from dovetail.workload.delimited import Delimited, read_delimited
 from dovetail.workload.readers.format import Format, Head, ReadOptions
 from dovetail.workload.readers.philly_csv import REPEATED_HOUR
@@ -41,7 +41,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     counts = Counter(
         {adjusted(REPEATED_HOUR): submitted.repeated, adjusted(FROM_TIMES): from_times}
     )
-    return Rows(pl.DataFrame(columns), len(table), counts, 0.0, offset_of(submitted, zone))
+    return Rows(pl.DataFrame(columns), len(table), counts, 0.0, submitted.offset_s(zone))
 
 
 def ran(table: Delimited, zone: str) -> tuple[pl.Series, int]:
@@ -53,11 +53,6 @@ def ran(table: Delimited, zone: str) -> tuple[pl.Series, int]:
     start, end = (moments(table.text(c), zone) for c in ("start_time", "end_time"))
     filled = duration.zip_with(~absent, end.since(start))
     return filled, int((absent & filled.is_not_null()).sum())
-
-
-def offset_of(submitted: Moments, zone: str) -> float:
-    """Returns what to add to Unix time to get the local clock at the first submission."""
-    return utc_offset_s(float(submitted.first.min() or 0.0), zone)  # type: ignore[arg-type]
 
 
 HELIOS = Format("helios", "Helios cluster_log (CSV, China local times)", _matches, _read)

@@ -200,6 +200,7 @@ def _read_gaia(path: Path, options: ReadOptions) -> Rows:
     A file is in hours when arrivals have fractions and no job is longer than a month of hours.
     """
     table = read_delimited(path)
+    table.need("arrival_time", "length", "cpus")
     arrival, length = table.number("arrival_time"), table.number("length")
     fractions = bool((arrival != arrival.floor()).any())
     longest = length.max()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from dovetail.workload.clock import moments, utc_offset_s
+from dovetail.workload.clock import moments
 from dovetail.workload.delimited import read_delimited
 from dovetail.workload.readers.afs import PHILLY_ZONE
 from dovetail.workload.readers.format import Format, Head, ReadOptions
@@ -36,8 +36,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         }
     )
     counts = Counter({adjusted(REPEATED_HOUR): times.repeated})
-    offset = utc_offset_s(float(times.first.min() or 0.0), zone)  # type: ignore[arg-type]
-    return Rows(frame, len(table), counts, 0.0, offset)
+    return Rows(frame, len(table), counts, 0.0, times.offset_s(zone))
 
 
 PHILLY_CSV = Format(

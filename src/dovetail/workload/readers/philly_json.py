@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError
-from dovetail.workload.clock import moments, utc_offset_s
+from dovetail.workload.clock import moments
 from dovetail.workload.json_list import json_entries
 from dovetail.workload.readers.afs import PHILLY_ZONE
 from dovetail.workload.readers.format import Format, Head, ReadOptions
@@ -50,9 +50,8 @@ def _read(path: Path, options: ReadOptions) -> Rows:
             adjusted(_DIFFER): int(frame["differ"].sum()),
         }
     )
-    offset = utc_offset_s(float(submitted.first.min() or 0.0), zone)  # type: ignore[arg-type]
     kept = frame.select("job_id", "submit_s", "gpus", "duration_s", "user", "queue", "status")
-    return Rows(kept, len(jobs), counts, 0.0, offset)
+    return Rows(kept, len(jobs), counts, 0.0, submitted.offset_s(zone))
 
 
 def _tables(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     known = options.job_iterations
     iterations = pl.Series(
         "iterations",
-        [known(m, int(b or 0)) for m, b in zip(models, batch, strict=True)],
+        [known(m, _whole(b)) for m, b in zip(models, batch, strict=True)],
         dtype=pl.Float64,
     )
     duration = iterations * step_times(path, options, models, gpus)
@@ -54,6 +55,10 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     unknown = duration.is_null() & (gpus >= 1)
     frame = refuse(frame, unknown, "no work or step time for the application", counts)
     return Rows(frame, len(table), counts)
+
+
+def _whole(batch: float | None) -> int:
+    return int(batch) if batch is not None and math.isfinite(batch) else 0
 
 
 POLLUX = Format(

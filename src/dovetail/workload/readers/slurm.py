@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError
-from dovetail.workload.clock import Moments, moments, utc_offset_s
+from dovetail.workload.clock import Moments, moments
 from dovetail.workload.readers.format import Format, Head, ReadOptions, refuse
 from dovetail.workload.rows import Rows, rejected
 from dovetail.workload.source import read_text_bytes
@@ -48,9 +48,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     frame = _canonical(table, submitted, elapsed)
     if "Start" in table.columns:
         frame = refuse(frame, started.first.is_null(), "never started", counts)
-    first = submitted.first.min()
-    offset = utc_offset_s(float(first), zone) if isinstance(first, float) else 0.0
-    return Rows(frame, read, counts, 0.0, offset)
+    return Rows(frame, read, counts, 0.0, submitted.offset_s(zone))
 
 
 def _table(path: Path, counts: Counter[str]) -> tuple[pl.DataFrame, int]:
@@ -68,8 +66,9 @@ def _table(path: Path, counts: Counter[str]) -> tuple[pl.DataFrame, int]:
     if not {"Elapsed", "ElapsedRaw", "End"} & set(names):
         raise InputError(f"{path}, line 1", "tells no run time", "ask sacct for Elapsed")
     rows = [x.split("|") for x in lines[1:]]
-    # `sacct -p` ends each line with a bar, `sacct -P` does not.
-    rows = [r[:-1] if len(r) == len(names) + 1 and not r[-1] else r for r in rows]
+    if lines[0].strip().endswith("|"):
+        # `sacct -p` ends each line with a bar, `sacct -P` does not.
+        rows = [r[:-1] if not r[-1] else r for r in rows]
     whole = [r for r in rows if len(r) == len(names)]
     counts[rejected("wrong number of values in the line")] += len(rows) - len(whole)
     return pl.DataFrame(whole, schema=dict.fromkeys(names, pl.String), orient="row"), len(rows)

@@ -1,0 +1,93 @@
+"""Times `dovetail trace import` on a log of a million rows, whole command, with its peak memory.
+
+Run:  python benchmarks/import_trace.py [--rows 1000000] [--format itp|slurm|canonical]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import polars as pl
+
+from dovetail.workload.canonical import write_trace
+from dovetail.workload.generate import Recipe, generate
+
+COMMAND = "import sys; from dovetail.cli.trace import trace; trace(sys.argv[1:])"
+BARS = "JobID|User|Partition|State|Submit|Start|Elapsed|Timelimit|AllocTRES"
+
+
+def write_log(path: Path, rows: int, kind: str) -> None:
+    trace = generate(Recipe("philly-like", rows, 120.0, 0, time_limits=1.0))
+    if kind == "canonical":
+        write_trace(trace, path)
+        return
+    jobs = trace.jobs
+    if kind == "itp":
+        frame = pl.DataFrame(
+            {
+                "job_id": jobs.job_id,
+                "submission_time": jobs.submit_s,
+                "duration": trace.duration_s,
+                "num_gpu": jobs.gpus,
+            }
+        )
+        frame.write_csv(path)
+        return
+    when = pl.Series(jobs.submit_s + 1.7e9).cast(pl.Int64)
+    texts = pl.from_epoch(when, "s").dt.strftime("%Y-%m-%dT%H:%M:%S").to_list()
+    ran = trace.duration_s.astype(int).tolist()
+    with path.open("w") as stream:
+        stream.write(BARS + "\n")
+        for i, (submit, gpus, s) in enumerate(zip(texts, jobs.gpus.tolist(), ran, strict=True)):
+            clock = f"{s // 86400}-{s // 3600 % 24:02d}:{s // 60 % 60:02d}:{s % 60:02d}"
+            tres = f"cpu=8,gres/gpu={gpus},mem=64G,node=1"
+            words = (i, jobs.user.text(i), "gpu", "COMPLETED", submit, submit, clock, clock, tres)
+            stream.write("|".join(map(str, words)) + "\n")
+
+
+def measure(source: Path, out: Path) -> dict[str, float]:
+    """Returns wall seconds and peak memory of the whole command, the interpreter's start included."""
+    began = time.perf_counter()
+    words = [sys.executable, "-c", COMMAND, "import", str(source), "-o", str(out), "--json"]
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    wall_s = time.perf_counter() - began
+    if status:
+        raise SystemExit(f"the import failed with status {status}")
+    return {"wall_s": round(wall_s, 2), "peak_mib": round(usage.ru_maxrss / 1024)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--format", choices=["itp", "slurm", "canonical"], default="itp")
+    parser.add_argument("--out", default=".csv", choices=[".csv", ".csv.gz", ".parquet"])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "log.csv"
+        write_log(source, given.rows, given.format)
+        size_mib = source.stat().st_size / 2**20
+        told = measure(source, Path(folder) / f"trace{given.out}")
+    rate = given.rows / told["wall_s"]
+    print(
+        json.dumps(
+            {
+                "format": given.format,
+                "rows": given.rows,
+                "source_mib": round(size_mib),
+                **told,
+                "rows_per_s": round(rate),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""`dovetail trace` from the outside: files in, files out, one JSON object, clear refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dovetail.cli.trace import trace
+from dovetail.core.errors import InputError
+from dovetail.workload.canonical import read_trace
+
+ITP = "job_id,submission_time,duration,num_gpu\n"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(trace, [str(w) for w in words], catch_exceptions=False)
+
+
+def refused(*words: object) -> str:
+    with pytest.raises(InputError) as caught:
+        run(*words)
+    return str(caught.value)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "c1.csv", tmp_path / "c2.csv"]
+    paths[0].write_text(ITP + "a,0,3600,1\nb,600,60,0\n")
+    paths[1].write_text(ITP + "c,86400,7200,4\n")
+    return paths
+
+
+def test_import_writes_one_trace_and_tells_what_it_left_out(
+    logs: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "all.csv"
+    done = run("import", *logs, "-o", out)
+    assert done.exit_code == 0
+    assert done.output == (f"{out}: 2 jobs (itp)\n  read: 3\n  rejected: no GPU: 1\n  usable: 2\n")
+    assert read_trace(out).jobs.queue.texts() == ["c1", "c2"]
+
+
+def test_import_apart_writes_a_folder(logs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "apart"
+    told = json.loads(run("import", *logs, "-o", out, "--apart", "--json").output)
+    assert told["source"] == "itp"
+    assert [Path(t["path"]).name for t in told["traces"]] == ["c1.csv", "c2.csv"]
+    assert [t["jobs"] for t in told["traces"]] == [1, 1]
+    assert read_trace(out / "c1.csv").jobs.job_id == ("a",)
+
+
+def test_import_takes_the_zoo_s_step_times_for_afs(tmp_path: Path) -> None:
+    path = tmp_path / "trace_2869ce.csv"
+    path.write_text(
+        "app_id,submit_time,service,num_jobs,sleep_time,model_name\n"
+        "0,0.0,3184686.795439648,4,0.0,TransformerModel256\n"
+    )
+    run("import", path, "-o", tmp_path / "t.csv")
+    assert read_trace(tmp_path / "t.csv").duration_s.tolist() == [927468.0]
+
+
+def test_import_needs_step_times_for_gavel_and_takes_them_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    path.write_text("LM (batch size 10)\tx\t-n\t1\t400\t6.0\t1\n")
+    assert "supply step times" in refused("import", path, "-o", tmp_path / "t.csv")
+    steps = tmp_path / "steps.json"
+    steps.write_text('{"v100": {"(\'LM (batch size 10)\', 1)": {"null": 4.0}}}')
+    run("import", path, "-o", tmp_path / "t.csv", "--step-times", steps)
+    assert read_trace(tmp_path / "t.csv").duration_s.tolist() == [100.0]
+
+
+def test_describe_speaks_to_people_and_to_programs(logs: list[Path], tmp_path: Path) -> None:
+    run("import", *logs, "-o", tmp_path / "t.csv")
+    text = run("describe", tmp_path / "t.csv", "--cluster", "1x2", "--load", "0.5").output
+    assert "t: 2 jobs in 1.0 days" in text
+    assert "Offered load on 2 GPUs: mean 0.19" in text
+    assert "Load 0.5 is offered on 1 GPUs" in text
+    done = run("describe", tmp_path / "t.csv", "--plots", tmp_path / "figures", "--json")
+    told = json.loads(done.output)
+    assert told["gpu_hours"] == 9.0
+    assert [Path(p).exists() for p in told["plots"]] == [True, True]
+
+
+def test_describe_reads_logs_that_were_not_imported(logs: list[Path]) -> None:
+    assert json.loads(run("describe", logs[0], "--json").output)["jobs"] == 1
+
+
+def test_generate_convert_slice_and_scale_follow_one_another(tmp_path: Path) -> None:
+    month, parquet, week, busy = (
+        tmp_path / name for name in ("m.csv", "m.parquet", "w.csv", "b.csv.gz")
+    )
+    run("generate", "philly-like", "--jobs", 2000, "--seed", 3, "--models", "afs", "-o", month)
+    made = read_trace(month)
+    assert len(made) == 2000
+    assert all(name.startswith("afs/") for name in made.jobs.model.texts())
+    run("convert", month, parquet)
+    assert read_trace(parquet).duration_s.tolist() == made.duration_s.tolist()
+    run("slice", parquet, "--busiest-days", 7, "--queue", "6214e9", "--jobs", 200, "-o", week)
+    part = read_trace(week)
+    assert set(part.jobs.queue.texts()) == {"6214e9"}
+    assert part.jobs.submit_s.max() <= 7 * 86400
+    done = run(
+        *("scale", week, "--cluster", "2x8", "--load", 0.9, "--elastic", 0.5, "-o", busy, "--json")
+    )
+    assert json.loads(done.output)["traces"][0]["jobs"] == len(part)
+    assert 0.3 < read_trace(busy).jobs.elastic.mean() < 0.7
+
+
+def test_refusals_say_what_to_do(tmp_path: Path, logs: list[Path]) -> None:
+    out = tmp_path / "o.csv"
+    assert "did you mean 'poisson'" in refused("generate", "poison", "-o", out)
+    assert "needs --cluster" in refused("scale", logs[0], "--load", 1, "-o", out)
+    assert "no job is in that part" in refused("slice", logs[0], "--from-day", 9, "-o", out)
+    assert "expected NODESxGPUS" in refused("describe", logs[0], "--cluster", "big")
+    assert "is not NAME:GPUS" in refused("scale", logs[0], "--models", "a:x", "-o", out)
+    assert "is no family of the zoo" in refused("scale", logs[0], "--models", "asf", "-o", out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["import", "describe", "generate", "convert", "slice", "scale"])
+def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
+    text = run(command, "--help").output
+    assert "Example:" in text
+    assert f"dovetail trace {command}" in text
+    assert "--json" in text
