@@ -1,0 +1,236 @@
+"""Each rule of a legal plan, broken once: by a sentence, and by nothing else."""
+
+from collections.abc import Sequence
+
+from builders import Row, Stage
+from dovetail.core.beliefs import Neighbour
+from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.legality import audit, violations
+from dovetail.core.plan import Interleave, Placement
+from dovetail.core.policy import POWERS
+from dovetail.physics.linear import LinearPhysics
+
+ALL = frozenset(POWERS)
+SHARED = {"shareable": True}
+
+
+def one(gpu: int, **more: object) -> Placement:
+    """Returns one worker on a named GPU of node 0."""
+    return Placement(((0, 1),), ((gpu,),), **more)  # type: ignore[arg-type]
+
+
+def faults(
+    stage: Stage,
+    moves: Sequence[tuple[int, object]],
+    powers: frozenset[str] = ALL,
+) -> list[str]:
+    """Returns the violations of a draft made of moves (None: remove)."""
+    draft = stage.view.plan.draft()
+    for job, where in moves:
+        if where is None:
+            draft.remove(job)
+        else:
+            draft.place(job, where)  # type: ignore[arg-type]
+    return violations(stage.view, draft.changes(), draft.occupancy, powers)
+
+
+def test_a_plain_start_breaks_no_rule_and_needs_no_power() -> None:
+    stage = Stage([Row(2, 5)], "fifo", "1x4")
+    assert faults(stage, [(0, ((0, 2),))], frozenset()) == []
+
+
+def test_a_gang_is_whole() -> None:
+    stage = Stage([Row(2, 5)], "fifo", "1x4")
+    assert faults(stage, [(0, ((0, 1),))]) == ["job 0 asked for 2 GPUs and got 1"]
+
+
+def test_stopping_needs_the_power_and_a_preemptible_job() -> None:
+    rows = [Row(1, 5), Row(1, 5, preemptible=False)]
+    stage = Stage(rows, "fifo", "1x4").run_jobs((0, ((0, 1),)), (1, ((0, 1),)))
+    assert faults(stage, [(0, None)]) == []
+    assert faults(stage, [(0, None)], ALL - {"preempt"}) == [
+        "job 0 is stopped without the power to preempt"
+    ]
+    assert faults(stage, [(1, None)]) == ["job 1 is not preemptible"]
+
+
+def test_moving_needs_the_power_and_a_preemptible_job() -> None:
+    rows = [Row(1, 5), Row(1, 5, preemptible=False)]
+    stage = Stage(rows, "fifo", "2x2").run_jobs((0, ((0, 1),)), (1, ((0, 1),)))
+    assert faults(stage, [(0, ((1, 1),))]) == []
+    assert faults(stage, [(0, ((1, 1),))], ALL - {"migrate"}) == [
+        "job 0 is moved without the power to migrate"
+    ]
+    assert faults(stage, [(1, ((1, 1),))]) == ["job 1 is not preemptible and would move"]
+
+
+def test_another_gpu_of_the_same_node_is_a_move_too() -> None:
+    rows = [Row(1, 5, **SHARED), Row(1, 5, preemptible=False)]  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4").run_jobs((0, one(0)), (1, one(1)))  # type: ignore[arg-type]
+    assert faults(stage, [(0, one(2))], ALL - {"migrate"}) == [
+        "job 0 is moved without the power to migrate"
+    ]
+    assert faults(stage, [(1, one(2))]) == ["job 1 is not preemptible and would move"]
+
+
+def test_a_share_needs_the_power_an_elastic_job_and_its_range() -> None:
+    rows = [Row(2, 5), Row(2, 5, elastic=True, min_gpus=1, max_gpus=3)]
+    stage = Stage(rows, "fifo", "1x8")
+    assert faults(stage, [(1, ((0, 3),))]) == []
+    assert faults(stage, [(1, ((0, 1),))]) == []
+    assert faults(stage, [(1, ((0, 4),))]) == ["job 1 takes 1 to 3 GPUs, not 4"]
+    assert faults(stage, [(0, ((0, 3),))]) == ["job 0 asked for 2 GPUs and got 3"]
+    assert faults(stage, [(1, ((0, 3),))], ALL - {"resize"}) == ["job 1 asked for 2 GPUs and got 3"]
+
+
+def test_back_to_the_requested_size_is_a_resize_as_well() -> None:
+    rows = [Row(2, 5, elastic=True, min_gpus=1, max_gpus=3)]
+    stage = Stage(rows, "fifo", "1x8").run_jobs((0, ((0, 3),)))
+    assert faults(stage, [(0, ((0, 2),))], ALL - {"resize"}) == [
+        "job 0 is resized without the power to"
+    ]
+
+
+def test_a_job_that_does_not_wait_cannot_start() -> None:
+    stage = Stage([Row(1, 5), Row(1, 5)], "fifo", "1x4")
+    stage.state.waiting.remove(1)
+    assert faults(stage, [(1, ((0, 1),))]) == ["job 1 is not waiting"]
+
+
+def test_sharing_needs_the_power_and_both_owners() -> None:
+    rows = [Row(1, 5, **SHARED), Row(1, 5, **SHARED), Row(1, 5)]  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4")
+    assert faults(stage, [(0, one(0)), (1, one(0))]) == []
+    both = faults(stage, [(0, one(0)), (1, one(0))], ALL - {"share"})
+    assert set(both) == {"GPU 0 of node 0 is shared without the power to"}
+    refused = faults(stage, [(0, one(0)), (2, one(0))])
+    assert set(refused) == {"job 2 does not allow sharing of GPU 0 of node 0"}
+
+
+def test_a_newcomer_may_not_join_a_host_whose_owner_refuses() -> None:
+    rows = [Row(1, 5), Row(1, 5, **SHARED)]  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4").run_jobs((0, one(0)))  # type: ignore[arg-type]
+    assert faults(stage, [(1, one(0))]) == ["job 0 does not allow sharing of GPU 0 of node 0"]
+
+
+def test_at_most_two_jobs_share_a_gpu() -> None:
+    rows = [Row(1, 5, **SHARED)] * 3  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4").run_jobs((0, one(0)), (1, one(0)))  # type: ignore[arg-type]
+    assert "GPU 0 of node 0 would hold 3 jobs, 2 at most" in faults(stage, [(2, one(0))])
+
+
+def test_sharers_must_fit_the_memory_of_the_gpu_together() -> None:
+    class Tight(LinearPhysics):
+        def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
+            assert gpu_memory_bytes == 16 * 2**30
+            assert [job for job, _ in occupants] == [0, 1]
+            return len(occupants) < 2
+
+    rows = [Row(1, 5, **SHARED)] * 2  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4")
+    stage.view.physics = Tight(stage.trace.jobs)
+    found = faults(stage, [(0, one(0)), (1, one(0))])
+    assert set(found) == {"GPU 0 of node 0: jobs [0, 1] do not fit its memory together"}
+    assert faults(stage, [(0, one(0)), (1, one(1))]) == []
+
+
+def test_fractions_need_the_power_to_restrict() -> None:
+    stage = Stage([Row(1, 5)], "fifo", "1x4")
+    assert faults(stage, [(0, one(0, fractions=(0.5,)))]) == []
+    assert faults(stage, [(0, one(0, fractions=(0.5,)))], ALL - {"restrict"}) == [
+        "job 0 is restricted without the power to"
+    ]
+
+
+def test_samples_must_sum_to_the_batch() -> None:
+    stage = Stage([Row(2, 5, batch_size=8)], "fifo", "1x4")
+    assert faults(stage, [(0, Placement(((0, 2),), samples=(5, 3)))]) == []
+    assert faults(stage, [(0, Placement(((0, 2),), samples=(4, 3)))]) == [
+        "job 0: samples sum to 7, batch is 8"
+    ]
+
+
+def test_accumulation_needs_a_power() -> None:
+    stage = Stage([Row(1, 5)], "fifo", "1x4")
+    steps = Placement(((0, 1),), accumulation_steps=2)
+    assert faults(stage, [(0, steps)], frozenset({"share"})) == []
+    assert faults(stage, [(0, steps)], frozenset({"change batch"})) == []
+    assert faults(stage, [(0, steps)], frozenset({"preempt"})) == [
+        "job 0 accumulates without the power to change its batch"
+    ]
+
+
+def seat(set_id: int, phase: int) -> Placement:
+    return one(0, interleave=Interleave(set_id, phase))
+
+
+def test_an_interleave_set_needs_the_power_one_set_and_distinct_phases() -> None:
+    rows = [Row(1, 5, **SHARED)] * 3  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4")
+    good = [(0, seat(7, 0)), (1, seat(7, 1)), (2, seat(7, 2))]
+    assert faults(stage, good) == []
+    assert set(faults(stage, good, ALL - {"interleave"})) == {
+        "GPU 0 of node 0 is interleaved without the power to"
+    }
+    words = "GPU 0 of node 0: interleaved jobs need one set and distinct phases"
+    assert set(faults(stage, [(0, seat(7, 0)), (1, seat(8, 1))])) == {words}
+    assert set(faults(stage, [(0, seat(7, 0)), (1, seat(7, 0))])) == {words}
+
+
+def test_a_job_without_a_seat_does_not_join_an_interleave_set_of_two() -> None:
+    rows = [Row(1, 5, **SHARED)] * 3  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4")
+    found = faults(stage, [(0, seat(7, 0)), (1, seat(7, 1)), (2, one(0))])
+    assert "GPU 0 of node 0 would hold 3 jobs, 2 at most" in found
+
+
+def test_a_closed_node_takes_no_new_work_but_keeps_what_it_has() -> None:
+    stage = Stage([Row(1, 5), Row(1, 5)], "fifo", "2x2").run_jobs((0, ((0, 1),)))
+    stage.state.change_cluster(stage.view.cluster.with_nodes([(0, "draining")]))
+    assert faults(stage, [(1, ((0, 1),))]) == ["job 1 would start on closed node 0"]
+    assert faults(stage, [(1, ((1, 1),))]) == []
+
+
+def test_a_gpu_type_is_kept() -> None:
+    stage = Stage([Row(1, 5, gpu_type="t4")], "fifo", "1x4:v100+1x4:t4")
+    assert faults(stage, [(0, ((1, 1),))]) == []
+    assert faults(stage, [(0, ((0, 1),))]) == ["job 0 needs t4 GPUs; node 0 has none"]
+
+
+def refused(stage: Stage, job: int, spans: tuple[tuple[int, int], ...]) -> bool:
+    """Tells whether the tables or the rules refuse a start."""
+    try:
+        return bool(faults(stage, [(job, spans)]))
+    except IllegalPlan:
+        return True
+
+
+def test_a_plan_over_a_quota_is_refused() -> None:
+    cluster = Cluster((NodeGroup("all", 1, 8),), queues=(QueueSpec("q", 2),))
+    rows = [Row(2, 5, queue="q"), Row(1, 5, queue="q"), Row(3, 5)]
+    stage = Stage(rows, "fifo", cluster).run_jobs((0, ((0, 2),)))
+    assert refused(stage, 1, ((0, 1),))
+    assert not refused(stage, 2, ((0, 3),))
+
+
+def test_a_plan_over_the_cpus_or_memory_of_a_node_is_refused() -> None:
+    cluster = Cluster((NodeGroup("all", 2, 8, cpus=16, memory_bytes=64),))
+    rows = [Row(1, 5, cpus=12), Row(1, 5, cpus=8), Row(1, 5, memory_bytes=65)]
+    stage = Stage(rows, "fifo", cluster).run_jobs((0, ((0, 1),)))
+    assert refused(stage, 1, ((0, 1),))
+    assert not refused(stage, 1, ((1, 1),))
+    assert refused(stage, 2, ((1, 1),))
+
+
+def test_the_audit_finds_tables_that_do_not_add_up() -> None:
+    stage = Stage([Row(1, 5), Row(1, 5)], "fifo", "2x2").run_jobs((0, ((0, 1),)))
+    assert audit(stage.view, stage.view.plan.occupancy) == []
+    stage.view.plan.occupancy.free[1] = 1
+    assert "node 1: 1 free is wrong" in audit(stage.view, stage.view.plan.occupancy)
+
+
+def test_the_audit_finds_a_job_that_both_runs_and_waits() -> None:
+    stage = Stage([Row(1, 5), Row(1, 5)], "fifo", "2x2").run_jobs((0, ((0, 1),)))
+    stage.state.waiting.add(0, 0.0)
+    assert audit(stage.view, stage.view.plan.occupancy) == ["job 0 both runs and waits"]

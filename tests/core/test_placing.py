@@ -1,0 +1,104 @@
+"""Where a gang goes, case by case; the property tests compare with a definition by exhaustion."""
+
+import pytest
+
+from builders import Row, Stage
+from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.errors import InputError
+from dovetail.core.job import Shape
+from dovetail.core.placing import Placing
+from dovetail.core.plan import Spans
+
+
+def find(text: str, busy: list[int], gpus: int, cluster: str = "4x4", gpu_type: str = "") -> object:
+    """Returns where a gang goes on a cluster with `busy` GPUs of each node held."""
+    rows = [Row(b, 5) for b in busy if b]
+    stage = Stage([*rows, Row(gpus, 5, gpu_type=gpu_type)], "fifo", cluster)
+    nodes = [n for n, b in enumerate(busy) if b]
+    stage.run_jobs(*[(j, ((n, busy[n]),)) for j, n in enumerate(nodes)])
+    return Placing.parse(text).find(stage.view.plan.occupancy, stage.view.shape(len(rows)))
+
+
+@pytest.mark.parametrize(
+    ("text", "busy", "gpus", "spans"),
+    [
+        # One node that fits: the fullest, the first, the emptiest; ties by node id.
+        ("strict,best-fit", [0, 2, 3, 2], 2, ((1, 2),)),
+        ("strict,first-fit", [3, 0, 3, 2], 2, ((1, 2),)),
+        ("strict,most-free", [1, 2, 0, 0], 2, ((2, 2),)),
+        ("none,best-fit", [1, 2, 3, 3], 1, ((2, 1),)),
+        # None fits on its own: strict waits, prefer spreads from the emptiest, none as chosen.
+        ("strict", [2, 2, 2, 1], 4, None),
+        ("prefer", [2, 2, 2, 1], 4, ((3, 3), (0, 1))),
+        ("prefer,first-fit", [2, 2, 2, 1], 4, ((3, 3), (0, 1))),
+        ("none,best-fit", [2, 2, 2, 1], 4, ((0, 2), (1, 2))),
+        ("none,most-free", [2, 2, 2, 1], 4, ((3, 3), (0, 1))),
+        ("none,first-fit", [3, 2, 2, 1], 4, ((0, 1), (1, 2), (2, 1))),
+        # Even where one node would do, none takes GPUs as they come.
+        ("none,best-fit", [3, 0, 0, 0], 4, ((0, 1), (1, 3))),
+        # More than a node: whole empty nodes and one node for the rest.
+        ("strict", [0, 2, 0, 0], 8, ((0, 4), (2, 4))),
+        ("strict", [0, 2, 0, 0], 10, ((0, 4), (2, 4), (1, 2))),
+        ("strict,most-free", [0, 2, 0, 0], 10, ((0, 4), (2, 4), (3, 2))),
+        ("strict", [3, 3, 0, 0], 10, None),
+        ("strict", [1, 2, 0, 0], 10, ((2, 4), (3, 4), (1, 2))),
+        ("prefer", [1, 1, 0, 0], 10, ((2, 4), (3, 4), (0, 2))),
+        ("prefer", [1, 1, 1, 1], 10, ((0, 3), (1, 3), (2, 3), (3, 1))),
+        ("prefer", [1, 1, 1, 1], 13, None),
+        ("strict", [0, 0, 0, 0], 16, ((0, 4), (1, 4), (2, 4), (3, 4))),
+    ],
+)
+def test_a_gang_goes_where_the_rule_says(
+    text: str, busy: list[int], gpus: int, spans: Spans | None
+) -> None:
+    assert find(text, busy, gpus) == spans
+
+
+def test_a_type_of_gpu_is_looked_for_among_its_own_nodes() -> None:
+    cluster = "4x4:t4+2x8:v100"
+    assert find("prefer", [0] * 6, 8, cluster, "t4") == ((0, 4), (1, 4))
+    assert find("strict", [0] * 6, 8, cluster, "v100") == ((4, 8),)
+    assert find("strict", [0] * 6, 8, cluster, "t4") == ((0, 4), (1, 4))
+    assert find("strict", [0] * 6, 8, cluster, "a100") is None
+
+
+def test_prefer_gives_what_strict_would_give() -> None:
+    # Node 0 has 8 GPUs, 4 of them held; whole empty nodes 1 and 2 and a rest of 1.
+    assert find("strict", [4, 0, 0], 9, "1x8+2x4") == ((1, 4), (2, 4), (0, 1))
+    assert find("prefer", [4, 0, 0], 9, "1x8+2x4") == ((1, 4), (2, 4), (0, 1))
+
+
+def test_cpus_and_memory_of_a_node_limit_where_a_gang_may_go() -> None:
+    cluster = Cluster((NodeGroup("small", 1, 4, cpus=8), NodeGroup("big", 1, 4, cpus=64)))
+    stage = Stage([Row(2, 5, cpus=12)], "fifo", cluster)
+    rule = Placing.parse("strict,first-fit")
+    assert rule.find(stage.view.plan.occupancy, stage.view.shape(0)) == ((1, 2),)
+
+
+def test_closed_nodes_take_nothing() -> None:
+    stage = Stage([Row(2, 5)], "fifo", Cluster.uniform(2, 4).with_nodes([(0, "draining")]))
+    for text in ("strict", "prefer,first-fit", "none,first-fit", "none,most-free"):
+        occupancy = stage.view.plan.occupancy
+        assert Placing.parse(text).find(occupancy, Shape(2)) == ((1, 2),)
+        assert Placing.parse(text).find(occupancy, Shape(5)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("", "prefer,best-fit,keep"),
+        ("strict", "strict,best-fit,keep"),
+        ("repack,first-fit", "prefer,first-fit,repack"),
+        ("none,most-free,repack", "none,most-free,repack"),
+    ],
+)
+def test_a_rule_is_read_and_spelled(text: str, spelled: str) -> None:
+    assert str(Placing.parse(text)) == spelled
+    assert Placing.parse(spelled) == Placing.parse(text)
+
+
+def test_an_unknown_word_is_met_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"unknown word 'strickt' \(did you mean 'strict'"):
+        Placing.parse("strickt")
+    with pytest.raises(InputError, match="unknown node choice"):
+        Placing(node_choice="worst-fit")
