@@ -52,7 +52,7 @@ def run(
         if decision_s is not None:
             decision_s.append(perf_counter() - began)
         memory, wake_at = decision.memory, decision.wake_at
-        if wake_at <= view.now:
+        if not wake_at > view.now:
             raise DovetailError(f"policy {name_of(policy)} asks to be woken in the past")
         draft = decision.draft
         if draft is None:

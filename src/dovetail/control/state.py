@@ -15,7 +15,7 @@ from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.messages import MOVE, RESIZE, RESUME, START
-from dovetail.core.occupancy import Occupancy
+from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Placement, Plan
 from dovetail.core.policy import Policy
@@ -58,7 +58,7 @@ class ClusterState:
         self._held: list[int] = [0] * n
         self._end: list[float] = [0.0] * n
         self.plan = Plan(Occupancy(cluster, jobs))
-        self.waiting = WaitingQueue(jobs.shape_of, jobs.shapes)
+        self.waiting = WaitingQueue(*shapes_on(self.plan.occupancy))
         self.ends: SortedList | None = None
         if self.order.by_length:
             self.waiting.index_lengths(self.length)

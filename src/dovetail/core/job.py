@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,45 +217,6 @@ class JobTable:
         table._check()
         return table
 
-    @cached_property
-    def shape_of(self) -> list[int]:
-        """Holds the shape of each job: jobs of one shape can run in the same places.
-
-        A shape is a distinct (GPUs, type, CPUs, memory, queue); shapes are numbered by GPUs.
-        """
-        return self._shapes[0]
-
-    @cached_property
-    def shapes(self) -> tuple[Shape, ...]:
-        """Holds the distinct shapes, in the order `shape_of` numbers them."""
-        return self._shapes[1]
-
-    @cached_property
-    def _shapes(self) -> tuple[list[int], tuple[Shape, ...]]:
-        columns = np.column_stack(
-            [
-                self.gpus.astype(float),
-                self.gpu_type.codes,
-                self.cpus,
-                self.memory_bytes,
-                self.queue.codes,
-            ]
-        )
-        if len(self) == 0:
-            return [], ()
-        rows, inverse = np.unique(columns, axis=0, return_inverse=True)
-        shapes = tuple(
-            Shape(
-                int(g),
-                "" if t < 0 else self.gpu_type.names[int(t)],
-                float(c),
-                float(m),
-                "" if q < 0 else self.queue.names[int(q)],
-            )
-            for g, t, c, m, q in rows.tolist()
-        )
-        return inverse.ravel().tolist(), shapes
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -267,3 +227,40 @@ class Shape:
     cpus: float = 0.0
     memory_bytes: float = 0.0
     queue: str = ""
+
+
+def shapes_of(
+    jobs: JobTable, *, by_host: bool, by_queue: bool
+) -> tuple[list[int], tuple[Shape, ...]]:
+    """Returns the shape number of each job, and the distinct shapes, fewest GPUs first.
+
+    CPUs and memory count only where hosts limit them, queues only where they have quotas: the
+    fewer shapes there are, the cheaper a pass over the queue.
+    """
+    n = len(jobs)
+    nothing = np.zeros(n)
+    columns = (
+        jobs.gpus.astype(float),
+        jobs.gpu_type.codes.astype(float),
+        jobs.cpus if by_host else nothing,
+        jobs.memory_bytes if by_host else nothing,
+        jobs.queue.codes.astype(float) if by_queue else nothing - 1,
+    )
+    order = np.lexsort(columns[::-1])
+    sorted_columns = [c[order] for c in columns]
+    starts = np.ones(n, bool)
+    starts[1:] = np.any([c[1:] != c[:-1] for c in sorted_columns], axis=0)
+    number = np.empty(n, np.int64)
+    number[order] = np.cumsum(starts) - 1
+    rows = zip(*[c[starts].tolist() for c in sorted_columns], strict=True)
+    shapes = tuple(
+        Shape(
+            int(gpus),
+            jobs.gpu_type.names[int(kind)] if kind >= 0 else "",
+            cpus,
+            memory_bytes,
+            jobs.queue.names[int(queue)] if queue >= 0 else "",
+        )
+        for gpus, kind, cpus, memory_bytes, queue in rows
+    )
+    return number.tolist(), shapes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
-from dovetail.core.job import JobTable
+from dovetail.core.job import JobTable, Shape, shapes_of
 
 if TYPE_CHECKING:
     from dovetail.core.plan import Placement, Spans
@@ -163,3 +163,8 @@ class Occupancy:
         if not 0 <= node < len(self.free):
             return f"job {name}: node {node} does not exist"
         return f"job {name}: wants {count} GPUs on node {node}, {self.free[node]} are free"
+
+
+def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:
+    """Returns the shape of each job, told apart only by what limits jobs on this cluster."""
+    return shapes_of(occupancy.jobs, by_host=occupancy.limits_host, by_queue=bool(occupancy.quota))

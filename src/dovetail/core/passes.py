@@ -64,17 +64,16 @@ def fill(view: View, bypass: str) -> tuple[Draft | None, Because]:
 
 
 def _fill_strictly(view: View) -> tuple[Draft | None, Because]:
-    head = view.waiting.first()
-    assert head is not None
     find = view.placing.find
-    if find(view.plan.occupancy, view.shape(head)) is None:
-        return None, behind(head)
-    draft = view.plan.draft()
+    draft: Draft | None = None
+    occupancy = view.plan.occupancy
     scan = view.waiting.scan()
     while (job := scan.next()) is not None:
-        spans = find(draft.occupancy, view.shape(job))
+        spans = find(occupancy, view.shape(job))
         if spans is None:
             return draft, behind(job)
+        if draft is None:
+            draft = view.plan.draft()
         draft.place(job, spans)
     return draft, ()
 

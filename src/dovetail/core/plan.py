@@ -12,7 +12,7 @@ at once what cannot be placed, there a finished decision is checked against its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dovetail.core.errors import IllegalPlan
@@ -44,8 +44,11 @@ class Placement:
     fractions: tuple[float, ...] = ()
     samples: tuple[int, ...] = ()
     interleave: Interleave | None = None
+    gpus: int = field(init=False, compare=False, repr=False)
+    """The number of workers, one on each GPU."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "gpus", sum(g for _, g in self.spans))
         if not self.spans or any(g < 1 for _, g in self.spans):
             raise IllegalPlan(f"a placement needs at least one GPU on each node: {self.spans}")
         if self.gpu_ids and [len(set(ids)) for ids in self.gpu_ids] != [g for _, g in self.spans]:
@@ -57,14 +60,10 @@ class Placement:
             if column and (len(column) != self.gpus or min(column) <= 0):
                 raise IllegalPlan(f"{name} must hold one positive value for each worker")
 
-    @property
-    def gpus(self) -> int:
-        """Returns the number of workers, one on each GPU."""
-        spans = self.spans
-        return spans[0][1] if len(spans) == 1 else sum(g for _, g in spans)
-
     def named(self) -> Iterator[tuple[int, int]]:
-        """Yields the (node, GPU id) pairs of a placement that names its GPUs."""
+        """Yields the (node, GPU id) pairs of a placement, none if it does not name its GPUs."""
+        if not self.gpu_ids:
+            return
         for (node, _), ids in zip(self.spans, self.gpu_ids, strict=True):
             for gpu in ids:
                 yield node, gpu

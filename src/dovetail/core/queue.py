@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ class WaitingQueue:
         self.shapes = shapes
         self._key: dict[int, float] = {}
         self._lists: list[SortedList] = [SortedList() for _ in shapes]
+        self._active: dict[int, SortedList] = {}
         self._lengths: _Lengths | None = None
 
     def __len__(self) -> int:
@@ -54,7 +55,7 @@ class WaitingQueue:
 
     def __iter__(self) -> Iterator[int]:
         """Yields the jobs in order."""
-        for _, job in heapq.merge(*[entries for entries in self._lists if entries]):
+        for _, job in heapq.merge(*self._active.values()):
             yield job
 
     def key(self, job: int) -> float:
@@ -64,28 +65,37 @@ class WaitingQueue:
     def add(self, job: int, key: float) -> None:
         """Puts a job into the queue; only a world calls it."""
         self._key[job] = key
-        self._lists[self.shape_of[job]].add((key, job))
+        shape = self.shape_of[job]
+        entries = self._lists[shape]
+        entries.add((key, job))
+        self._active[shape] = entries
         if self._lengths is not None:
             self._lengths.add(job)
 
     def remove(self, job: int) -> None:
         """Takes a job out of the queue; only a world calls it."""
-        self._lists[self.shape_of[job]].remove((self._key.pop(job), job))
+        shape = self.shape_of[job]
+        entries = self._lists[shape]
+        entries.remove((self._key.pop(job), job))
+        if not entries:
+            del self._active[shape]
         if self._lengths is not None:
             self._lengths.remove(job)
 
     def first(self) -> int | None:
         """Returns the first job in order, or None."""
-        heads = [entries[0] for entries in self._lists if entries]
-        return min(heads)[1] if heads else None
+        if not self._active:
+            return None
+        head: Entry = min([entries[0] for entries in self._active.values()])
+        return head[1]
 
     def scan(self, max_gpus: int | None = None) -> Scan:
         """Returns a pass over the queue in order, over shapes of at most `max_gpus`."""
-        return Scan(self._lists, self.shapes, max_gpus)
+        return Scan(self._active, self.shapes, max_gpus)
 
     def shapes_waiting(self) -> list[int]:
         """Returns the shapes that have waiting jobs."""
-        return [i for i, entries in enumerate(self._lists) if entries]
+        return sorted(self._active)
 
     def of_shape(self, shape: int) -> Iterator[int]:
         """Yields the waiting jobs of one shape in order."""
@@ -111,12 +121,12 @@ class Scan:
     __slots__ = ("_heap", "_shape", "_tails")
 
     def __init__(
-        self, lists: Sequence[Iterable[Entry]], shapes: Sequence[Shape], max_gpus: int | None
+        self, active: Mapping[int, SortedList], shapes: Sequence[Shape], max_gpus: int | None
     ) -> None:
         self._heap: list[tuple[float, int, int]] = []
         self._tails: dict[int, Iterator[Entry]] = {}
-        for shape, entries in enumerate(lists):
-            if entries and (max_gpus is None or shapes[shape].gpus <= max_gpus):
+        for shape, entries in active.items():
+            if max_gpus is None or shapes[shape].gpus <= max_gpus:
                 tail = iter(entries)
                 key, job = next(tail)
                 self._heap.append((key, job, shape))

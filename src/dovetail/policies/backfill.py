@@ -66,7 +66,7 @@ class Backfill:
         else:
             reserved = _reserve(view, draft, head, started)
             candidates = None
-        extra, late = _backfill(view, draft, reserved, candidates)
+        extra, late = _backfill(view, draft, reserved, candidates, started)
         changed = bool(started or late)
         kept = Reservation(head, reserved.start_s, extra, version + (1 if changed else 0))
         return Decision(draft if changed else None, kept, because=because)
@@ -115,7 +115,7 @@ def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Res
         end_s = max(end_s, view.now)
         if end_s > start_s:
             break
-        free += draft.placed[job].gpus
+        free += _returned(draft, job)
         if not by_count:
             draft.remove(job)
         if (
@@ -128,12 +128,26 @@ def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Res
     return Reservation(head, start_s, free - shape.gpus if start_s < NEVER else free, -1)
 
 
+def _returned(draft: Draft, job: int) -> int:
+    """Returns how many GPUs come free when a job ends; those of closed nodes do not."""
+    closed = draft.occupancy.closed
+    placement = draft.placed[job]
+    if not closed:
+        return placement.gpus
+    return sum(gpus for node, gpus in placement.spans if node not in closed)
+
+
 def _backfill(
-    view: View, draft: Draft, reserved: Reservation, candidates: Sequence[int] | None
+    view: View,
+    draft: Draft,
+    reserved: Reservation,
+    candidates: Sequence[int] | None,
+    ahead: Sequence[int],
 ) -> tuple[int, list[int]]:
     """Starts what does not delay the head; returns the GPUs still extra, and what started.
 
-    `candidates` None means every waiting job behind the head, in order of submission.
+    `candidates` None means every waiting job behind the head, in order of submission; `ahead`
+    are the jobs that this decision started from the head.
     """
     extra = reserved.extra_gpus
     slack_s = reserved.start_s - view.now
@@ -149,7 +163,7 @@ def _backfill(
         outlives = view.progress.length_s((job,))[0] > slack_s
         savepoint = draft.savepoint()
         draft.place(job, spans)
-        if outlives and not by_count and _delays(view, draft, reserved, [*started, job]):
+        if outlives and not by_count and _delays(view, draft, reserved, [*ahead, *started, job]):
             draft.undo_to(savepoint)
             continue
         started.append(job)

@@ -72,9 +72,28 @@ def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
         if gpus <= left:
             shares[job] = gpus
             left -= gpus
-    elastic = [j for j in jobs if table.elastic[j]]
-    poured = water_filling([int(table.max_gpus[j]) for j in elastic], left).tolist()
-    for job, share in zip(elastic, poured, strict=True):
-        if share >= int(table.min_gpus[job]):
-            shares[job] = share
+    return shares | _poured(view, [j for j in jobs if table.elastic[j]], left)
+
+
+def _poured(view: View, jobs: list[int], pool: int) -> dict[int, int]:
+    """Returns the shares of elastic jobs; who would get less than it can run on stands aside.
+
+    The last such job leaves and the water is poured again, until all who got some can use it;
+    what is left then serves those aside, in order, with the least they can run on.
+    """
+    low, high = view.jobs.min_gpus, view.jobs.max_gpus
+    aside: list[int] = []
+    while True:
+        poured = water_filling([int(high[j]) for j in jobs], pool).tolist()
+        short = [j for j, share in zip(jobs, poured, strict=True) if 0 < share < int(low[j])]
+        if not short:
+            break
+        aside.append(short[-1])
+        jobs = [j for j in jobs if j != short[-1]]
+    shares = {j: share for j, share in zip(jobs, poured, strict=True) if share}
+    left = pool - sum(shares.values())
+    for job in sorted([*aside, *(j for j in jobs if j not in shares)]):
+        if int(low[job]) <= left:
+            shares[job] = int(low[job])
+            left -= shares[job]
     return shares

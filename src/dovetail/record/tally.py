@@ -94,6 +94,8 @@ class Tally:
     def record(self, facts: Sequence[Fact]) -> None:
         """Takes the facts of one instant."""
         self.facts += len(facts)
+        if not self._begun and not self._begins(facts):
+            return
         self._advance(facts[0].t)
         for fact in facts:
             kind = type(fact)
@@ -108,13 +110,24 @@ class Tally:
             elif kind is Retimed:
                 self._retimed(fact)  # type: ignore[arg-type]
             elif kind is NodeChanged:
-                self.cluster = self.cluster.with_nodes([(fact.node, fact.state)])  # type: ignore[union-attr]
-                self.capacity_gpus = self.cluster.gpus
+                self._change_node(fact)  # type: ignore[arg-type]
         self._point()
 
+    def _begins(self, facts: Sequence[Fact]) -> bool:
+        """Tells whether the first job comes here; capacity that changed before only is adopted."""
+        if any(type(fact) is Submitted for fact in facts):
+            self._begun, self._t = True, facts[0].t
+            return True
+        for fact in facts:
+            if isinstance(fact, NodeChanged):
+                self._change_node(fact)
+        return False
+
+    def _change_node(self, fact: NodeChanged) -> None:
+        self.cluster = self.cluster.with_nodes([(fact.node, fact.state)])
+        self.capacity_gpus = self.cluster.gpus
+
     def _advance(self, now: float) -> None:
-        if not self._begun:
-            self._begun, self._t = True, now
         while self._ramps and self._ramps[0][0] <= now:
             at, job, since = heapq.heappop(self._ramps)
             placed = self._running.get(job)

@@ -108,6 +108,8 @@ class SimWorld:
         heap, version = self._heap, self._version
         while heap and heap[0][3] != version[heap[0][2]]:
             heapq.heappop(heap)
+        if not heap and self._submit[self._next] == NEVER and not self.state.waiting:
+            return False
         now = min(
             heap[0][0] if heap else NEVER,
             self._submit[self._next],
@@ -116,9 +118,7 @@ class SimWorld:
         woke = until <= now
         now = min(now, until)
         if now == NEVER:
-            if self.state.waiting:
-                self._stuck()
-            return False
+            self._stuck()
         if not woke and self._scene.coalesce_s:
             now = min(self._last_within(now + self._scene.coalesce_s), until)
             woke = until <= now

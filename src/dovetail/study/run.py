@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.beliefs import Physics
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Fact, Recorder
-from dovetail.core.occupancy import Occupancy
+from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import Policy, name_of, spell
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
@@ -59,12 +60,28 @@ class _Fan:
             recorder.record(facts)
 
 
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keeps the collector from walking the growing record of a run, which holds no cycles.
+
+    NOTE: 8 to 15 % of a run of 100,000 jobs went into finding nothing.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
     """Returns the jobs that the empty cluster can hold, and how many were left out."""
     jobs = trace.jobs
     empty = Occupancy(options.cluster, jobs)
-    fits = [options.placing.find(empty, shape) is not None for shape in jobs.shapes]
-    rows = np.array([i for i, s in enumerate(jobs.shape_of) if fits[s]], dtype=np.int64)
+    shape_of, shapes = shapes_on(empty)
+    fits = [options.placing.find(empty, shape) is not None for shape in shapes]
+    rows = np.array([i for i, s in enumerate(shape_of) if fits[s]], dtype=np.int64)
     out = len(trace) - len(rows)
     return (trace.take(rows) if out else trace), out
 
@@ -135,7 +152,8 @@ def simulate(
             recorders.append(writer)
         recorder = recorders[0] if len(recorders) == 1 else _Fan(recorders)
         world = SimWorld(scene, policy, recorder)
-        run_loop(world, policy, decision_s=decision_s, progress=progress)
+        with _no_garbage_collection():
+            run_loop(world, policy, decision_s=decision_s, progress=progress)
         if writer is not None:
             writer.close()
     jobs = job_frame(trace, tally)
