@@ -53,7 +53,7 @@ def write_log(path: Path, rows: int, kind: str) -> None:
 
 
 def measure(source: Path, out: Path) -> dict[str, float]:
-    """Returns wall seconds and peak memory of the whole command, the interpreter's start included."""
+    """Returns wall seconds and peak memory of the whole command, interpreter's start and all."""
     began = time.perf_counter()
     words = [sys.executable, "-c", COMMAND, "import", str(source), "-o", str(out), "--json"]
     child = subprocess.Popen(words, stdout=subprocess.DEVNULL)

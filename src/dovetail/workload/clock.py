@@ -57,6 +57,9 @@ def moments(texts: pl.Series, zone: str) -> Moments:
     """Returns the times in a text column. Texts with an offset use it, the others `zone`."""
     clean = texts.cast(pl.String).str.strip_chars().str.replace("T", " ", literal=True)
     has_offset = clean.str.contains(_OFFSET).fill_null(False)
+    if not has_offset.any():
+        naive = clean.str.to_datetime(_FORMAT, strict=False, time_unit="us")
+        return Moments(_in_zone(naive, zone, "earliest"), _in_zone(naive, zone, "latest"))
     naive = clean.str.replace(_OFFSET, "").str.to_datetime(_FORMAT, strict=False, time_unit="us")
     passes = []
     for ambiguous in _PASSES:

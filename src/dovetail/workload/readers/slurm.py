@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -53,11 +54,26 @@ def _read(path: Path, options: ReadOptions) -> Rows:
 
 def _table(path: Path, counts: Counter[str]) -> tuple[pl.DataFrame, int]:
     """Returns the lines that split into as many values as the header; counts the others."""
-    lines = [x.rstrip("\r") for x in read_text_bytes(path).decode().split("\n")]
-    lines = [x for x in lines if x.strip()]
-    if not lines:
+    lines = pl.Series(read_text_bytes(path).decode().split("\n"), dtype=pl.String)
+    lines = lines.str.strip_chars_end("\r")
+    lines = lines.filter(lines.str.contains(r"\S"))
+    if lines.is_empty():
         raise InputError(str(path), "is empty", "a header line from sacct -P is expected")
-    names = lines[0].strip().rstrip("|").split("|")
+    header = str(lines[0]).strip()
+    names = header.rstrip("|").split("|")
+    _check_header(path, names)
+    body = lines.slice(1)
+    if header.endswith("|"):
+        # `sacct -p` ends each line with a bar, `sacct -P` does not.
+        body = body.str.strip_suffix("|")
+    whole = body.filter(body.str.count_matches("|", literal=True) == len(names) - 1)
+    counts[rejected("wrong number of values in the line")] += len(body) - len(whole)
+    table = whole.str.split_exact("|", len(names) - 1).struct.unnest()
+    table.columns = names
+    return table, len(body)
+
+
+def _check_header(path: Path, names: list[str]) -> None:
     for column in ("JobID", "Submit"):
         if column not in names:
             raise InputError(f"{path}, line 1", f"has no column '{column}'", f"use -o {FIELDS}")
@@ -65,13 +81,6 @@ def _table(path: Path, counts: Counter[str]) -> tuple[pl.DataFrame, int]:
         raise InputError(f"{path}, line 1", "names a column twice")
     if not {"Elapsed", "ElapsedRaw", "End"} & set(names):
         raise InputError(f"{path}, line 1", "tells no run time", "ask sacct for Elapsed")
-    rows = [x.split("|") for x in lines[1:]]
-    if lines[0].strip().endswith("|"):
-        # `sacct -p` ends each line with a bar, `sacct -P` does not.
-        rows = [r[:-1] if not r[-1] else r for r in rows]
-    whole = [r for r in rows if len(r) == len(names)]
-    counts[rejected("wrong number of values in the line")] += len(rows) - len(whole)
-    return pl.DataFrame(whole, schema=dict.fromkeys(names, pl.String), orient="row"), len(rows)
 
 
 def _column(table: pl.DataFrame, *names: str) -> pl.Series:
@@ -95,7 +104,7 @@ def _elapsed(table: pl.DataFrame, started: Moments, zone: str) -> pl.Series:
     if "ElapsedRaw" in table.columns:
         return _column(table, "ElapsedRaw").cast(pl.Float64, strict=False)
     if "Elapsed" in table.columns:
-        return clock_span_s(_column(table, "Elapsed"))
+        return _by_distinct(clock_span_s, _column(table, "Elapsed"))
     return _times(table, "End", zone).since(started)
 
 
@@ -115,12 +124,12 @@ def clock_span_s(texts: pl.Series) -> pl.Series:
 def _canonical(table: pl.DataFrame, submitted: Moments, elapsed: pl.Series) -> pl.DataFrame:
     user = _column(table, "User")
     name = _column(table, "JobName")
-    gpus, gpu_type = _gpus(table)
     tres = _tres(table)
+    gpus = _gpus(table, tres)
     if "TimelimitRaw" in table.columns:
         limit = _column(table, "TimelimitRaw").cast(pl.Float64, strict=False) * 60
     else:
-        limit = clock_span_s(_column(table, "Timelimit"))
+        limit = _by_distinct(clock_span_s, _column(table, "Timelimit"))
     return pl.DataFrame(
         {
             "job_id": _column(table, "JobID"),
@@ -133,9 +142,9 @@ def _canonical(table: pl.DataFrame, submitted: Moments, elapsed: pl.Series) -> p
             "queue": _column(table, "Partition", "Account"),
             "recurrence": (user + "/" + name).set(name == "", ""),
             "status": _column(table, "State"),
-            "gpu_type": gpu_type,
-            "cpus": tres.str.extract(r"(?:^|,)cpu=(\d+)").cast(pl.Float64, strict=False),
-            "memory_gb": _gib(tres),
+            "gpu_type": _by_distinct(_gpu_type, tres),
+            "cpus": _by_distinct(_cpus, tres),
+            "memory_gb": _by_distinct(_gib, tres),
         }
     )
 
@@ -145,22 +154,42 @@ def _tres(table: pl.DataFrame) -> pl.Series:
     return allocated.zip_with(allocated != "", requested)
 
 
-def _gpus(table: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-    """Returns GPUs and GPU type; Slurm lists a total and, sometimes, the same GPUs by type."""
-    tres = _tres(table)
-    total = tres.str.extract(_GPU_ANY).cast(pl.Float64, strict=False)
-    typed = tres.str.extract_all(_GPU_TYPED)
-    by_type = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 2).cast(pl.Float64)).list.sum()
-    kinds = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 1)).list
+def _by_distinct(parse: Callable[[pl.Series], pl.Series], texts: pl.Series) -> pl.Series:
+    """Returns what `parse` makes of each text, parsing each distinct one once.
+
+    NOTE: logs repeat few requests; importing a million rows takes 4 s this way, 8 s without.
+    """
+    distinct = texts.unique()
+    codes = texts.cast(pl.Enum(distinct)).to_physical()
+    return parse(distinct).gather(codes)
+
+
+def _gpus(table: pl.DataFrame, tres: pl.Series) -> pl.Series:
+    """Returns the GPUs of each job, 0 where none is told."""
+    counted = _by_distinct(_gpus_of_tres, tres)
     gres = _column(table, "AllocGRES", "ReqGRES", "ReqGres", "AllocGres")
     per_node = gres.str.extract(r"gpu(?::[^:,\d][^:,]*)?:(\d+)").cast(pl.Float64, strict=False)
     nodes = _column(table, "NNodes", "AllocNodes").cast(pl.Float64, strict=False).fill_null(1.0)
-    counted = total.zip_with(
-        total.is_not_null(), by_type.set((by_type == 0).fill_null(False), None)
-    )
-    counted = counted.zip_with(counted.is_not_null(), per_node * nodes)
-    kind = kinds.first().fill_null("").set((kinds.len() > 1).fill_null(False), "")
-    return counted.fill_null(0.0), kind
+    return counted.zip_with(counted.is_not_null(), per_node * nodes).fill_null(0.0)
+
+
+def _gpus_of_tres(tres: pl.Series) -> pl.Series:
+    """Returns the total Slurm lists, else the sum over types; null where it lists no GPU."""
+    total = tres.str.extract(_GPU_ANY).cast(pl.Float64, strict=False)
+    typed = tres.str.extract_all(_GPU_TYPED)
+    by_type = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 2).cast(pl.Float64)).list.sum()
+    return total.zip_with(total.is_not_null(), by_type.set((by_type == 0).fill_null(False), None))
+
+
+def _gpu_type(tres: pl.Series) -> pl.Series:
+    """Returns the type where Slurm tells a single one."""
+    typed = tres.str.extract_all(_GPU_TYPED)
+    kinds = typed.list.eval(pl.element().str.extract(_GPU_TYPED, 1)).list
+    return kinds.first().fill_null("").set((kinds.len() > 1).fill_null(False), "")
+
+
+def _cpus(tres: pl.Series) -> pl.Series:
+    return tres.str.extract(r"(?:^|,)cpu=(\d+)").cast(pl.Float64, strict=False)
 
 
 def _gib(tres: pl.Series) -> pl.Series:
