@@ -35,9 +35,11 @@ def demo(
     Example:
       dovetail demo -o demo-report
     """
-    from dovetail.cli.compare import split_policies, write_comparison
-    from dovetail.record.tables import print_comparison
+    from dovetail.cli.compare import split_policies
+    from dovetail.cli.screen import show as print_view
+    from dovetail.record.tables import comparison_view
     from dovetail.study.compare import compare
+    from dovetail.study.folder import write_comparison
     from dovetail.study.options import Options
     from dovetail.study.run import whole_directory
     from dovetail.workload.canonical import write_trace
@@ -60,7 +62,7 @@ def demo(
             Options(machines, seed=seed),
             progress=lambda done, total: show(done / total),
         )
-    print_comparison(comparison)
+    print_view(comparison_view(comparison))
     if output is not None:
         with whole_directory(output) as folder:
             write_trace(trace, folder / "trace.csv")

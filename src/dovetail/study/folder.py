@@ -1,0 +1,98 @@
+"""What a run or a comparison leaves in a folder: tables, report, pictures, timeline.
+
+A folder appears whole or not at all: write inside `study.run.whole_directory`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dovetail.core.policy import name_of, parse_policy
+from dovetail.record.result import Comparison, RunResult
+from dovetail.study.run import write_tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TIMELINE = "timeline.perfetto-trace.gz"
+Drawing = tuple[str, Callable[[], "Figure"]]
+
+
+def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None:
+    """Writes `summary.json` and `jobs.csv`, and with pictures also report, plots and timeline."""
+    write_tables(result, folder)
+    if not pictures:
+        return
+    from dovetail.record import plots
+    from dovetail.record.report import write_run_report
+    from dovetail.record.timeline import write_timeline
+
+    write_run_report(result, folder / "report.html")
+    write_timeline(result, folder / TIMELINE)
+    one = {result.policy: result}
+    _draw(
+        folder / "plots",
+        (
+            ("jct", lambda: plots.jct_distribution(one)),
+            ("jct-by-size", lambda: plots.jct_by_size(one)),
+            ("load-over-time", lambda: plots.load_over_time(result)),
+            ("nodes-over-time", lambda: plots.occupancy(result)),
+            ("gpu-seconds", lambda: plots.gpu_seconds(one)),
+        ),
+    )
+
+
+def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = True) -> None:
+    """Writes the ranked table, each policy's tables, and with pictures the report and plots."""
+    said = json.dumps(comparison_dict(comparison), indent=1)
+    (folder / "comparison.json").write_text(said + "\n", "utf-8")
+    comparison.ranked.write_csv(folder / "comparison.csv")
+    for number, (name, result) in enumerate(comparison.results.items(), start=1):
+        part = folder / f"{number:02d}-{name_of(parse_policy(name))}"
+        part.mkdir()
+        write_tables(result, part)
+    if not pictures:
+        return
+    from dovetail.record import plots
+    from dovetail.record.report import write_comparison_report
+
+    write_comparison_report(comparison, folder / "report.html")
+    results = comparison.results
+    drawings: list[Drawing] = [
+        ("mean-jct", lambda: plots.mean_jct(comparison)),
+        ("jct", lambda: plots.jct_distribution(results)),
+        ("jct-by-size", lambda: plots.jct_by_size(results)),
+        ("queue-lengths", lambda: plots.queue_lengths(results)),
+        ("gpu-seconds", lambda: plots.gpu_seconds(results)),
+    ]
+    if len(results) > 1:
+        drawings.append(("change-by-size", lambda: plots.change_by_size(comparison)))
+        drawings.append(("change-by-user", lambda: plots.change_by_user(comparison)))
+    _draw(folder / "plots", drawings)
+
+
+def run_dict(result: RunResult) -> dict[str, object]:
+    """Returns the numbers of a run as plain values for JSON."""
+    return {**result.summary, "gpu_seconds": result.gpu_seconds}
+
+
+def comparison_dict(comparison: Comparison) -> dict[str, object]:
+    """Returns a comparison as plain values for JSON, the best policy first."""
+    return {
+        "baseline": comparison.baseline,
+        "bound": comparison.bound,
+        "notes": comparison.notes,
+        "policies": comparison.ranked.to_dicts(),
+        "runs": {name: run_dict(result) for name, result in comparison.results.items()},
+    }
+
+
+def _draw(folder: Path, drawings: Iterable[Drawing]) -> None:
+    from dovetail.record import plots
+
+    folder.mkdir()
+    for stem, draw in drawings:
+        plots.save(draw(), folder / stem)
