@@ -96,14 +96,15 @@ def test_generate_convert_slice_and_scale_follow_one_another(tmp_path: Path) -> 
     assert all(name.startswith("afs/") for name in made.jobs.model.texts())
     run("convert", month, parquet)
     assert read_trace(parquet).duration_s.tolist() == made.duration_s.tolist()
-    run("slice", parquet, "--busiest-days", 7, "--queue", "6214e9", "--jobs", 200, "-o", week)
+    cut = run("slice", parquet, "--busiest-days", 7, "--queue", "6214e9", "--jobs", 200, "-o", week)
     part = read_trace(week)
+    assert cut.output == f"{week}: {len(part)} of 2,000 jobs of {parquet}\n"
     assert set(part.jobs.queue.texts()) == {"6214e9"}
     assert part.jobs.submit_s.max() <= 7 * 86400
     done = run(
         *("scale", week, "--cluster", "2x8", "--load", 0.9, "--elastic", 0.5, "-o", busy, "--json")
     )
-    assert json.loads(done.output)["traces"][0]["jobs"] == len(part)
+    assert json.loads(done.output)["jobs"] == json.loads(done.output)["source_jobs"] == len(part)
     assert 0.3 < read_trace(busy).jobs.elastic.mean() < 0.7
 
 

@@ -83,6 +83,7 @@ def test_the_text_fits_80_columns(jobs: int) -> None:
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in stream.getvalue()
+    assert any(line.startswith("by weekday") and " Sun " in line for line in lines)
     assert any(line.startswith("Offered load on 64 GPUs") for line in lines)
 
 

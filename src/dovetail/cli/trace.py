@@ -149,6 +149,19 @@ def _safe(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "none"
 
 
+def _write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool) -> None:
+    """Writes what was made of another trace, and tells how many of its jobs there are."""
+    from dovetail.workload.canonical import write_trace
+
+    with _busy(f"writing {out.name}"):
+        write_trace(part, out)
+    if as_json:
+        told = {"source": str(source), "source_jobs": len(whole), "path": str(out)}
+        click.echo(json.dumps({**told, "jobs": len(part), "source_counts": whole.counts}))
+        return
+    click.echo(f"{out}: {len(part):,} of {len(whole):,} jobs of {source}")
+
+
 def _write_and_tell(made: dict[Path, Trace], source: str, as_json: bool) -> None:
     from dovetail.workload.canonical import write_trace
 
@@ -249,7 +262,7 @@ def _model(part: str) -> tuple[str, int]:
 
 
 @trace.command()
-@click.argument("kind")
+@click.argument("kind", default="philly-like")
 @_out_option
 @click.option("--jobs", default=10_000, show_default=True)
 @click.option("--days", default=30.0, show_default=True)
@@ -275,7 +288,7 @@ def generate(
     models: str | None,
     as_json: bool,
 ) -> None:
-    """Make a seeded trace: philly-like, pai-like, poisson or burst.
+    """Make a seeded trace of a KIND: philly-like (default), pai-like, poisson or burst.
 
     \b
     Example:
@@ -305,7 +318,8 @@ def convert(file: Path, out: Path, as_json: bool) -> None:
     Example:
       dovetail trace convert month.csv month.parquet
     """
-    _write_and_tell({out: _open(file)}, str(file), as_json)
+    whole = _open(file)
+    _write_part(whole, out, whole, file, as_json)
 
 
 @trace.command("slice")
@@ -337,7 +351,7 @@ def slice_command(
     """
     from dovetail.workload import transform
 
-    part = _open(file)
+    part = whole = _open(file)
     if queues:
         part = transform.in_queues(part, queues)
     if from_day is not None or to_day is not None:
@@ -350,7 +364,7 @@ def slice_command(
         part = transform.first_jobs(part, jobs)
     if not len(part):
         raise InputError(str(file), "no job is in that part")
-    _write_and_tell({out: part}, str(file), as_json)
+    _write_part(part, out, whole, file, as_json)
 
 
 @trace.command()
@@ -391,7 +405,7 @@ def scale(
     """
     from dovetail.workload import transform
 
-    made = _open(file)
+    made = whole = _open(file)
     if load is not None and cluster is None:
         raise InputError("--load", "needs --cluster", "as in --cluster 16x4")
     if keep is not None:
@@ -408,4 +422,4 @@ def scale(
         made = transform.adopted(made, elastic=elastic, shareable=shareable, seed=seed)
     if not len(made):
         raise InputError(str(file), "no job is left")
-    _write_and_tell({out: made}, str(file), as_json)
+    _write_part(made, out, whole, file, as_json)

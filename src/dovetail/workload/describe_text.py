@@ -128,7 +128,7 @@ def _ends(d: Description) -> Group:
 def _arrivals(d: Description) -> Text:
     a = d.arrivals
     low, high = min(a.by_hour_of_day), max(a.by_hour_of_day)
-    days = "  ".join(f"{n} {v:.3g}" for n, v in zip(WEEKDAYS, a.by_weekday, strict=True))
+    days = " ".join(f"{n} {_rate(v)}" for n, v in zip(WEEKDAYS, a.by_weekday, strict=True))
     return Text(
         f"\nArrivals: {a.per_hour:,.1f} jobs an hour; busiest hour {a.busiest_hour_jobs:,}; "
         f"half the gaps under {span(a.gap_median_s)}\n"
@@ -136,6 +136,11 @@ def _arrivals(d: Description) -> Text:
         f"by weekday      {days}\n"
         "(hours and weekdays count from second 0, taken as a Monday 00:00)"
     )
+
+
+def _rate(jobs: float) -> str:
+    """Returns a rate in at most four characters, so that a week fits a line."""
+    return f"{jobs:.{2 if jobs < 10 else 1 if jobs < 100 else 0}f}"
 
 
 def _bars(values: tuple[float, ...]) -> str:
