@@ -100,12 +100,10 @@ def test_short_names_stay_apart():
 
 def test_the_sentence_names_the_best_its_gain_its_bound_and_who_pays():
     comparison = named(["fifo", "srtf"], [2000.0, 1000.0], "fifo")
-    sizes = {
-        n: pl.DataFrame({"group": ["1", ">8"], "avg_queue_s": [10.0, q]})
-        for n, q in (("fifo", 100.0), ("srtf", 180.0))
-    }
+    jobs = comparison.results["fifo"].jobs.head(2).with_columns(size_class=pl.Series(["1", ">8"]))
     results = {
-        n: replace(r, splits={"size_class": sizes[n]}) for n, r in comparison.results.items()
+        n: replace(r, jobs=jobs.with_columns(nonrunning_s=pl.Series([10.0, wait_s])))
+        for (n, r), wait_s in zip(comparison.results.items(), (100.0, 180.0), strict=True)
     }
     assert comparison_sentence(replace(comparison, results=results)) == (
         "srtf finishes the mean job 2.00x sooner than fifo (95 % interval 1.82x to 2.22x); "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,8 +62,10 @@ def run_report(result: RunResult) -> str:
         ("nodes", lambda: plots.occupancy(result), *CAPTIONS["nodes"]),
         ("where", lambda: plots.gpu_seconds(one), *CAPTIONS["where"]),
     ]
+    (name,) = short_names([result.policy]).values()
     body = [
-        f"<h1>{escape(result.policy)}</h1>",
+        f"<h1>One run of {escape(name)}</h1>",
+        f'<p class="small">{escape(result.policy)}</p>',
         _where(result),
         f'<p class="answer">{escape(run_sentence(result))}</p>',
         "<h2>Numbers</h2>",
@@ -90,6 +93,8 @@ def comparison_report(comparison: Comparison) -> str:
         _notes(comparison.notes),
         "<h2>Pictures</h2>",
         _figures(_comparison_panels(comparison)),
+        "<h2>Over time, the best policy and the baseline</h2>",
+        _figures(_panels_over_time(comparison)),
         _who_changed(comparison),
         _manifest(comparison.results, bound=bound),
     ]
@@ -99,7 +104,8 @@ def comparison_report(comparison: Comparison) -> str:
 CAPTIONS = {
     "mean": (
         "Mean JCT",
-        "Point: mean; whiskers: 95 % interval. Dashed: the bound, which no schedule can beat.",
+        "Point: mean; whiskers: 95 % interval over traces like this one. Dashed: the bound, which "
+        "no schedule can beat on this very trace.",
     ),
     "jct": ("Job completion times", "Share of the jobs that took at most so long."),
     "size": ("JCT by job size", QUANTILES),
@@ -135,12 +141,16 @@ def _comparison_panels(comparison: Comparison) -> list[Panel]:
             ("by-size", lambda: plots.change_by_size(comparison), *CAPTIONS["by-size"]),
             ("by-user", lambda: plots.change_by_user(comparison), *CAPTIONS["by-user"]),
         ]
-    # Load and nodes need a picture each: the best policy and the baseline tell the story.
-    short = short_names(results)
-    for i, name in enumerate(dict.fromkeys([best_of(comparison), comparison.baseline])):
-        if name in results:
-            panels += _over_time(results[name], short[name], i)
     return panels
+
+
+def _panels_over_time(comparison: Comparison) -> list[Panel]:
+    """Returns load and nodes of the best policy beside the baseline's: two tell the story."""
+    results = comparison.results
+    short = short_names(results)
+    told = [n for n in dict.fromkeys([best_of(comparison), comparison.baseline]) if n in results]
+    pairs = [_over_time(results[name], short[name], i) for i, name in enumerate(told)]
+    return [panel for row in zip_longest(*pairs) for panel in row if panel]
 
 
 def _over_time(result: RunResult, name: str, i: int) -> list[Panel]:
@@ -199,10 +209,10 @@ def _policy_table(comparison: Comparison) -> str:
         marks = {
             "shortest mean": name == best,
             "baseline": name == comparison.baseline,
-            f"{short[name]} in pictures": short[name] != name,
+            name: short[name] != name,
         }
-        note = ", ".join(word for word, holds in marks.items() if holds)
-        rows.append(Row(name, _policy_cells(row), note, is_best=name == best))
+        note = " · ".join(word for word, holds in marks.items() if holds)
+        rows.append(Row(short[name], _policy_cells(row), note, is_best=name == best))
     return table(heads, rows)
 
 
@@ -288,7 +298,8 @@ def _who_changed(comparison: Comparison) -> str:
     if not len(users):
         return ""
     gain, loss = users.filter(pl.col("ratio") < 0.995), users.filter(pl.col("ratio") > 1.005)
-    heading = f"Whom {best} serves better and worse than {base}"
+    short = short_names(comparison.results)
+    heading = f"Whom {short[best]} serves better and worse than {short[base]}"
     words = (
         f"{len(gain):,} of {len(users):,} users see a shorter mean JCT, {len(loss):,} a longer one."
     )

@@ -186,4 +186,4 @@ class Comparison:
     @property
     def ranked(self) -> pl.DataFrame:
         """Returns the table by mean JCT, the shortest first; ties by name."""
-        return self.table.sort("avg_jct_s", "policy", nulls_last=True)
+        return self.table.fill_nan(None).sort("avg_jct_s", "policy", nulls_last=True)

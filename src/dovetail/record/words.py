@@ -110,12 +110,13 @@ def size_order(size_class: str) -> tuple[float, str]:
 
 def run_sentence(result: RunResult) -> str:
     """Returns what one run says, in one or two sentences."""
+    (name,) = short_names([result.policy]).values()
     finished, jobs = result.number("finished"), result.number("jobs")
     mean_s, queue_s = result.number("avg_jct_s"), result.number("avg_queue_s")
     if not jobs or mean_s is None:
-        return f"{result.policy}: no job finished."
+        return f"{name}: no job finished."
     counted = f"all {count(jobs)}" if finished == jobs else f"{count(finished)} of {count(jobs)}"
-    text = f"{result.policy} finishes {counted} jobs; the mean job takes {duration(mean_s)}"
+    text = f"{name} finishes {counted} jobs; the mean job takes {duration(mean_s)}"
     if queue_s is not None:
         text += f", of which {duration(queue_s)} in the queue"
     x_bound, busy = result.number("x_bound"), result.number("gpu_utilization")
@@ -132,18 +133,19 @@ def comparison_sentence(comparison: Comparison) -> str:
     if not rows:
         return "No policy finished a job."
     best, base = rows[0], comparison.baseline
+    short = short_names([*comparison.results, *comparison.ranked["policy"]])
     if len(rows) == 1:
         only = comparison.results.get(str(best["policy"]))
         return run_sentence(only) if only else f"{best['policy']} is alone: nothing to compare."
     if best["policy"] == base:
         rival = rows[1]
-        gain = _sooner(base, rival["policy"], rival["ratio_to_baseline"], None, None)
+        gain = _sooner(short[base], short[rival["policy"]], rival["ratio_to_baseline"], None, None)
     else:
         ratio, low, high = (
             1 / best[k] if best[k] else None
             for k in ("ratio_to_baseline", "ratio_high", "ratio_low")
         )
-        gain = _sooner(best["policy"], base, ratio, low, high)
+        gain = _sooner(short[best["policy"]], short[base], ratio, low, high)
     parts = [gain]
     if best["x_bound"] is not None:
         parts.append(f"{factor(best['x_bound'])} the bound no schedule can beat")
@@ -167,9 +169,9 @@ def _sooner(
 
 
 def _fate_of_biggest(comparison: Comparison, policy: str) -> str:
-    """Returns what the best policy does to the queueing of the biggest jobs."""
-    ours = _queue_by_size(comparison.results.get(policy))
-    theirs = _queue_by_size(comparison.results.get(comparison.baseline))
+    """Returns what the best policy does to the time the biggest jobs spend without a GPU."""
+    ours = _wait_by_size(comparison.results.get(policy))
+    theirs = _wait_by_size(comparison.results.get(comparison.baseline))
     shared = sorted(set(ours) & set(theirs), key=size_order)
     if len(shared) < 2:
         return ""
@@ -189,8 +191,11 @@ def _fate_of_biggest(comparison: Comparison, policy: str) -> str:
     )
 
 
-def _queue_by_size(result: RunResult | None) -> dict[str, float]:
-    if result is None or "size_class" not in result.splits:
+def _wait_by_size(result: RunResult | None) -> dict[str, float]:
+    """Returns the mean time without a GPU by size: a policy that starts a job and soon stops it
+    again has not spared it the wait, so the time to the first start would flatter it."""
+    if result is None:
         return {}
-    split = result.splits["size_class"].drop_nulls("avg_queue_s")
-    return dict(zip(split["group"].cast(pl.String), split["avg_queue_s"], strict=True))
+    known = result.jobs.drop_nulls(["nonrunning_s", "jct_s", "size_class"])
+    means = known.group_by("size_class").agg(pl.col("nonrunning_s").mean())
+    return dict(means.sort("size_class").iter_rows())
