@@ -14,7 +14,7 @@ from sortedcontainers import SortedList
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
-from dovetail.core.messages import MOVE, RESIZE, RESUME, START
+from dovetail.core.messages import ADJUST, MOVE, RESIZE, RESUME, START
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Placement, Plan
@@ -128,11 +128,13 @@ class ClusterState:
         self._expect_end(job)
 
     def how(self, change: Change) -> str:
-        """Returns why a job is placed: start, resume, move or resize."""
+        """Returns why a job is placed: start, resume, move, resize or adjust."""
         if change.before is None:
             return START if self.first_start_s[change.job] == NEVER else RESUME
         assert change.after is not None
-        return MOVE if change.before.gpus == change.after.gpus else RESIZE
+        if change.before.gpus != change.after.gpus:
+            return RESIZE
+        return MOVE if change.before.moves_to(change.after) else ADJUST
 
     def start(self, job: int, placement: Placement, rate: float, delay_s: float) -> None:
         """Puts a job on its GPUs; it makes progress after `delay_s`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +174,11 @@ class JobTable:
 
     def __len__(self) -> int:
         return len(self.job_id)
+
+    @cached_property
+    def all_preemptible(self) -> bool:
+        """Holds whether every owner allows the job to be stopped."""
+        return bool(self.preemptible.all())
 
     def job(self, index: int) -> Job:
         """Returns one row as a `Job`."""

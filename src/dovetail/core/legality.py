@@ -67,9 +67,9 @@ def _check_placement(
         if before.gpus != gpus:
             if "resize" not in powers:
                 found.append(f"{_name(view, job)} is resized without the power to")
-        elif before.spans != after.spans and "migrate" not in powers:
+        elif before.moves_to(after) and "migrate" not in powers:
             found.append(f"{_name(view, job)} is moved without the power to migrate")
-        if before.spans != after.spans and not view.jobs.preemptible[job]:
+        if before.moves_to(after) and not view.jobs.preemptible[job]:
             found.append(f"{_name(view, job)} is not preemptible and would move")
     if after.accumulation_steps > 1 and "share" not in powers and "change batch" not in powers:
         found.append(f"{_name(view, job)} accumulates without the power to change its batch")
@@ -169,4 +169,8 @@ def audit(view: View, occupancy: Occupancy) -> list[str]:
         level = occupancy.levels[occupancy.free[node]]
         if (node not in occupancy.closed) != bool(level >> node & 1):
             found.append(f"node {node} is missing from the free index")
+    for queue, quota in occupancy.quota.items():
+        held = sum(p.gpus for j, p in view.plan.placed.items() if view.jobs.queue.text(j) == queue)
+        if held > quota or held != occupancy.queue_held[queue]:
+            found.append(f"queue {queue} holds {held} GPUs of {quota}")
     return found

@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 
 from dovetail.core.plan import Placement
 
-START, RESUME, MOVE, RESIZE = "start", "resume", "move", "resize"
-"""Why a job was placed: for the first time, again, elsewhere, or on more or fewer GPUs."""
+START, RESUME, MOVE, RESIZE, ADJUST = "start", "resume", "move", "resize", "adjust"
+"""Why a job was placed: for the first time, again, elsewhere, on more or fewer GPUs, or on the
+same GPUs in another manner (accumulation steps, fractions, samples, phase, named GPUs)."""
 
 
 class Submitted(NamedTuple):

@@ -74,14 +74,15 @@ class Occupancy:
         if placement.gpu_ids:
             self._hold_named(job, placement)
         else:
-            free = self.free
-            for node, count in placement.spans:
+            free, need = self.free, placement.spans
+            if placement.nodes != len(need):
+                need = _merged(need)
+            for node, count in need:
                 if not 0 <= node < len(free) or free[node] < count:
                     raise IllegalPlan(self._shortage(job, node, count))
-            seen = len({n for n, _ in placement.spans}) if len(placement.spans) > 1 else 1
-            if seen != len(placement.spans):
-                raise IllegalPlan(f"job {self.jobs.job_id[job]}: a node is named twice")
-            for node, count in placement.spans:
+            if self.books_more:
+                self._check_books(job, placement)
+            for node, count in need:
                 self._shift(node, -count)
         if self.books_more:
             self._book(job, placement, 1)
@@ -123,6 +124,8 @@ class Occupancy:
         for node, count in need.items():
             if self.free[node] < count:
                 raise IllegalPlan(self._shortage(job, node, count))
+        if self.books_more:
+            self._check_books(job, placement)
         self.placement_of[job] = placement
         for node, gpu in placement.named():
             held = self.named.get((node, gpu), ())
@@ -145,6 +148,23 @@ class Occupancy:
         levels[new] |= bit
         self.level_mask |= 1 << new
 
+    def _check_books(self, job: int, placement: Placement) -> None:
+        """Raises IllegalPlan when a queue's quota, or a node's CPUs or memory, would not do."""
+        jobs = self.jobs
+        queue = jobs.queue.text(job)
+        if queue in self.quota and self.queue_held[queue] + placement.gpus > self.quota[queue]:
+            raise IllegalPlan(f"job {jobs.job_id[job]}: queue {queue} is over its quota")
+        if not self.limits_host:
+            return
+        requested = int(jobs.gpus[job])
+        for node, count in _merged(placement.spans):
+            share = count / requested
+            cpus, memory = self.host_free[node]
+            wanted = (float(jobs.cpus[job]) * share, float(jobs.memory_bytes[job]) * share)
+            # The sums of shares round; a millionth of a CPU is no reason to refuse.
+            if wanted[0] > cpus + 1e-6 or wanted[1] > memory + 1:
+                raise IllegalPlan(f"job {jobs.job_id[job]}: node {node} lacks CPUs or memory")
+
     def _book(self, job: int, placement: Placement, sign: int) -> None:
         jobs = self.jobs
         queue = jobs.queue.text(job)
@@ -163,6 +183,14 @@ class Occupancy:
         if not 0 <= node < len(self.free):
             return f"job {name}: node {node} does not exist"
         return f"job {name}: wants {count} GPUs on node {node}, {self.free[node]} are free"
+
+
+def _merged(spans: Spans) -> Spans:
+    """Returns spans with each node once."""
+    need: dict[int, int] = {}
+    for node, count in spans:
+        need[node] = need.get(node, 0) + count
+    return tuple(need.items())
 
 
 def shapes_on(occupancy: Occupancy) -> tuple[list[int], tuple[Shape, ...]]:

@@ -100,6 +100,9 @@ def _repack(
     view: View, running: list[tuple[float, int]], bypass: str
 ) -> tuple[Draft | None, Because]:
     draft = view.plan.repack()
+    keep_settled(view, draft)
+    running = [entry for entry in running if entry[1] not in draft.placed]
+    settled = len(draft.placed)
     occupancy, find = draft.occupancy, view.placing.find
     shape_of, shapes = view.shape_of, view.shapes
     failed: set[int] = set()
@@ -128,8 +131,17 @@ def _repack(
                 scan.drop()
         if waits:
             job = scan.next()
-    everybody = len(draft.placed) == count + len(view.waiting)
+    everybody = len(draft.placed) == settled + count + len(view.waiting)
     return draft, () if everybody else NO_ROOM
+
+
+def keep_settled(view: View, draft: Draft) -> None:
+    """Puts the running jobs that may not be stopped where they are, before anybody else."""
+    if view.jobs.all_preemptible:
+        return
+    for job, placement in view.running.items():
+        if not view.jobs.preemptible[job]:
+            draft.place(job, placement)
 
 
 def _preempt(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because]:
@@ -243,14 +255,18 @@ def serve(view: View, jobs: Sequence[int]) -> tuple[Draft, Because]:
     placed. For policies whose order is their own memory and not a key.
     """
     free = view.plan.free_gpus + sum(p.gpus for p in view.running.values())
+    settled = [j for j in view.running if not view.jobs.preemptible[j]]
+    free -= sum(view.running[j].gpus for j in settled)
     chosen: list[int] = []
     for job in jobs:
+        if job in settled:
+            continue
         gpus = view.shape(job).gpus
         if gpus <= free:
             free -= gpus
             chosen.append(job)
     draft = view.plan.draft()
-    keep = set(chosen)
+    keep = {*chosen, *settled}
     for job in sorted(view.running):
         if job not in keep:
             draft.remove(job)

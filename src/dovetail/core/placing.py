@@ -71,15 +71,16 @@ class Placing:
             return None
         if occupancy.books_more and not _within_quota(occupancy, shape.queue, need):
             return None
-        allowed = _allowed(occupancy, shape)
+        allowed = _allowed(occupancy, shape, need)
         if self.consolidate == "none":
             return self._spread(occupancy, allowed, need, whole=False)
         node = self._one_node(occupancy, allowed, need)
         if node >= 0:
             return ((node, need),)
-        if self.consolidate == "prefer":
+        spans = self._whole_nodes(occupancy, allowed, need)
+        if spans is None and self.consolidate == "prefer":
             return self._spread(occupancy, allowed, need, whole=True)
-        return self._whole_nodes(occupancy, allowed, need)
+        return spans
 
     def _one_node(self, occupancy: Occupancy, allowed: int, need: int) -> int:
         """Returns the node of choice with `need` free GPUs among `allowed`, or -1."""
@@ -128,7 +129,7 @@ class Placing:
     def _whole_nodes(self, occupancy: Occupancy, allowed: int, need: int) -> Spans | None:
         """Returns whole empty nodes, largest first, and one node for the rest."""
         installed = occupancy.cluster.installed
-        if need <= max(installed):
+        if need <= max((g for n, g in enumerate(installed) if allowed >> n & 1), default=0):
             return None
         spans: list[tuple[int, int]] = []
         for node in _nodes_by(occupancy, allowed, "most-free"):
@@ -160,14 +161,14 @@ def _within_quota(occupancy: Occupancy, queue: str, need: int) -> bool:
     return quota is None or occupancy.queue_held[queue] + need <= quota
 
 
-def _allowed(occupancy: Occupancy, shape: Shape) -> int:
+def _allowed(occupancy: Occupancy, shape: Shape, need: int) -> int:
     """Returns the nodes that suit a shape's GPU type and its CPUs and memory per GPU."""
     allowed = ALL_NODES
     if shape.gpu_type:
         allowed = _nodes_of_type(occupancy, shape.gpu_type)
     if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
         # A gang is checked as if all its GPUs came from one node: simple and never too kind.
-        share = min(1.0, max(occupancy.cluster.installed) / shape.gpus)
+        share = min(need, max(occupancy.cluster.installed)) / shape.gpus
         roomy = 0
         for node, (cpus, memory) in enumerate(occupancy.host_free):
             if cpus >= shape.cpus * share and memory >= shape.memory_bytes * share:

@@ -46,19 +46,34 @@ class Placement:
     interleave: Interleave | None = None
     gpus: int = field(init=False, compare=False, repr=False)
     """The number of workers, one on each GPU."""
+    nodes: int = field(init=False, compare=False, repr=False)
+    """The number of nodes in use; a node may appear in several spans, for the order of ranks."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gpus", sum(g for _, g in self.spans))
+        object.__setattr__(self, "nodes", len({n for n, _ in self.spans}))
         if not self.spans or any(g < 1 for _, g in self.spans):
             raise IllegalPlan(f"a placement needs at least one GPU on each node: {self.spans}")
-        if self.gpu_ids and [len(set(ids)) for ids in self.gpu_ids] != [g for _, g in self.spans]:
-            raise IllegalPlan(f"GPU ids {self.gpu_ids} do not match the spans {self.spans}")
+        if self.gpu_ids:
+            sizes_match = [len(ids) for ids in self.gpu_ids] == [g for _, g in self.spans]
+            if not sizes_match or len(set(self.named())) != self.gpus:
+                raise IllegalPlan(f"GPU ids {self.gpu_ids} do not match the spans {self.spans}")
         if self.accumulation_steps < 1:
             raise IllegalPlan("accumulation needs at least one step")
-        for name in ("fractions", "samples"):
-            column = getattr(self, name)
-            if column and (len(column) != self.gpus or min(column) <= 0):
-                raise IllegalPlan(f"{name} must hold one positive value for each worker")
+        if self.fractions and not (
+            len(self.fractions) == self.gpus and all(0 < f <= 1 for f in self.fractions)
+        ):
+            raise IllegalPlan("fractions must hold one share of a GPU in (0, 1] for each worker")
+        if self.samples and not (
+            len(self.samples) == self.gpus and all(s >= 1 for s in self.samples)
+        ):
+            raise IllegalPlan("samples must hold one positive count for each worker")
+
+    def moves_to(self, other: Placement) -> bool:
+        """Tells whether going to `other` changes GPUs; to name those held is no move."""
+        if self.spans != other.spans:
+            return True
+        return bool(self.gpu_ids and other.gpu_ids) and self.gpu_ids != other.gpu_ids
 
     def named(self) -> Iterator[tuple[int, int]]:
         """Yields the (node, GPU id) pairs of a placement, none if it does not name its GPUs."""
@@ -221,8 +236,9 @@ class Draft:
         if self._origin is not None:
             return self._against(self._origin)
         steps = self._steps
-        if len(steps) <= 1:
-            return list(steps)
+        if len(steps) == 1:
+            # NOTE: the usual draft holds one step; this path saves a dictionary.
+            return [] if steps[0].before == steps[0].after else list(steps)
         first: dict[int, Placement | None] = {}
         for job, before, _ in steps:
             first.setdefault(job, before)

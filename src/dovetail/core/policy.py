@@ -119,6 +119,8 @@ def _spell_value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if hasattr(value, "decide"):
+        return spell(value).replace(",", ";")
     return str(value)
 
 
@@ -169,7 +171,10 @@ def _value(where: str, key: str, text: str, kind: Any) -> object:
     if kind not in (int, float):
         return parse_policy(text.replace(";", ","))
     try:
-        return kind(text)
+        value = kind(text)
+        if value != value:
+            raise ValueError
+        return value
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
         raise InputError(where, f"parameter '{key}' wants {wanted}, not '{text}'") from None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.passes import keep_settled
 from dovetail.core.plan import Draft, Spans
 from dovetail.core.view import View
 
@@ -25,6 +27,8 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
     growing: list[int] = []
     for job, placement in sorted(view.running.items()):
         share = shares.get(job, 0)
+        if not view.jobs.preemptible[job]:
+            continue
         if share == 0:
             draft.remove(job)
         elif share < placement.gpus:
@@ -40,7 +44,9 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
 
 def _repacked(view: View, shares: Mapping[int, int]) -> Draft:
     draft = view.plan.repack()
-    for job in sorted((j for j in shares if shares[j]), key=lambda j: (-shares[j], j)):
+    keep_settled(view, draft)
+    movable = (j for j in shares if shares[j] and j not in draft.placed)
+    for job in sorted(movable, key=lambda j: (-shares[j], j)):
         _place(view, draft, job, shares[job])
     return draft
 
@@ -75,7 +81,7 @@ def _grow(view: View, draft: Draft, job: int, share: int) -> None:
         grown[node] += take
         more -= take
     if not more:
-        draft.place(job, tuple(grown.items()))
+        _try(draft, job, grown)
         return
     savepoint = draft.savepoint()
     if view.placing.consolidate == "strict":
@@ -85,10 +91,20 @@ def _grow(view: View, draft: Draft, job: int, share: int) -> None:
         if anew is not None:
             draft.place(job, anew)
         return
-    draft.place(job, tuple(grown.items()))
+    if not _try(draft, job, grown):
+        return
     rest = view.placing.find(draft.occupancy, view.shape(job), more)
     if rest is None:
         return
     for node, gpus in rest:
         grown[node] = grown.get(node, 0) + gpus
-    draft.place(job, tuple(grown.items()))
+    _try(draft, job, grown)
+
+
+def _try(draft: Draft, job: int, grown: Mapping[int, int]) -> bool:
+    """Places a job; False, and nothing changes, where a quota or a host says no."""
+    try:
+        draft.place(job, tuple(grown.items()))
+    except IllegalPlan:
+        return False
+    return True

@@ -77,7 +77,7 @@ class PlacedPhysics:
 
     def _relative(self, profile: ModelProfile, requested: int, placement: Placement) -> float:
         gpus = placement.gpus
-        nodes = len(placement.spans)
+        nodes = placement.nodes
         if self._by_count:
             nodes = ceil(gpus / profile.gpus_per_node.value)
         elif nodes == ceil(gpus / self._per_node) and gpus == requested:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.messages import MOVE, RESIZE, RESUME, START
+from dovetail.core.messages import ADJUST, MOVE, RESIZE, RESUME, START
 
 RESTART_S = 30.0
 """A full framework restart takes tens of seconds (AFS section 2.1)."""
@@ -18,12 +18,14 @@ RESTART_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """Seconds without progress after a first start, a resumption, a move and a resize."""
+    """Seconds without progress after a first start, a resumption, a move, a resize, and after
+    a change of manner on the same GPUs (accumulation, fractions, samples), which is free."""
 
     start_s: float = 0.0
     resume_s: float = RESTART_S
     move_s: float = RESTART_S
     resize_s: float = RESTART_S
+    adjust_s: float = 0.0
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -38,6 +40,7 @@ class Switching:
             RESUME: self.resume_s,
             MOVE: self.move_s,
             RESIZE: self.resize_s,
+            ADJUST: self.adjust_s,
         }[how]
 
     @staticmethod

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import log
+from math import log, nextafter
 from typing import ClassVar
 
 from dovetail.algorithms.gittins import GittinsTable, gittins_table
@@ -105,4 +105,5 @@ class Gittins:
             level = self._level(service)
             target = level * self.step if level else self._first_look()
             soonest_s = min(soonest_s, (target - service) / float(gpus[job]))
-        return view.now + max(soonest_s, 1e-6)
+        # A step of the clock can be longer than what is left; time must move all the same.
+        return max(view.now + soonest_s, nextafter(view.now, float("inf")))

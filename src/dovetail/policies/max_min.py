@@ -3,7 +3,7 @@
 At every event the shares are reckoned anew, up to each job's largest useful number of GPUs.
 With more jobs than GPUs, `overflow=earliest` serves the earliest submitted with one GPU each;
 `least-recent` serves those that have not been scheduled for longest, as the public AFS
-simulator does. A job that is not elastic takes its requested GPUs or waits: it is served in
+simulator does, and so takes turns at every decision. A job that is not elastic takes its requested GPUs or waits: it is served in
 order of submission out of the same pool.
 
 Source: ALGORITHMS section 6; AFS section 5. Knows: nothing of lengths. Stops running jobs: yes.
@@ -41,10 +41,11 @@ class MaxMin:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Pours the GPUs over all jobs."""
-        jobs = self._ranked(view)
-        pool = sum(gpus for n, gpus in enumerate(view.cluster.capacity) if view.cluster.is_open(n))
-        shares = _shares(view, jobs, pool)
-        return Decision(reshare(view, shares))
+        stay = {j: p.gpus for j, p in view.running.items() if not view.jobs.preemptible[j]}
+        pool = sum(g for n, g in enumerate(view.cluster.capacity) if view.cluster.is_open(n))
+        jobs = [j for j in self._ranked(view) if j not in stay]
+        shares = _shares(view, jobs, max(0, pool - sum(stay.values())))
+        return Decision(reshare(view, shares | stay))
 
     def _ranked(self, view: View) -> list[int]:
         """Returns all jobs in the order in which ties are broken and overflow is served."""
@@ -53,7 +54,7 @@ class MaxMin:
             return everybody
         progress, now = view.progress, view.now
         last_s = {j: progress.pending_since_s(j) for j in view.waiting}
-        return sorted(everybody, key=lambda j: (last_s.get(j, now), j))
+        return sorted(everybody, key=lambda j: (last_s.get(j, now), j not in view.running, j))
 
 
 def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nextafter
 from typing import ClassVar
 
 from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, serve
@@ -87,7 +88,8 @@ class Tiresias:
             if queue < len(self.thresholds):
                 left_s = (self.thresholds[queue] - service) / float(gpus[job])
                 soonest_s = min(soonest_s, left_s)
-        return view.now + soonest_s
+        # A step of the clock can be longer than what is left; time must move all the same.
+        return max(view.now + soonest_s, nextafter(view.now, float("inf")))
 
     def _decide_by_lists(self, view: View, memory: object) -> Decision:
         assert isinstance(memory, tuple)

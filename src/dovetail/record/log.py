@@ -184,8 +184,8 @@ def read_log(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]
     or was cut off.
     """
     try:
-        file = path.open(encoding="utf-8")
-        header = json.loads(file.readline() or "null")
+        with path.open(encoding="utf-8") as file:
+            header = json.loads(file.readline() or "null")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InputError(str(path), f"cannot be read as an event log: {error}") from None
     if not isinstance(header, dict) or header.get("log") != "dovetail":
@@ -194,13 +194,15 @@ def read_log(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]
         raise InputError(
             f"{path}, line 1", f"log version {header.get('version')} is unknown, expected {VERSION}"
         )
-    return header["manifest"], _records(path, file)
+    return header["manifest"], _records(path)
 
 
-def _records(path: Path, file: IO[str]) -> Iterator[dict[str, object]]:
-    with file:
+def _records(path: Path) -> Iterator[dict[str, object]]:
+    with path.open(encoding="utf-8", errors="replace") as file:
         number = 1
-        for number, line in enumerate(file, start=2):
+        for number, line in enumerate(file, start=1):
+            if number == 1:
+                continue
             try:
                 record = json.loads(line)
             except json.JSONDecodeError:

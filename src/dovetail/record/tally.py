@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import (
+    MOVE,
     RESIZE,
-    RESUME,
     Ended,
     Fact,
     NodeChanged,
@@ -200,7 +200,7 @@ class Tally:
             self.start_s[job] = t
         if how == RESIZE:
             self.resizes[job] += 1
-        elif how != "start" and how != RESUME:
+        elif how == MOVE:
             self.moves += 1
         self._running[job] = (placement, t, from_s)
         self._rate[job] = rate

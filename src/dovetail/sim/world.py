@@ -20,6 +20,11 @@ from dovetail.core.cluster import DOWN, Cluster
 from dovetail.core.errors import DovetailError, IllegalPlan
 from dovetail.core.legality import audit
 from dovetail.core.messages import (
+    ADJUST,
+    MOVE,
+    RESIZE,
+    RESUME,
+    START,
     Ended,
     Explained,
     Fact,
@@ -97,7 +102,7 @@ class SimWorld:
         self._instants = 0
         self._idle_wakes = 0
         delay = scene.switching.delay_s
-        self._delay = {how: delay(how) for how in ("start", "resume", "move", "resize")}
+        self._delay = {how: delay(how) for how in (START, RESUME, MOVE, RESIZE, ADJUST)}
 
     def observe(self) -> View:
         """Returns the view at the present instant."""
