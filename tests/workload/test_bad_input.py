@@ -124,6 +124,12 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     assert "line 3: holds a zero byte" in refusal(path)
 
 
+def test_a_tar_archive_is_to_be_unpacked(data_dir: Path) -> None:
+    path = data_dir / "traces/alibaba_gpu_v2020/pai_machine_spec.tar.gz"
+    with pytest.raises(InputError, match="it is a tar archive: unpack it first"):
+        import_trace([path], "itp")
+
+
 @pytest.mark.parametrize("data", ["", "\n\n"])
 def test_an_empty_file(tmp_path: Path, data: str) -> None:
     path = written(tmp_path, data)
@@ -183,6 +189,15 @@ def test_broken_json_names_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, '[\n{"a": 1},\n{"a": \n')
     with pytest.raises(InputError, match="line 3: the JSON is broken or cut off"):
         list(json_entries(path))
+
+
+def test_a_slip_in_a_huge_json_file_is_told_where_it_is(tmp_path: Path) -> None:
+    entry = '{"jobid": "a", "attempts": [{"start_time": "x", "detail": []}]},\n'
+    path = written(tmp_path, "[\n" + entry * 5 + '{"jobid" "b"},\n' + entry * 400_000)
+    entries = json_entries(path)
+    assert [next(entries)[0] for _ in range(5)] == [2, 3, 4, 5, 6]
+    with pytest.raises(InputError, match="line 7: the JSON is broken or cut off: Expecting ':'"):
+        next(entries)
 
 
 def test_a_file_in_no_known_format_lists_the_formats(tmp_path: Path) -> None:

@@ -372,6 +372,9 @@ def test_swf_processors_become_gpus(tmp_path: Path) -> None:
     (tmp_path / "log.swf").write_text("; x\n1 2 3\n")
     with pytest.raises(InputError, match="line 2: has 3 values, 18 expected"):
         import_trace([tmp_path / "log.swf"])
+    (tmp_path / "log.swf").write_text("; x\n\n 1 0 10 x" + " 1" * 14 + "\n")
+    with pytest.raises(InputError, match="line 3, field 4: 'x' is not a number"):
+        import_trace([tmp_path / "log.swf"])
 
 
 def test_several_files_become_queues_of_one_cluster_and_ids_stay_apart(tmp_path: Path) -> None:

@@ -128,8 +128,10 @@ def test_adoption_grows_with_its_share(less: float, more: float, seed: int) -> N
 
 def test_an_elastic_job_grows_to_what_its_model_can_use() -> None:
     trace = transform.assign_models(scene([0.0], [2], [1.0]), [("m", 12)], seed=0)
-    made = transform.adopted(trace, elastic=1.0, seed=0, max_gpus=lambda name: 12)
+    made = transform.adopted(trace, elastic=1.0, seed=0, max_gpus={"m": 12}.__getitem__)
     assert made.jobs.max_gpus.tolist() == [12]
+    unknown = transform.adopted(trace, elastic=1.0, seed=0, max_gpus=lambda name: 0)
+    assert unknown.jobs.max_gpus.tolist() == [4]
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])

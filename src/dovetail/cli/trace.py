@@ -261,6 +261,14 @@ def _model(part: str) -> tuple[str, int]:
     return name, int(most)
 
 
+def _most_gpus(model: str) -> int:
+    """Returns the most GPUs the zoo knows a model to use, 0 for a model it does not know."""
+    from dovetail.physics.zoo import shipped
+
+    profile = shipped().find(model)
+    return 0 if profile is None else profile.max_gpus.value
+
+
 @trace.command()
 @click.argument("kind", default="philly-like")
 @_out_option
@@ -419,7 +427,9 @@ def scale(
     if models:
         made = transform.assign_models(made, _models(models), seed=seed)
     if elastic or shareable:
-        made = transform.adopted(made, elastic=elastic, shareable=shareable, seed=seed)
+        made = transform.adopted(
+            made, elastic=elastic, shareable=shareable, seed=seed, max_gpus=_most_gpus
+        )
     if not len(made):
         raise InputError(str(file), "no job is left")
     _write_part(made, out, whole, file, as_json)

@@ -13,6 +13,9 @@ from dovetail.workload.source import pieces
 ENTRY_LIMIT = 1 << 24
 """The longest entry we hold, in characters; a Philly job with 1,000 attempts needs 300,000."""
 
+_WORD = 32
+"""A number or word cut off at the end of what was read is no longer than this."""
+
 _BLANK = " \t\r\n"
 
 
@@ -82,11 +85,17 @@ class _Feed:
                 raise self.error("the entry is nested too deeply") from None
             except ValueError as error:
                 trouble = getattr(error, "msg", str(error))
-                if self._ended:
+                if self._ended or self._is_broken(error):
                     raise self.error(f"the JSON is broken or cut off: {trouble}") from None
             if len(self._text) - self._at > ENTRY_LIMIT:
                 raise self.error(f"an entry is not closed within {ENTRY_LIMIT} characters")
             self._more()
+
+    def _is_broken(self, error: ValueError) -> bool:
+        """Tells whether the trouble is inside what was read, so that reading on cannot mend it."""
+        at = getattr(error, "pos", len(self._text))
+        # A string's trouble is told at its beginning, any other where the text stops making sense.
+        return "string" not in str(error) and at < len(self._text) - _WORD
 
     def _more(self) -> bool:
         """Reads one more piece; tells whether there was one."""

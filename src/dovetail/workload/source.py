@@ -19,6 +19,7 @@ LINE_LIMIT_BYTES = 1 << 20
 """The longest line we accept, and the size of one piece: a line inside a piece is short enough."""
 
 GZIP_MAGIC = b"\x1f\x8b"
+_TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 
 
 def read_text_bytes(path: Path) -> bytes:
@@ -81,7 +82,9 @@ def _check_piece(
     zero = part.find(b"\0")
     if zero >= 0:
         line = lines + part.count(b"\n", 0, zero)
-        raise InputError(f"{path}, line {line}", "holds a zero byte", "a text file is expected")
+        tar = part[_TAR_MARK_AT : _TAR_MARK_AT + len(_TAR_MARK)] == _TAR_MARK
+        mend = "it is a tar archive: unpack it first" if tar else "a text file is expected"
+        raise InputError(f"{path}, line {line}", "holds a zero byte", mend)
     _decode(path, decoder, part, lines)
     return lines + part.count(b"\n"), (
         len(part) - last - 1 if last >= 0 else open_bytes + len(part)

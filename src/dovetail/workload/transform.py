@@ -158,8 +158,9 @@ def adopted(
 ) -> Trace:
     """Returns the trace in which owners allow elasticity and sharing for a share of jobs, by seed.
 
-    An elastic job runs on one GPU or more, up to what `max_gpus` says of its model, else twice
-    its request. A job that is elastic at one share stays so at every larger one.
+    An elastic job runs on one GPU or more: up to what `max_gpus` says of its model (0: nothing),
+    else to its own `max_gpus` where that is above its request, else to twice its request. A job
+    that is elastic at one share stays so at every larger one.
     """
     for name, share in (("elastic", elastic), ("shareable", shareable)):
         if not 0 <= share <= 1:
@@ -180,11 +181,13 @@ def adopted(
 
 def _most_gpus(trace: Trace, max_gpus: Callable[[str], int] | None) -> Ints:
     jobs = trace.jobs
+    # A trace that tells a job's most GPUs is believed.
+    own = np.where(jobs.max_gpus > jobs.gpus, jobs.max_gpus, 2 * jobs.gpus)
     if max_gpus is None:
-        # A trace that tells a job's most GPUs is believed.
-        return np.where(jobs.max_gpus > jobs.gpus, jobs.max_gpus, 2 * jobs.gpus)
+        return own
     table = np.array([*(max_gpus(name) for name in jobs.model.names), 0], dtype=np.int64)
-    return np.maximum(table[jobs.model.codes], jobs.gpus)
+    known = table[jobs.model.codes]
+    return np.where(known > 0, np.maximum(known, jobs.gpus), own)
 
 
 def _retimed(trace: Trace, submit_s: Floats, scale: float) -> Trace:

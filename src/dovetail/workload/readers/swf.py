@@ -72,33 +72,27 @@ def _read(path: Path, options: ReadOptions) -> Rows:
 
 
 def _numbers(path: Path, text: str) -> pl.DataFrame:
-    rows: list[list[float]] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        words = line.split(";", 1)[0].split()
-        if not words:
-            continue
-        if len(words) != FIELDS:
-            raise InputError(
-                f"{path}, line {number}", f"has {len(words)} values, {FIELDS} expected"
-            )
-        try:
-            rows.append([float(w) for w in words])
-        except ValueError:
-            column = next(i for i, w in enumerate(words, 1) if not _is_number(w))
-            raise InputError(
-                f"{path}, line {number}, field {column}",
-                f"'{words[column - 1][:40]}' is not a number",
-            ) from None
-    frame = pl.DataFrame(rows, schema={f"f{i}": pl.Float64 for i in range(FIELDS)}, orient="row")
-    return frame.fill_nan(None)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+    """Returns the values of every line that is not blank and no comment. Raises InputError."""
+    lines = pl.DataFrame({"text": text.split("\n")}).with_row_index("line", offset=1)
+    bare = pl.col("text").str.replace(r";.*$", "").str.replace_all(r"\s+", " ").str.strip_chars(" ")
+    lines = lines.with_columns(bare.alias("text")).filter(pl.col("text") != "")
+    if lines.is_empty():
+        return pl.DataFrame(schema={f"f{i}": pl.Float64 for i in range(FIELDS)})
+    found = lines["text"].str.count_matches(" ", literal=True) + 1
+    wrong = found != FIELDS
+    if wrong.any():
+        first = int(wrong.arg_max() or 0)
+        where = f"{path}, line {lines['line'][first]}"
+        raise InputError(where, f"has {found[first]} values, {FIELDS} expected")
+    words = lines["text"].str.split_exact(" ", FIELDS - 1).struct.unnest()
+    values = words.select(pl.all().cast(pl.Float64, strict=False))
+    for field, column in enumerate(values.columns):
+        if values[column].null_count():
+            first = int(values[column].is_null().arg_max() or 0)
+            where = f"{path}, line {lines['line'][first]}, field {field + 1}"
+            raise InputError(where, f"'{words[column][first][:40]}' is not a number")
+    values.columns = [f"f{i}" for i in range(FIELDS)]
+    return values.fill_nan(None)
 
 
 def _named(prefix: str, numbers: pl.Series) -> pl.Series:
