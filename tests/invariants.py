@@ -74,9 +74,11 @@ def lives(facts: Sequence[Fact]) -> dict[int, Life]:
             assert fact.from_s >= fact.t
             assert fact.rate > 0
             if life.open is not None:
-                assert fact.how in ("move", "resize")
-                same = life.open[0].gpus == fact.placement.gpus
-                assert same == (fact.how == "move"), "a resize changes the number of GPUs"
+                before = life.open[0]
+                if before.gpus != fact.placement.gpus:
+                    assert fact.how == "resize"
+                else:
+                    assert fact.how == ("move" if before.moves_to(fact.placement) else "adjust")
                 life.close_stretch(fact.t)
             else:
                 first = not life.stretches

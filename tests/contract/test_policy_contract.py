@@ -175,7 +175,11 @@ def test_every_job_ends_when_the_forecast_is_wrong(name: str, forecast: str) -> 
     assert sorted(story.ended()) == list(range(25))
 
 
-@pytest.mark.parametrize("name", BUSY)
+ROTATES = ("max-min:overflow=least-recent",)
+"""Policies that say they rotate at every decision, however little has happened."""
+
+
+@pytest.mark.parametrize("name", [name for name in BUSY if name not in ROTATES])
 def test_deciding_again_when_nothing_changed_changes_nothing(name: str) -> None:
     policy = policy_of(name)
     scene = scene_of(trace_of(*some_rows(30, seed=9)), "2x4", placing="strict")
@@ -242,7 +246,7 @@ def test_it_keeps_quotas(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWN)
 def test_its_module_says_where_it_comes_from_and_what_it_knows(name: str) -> None:
-    text = inspect.getmodule(registered()[name]).__doc__ or ""  # type: ignore[union-attr]
+    text = inspect.getmodule(registered()[name]).__doc__ or ""
     assert "Knows:" in text
     assert "Stops running jobs:" in text
     assert name in IDLE or "Source:" in text

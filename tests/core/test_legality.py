@@ -98,6 +98,12 @@ def test_a_job_that_does_not_wait_cannot_start() -> None:
     assert faults(stage, [(1, ((0, 1),))]) == ["job 1 is not waiting"]
 
 
+def test_a_job_that_may_not_be_stopped_may_not_be_resized() -> None:
+    rows = [Row(2, 5, elastic=True, min_gpus=1, max_gpus=3, preemptible=False)]
+    stage = Stage(rows, "fifo", "1x8").run_jobs((0, ((0, 2),)))
+    assert faults(stage, [(0, ((0, 3),))]) == ["job 0 is not preemptible and would move"]
+
+
 def test_sharing_needs_the_power_and_both_owners() -> None:
     rows = [Row(1, 5, **SHARED), Row(1, 5, **SHARED), Row(1, 5)]  # type: ignore[arg-type]
     stage = Stage(rows, "fifo", "1x4")
@@ -199,11 +205,19 @@ def test_a_gpu_type_is_kept() -> None:
 
 
 def refused(stage: Stage, job: int, spans: tuple[tuple[int, int], ...]) -> bool:
-    """Tells whether the tables or the rules refuse a start."""
+    """Tells whether the tables refuse a start."""
     try:
-        return bool(faults(stage, [(job, spans)]))
+        assert faults(stage, [(job, spans)]) == []
     except IllegalPlan:
         return True
+    return False
+
+
+def test_naming_the_gpus_a_job_holds_is_no_move() -> None:
+    # A host that runs by count must name its GPUs before a guest can join.
+    rows = [Row(1, 5, preemptible=False, **SHARED)]  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4").run_jobs((0, ((0, 1),)))
+    assert faults(stage, [(0, one(0))], frozenset({"share"})) == []
 
 
 def test_a_plan_over_a_quota_is_refused() -> None:

@@ -21,13 +21,13 @@ def stage(cluster: str = "2x2") -> Stage:
         ({"spans": ((0, 2),), "gpu_ids": ((0,),)}, "do not match"),
         ({"spans": ((0, 2),), "gpu_ids": ((1, 1),)}, "do not match"),
         ({"spans": ((0, 1),), "accumulation_steps": 0}, "at least one step"),
-        ({"spans": ((0, 2),), "fractions": (0.5,)}, "one positive value for each worker"),
-        ({"spans": ((0, 2),), "fractions": (0.5, 0.0)}, "one positive value for each worker"),
-        ({"spans": ((0, 2),), "samples": (4, 4, 4)}, "one positive value for each worker"),
-        ({"spans": ((0, 2),), "samples": (4, 0)}, "one positive value for each worker"),
-        ({"spans": ((0, 1), (0, 1)), "gpu_ids": ((0,), (0,))}, "."),
-        ({"spans": ((0, 1),), "fractions": (3.0,)}, "."),
-        ({"spans": ((0, 1),), "fractions": (float("nan"),)}, "."),
+        ({"spans": ((0, 2),), "fractions": (0.5,)}, "for each worker"),
+        ({"spans": ((0, 2),), "fractions": (0.5, 0.0)}, "for each worker"),
+        ({"spans": ((0, 1),), "fractions": (3.0,)}, "for each worker"),
+        ({"spans": ((0, 1),), "fractions": (float("nan"),)}, "for each worker"),
+        ({"spans": ((0, 2),), "samples": (4, 4, 4)}, "for each worker"),
+        ({"spans": ((0, 2),), "samples": (4, 0)}, "for each worker"),
+        ({"spans": ((0, 1), (0, 1)), "gpu_ids": ((0,), (0,))}, "do not match"),
     ],
 )
 def test_a_placement_that_makes_no_sense_cannot_be_made(
@@ -49,7 +49,7 @@ def test_a_placement_counts_and_names_its_workers() -> None:
         (((0, 3),), r"job 3: wants 3 GPUs on node 0, 2 are free"),
         (((2, 1),), r"job 3: node 2 does not exist"),
         (((-1, 1),), r"job 3: node -1 does not exist"),
-        (((0, 1), (0, 1)), r"job 3: a node is named twice"),
+        (((0, 1), (1, 1), (0, 2)), r"job 3: wants 3 GPUs on node 0, 2 are free"),
     ],
 )
 def test_the_tables_refuse_what_cannot_be_placed_and_take_nothing(spans: Spans, words: str) -> None:
@@ -60,6 +60,16 @@ def test_the_tables_refuse_what_cannot_be_placed_and_take_nothing(spans: Spans, 
     assert draft.changes() == []
     assert draft.occupancy.free == [2, 2]
     assert draft.free_gpus == 4
+
+
+def test_a_node_may_come_twice_in_the_order_of_ranks() -> None:
+    draft = stage().view.plan.draft()
+    draft.place(3, ((0, 1), (1, 2), (0, 1)))
+    assert draft.placed[3].gpus == 4
+    assert draft.placed[3].nodes == 2
+    assert draft.occupancy.free == [0, 0]
+    draft.remove(3)
+    assert draft.occupancy.free == [2, 2]
 
 
 def test_a_placement_that_is_half_free_takes_nothing() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -59,7 +60,7 @@ def rows(draw: st.DrawFn, width: int = 4, flags: bool = True) -> list[Row]:
                 elastic=elastic,
                 min_gpus=draw(st.integers(1, gpus)) if elastic else gpus,
                 max_gpus=draw(st.integers(gpus, width + 2)) if elastic else gpus,
-                preemptible=not flags or draw(st.integers(0, 5)) > 0,
+                preemptible=not flags or draw(st.integers(0, 5)) < 5,
                 time_limit_s=draw(st.sampled_from([float("inf")] * 4 + [3.0])),
                 end=draw(st.sampled_from(["completed"] * 4 + ["failed", "cancelled"])),
                 queue=draw(st.sampled_from(["", "q"])) if flags and gpus <= 2 else "",
@@ -224,7 +225,7 @@ def _blocking(scene: Scene, told: dict[int, Life]) -> float:
     """Integrates the mean over waiting jobs of (pending time / remaining time on one GPU)."""
     edges = sorted({t for life in told.values() for s, e, _ in life.waits for t in (s, e)})
     total = 0.0
-    for a, b in zip(edges, edges[1:], strict=False):
+    for a, b in pairwise(edges):
         middle = (a + b) / 2
         indices = []
         for job, life in told.items():

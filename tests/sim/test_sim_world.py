@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
@@ -34,10 +35,10 @@ class Written:
 
 
 def test_a_periodic_policy_comes_to_an_end() -> None:
-    # It asks to be woken every 4 s for ever; the run is over with the last job.
+    # It asks to be woken 4 s after each decision, for ever; the run is over with the last job.
     story = play([Row(1, 10), Row(1, 5)], Written(every_s=4.0), "1x1")
     assert story.finishes == [10, 15]
-    assert [f.t for f in story.of(Woke)] == [4, 8, 12]
+    assert [f.t for f in story.of(Woke)] == [4, 8, 14]
 
 
 def test_a_policy_that_only_wakes_and_starts_nothing_is_told_off() -> None:
@@ -122,7 +123,7 @@ def test_reasons_are_recorded_when_they_change_and_only_then() -> None:
     explained = [f for f in story.facts if isinstance(f, Explained)]
     assert explained[0].t == 0
     assert explained[0].reasons == (Reason("Resources", job=1), Reason("Priority", behind=1))
-    assert all(a.reasons != b.reasons for a, b in zip(explained, explained[1:], strict=False))
+    assert all(a.reasons != b.reasons for a, b in pairwise(explained))
     assert [e.t for e in explained][:2] == [0, 5]
 
 
