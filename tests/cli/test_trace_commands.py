@@ -50,6 +50,18 @@ def test_import_apart_writes_a_folder(logs: list[Path], tmp_path: Path) -> None:
     assert read_trace(out / "c1.csv").jobs.job_id == ("a",)
 
 
+def test_virtual_clusters_whose_names_make_the_same_file_name_stay_apart(tmp_path: Path) -> None:
+    log = tmp_path / "p.csv"
+    log.write_text(
+        "timestamp,duration,num_gpus,gpu_time,cluster\n"
+        "2017-10-02 00:00:10,60,2,120,a/b\n2017-10-02 00:00:20,60,1,60,a b\n"
+    )
+    out = tmp_path / "vcs"
+    run("import", log, "--apart", "-o", out)
+    assert sorted(p.name for p in out.iterdir()) == ["a_b-1.csv", "a_b.csv"]
+    assert "is there already" in refused("import", log, "--apart", "-o", out)
+
+
 def test_import_takes_the_zoo_s_step_times_for_afs(tmp_path: Path) -> None:
     path = tmp_path / "trace_2869ce.csv"
     path.write_text(

@@ -16,6 +16,7 @@ import pytest
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
+from dovetail.workload.apart import write_apart
 from dovetail.workload.canonical import read_trace, write_trace
 from dovetail.workload.importing import import_trace, sniff
 from dovetail.workload.json_list import json_entries
@@ -155,7 +156,8 @@ def test_a_two_gigabyte_line_is_refused_at_once_and_never_held(tmp_path: Path) -
         "import resource, sys\n"
         "from pathlib import Path\n"
         "from dovetail.core.errors import InputError\n"
-        "from dovetail.workload.canonical import read_trace\n"
+        "from dovetail.workload.apart import write_apart
+from dovetail.workload.canonical import read_trace\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try:\n    read_trace(Path(sys.argv[1]))\n"
         "except InputError as error:\n"
@@ -240,6 +242,17 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, kind: 
     assert str(caught.value) == f"{path}: cannot be written: File too large"
     assert os.listdir(tmp_path) == [path.name]
     assert path.read_text() == "old"
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_leaves_no_folder_of_some_virtual_clusters(tmp_path: Path) -> None:
+    def part(n: int) -> Trace:
+        jobs = JobTable.build([str(i) for i in range(n)], np.zeros(n), np.ones(n, np.int64))
+        return Trace.of(jobs, np.ones(n))
+
+    with pytest.raises(InputError, match="cannot be written: File too large"):
+        write_apart({"small": part(3), "large": part(5000)}, tmp_path / "vcs")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_folder_that_is_not_there_cannot_be_written_to(tmp_path: Path) -> None:

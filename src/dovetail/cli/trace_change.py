@@ -1,0 +1,139 @@
+"""`dovetail trace convert | slice | scale`: traces made of traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dovetail.cli.trace_files import (
+    FILE,
+    gpus_of,
+    json_option,
+    models_of,
+    most_gpus,
+    open_any,
+    out_option,
+    write_part,
+)
+from dovetail.core.errors import InputError
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@click.argument("out", type=FILE)
+@json_option
+def convert(file: Path, out: Path, as_json: bool) -> None:
+    """Write a trace as another kind of file: .csv, .csv.gz or .parquet.
+
+    \b
+    Example:
+      dovetail trace convert month.csv month.parquet
+    """
+    whole = open_any(file)
+    write_part(whole, out, whole, file, as_json)
+
+
+@click.command("slice")
+@click.argument("file", type=FILE)
+@out_option
+@click.option("--queue", "queues", multiple=True, help="Keep a virtual cluster; may be repeated.")
+@click.option("--from-day", type=float, help="Keep submissions from this day on.")
+@click.option("--to-day", type=float, help="Keep submissions before this day.")
+@click.option("--busiest-days", type=float, help="Keep the busiest window of so many days.")
+@click.option("--by", default="gpu-seconds", show_default=True, help="Busiest by: or arrivals.")
+@click.option("--jobs", type=int, help="Keep the first so many jobs.")
+@json_option
+def slice_command(
+    file: Path,
+    out: Path,
+    queues: tuple[str, ...],
+    from_day: float | None,
+    to_day: float | None,
+    busiest_days: float | None,
+    by: str,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Keep a part of a trace: queues, then a window, then the first jobs.
+
+    \b
+    Example:
+      dovetail trace slice philly.csv.gz --queue 6214e9 --busiest-days 7 -o week.csv
+    """
+    from dovetail.workload import transform
+
+    part = whole = open_any(file)
+    if queues:
+        part = transform.in_queues(part, queues)
+    if from_day is not None or to_day is not None:
+        low = (from_day or 0.0) * transform.DAY_S
+        high = float("inf") if to_day is None else to_day * transform.DAY_S
+        part = transform.time_window(part, low, high)
+    if busiest_days is not None:
+        part = transform.busiest_window(part, busiest_days, by=by)
+    if jobs is not None:
+        part = transform.first_jobs(part, jobs)
+    if not len(part):
+        raise InputError(str(file), "no job is in that part")
+    write_part(part, out, whole, file, as_json)
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@out_option
+@click.option("--cluster", help="Cluster the load is for: 16x4, or a number of GPUs.")
+@click.option("--load", type=float, help="Offered load to reach on --cluster.")
+@click.option("--by", default="time", show_default=True, help="How: time (stretch) or thinning.")
+@click.option("--keep", type=float, help="Keep each job with this probability.")
+@click.option("--stretch", type=float, help="Multiply times between submissions.")
+@click.option("--compress", type=float, help="Divide all times, run times too.")
+@click.option("--models", help="Give jobs models: a zoo family (afs), or name:8,name:4.")
+@click.option("--elastic", default=0.0, help="Share of jobs whose owners allow elasticity.")
+@click.option("--shareable", default=0.0, help="Share of jobs whose owners allow sharing.")
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def scale(
+    file: Path,
+    out: Path,
+    cluster: str | None,
+    load: float | None,
+    by: str,
+    keep: float | None,
+    stretch: float | None,
+    compress: float | None,
+    models: str | None,
+    elastic: float,
+    shareable: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Change a trace's load, clock, models or what owners allow.
+
+    \b
+    Example:
+      dovetail trace scale week.csv --cluster 8x8 --load 0.9 -o busy.csv
+      dovetail trace scale week.csv --elastic 0.5 --seed 1 -o half_elastic.csv
+    """
+    from dovetail.workload import transform
+
+    made = whole = open_any(file)
+    if load is not None and cluster is None:
+        raise InputError("--load", "needs --cluster", "as in --cluster 16x4")
+    if keep is not None:
+        made = transform.thinned(made, keep, seed=seed)
+    if load is not None and cluster is not None:
+        made = transform.with_load(made, load, gpus_of(cluster), by=by, seed=seed)
+    if stretch is not None:
+        made = transform.stretched(made, stretch)
+    if compress is not None:
+        made = transform.compressed(made, compress)
+    if models:
+        made = transform.assign_models(made, models_of(models), seed=seed)
+    if elastic or shareable:
+        made = transform.adopted(
+            made, elastic=elastic, shareable=shareable, seed=seed, max_gpus=most_gpus
+        )
+    if not len(made):
+        raise InputError(str(file), "no job is left")
+    write_part(made, out, whole, file, as_json)
