@@ -156,8 +156,7 @@ def test_a_two_gigabyte_line_is_refused_at_once_and_never_held(tmp_path: Path) -
         "import resource, sys\n"
         "from pathlib import Path\n"
         "from dovetail.core.errors import InputError\n"
-        "from dovetail.workload.apart import write_apart
-from dovetail.workload.canonical import read_trace\n"
+        "from dovetail.workload.canonical import read_trace\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try:\n    read_trace(Path(sys.argv[1]))\n"
         "except InputError as error:\n"

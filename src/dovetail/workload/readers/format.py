@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError
+from dovetail.workload.assemble import GPUS_MAX
 from dovetail.workload.delimited import header_of
 from dovetail.workload.rows import JobIterations, Rows, SecondsPerIteration, rejected
 
@@ -69,7 +70,7 @@ def step_times(path: Path, options: ReadOptions, models: pl.Series, gpus: pl.Ser
     pairs = pl.DataFrame({"model": models, "gpus": gpus.cast(pl.Float64)})
     distinct = pairs.unique(maintain_order=True)
     values = [
-        known(model, round(n)) if n is not None and n >= 1 else None
+        known(model, round(n)) if n is not None and 1 <= n <= GPUS_MAX else None
         for model, n in distinct.iter_rows()
     ]
     table = distinct.with_columns(pl.Series("step_s", values, dtype=pl.Float64))
