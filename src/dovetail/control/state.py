@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from sortedcontainers import SortedList
 
+from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
@@ -56,6 +57,7 @@ class ClusterState:
         self.pending_s: list[float] = [0.0] * n
         self.first_start_s: list[float] = [NEVER] * n
         self._held: list[int] = [0] * n
+        self._running = RunningTable()
         self._end: list[float] = [0.0] * n
         self.plan = Plan(Occupancy(cluster, jobs))
         self.waiting = WaitingQueue(*shapes_on(self.plan.occupancy))
@@ -99,6 +101,11 @@ class ClusterState:
         now, attained, held, placed = self.now, self.attained, self._held, self.placed_s
         return [attained[j] + held[j] * (now - placed[j]) if held[j] else attained[j] for j in jobs]
 
+    def running(self) -> RunningTable:
+        """Returns the running jobs as columns, at the present instant."""
+        self._running.now = self.now
+        return self._running
+
     def pending_since_s(self, job: int) -> float:
         """Returns when a waiting job last became pending."""
         return self.pending_s[job]
@@ -125,7 +132,7 @@ class ClusterState:
         """Gives a running job a new rate from now on (or from when its switch is over)."""
         self.settle(job)
         self.rate[job] = rate
-        self._expect_end(job)
+        self._write(job)
 
     def how(self, change: Change) -> str:
         """Returns why a job is placed: start, resume, move, resize or adjust."""
@@ -142,7 +149,7 @@ class ClusterState:
             self.waiting.remove(job)
         else:
             self.settle(job)
-            self._release(job)
+            self._book(job)
         now = self.now
         if self.first_start_s[job] == NEVER:
             self.first_start_s[job] = now
@@ -150,7 +157,7 @@ class ClusterState:
         self.since_s[job] = now + delay_s
         self.placed_s[job] = now
         self._held[job] = placement.gpus
-        self._expect_end(job)
+        self._write(job)
 
     def stop(self, job: int) -> None:
         """Takes a running job off its GPUs and lets it wait again."""
@@ -190,12 +197,31 @@ class ClusterState:
         self.pending_s[job] = self.now
         self.waiting.add(job, self.order.keys(self.view, (job,))[0])
 
-    def _release(self, job: int) -> None:
+    def _book(self, job: int) -> None:
+        """Books the service of a job up to now; it holds nothing until it is placed again."""
         self.attained[job] += self._held[job] * (self.now - self.placed_s[job])
         self._held[job] = 0
         self.rate[job] = 0.0
+
+    def _release(self, job: int) -> None:
+        self._book(job)
+        self._running.drop(job)
         if self.ends is not None:
             self.ends.discard((self._end[job], job))
+
+    def _write(self, job: int) -> None:
+        """Copies a running job into the columns and the order of forecast ends."""
+        row = (
+            self.length[job],
+            self.done[job],
+            self.rate[job],
+            self.since_s[job],
+            self.attained[job],
+            self.placed_s[job],
+            float(self._held[job]),
+        )
+        self._running.put(job, row)
+        self._expect_end(job)
 
     def _expect_end(self, job: int) -> None:
         if self.ends is None:

@@ -20,6 +20,9 @@ class InputError(DovetailError):
         self.where, self.what, self.mend = where, what, mend
         super().__init__(f"{where}: {what}" + (f" ({mend})" if mend else ""))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
+        return InputError, (self.where, self.what, self.mend)
+
 
 class IllegalPlan(DovetailError):
     """Says that a policy's plan breaks a rule; in simulation that is a bug of the policy."""

@@ -161,8 +161,8 @@ class Occupancy:
             share = count / requested
             cpus, memory = self.host_free[node]
             wanted = (float(jobs.cpus[job]) * share, float(jobs.memory_bytes[job]) * share)
-            # The sums of shares round; a millionth of a CPU is no reason to refuse.
-            if wanted[0] > cpus + 1e-6 or wanted[1] > memory + 1:
+            # Sums of shares round; that is no reason to refuse.
+            if wanted[0] * (1 - 1e-9) > cpus or wanted[1] * (1 - 1e-9) > memory:
                 raise IllegalPlan(f"job {jobs.job_id[job]}: node {node} lacks CPUs or memory")
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from dovetail.core.errors import IllegalPlan
-from dovetail.core.job import Shape
+from dovetail.core.job import Floats, Ints, Shape
 from dovetail.core.messages import Reason
 from dovetail.core.plan import Draft, Placement
-from dovetail.core.view import View
+from dovetail.core.view import Running, View
 
 BYPASS = ("strict", "skip")
 RELATIVE_TOLERANCE = 1e-9
 """An exact tie takes the conservative branch (ALGORITHMS section 0)."""
 
 Because = tuple[Reason, ...]
-Keys = Callable[[View, Sequence[int]], list[float]]
+Keys = Callable[[Running], Floats]
+"""Gives the key of every running job."""
 NO_ROOM: Because = (Reason("Resources"),)
 
 
@@ -85,15 +88,16 @@ def rank(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because]:
     running job holds its GPUs until a job of smaller key needs them.
     """
     if view.placing.running == "repack":
-        return _repack(view, _ranked(view, keys), bypass)
+        running = view.progress.running()
+        return _repack(view, _sorted(keys(running), running.jobs), bypass)
     if not view.waiting:
         return None, ()
     return _preempt(view, keys, bypass)
 
 
-def _ranked(view: View, keys: Keys) -> list[tuple[float, int]]:
-    running = list(view.running)
-    return sorted(zip(keys(view, running), running, strict=True))
+def _sorted(keys: Floats, jobs: Ints) -> list[tuple[float, int]]:
+    order = np.lexsort((jobs, keys))
+    return list(zip(keys[order].tolist(), jobs[order].tolist(), strict=True))
 
 
 def _repack(
@@ -176,28 +180,41 @@ def _preempt(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because
 
 
 class _Contest:
-    """The running jobs that may lose their GPUs to jobs of smaller key, ranked when needed."""
+    """The running jobs that may lose their GPUs to jobs of smaller key, ranked when needed.
+
+    Candidates come in order of key, so only running jobs with a larger key than the first
+    candidate that finds no free GPUs need be sorted.
+    """
 
     def __init__(self, view: View, draft: Draft, keys: Keys) -> None:
         self._view = view
         self._draft = draft
-        self._keys = keys
-        self._victims: list[tuple[float, int]] | None = None
+        self._keys_of = keys
+        self._keys: Floats | None = None
+        self._gpus: Floats = np.empty(0)
+        self._victims: list[tuple[float, int]] = []
         self.evicted: list[tuple[float, int]] = []
 
-    @property
-    def victims(self) -> list[tuple[float, int]]:
-        """Returns the running jobs that may be stopped, smallest key first."""
-        if self._victims is None:
-            running = [j for j in self._view.running if self._view.jobs.preemptible[j]]
-            here = [j for j in running if j in self._draft.placed]
-            self._victims = sorted(zip(self._keys(self._view, here), here, strict=True))
+    def victims_above(self, key: float) -> list[tuple[float, int]]:
+        """Returns the running jobs of larger key that may be stopped, smallest key first."""
+        if self._keys is None:
+            running = self._view.progress.running()
+            keys, jobs, gpus = self._keys_of(running), running.jobs, running.gpus
+            if not self._view.jobs.all_preemptible:
+                may = self._view.jobs.preemptible[jobs]
+                keys, jobs, gpus = keys[may], jobs[may], gpus[may]
+            above = keys > key
+            self._keys, self._gpus = keys[above], gpus[above]
+            self._victims = _sorted(self._keys, jobs[above])
         return self._victims
 
     def open_to(self, head: tuple[float, int] | None) -> bool:
         """Tells whether any candidate left has a smaller key than the last victim."""
         candidates = [c for c in (head, self.evicted[0] if self.evicted else None) if c]
-        return bool(candidates) and bool(self.victims) and min(candidates) < self.victims[-1]
+        if not candidates:
+            return False
+        victims = self.victims_above(min(candidates)[0])
+        return bool(victims) and min(candidates) < victims[-1]
 
     def seat(self, key: float, job: int) -> bool:
         """Places a job on free GPUs, or on those of victims of clearly larger key."""
@@ -208,12 +225,12 @@ class _Contest:
             draft.place(job, spans)
             return True
         margin = key + RELATIVE_TOLERANCE * abs(key)
-        if not self._enough(margin, shape.gpus):
+        if not self.victims_above(key) or not self._enough(margin, shape.gpus):
             return False
         return self._take_over(job, shape, margin)
 
     def _take_over(self, job: int, shape: Shape, margin: float) -> bool:
-        draft, victims = self._draft, self.victims
+        draft, victims = self._draft, self._victims
         savepoint = draft.savepoint()
         taken: list[tuple[tuple[float, int], Placement]] = []
         last, spans = len(victims), None
@@ -239,12 +256,9 @@ class _Contest:
         return True
 
     def _enough(self, margin: float, need: int) -> bool:
-        """Tells whether the free GPUs and those of all victims would do, by count."""
-        have = self._draft.free_gpus
-        for key, job in reversed(self.victims):
-            if have >= need or key <= margin:
-                break
-            have += self._draft.placed[job].gpus
+        """Tells whether the free GPUs and those of all victims would do, by count, at best."""
+        assert self._keys is not None
+        have = self._draft.free_gpus + float(self._gpus[self._keys > margin].sum())
         return have >= need
 
 

@@ -101,7 +101,10 @@ class Plan:
     def __init__(self, occupancy: Occupancy) -> None:
         self.version = 0
         self._occupancy = occupancy
+        # What runs, and the twin that drafts edit: a policy that drafts must not see the plan
+        # it compares with change under its hands.
         self._placed: dict[int, Placement] = {}
+        self._drafted: dict[int, Placement] = {}
         self._open: Draft | None = None
 
     @property
@@ -121,7 +124,7 @@ class Plan:
 
     def draft(self) -> Draft:
         """Returns a draft of the plan as it runs."""
-        return self._begin(Draft(self.version, self._occupancy, self._placed, None))
+        return self._begin(Draft(self.version, self._occupancy, self._drafted, None))
 
     def repack(self) -> Draft:
         """Returns a draft that starts from an empty cluster."""
@@ -133,13 +136,23 @@ class Plan:
         self._open = draft
         return draft
 
-    def commit(self, draft: Draft) -> None:
-        """Makes the draft the running plan. Raises IllegalPlan if the plan moved meanwhile."""
+    def commit(self, draft: Draft) -> list[Change]:
+        """Makes the draft the running plan and returns what changed.
+
+        Raises IllegalPlan if the plan moved meanwhile.
+        """
         if draft is not self._open or draft.version != self.version:
             raise IllegalPlan(f"the plan moved from version {draft.version} to {self.version}")
-        self._occupancy, self._placed = draft.occupancy, draft.placed
+        changes = draft.changes()
+        self._occupancy, self._drafted = draft.occupancy, draft.placed
+        for job, _, after in changes:
+            if after is None:
+                del self._placed[job]
+            else:
+                self._placed[job] = after
         self._open = None
         self.version += 1
+        return changes
 
     def discard(self) -> None:
         """Rolls an open draft back, as if it had never been made."""
@@ -151,6 +164,7 @@ class Plan:
         """Takes a job that ended or was evicted off its GPUs."""
         self.discard()
         placement = self._placed.pop(job)
+        del self._drafted[job]
         self._occupancy.release(job, placement)
         self.version += 1
         return placement
@@ -167,7 +181,7 @@ class Plan:
 class Draft:
     """An editable plan that records its changes and can go back to a savepoint."""
 
-    __slots__ = ("_origin", "_plain", "_steps", "occupancy", "placed", "version")
+    __slots__ = ("_net", "_origin", "_plain", "_steps", "occupancy", "placed", "version")
 
     def __init__(
         self,
@@ -181,6 +195,7 @@ class Draft:
         self.placed = placed
         self._origin = origin
         self._steps: list[Change] = []
+        self._net: tuple[int, list[Change]] = (-1, [])
         self._plain = occupancy.plain_placements
 
     @property
@@ -218,6 +233,7 @@ class Draft:
 
     def undo_to(self, savepoint: int) -> None:
         """Takes back every step made since the savepoint."""
+        self._net = (-1, [])
         while len(self._steps) > savepoint:
             job, before, after = self._steps.pop()
             if after is not None:
@@ -233,6 +249,11 @@ class Draft:
 
     def changes(self) -> list[Change]:
         """Returns the net changes against the running plan, by job."""
+        if self._net[0] != len(self._steps):
+            self._net = (len(self._steps), self._compared())
+        return self._net[1]
+
+    def _compared(self) -> list[Change]:
         if self._origin is not None:
             return self._against(self._origin)
         steps = self._steps

@@ -112,7 +112,7 @@ def spell(policy: Policy) -> str:
     return name_of(policy) + (":" + ",".join(parts) if parts else "")
 
 
-def _spell_value(value: object) -> str:
+def _spell_value(value: Any) -> str:
     if isinstance(value, tuple):
         return "/".join(_spell_value(v) for v in value)
     if isinstance(value, bool):

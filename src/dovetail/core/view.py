@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import JobTable, Shape
+from dovetail.core.job import Floats, Ints, JobTable, Shape
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Placement, Plan
 
@@ -29,6 +29,30 @@ class Changes:
     woke: bool = False
 
 
+class Running(Protocol):
+    """The running jobs as columns, row by row, in no particular order; read only."""
+
+    @property
+    def jobs(self) -> Ints:
+        """Returns the running jobs."""
+        ...
+
+    @property
+    def gpus(self) -> Floats:
+        """Returns the GPUs each job holds."""
+        ...
+
+    @property
+    def left_s(self) -> Floats:
+        """Returns the forecast length less the progress, never below zero."""
+        ...
+
+    @property
+    def attained_gpu_s(self) -> Floats:
+        """Returns the GPU-seconds held so far, switching included."""
+        ...
+
+
 class Progress(Protocol):
     """What is known of each job's life so far. Jobs are given and answered in lists."""
 
@@ -46,6 +70,10 @@ class Progress(Protocol):
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far, switching included."""
+        ...
+
+    def running(self) -> Running:
+        """Returns the running jobs as columns."""
         ...
 
     def pending_since_s(self, job: int) -> float:

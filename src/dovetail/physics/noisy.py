@@ -7,8 +7,9 @@ other setting of (model, GPUs, sharing) gets one log-normal factor of median 1, 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
+from hashlib import sha256
+from statistics import NormalDist
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.errors import InputError, nearest
@@ -41,8 +42,13 @@ class NoisyPhysics:
         return self._truth.fits_memory(occupants, gpu_memory_bytes)
 
     def _factor(self, model: str, gpus: int, partners: Sequence[str]) -> float:
-        draw = random.Random(f"{self._seed}/{model}/{gpus}/{'+'.join(partners)}")
-        return math.exp(self._sigma * draw.gauss(0.0, 1.0))
+        return math.exp(self._sigma * _normal(f"{self._seed}/{model}/{gpus}/{'+'.join(partners)}"))
+
+
+def _normal(key: str) -> float:
+    """Returns a standard normal number that depends on the key alone."""
+    digest = int.from_bytes(sha256(key.encode()).digest()[:7], "big")
+    return NormalDist().inv_cdf((digest + 0.5) / 2**56)
 
 
 def believed(truth: Physics, jobs: JobTable, belief: str, seed: int) -> Physics:

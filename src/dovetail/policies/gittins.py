@@ -20,11 +20,15 @@ from functools import partial
 from math import log, nextafter
 from typing import ClassVar
 
+import numpy as np
+
 from dovetail.algorithms.gittins import GittinsTable, gittins_table
+from dovetail.core.job import Floats
 from dovetail.core.passes import check_bypass, rank
+from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.queue import Order
-from dovetail.core.view import View
+from dovetail.core.view import Running, View
 
 FIRST_LOOK_GPU_S = 60.0
 """A job's service is first looked at after one GPU-minute when `delta` does not say."""
@@ -68,9 +72,8 @@ class Gittins:
         assert isinstance(memory, History)
         history = self._learn(view, memory)
         # Waiting jobs were ranked by the table of the last decision; running ones must be too.
-        draft, because = rank(view, partial(self._keys, memory.table), self.bypass)
-        placed = view.running if draft is None else draft.placed
-        wake_at = self._next_look_s(view, list(placed))
+        draft, because = rank(view, partial(self._running_keys, memory.table), self.bypass)
+        wake_at = self._next_look_s(view, draft)
         renewed = history.table is not memory.table
         order = Order(partial(self._keys, history.table)) if renewed else None
         return Decision(draft, history, wake_at, because, order)
@@ -98,12 +101,26 @@ class Gittins:
             return 0.0
         return first * self.step ** int(log(service / first) / log(self.step) + 1e-9)
 
-    def _next_look_s(self, view: View, placed: Sequence[int]) -> float:
-        gpus = view.jobs.gpus
+    def _running_keys(self, table: GittinsTable | None, running: Running) -> Floats:
+        service = self._levels(running.attained_gpu_s)
+        return service if table is None else -table.at(service)
+
+    def _levels(self, service: Floats) -> Floats:
+        """Returns `_level` of many, by the same arithmetic."""
+        return np.array([self._level(a) for a in service.tolist()])
+
+    def _next_look_s(self, view: View, draft: Draft | None) -> float:
+        """Returns when the first of the jobs that run from now on has grown enough."""
+        running = view.progress.running()
+        service, gpus = running.attained_gpu_s.tolist(), running.gpus.tolist()
+        if draft is not None:
+            placed = list(draft.placed)
+            service = view.progress.attained_gpu_s(placed)
+            gpus = [float(draft.placed[j].gpus) for j in placed]
         soonest_s = float("inf")
-        for job, service in zip(placed, view.progress.attained_gpu_s(placed), strict=True):
-            level = self._level(service)
+        for attained, held in zip(service, gpus, strict=True):
+            level = self._level(attained)
             target = level * self.step if level else self._first_look()
-            soonest_s = min(soonest_s, (target - service) / float(gpus[job]))
+            soonest_s = min(soonest_s, (target - attained) / held)
         # A step of the clock can be longer than what is left; time must move all the same.
         return max(view.now + soonest_s, nextafter(view.now, float("inf")))

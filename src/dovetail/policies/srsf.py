@@ -40,5 +40,5 @@ class Srsf:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Ranks waiting and running jobs and stops those that lose."""
-        draft, because = rank(view, _keys, self.bypass)
+        draft, because = rank(view, lambda running: running.left_s * running.gpus, self.bypass)
         return Decision(draft, because=because)

@@ -8,7 +8,6 @@ Source: ALGORITHMS section 6. Knows: length. Stops running jobs: yes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,10 +15,6 @@ from dovetail.core.passes import check_bypass, rank
 from dovetail.core.policy import Decision, register
 from dovetail.core.queue import Order
 from dovetail.core.view import View
-
-
-def _keys(view: View, jobs: Sequence[int]) -> list[float]:
-    return view.progress.left_s(jobs)
 
 
 @register("srtf")
@@ -31,7 +26,7 @@ class Srtf:
 
     knows: ClassVar[frozenset[str]] = frozenset({"length"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
-    order: ClassVar[Order] = Order(_keys)
+    order: ClassVar[Order] = Order(lambda view, jobs: view.progress.left_s(jobs))
     initial: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -39,5 +34,5 @@ class Srtf:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Ranks waiting and running jobs and stops those that lose."""
-        draft, because = rank(view, _keys, self.bypass)
+        draft, because = rank(view, lambda running: running.left_s, self.bypass)
         return Decision(draft, because=because)

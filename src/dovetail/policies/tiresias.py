@@ -22,10 +22,14 @@ from dataclasses import dataclass
 from math import nextafter
 from typing import ClassVar
 
+import numpy as np
+
+from dovetail.core.job import Floats
 from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, serve
+from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.queue import Order
-from dovetail.core.view import View
+from dovetail.core.view import Running, View
 
 INSIDE = ("submission", "list")
 Queues = tuple[tuple[int, ...], ...]
@@ -68,28 +72,38 @@ class Tiresias:
         if self.inside == "list":
             return self._decide_by_lists(view, memory)
         draft, because = rank(view, self._running_keys, self.bypass)
-        placed = view.running if draft is None else draft.placed
-        return Decision(draft, wake_at=self._next_fall_s(view, list(placed)), because=because)
+        return Decision(draft, wake_at=self._next_fall_s(view, draft), because=because)
 
-    def _running_keys(self, view: View, jobs: Sequence[int]) -> list[float]:
-        return [2.0 * q for q in self._queues(view, jobs)]
+    def _running_keys(self, running: Running) -> Floats:
+        limits = np.array(self.thresholds) * (1 - RELATIVE_TOLERANCE)
+        queues = np.searchsorted(limits, running.attained_gpu_s, side="right")
+        return queues.astype(np.float64) * 2.0
 
     def _queues(self, view: View, jobs: Sequence[int]) -> list[int]:
         """Returns the queue of each job: the number of thresholds its service has reached."""
         limits = [t * (1 - RELATIVE_TOLERANCE) for t in self.thresholds]
         return [bisect_right(limits, a) for a in view.progress.attained_gpu_s(jobs)]
 
-    def _next_fall_s(self, view: View, placed: Sequence[int]) -> float:
-        """Returns when the first of the placed jobs reaches its next threshold."""
-        gpus = view.jobs.gpus
-        soonest_s = float("inf")
-        attained = view.progress.attained_gpu_s(placed)
-        for job, queue, service in zip(placed, self._queues(view, placed), attained, strict=True):
-            if queue < len(self.thresholds):
-                left_s = (self.thresholds[queue] - service) / float(gpus[job])
-                soonest_s = min(soonest_s, left_s)
+    def _next_fall_s(self, view: View, draft: Draft | None) -> float:
+        """Returns when the first of the jobs that run from now on reaches its next threshold."""
+        running = view.progress.running()
+        left_s = self._left_s(running.attained_gpu_s, running.gpus)
+        if draft is not None:
+            stays = np.array([j in draft.placed for j in running.jobs.tolist()], bool)
+            begin = np.array([j for j in draft.placed if j not in view.running], np.int64)
+            attained = np.array(view.progress.attained_gpu_s(begin.tolist()))
+            left_s = np.append(
+                left_s[stays], self._left_s(attained, view.jobs.gpus[begin].astype(np.float64))
+            )
+        soonest_s = float(left_s.min()) if len(left_s) else float("inf")
         # A step of the clock can be longer than what is left; time must move all the same.
         return max(view.now + soonest_s, nextafter(view.now, float("inf")))
+
+    def _left_s(self, attained: Floats, gpus: Floats) -> Floats:
+        """Returns the seconds until each job reaches its next threshold."""
+        limits = np.array([*self.thresholds, np.inf])
+        queue = np.searchsorted(limits * (1 - RELATIVE_TOLERANCE), attained, side="right")
+        return np.asarray((limits[queue] - attained) / gpus)
 
     def _decide_by_lists(self, view: View, memory: object) -> Decision:
         assert isinstance(memory, tuple)
@@ -101,7 +115,7 @@ class Tiresias:
             (*[j for j in queue if j in runs], *[j for j in queue if j not in runs])
             for queue in lists
         )
-        return Decision(draft, kept, self._next_fall_s(view, list(runs)), because)
+        return Decision(draft, kept, self._next_fall_s(view, draft), because)
 
     def _fallen(self, view: View, memory: Queues) -> list[list[int]]:
         """Returns the lists without ended jobs, with falls carried out and arrivals at the end."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from dovetail.core.beliefs import Physics
-from dovetail.core.errors import InputError
+from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import JobTable
 from dovetail.core.messages import (
     Ended,
@@ -194,6 +194,8 @@ def read_log(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]
         raise InputError(
             f"{path}, line 1", f"log version {header.get('version')} is unknown, expected {VERSION}"
         )
+    if not isinstance(header.get("manifest"), dict):
+        raise InputError(f"{path}, line 1", "the log has no manifest")
     return header["manifest"], _records(path)
 
 
@@ -206,7 +208,9 @@ def _records(path: Path) -> Iterator[dict[str, object]]:
             try:
                 record = json.loads(line)
             except json.JSONDecodeError:
-                raise InputError(f"{path}, line {number}", "the record is damaged") from None
+                record = None
+            if not isinstance(record, dict) or "e" not in record:
+                raise InputError(f"{path}, line {number}", "the record is damaged")
             if record.get("e") == "closed":
                 return
             yield record
@@ -214,8 +218,18 @@ def _records(path: Path) -> Iterator[dict[str, object]]:
 
 
 def fact_of(record: dict[str, object], index_of: dict[str, int]) -> Fact:
-    """Returns the fact that one record of a log states; `index_of` maps ids to indices."""
-    r = record
+    """Returns the fact that one record of a log states; `index_of` maps ids to indices.
+
+    Raises InputError for a record that lacks or breaks a field.
+    """
+    try:
+        return _fact(record, index_of)
+    except (KeyError, TypeError, ValueError, IllegalPlan) as error:
+        said = json.dumps(record)[:80]
+        raise InputError("event log", f"the record {said} is damaged: {error!r}") from None
+
+
+def _fact(r: dict[str, object], index_of: dict[str, int]) -> Fact:
     t = float(r["t"])  # type: ignore[arg-type]
     job = index_of.get(str(r.get("job")), -1)
     match r["e"]:

@@ -149,8 +149,7 @@ class SimWorld:
     def apply(self, draft: Draft) -> None:
         """Carries the draft out: stops, then starts and moves, then re-times neighbours."""
         state = self.state
-        changes = draft.changes()
-        state.plan.commit(draft)
+        changes = state.plan.commit(draft)
         if not changes:
             return
         now = state.now
