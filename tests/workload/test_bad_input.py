@@ -131,6 +131,18 @@ def test_a_tar_archive_is_to_be_unpacked(data_dir: Path) -> None:
         import_trace([path], "itp")
 
 
+def test_lines_that_end_as_on_old_machines(tmp_path: Path) -> None:
+    path = written(tmp_path, (HEADER + "1,0,1,5\n").replace("\n", "\r"))
+    assert refusal(path).startswith(f"{path}, line 1: holds a carriage return")
+
+
+def test_a_header_of_half_a_megabyte(tmp_path: Path) -> None:
+    path = written(tmp_path, "x" * 500_000 + "\n1\n")
+    message = refusal(path)
+    assert message.startswith(f"{path}, line 1: has no column 'job_id'")
+    assert len(message) < 500
+
+
 @pytest.mark.parametrize("data", ["", "\n\n"])
 def test_an_empty_file(tmp_path: Path, data: str) -> None:
     path = written(tmp_path, data)

@@ -51,7 +51,7 @@ class Delimited:
                     f"{self.path}, line {max(self.header_lines, 1)}",
                     f"has no column '{column}'",
                     _separator_hint(self.columns, self.separator)
-                    or nearest(column, self.columns or ["(none)"]),
+                    or nearest(column, [c[:40] for c in self.columns[:40]] or ["(none)"]),
                 )
 
     def text(self, column: str) -> pl.Series:
@@ -137,6 +137,9 @@ def _header(path: Path, data: bytes, separator: str) -> tuple[list[str], int]:
         end = len(data) if end < 0 else end
         lines += 1
         line = data[begin:end].decode().strip("\r")
+        if "\r" in line:
+            mend = "lines should end with a line feed; save the file anew"
+            raise InputError(f"{path}, line {lines}", "holds a carriage return", mend)
         if line.strip():
             names = _split(line, separator)
             _refuse_twins(path, names, lines)
@@ -154,7 +157,10 @@ def _after_lines(data: bytes, lines: int) -> bytes:
 
 
 def _split(line: str, separator: str) -> list[str]:
-    fields = next(csv.reader([line], delimiter=separator), [])
+    try:
+        fields = next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:  # a value longer than the parser takes
+        fields = line.split(separator)
     return [f.strip().lstrip("#").strip() for f in fields]
 
 
