@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dovetail.cli.options import load_trace, read_options, world_options
+from dovetail.cli.options import load_trace, read_options, with_models, world_options
+from dovetail.cli.progress import busy
+
+if TYPE_CHECKING:
+    from dovetail.algorithms.bounds import LowerBounds
 
 
 @click.command()
@@ -28,6 +32,7 @@ def bound(
     """Print lower bounds on the mean JCT and the makespan.
 
     No schedule with the allowed powers can do better; the largest bound is the one to judge by.
+    Without --elastic and --sharing every job has its GPUs for itself, as many as it asked for.
 
     \b
     Example:
@@ -39,22 +44,36 @@ def bound(
     from dovetail.study.bound import objection
 
     options = read_options(given)
-    jobs = load_trace(trace, format_name, options.seed, assign_models)
-    why_not = objection(jobs, options)
+    jobs = load_trace(trace, format_name)
+    if assign_models:
+        jobs = with_models(jobs, options.seed)
+    powers = Powers(elastic=elastic, sharing=sharing)
+    why_not = objection(jobs, options, powers)
     if why_not:
         raise InputError("bound", f"no bound holds: {why_not}")
-    found = run(jobs, options, Powers(elastic=elastic, sharing=sharing))
+    with busy("bound"):
+        found = run(jobs, options, powers)
+    left_out = len(jobs) - found.jobs
     if as_json:
-        said = {
-            "powers": found.powers.words,
-            "jobs": found.jobs,
-            "bound_s": found.mean_jct_s,
-            "by": found.best.name,
-            "bounds": {b.name: b.mean_jct_s for b in found.bounds},
-            "makespan_s": found.makespan_s,
-        }
-        click.echo(json.dumps(said))
+        click.echo(json.dumps({**_dict(found), "left_out": left_out}))
         return
+    _print(found)
+    if left_out:
+        click.echo(f"  {left_out} jobs can never fit this cluster and were left out")
+
+
+def _dict(found: LowerBounds) -> dict[str, object]:
+    return {
+        "powers": found.powers.words,
+        "jobs": found.jobs,
+        "bound_s": found.mean_jct_s,
+        "by": found.best.name,
+        "bounds": {b.name: b.mean_jct_s for b in found.bounds},
+        "makespan_s": found.makespan_s,
+    }
+
+
+def _print(found: LowerBounds) -> None:
     from dovetail.record.words import duration
 
     click.echo(f"{found.jobs} jobs; powers allowed: {found.powers.words}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
-from dovetail.cli.progress import bar
+from dovetail.cli.progress import bar, busy
 
 POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
 CLUSTER = "32x8"
@@ -16,10 +17,12 @@ CLUSTER = "32x8"
 @click.option("--jobs", default=8000, show_default=True, help="How many jobs a month brings.")
 @click.option("--days", default=30.0, show_default=True, help="How long the trace is.")
 @click.option("--load", default=0.9, show_default=True, help="Offered load on the cluster.")
-@click.option("--cluster", default=CLUSTER, show_default=True)
-@click.option("--policies", default=POLICIES, show_default=True)
-@click.option("--seed", default=1, show_default=True)
+@click.option("--cluster", default=CLUSTER, show_default=True, help="NODESxGPUS, or a TOML file.")
+@click.option("--policies", default=POLICIES, show_default=True, help="Joined by blanks.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the trace.")
+@click.option("--processes", default=0, help="How many at once; all cores if not said.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A folder to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def demo(
     jobs: int,
     days: float,
@@ -27,7 +30,9 @@ def demo(
     cluster: str,
     policies: str,
     seed: int,
+    processes: int,
     output: Path | None,
+    as_json: bool,
 ) -> None:
     """Generate a month of jobs, compare policies on it and write a report.
 
@@ -36,35 +41,48 @@ def demo(
       dovetail demo -o demo-report
     """
     from dovetail.cli.compare import split_policies
-    from dovetail.cli.screen import show as print_view
+    from dovetail.cli.options import output_folder
     from dovetail.record.tables import comparison_view
     from dovetail.study.compare import compare
-    from dovetail.study.folder import write_comparison
+    from dovetail.study.folder import comparison_dict, write_comparison
     from dovetail.study.options import Options
-    from dovetail.study.run import whole_directory
     from dovetail.workload.canonical import write_trace
     from dovetail.workload.cluster_file import read_cluster
     from dovetail.workload.generate import Recipe, generate
 
     machines = read_cluster(cluster)
-    trace = generate(
-        Recipe("philly-like", jobs=jobs, days=days, load=load, cluster_gpus=machines.gpus, seed=seed)
+    recipe = Recipe(
+        "philly-like", jobs=jobs, days=days, load=load, cluster_gpus=machines.gpus, seed=seed
     )
-    click.echo(
-        f"{len(trace)} jobs in {days:g} days, offered load {load:g} on {machines.gpus} GPUs, "
-        f"seed {seed}",
-        err=True,
-    )
-    with bar("comparing", 1.0) as show:
-        comparison = compare(
-            trace,
-            split_policies(policies),
-            Options(machines, seed=seed),
-            progress=lambda done, total: show(done / total),
+    with output_folder(output) as folder:
+        trace = generate(recipe)
+        click.echo(
+            f"{len(trace)} jobs in {days:g} days, offered load {load:g} on {machines.gpus} GPUs, "
+            f"seed {seed}",
+            err=True,
         )
+        with bar("comparing", 1.0) as show:
+            comparison = compare(
+                trace,
+                split_policies(policies),
+                Options(machines, seed=seed),
+                processes=processes,
+                keep_spans=folder is not None,
+                progress=show,
+            )
+        if folder is not None:
+            with busy("writing the report"):
+                write_trace(trace, folder / "trace.csv")
+                write_comparison(comparison, folder)
+    if as_json:
+        click.echo(json.dumps(comparison_dict(comparison)))
+        return
+    from dovetail.cli.screen import show as print_view
+
     print_view(comparison_view(comparison))
     if output is not None:
-        with whole_directory(output) as folder:
-            write_trace(trace, folder / "trace.csv")
-            write_comparison(comparison, folder)
-        click.echo(f"report: {output / 'report.html'}", err=True)
+        click.echo(f"\nThe report, with pictures: {output / 'report.html'}")
+        click.echo(
+            f"The same again: dovetail compare {output / 'trace.csv'} "
+            f'--policies "{policies}" --cluster {cluster} --seed {seed}'
+        )

@@ -56,7 +56,7 @@ def cli() -> None:
 
     \b
     Example:
-      dovetail trace generate --jobs 2000 -o month.csv
+      dovetail trace generate philly-like --cluster 32x8 --load 0.9 -o month.csv
       dovetail compare month.csv --policies fifo,sjf,srtf --cluster 32x8 -o report
     """
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dovetail.core.trace import Trace
-from dovetail.study.options import Options
+if TYPE_CHECKING:
+    from dovetail.core.trace import Trace
+    from dovetail.study.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,18 +83,37 @@ def world_options(command: F) -> F:
     return command
 
 
-def load_trace(path: str, format_name: str | None, seed: int, assign_models: bool) -> Trace:
+@contextmanager
+def output_folder(target: Path | None) -> Iterator[Path | None]:
+    """Gives a folder that becomes `target` only if all goes well; None where none is wanted."""
+    if target is None:
+        yield None
+        return
+    from dovetail.study.run import whole_directory
+
+    with whole_directory(target) as folder:
+        yield folder
+
+
+def load_trace(path: str, format_name: str | None = None) -> Trace:
     """Returns the trace of a file in any known format. Raises InputError."""
+    from functools import partial
+
+    from dovetail.cli.progress import busy
     from dovetail.physics.zoo import seconds_per_iteration
-    from dovetail.workload.importing import import_trace
+    from dovetail.workload.importing import import_trace, sniff
     from dovetail.workload.readers.format import ReadOptions
 
-    options = ReadOptions(seconds_per_iteration=seconds_per_iteration)
-    trace = import_trace([Path(path)], format_name, options=options)
-    return _with_models(trace, seed) if assign_models else trace
+    file = Path(path)
+    with busy(f"reading {file.name}"):
+        name = format_name or sniff(file)
+        family = name.partition("-")[0]
+        seconds = partial(seconds_per_iteration, family=family)
+        return import_trace([file], name, options=ReadOptions(seconds))
 
 
-def _with_models(trace: Trace, seed: int) -> Trace:
+def with_models(trace: Trace, seed: int) -> Trace:
+    """Returns the trace with a model of the zoo drawn for each job, by seed."""
     from dovetail.physics.zoo import zoo
     from dovetail.workload.transform import assign_models
 
@@ -105,7 +126,7 @@ def read_options(given: dict[str, Any]) -> Options:
     from dovetail.core.placing import Placing
     from dovetail.physics.switching import Switching
     from dovetail.record.metrics import Window
-    from dovetail.study.options import parse_adopt
+    from dovetail.study.options import Options, parse_adopt
     from dovetail.workload.capacity import read_capacity
     from dovetail.workload.cluster_file import read_cluster
 

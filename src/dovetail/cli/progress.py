@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 from time import monotonic
 
 SHOW_AFTER_S = 0.5
@@ -12,9 +13,9 @@ REFRESH_S = 0.2
 
 
 @contextmanager
-def bar(title: str, total: float, *, quiet: bool = False) -> Iterator[Callable[[float], None]]:
+def bar(title: str, total: float) -> Iterator[Callable[[float], None]]:
     """Gives a function that takes how much of `total` is done."""
-    if quiet or not sys.stderr.isatty() or total <= 0:
+    if not sys.stderr.isatty() or total <= 0:
         yield lambda done: None
         return
     from rich.console import Console
@@ -42,3 +43,26 @@ def bar(title: str, total: float, *, quiet: bool = False) -> Iterator[Callable[[
     finally:
         if started:
             shown.stop()
+
+
+@contextmanager
+def busy(title: str) -> Iterator[None]:
+    """Shows that something goes on whose end cannot be foretold, and for how long already."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(title), BarColumn(), TimeElapsedColumn())
+    shown = Progress(*columns, console=Console(stderr=True), transient=True)
+    shown.add_task(title, total=None)
+    timer = Timer(SHOW_AFTER_S, shown.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        shown.stop()

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dovetail.cli.options import load_trace, read_options, world_options
-from dovetail.cli.progress import bar
+from dovetail.cli.options import (
+    load_trace,
+    output_folder,
+    read_options,
+    with_models,
+    world_options,
+)
+from dovetail.cli.progress import bar, busy
+
+if TYPE_CHECKING:
+    from dovetail.core.policy import Policy
+    from dovetail.core.trace import Trace
+    from dovetail.record.result import RunResult
+    from dovetail.study.options import Options
 
 
 @click.command()
 @click.argument("trace", type=click.Path())
 @click.option("--policy", "-p", required=True, help="As in srtf, or tiresias:thresholds=3250/7200.")
 @world_options
-@click.option("--no-bound", is_flag=True, help="Leave the bound out (it takes a few seconds).")
-@click.option("--no-report", is_flag=True, help="With -o: no report.html and no timeline.")
+@click.option("--no-bound", is_flag=True, help="Leave the bound out (seconds on a long trace).")
+@click.option("--no-report", is_flag=True, help="With -o: no report, plots or timeline.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
@@ -33,52 +45,63 @@ def simulate(
 ) -> None:
     """Replay a trace under one policy.
 
+    With -o a folder appears, whole or not at all: summary.json, jobs.csv, events.jsonl,
+    report.html, plots/, and a timeline that opens in ui.perfetto.dev.
+
     \b
     Example:
       dovetail simulate month.csv --policy srtf --cluster 32x8 -o srtf-run
     """
     from dovetail.core.policy import parse_policy
-    from dovetail.record.tables import print_run
-    from dovetail.study.bound import bound, objection, powers_of
-    from dovetail.study.run import simulate as run
-    from dovetail.study.run import whole_directory, with_bound, write_tables
+    from dovetail.record.tables import run_view
+    from dovetail.study.folder import run_dict, write_run
 
     options = read_options(given)
     chosen = parse_policy(policy)
-    jobs = load_trace(trace, format_name, options.seed, assign_models)
-    with_pictures = output is not None and not no_report
-
-    def go(folder: Path | None) -> None:
-        last_s = float(jobs.jobs.submit_s[-1]) if len(jobs) else 0.0
-        with bar("simulating", last_s, quiet=as_json) as show:
-            log_to = None if folder is None else folder / "events.jsonl"
-            result = run(
-                jobs, chosen, options, log_to=log_to, keep_spans=with_pictures, progress=show
-            )
-        if not no_bound and not objection(jobs, options):
-            found = bound(jobs, options, powers_of(chosen))
-            result = with_bound(result, found.mean_jct_s)
+    with output_folder(output) as folder:
+        jobs = load_trace(trace, format_name)
+        if assign_models:
+            jobs = with_models(jobs, options.seed)
+        pictures = folder is not None and not no_report
+        result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:
-            write_tables(result, folder)
-            if with_pictures:
-                _write_pictures(result, folder)
-        if as_json:
-            click.echo(json.dumps({**result.summary, "gpu_seconds": result.gpu_seconds}))
-        else:
-            print_run(result)
+            with busy("writing"):
+                write_run(result, folder, pictures=pictures)
+    if as_json:
+        click.echo(json.dumps(run_dict(result)))
+        return
+    from dovetail.cli.screen import show
 
-    if output is None:
-        go(None)
-    else:
-        with whole_directory(output) as folder:
-            go(folder)
-        if not as_json:
-            click.echo(f"written to {output}", err=True)
+    show(run_view(result))
+    if output is not None:
+        click.echo(f"written to {output}", err=True)
 
 
-def _write_pictures(result: Any, folder: Path) -> None:
-    from dovetail.record.report import write_run_report
-    from dovetail.record.timeline import write_timeline
+def _run(
+    jobs: Trace,
+    policy: Policy,
+    options: Options,
+    folder: Path | None,
+    pictures: bool,
+    with_a_bound: bool,
+) -> RunResult:
+    from dovetail.study.bound import bound_for
+    from dovetail.study.run import simulate as run
+    from dovetail.study.run import with_bound
 
-    write_run_report(result, folder / "report.html")
-    write_timeline(result, folder / "timeline.perfetto-trace")
+    first_s, last_s = (float(jobs.jobs.submit_s[i]) if len(jobs) else 0.0 for i in (0, -1))
+    log_to = None if folder is None else folder / "events.jsonl"
+    with bar("simulating", last_s - first_s) as show:
+        result = run(
+            jobs,
+            policy,
+            options,
+            log_to=log_to,
+            keep_spans=pictures,
+            progress=lambda now: show(now - first_s),
+        )
+    if not with_a_bound:
+        return result
+    with busy("bound"):
+        found = bound_for(jobs, options, policy)
+    return with_bound(result, None if found is None else found.mean_jct_s)

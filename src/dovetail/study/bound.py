@@ -13,6 +13,7 @@ from dovetail.algorithms.bounds import LowerBounds, Powers, lower_bounds
 from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, rigid_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
+from dovetail.core.errors import InputError
 from dovetail.core.plan import Placement
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
@@ -24,17 +25,38 @@ TOGETHER_MAX = 4.0
 """Jobs' worth of work on one GPU at the very most: four resources, four interleaved jobs (Muri)."""
 
 
+CHANGES_WORK = "change batch"
+"""The power to change a job's batch size changes how much work it is: no bound knows that."""
+
+
 def powers_of(policy: Policy) -> Powers:
     """Returns the powers that decide which bound may judge a policy."""
     return Powers(elastic="resize" in policy.powers, sharing=bool(SHARING & policy.powers))
 
 
-def objection(trace: Trace, options: Options) -> str:
-    """Returns why no bound holds for a run, or an empty text."""
+def judges(policy: Policy) -> bool:
+    """Tells whether any bound may judge a policy."""
+    return CHANGES_WORK not in policy.powers
+
+
+def bound_for(trace: Trace, options: Options, policy: Policy) -> LowerBounds | None:
+    """Returns the bounds that may judge a policy in a run, or None where none may."""
+    powers = powers_of(policy)
+    if not judges(policy) or objection(trace, options, powers):
+        return None
+    return bound(trace, options, powers)
+
+
+def objection(trace: Trace, options: Options, powers: Powers) -> str:
+    """Returns why no bound holds for runs with these powers, or an empty text."""
     if options.cancelled == "clock":
         return "cancelled jobs end by the clock, before their work is done"
     if (trace.jobs.time_limit_s < trace.duration_s).any():
         return "time limits end some jobs before their work is done"
+    # On its own GPUs a job that reaches its limit has held them for at least its duration; on
+    # fewer, or beside a neighbour, it may be ended having cost less than its work.
+    if (powers.elastic or powers.sharing) and np.isfinite(trace.jobs.time_limit_s).any():
+        return "time limits may end jobs that run slower, before their work is done"
     if options.window.warm_up_s or options.window.drain_s:
         return "only the jobs of a window are counted"
     if len({g.gpu_type for g in options.cluster.groups}) > 1:
@@ -43,8 +65,15 @@ def objection(trace: Trace, options: Options) -> str:
 
 
 def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
-    """Returns the lower bounds of a trace on a cluster for policies with these powers."""
+    """Returns the lower bounds of a trace on a cluster for policies with these powers.
+
+    Jobs that the cluster can never hold are left out, as in a run. Raises InputError.
+    """
+    if not len(trace):
+        raise InputError("trace", "it holds no usable job")
     trace, _ = placeable(adopted(trace, options.adopt, options.seed), options)
+    if not len(trace):
+        raise InputError("trace", "no job fits the cluster", "give a larger --cluster")
     physics = build_physics(trace, options)
     demand = (
         _elastic(trace, physics)

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 
 import numpy as np
 import polars as pl
 
 from dovetail.algorithms.bounds import LowerBounds, Powers
+from dovetail.control.loop import check_needs
 from dovetail.core.errors import InputError
-from dovetail.core.policy import parse_policy, spell
+from dovetail.core.job import Floats
+from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.core.trace import Trace
+from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
-from dovetail.study.bound import bound, objection, powers_of
+from dovetail.study.bound import bound, judges, objection, powers_of
 from dovetail.study.options import Options
-from dovetail.study.run import simulate, with_bound
+from dovetail.study.parallel import Flow, Progress, Scene, Task, run_tasks
+from dovetail.study.run import with_bound
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
 
 DAY_S = 86400.0
+Assign = Callable[[Trace, int], Trace]
+"""Gives the jobs of a trace what is drawn by seed, such as their models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Which replicates to run beside the whole trace: windows of days, and seeds in each."""
+    """Which replicates to run beside the whole trace: windows of it, and seeds in each."""
 
     windows: int = 0
     window_s: float = 7 * DAY_S
     seeds: int = 1
 
     def __post_init__(self) -> None:
-        if self.windows < 0 or self.seeds < 1 or self.window_s <= 0:
+        if self.windows < 0 or not 0 < self.window_s < float("inf"):
             raise InputError("--windows", "windows and their length must be positive")
+        if self.seeds < 1:
+            raise InputError("--seeds", "there must be one at least")
 
 
 def compare(
@@ -44,133 +49,130 @@ def compare(
     *,
     baseline: str = "",
     replication: Replication | None = None,
+    assign: Assign | None = None,
     processes: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    keep_spans: bool = False,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Returns the comparison of policies, given as text, on one trace.
 
     Without replication the intervals come from a block bootstrap over time within the run. The
-    baseline is the first policy unless named. Uses `processes` processes (default: all cores).
-    Raises InputError.
+    baseline is the first policy unless named. Uses `processes` processes (default: all cores);
+    the answer does not depend on how many. `keep_spans` keeps who ran where for the best policy
+    and the baseline, whose pictures a report shows. Raises InputError.
     """
-    names = _distinct(policies)
+    chosen = _distinct(policies)
+    names = list(chosen)
     baseline = spell(parse_policy(baseline)) if baseline else names[0]
     if baseline not in names:
         raise InputError("--baseline", f"'{baseline}' is not among the policies compared")
-    scenes = [(trace, options), *_replicates(trace, options, replication or Replication())]
-    work = [(s, name) for s in range(len(scenes)) for name in names]
-    results = _run_all(scenes, work, processes, progress)
-    whole = {name: results[0, name] for name in names}
-    bounds, why_not = _bounds(trace, options, names)
-    judged = {n: with_bound(r, _bound_s(bounds, n)) for n, r in whole.items()}
-    samples = _samples(trace, whole, results, names, len(scenes))
+    replication = replication or Replication()
+    whole = assign(trace, options.seed) if assign else trace
+    scenes = [Scene(whole, options), *_replicates(trace, options, replication, assign)]
+    _check(scenes[0], chosen)
+    tasks = [Task(s, name, text) for s in range(len(scenes)) for name, (text, _) in chosen.items()]
+    runs, flows = run_tasks(scenes, tasks, processes, baseline if keep_spans else None, progress)
+    policy_of = {name: policy for name, (_, policy) in chosen.items()}
+    bounds = _bounds(whole, options, policy_of)
+    runs = {n: with_bound(runs[n], _bound_s(bounds, policy_of[n])) for n in names}
+    samples = (
+        _over_replicates(flows, names, len(scenes), replication)
+        if len(scenes) > 1
+        else _over_time(runs, options)
+    )
     means, ratios = intervals(samples, baseline, options.seed)
-    notes = _notes(judged, why_not, samples, len(scenes) - 1)
     return Comparison(
-        results=judged,
+        results=runs,
         baseline=baseline,
-        table=_table(judged, means, ratios),
+        table=_table(runs, policy_of, means, ratios),
         bound=_said(bounds),
-        notes=notes,
+        notes=_notes(whole, options, runs, samples, policy_of, replication),
     )
 
 
-def _distinct(policies: Sequence[str]) -> list[str]:
+def _distinct(policies: Sequence[str]) -> dict[str, tuple[str, Policy]]:
+    """Returns the policies by their full spelling, each with the text that names it."""
     if not policies:
-        raise InputError("--policies", "name at least one policy")
-    names = [spell(parse_policy(text)) for text in policies]
-    for name in names:
-        if names.count(name) > 1:
+        raise InputError("--policies", "name at least one policy", "as in fifo,srtf")
+    chosen: dict[str, tuple[str, Policy]] = {}
+    for text in policies:
+        policy = parse_policy(text)
+        name = spell(policy)
+        if name in chosen:
             raise InputError("--policies", f"'{name}' is named twice")
-    return names
+        chosen[name] = (text, policy)
+    return chosen
+
+
+def _check(scene: Scene, chosen: Mapping[str, tuple[str, Policy]]) -> None:
+    """Raises InputError at once where a policy needs what the options do not give."""
+    forecast = parse_forecast(scene.options.forecast, scene.trace, scene.options.seed)
+    for _, policy in chosen.values():
+        check_needs(policy, forecast.knows | {"attained service"}, scene.options.without)
 
 
 def _replicates(
-    trace: Trace, options: Options, replication: Replication
-) -> list[tuple[Trace, Options]]:
-    """Returns windows of the trace, evenly spread, each with several seeds."""
-    submit = trace.jobs.submit_s
-    if not replication.windows:
+    trace: Trace, options: Options, replication: Replication, assign: Assign | None
+) -> list[Scene]:
+    """Returns windows of the trace, evenly spread and apart, each with several seeds."""
+    drawn = assign is not None or options.adopt or "noisy" in options.forecast + options.belief
+    if replication.seeds > 1 and not drawn:
+        raise InputError(
+            "--seeds",
+            "nothing in this study is drawn by seed, so every seed gives the same",
+            "use --windows, or draw something, as with --assign-models or --forecast noisy:0.5",
+        )
+    parts = _windows(trace, replication) if replication.windows else [trace]
+    if not replication.windows and replication.seeds == 1:
         return []
-    last = float(submit[-1]) - replication.window_s
-    starts = np.linspace(float(submit[0]), max(last, float(submit[0])), replication.windows)
-    made = []
-    for start in starts.tolist():
-        inside = (submit >= start) & (submit < start + replication.window_s)
-        rows = np.flatnonzero(inside)
-        if not len(rows):
-            continue
-        part = trace.take(rows)
-        for seed in range(replication.seeds):
-            made.append((part, replace(options, seed=options.seed + seed)))
-    return made
+    return [
+        Scene(assign(part, seed) if assign else part, replace(options, seed=seed))
+        for part in parts
+        for seed in range(options.seed, options.seed + replication.seeds)
+    ]
 
 
-_SCENES: list[tuple[Trace, Options]] = []
-
-
-def _set_up(scenes: list[tuple[Trace, Options]]) -> None:
-    _SCENES[:] = scenes
-
-
-def _run_one(scene: int, name: str) -> RunResult:
-    trace, options = _SCENES[scene]
-    return simulate(trace, parse_policy(name), options, keep_spans=scene == 0)
-
-
-def _run_all(
-    scenes: list[tuple[Trace, Options]],
-    work: list[tuple[int, str]],
-    processes: int,
-    progress: Callable[[int, int], None] | None,
-) -> dict[tuple[int, str], RunResult]:
-    processes = min(len(work), processes or os.cpu_count() or 1)
-    results: dict[tuple[int, str], RunResult] = {}
-    if processes == 1:
-        _set_up(scenes)
-        for done, (scene, name) in enumerate(work, start=1):
-            results[scene, name] = _run_one(scene, name)
-            if progress is not None:
-                progress(done, len(work))
-        return results
-    # Threads of polars do not survive a fork, so workers start afresh and get the traces once.
-    with ProcessPoolExecutor(processes, get_context("spawn"), _set_up, (scenes,)) as pool:
-        futures = {pool.submit(_run_one, scene, name): (scene, name) for scene, name in work}
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                results[futures[future]] = future.result()
-                if progress is not None:
-                    progress(done, len(work))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return results
+def _windows(trace: Trace, replication: Replication) -> list[Trace]:
+    submit = trace.jobs.submit_s
+    count, window_s = replication.windows, replication.window_s
+    span_s = float(submit[-1] - submit[0]) if len(submit) else 0.0
+    if count * window_s > span_s + 1.0:
+        raise InputError(
+            "--windows",
+            f"{count} windows of {window_s / DAY_S:g} days would overlap: "
+            f"the trace lasts {span_s / DAY_S:.3g} days",
+            "ask for fewer, or for shorter ones with --window-days",
+        )
+    starts = np.linspace(float(submit[0]), float(submit[-1]) - window_s, count)
+    rows = [np.flatnonzero((submit >= s) & (submit < s + window_s)) for s in starts.tolist()]
+    found = [trace.take(inside) for inside in rows if len(inside)]
+    if not found:
+        raise InputError("--windows", "no job was submitted in any of them")
+    return found
 
 
 def _bounds(
-    trace: Trace, options: Options, names: Sequence[str]
-) -> tuple[dict[Powers, LowerBounds], str]:
-    why_not = objection(trace, options)
-    if why_not:
-        return {}, why_not
-    wanted = {powers_of(parse_policy(name)) for name in names}
+    trace: Trace, options: Options, policy_of: Mapping[str, Policy]
+) -> dict[Powers, LowerBounds]:
+    """Returns the bounds that judge the policies, the narrowest powers first."""
+    wanted = {powers_of(p) for p in policy_of.values() if judges(p)}
     order = sorted(wanted, key=lambda p: (p.sharing, p.elastic))
-    return {powers: bound(trace, options, powers) for powers in order}, ""
+    return {p: bound(trace, options, p) for p in order if not objection(trace, options, p)}
 
 
-def _bound_s(bounds: dict[Powers, LowerBounds], name: str) -> float | None:
-    found = bounds.get(powers_of(parse_policy(name)))
+def _bound_s(bounds: Mapping[Powers, LowerBounds], policy: Policy) -> float | None:
+    found = bounds.get(powers_of(policy)) if judges(policy) else None
     return None if found is None else found.mean_jct_s
 
 
-def _said(bounds: dict[Powers, LowerBounds]) -> dict[str, object]:
+def _said(bounds: Mapping[Powers, LowerBounds]) -> dict[str, object]:
     """Returns the bound of the narrowest powers first, then all of them by their words."""
     if not bounds:
         return {}
     first = next(iter(bounds.values()))
     return {
         "bound_s": first.mean_jct_s,
-        "kind": f"{first.best.name} ({first.powers.words})",
+        "kind": f"{first.best.name}; {first.powers.words}",
         "makespan_s": first.makespan_s,
         "all": {
             powers.words: {b.name: b.mean_jct_s for b in found.bounds}
@@ -179,85 +181,100 @@ def _said(bounds: dict[Powers, LowerBounds]) -> dict[str, object]:
     }
 
 
-def _samples(
-    trace: Trace,
-    whole: dict[str, RunResult],
-    results: dict[tuple[int, str], RunResult],
+def _over_time(runs: Mapping[str, RunResult], options: Options) -> Samples:
+    frames = {n: r.jobs for n, r in runs.items()}
+    submit = next(iter(frames.values()))["submit_s"].to_numpy()
+    rows = options.window.rows(submit)
+    jct = {n: f["jct_s"].cast(pl.Float64).to_numpy()[rows] for n, f in frames.items()}
+    return blocks(submit[rows], jct)
+
+
+def _over_replicates(
+    flows: Mapping[tuple[int, str], Flow],
     names: Sequence[str],
     scenes: int,
+    replication: Replication,
 ) -> Samples:
-    if scenes > 1:
-        flow = {n: np.array([_flow(results[s, n]) for s in range(1, scenes)]) for n in names}
-        jobs = {n: np.array([_finished(results[s, n]) for s in range(1, scenes)]) for n in names}
-        return replicates(flow, jobs)
-    frames = {n: r.jobs for n, r in whole.items()}
-    submit = next(iter(frames.values()))["submit_s"].to_numpy()
-    return blocks(submit, {n: f["jct_s"].cast(pl.Float64).to_numpy() for n, f in frames.items()})
+    """Returns one unit a window, over all its seeds: seeds of one window share its jobs."""
+    per_unit = replication.seeds if replication.windows else 1
+
+    def sums(of: Callable[[Flow], float], name: str) -> Floats:
+        values = np.array([of(flows[s, name]) for s in range(1, scenes)])
+        return np.asarray(values.reshape(-1, per_unit).sum(axis=1))
+
+    return replicates(
+        {n: sums(lambda f: f.flow_s, n) for n in names},
+        {n: sums(lambda f: f.jobs, n) for n in names},
+    )
 
 
-def _flow(result: RunResult) -> float:
-    return result.number("total_flow_s") or 0.0
-
-
-def _finished(result: RunResult) -> float:
-    return float(result.jobs["jct_s"].len() - result.jobs["jct_s"].null_count())
+COPIED = (
+    "median_jct_s",
+    "p99_jct_s",
+    "avg_queue_s",
+    "makespan_s",
+    "gpu_utilization",
+    "x_bound",
+    "preemptions",
+)
 
 
 def _table(
-    results: dict[str, RunResult], means: dict[str, Interval], ratios: dict[str, Interval]
+    runs: Mapping[str, RunResult],
+    policy_of: Mapping[str, Policy],
+    means: Mapping[str, Interval],
+    ratios: Mapping[str, Interval],
 ) -> pl.DataFrame:
-    rows = []
-    for name, result in results.items():
-        policy = parse_policy(name)
-        rows.append(
-            {
-                "policy": name,
-                "avg_jct_s": means[name].value,
-                "low": means[name].low,
-                "high": means[name].high,
-                "ratio_to_baseline": ratios[name].value,
-                "ratio_low": ratios[name].low,
-                "ratio_high": ratios[name].high,
-                **{
-                    key: result.number(key)
-                    for key in (
-                        "median_jct_s",
-                        "p99_jct_s",
-                        "avg_queue_s",
-                        "makespan_s",
-                        "gpu_utilization",
-                        "x_bound",
-                        "preemptions",
-                    )
-                },
-                "knows": ", ".join(sorted(policy.knows)) or "nothing",
-                "powers": ", ".join(sorted(policy.powers)) or "none",
-            }
-        )
+    rows = [
+        {
+            "policy": name,
+            "avg_jct_s": means[name].value,
+            "low": means[name].low,
+            "high": means[name].high,
+            "ratio_to_baseline": ratios[name].value,
+            "ratio_low": ratios[name].low,
+            "ratio_high": ratios[name].high,
+            **{key: result.number(key) for key in COPIED},
+            "knows": ", ".join(sorted(policy_of[name].knows)) or "nothing",
+            "powers": ", ".join(sorted(policy_of[name].powers)) or "none",
+        }
+        for name, result in runs.items()
+    ]
     return pl.DataFrame(rows, schema=dict(COMPARISON_COLUMNS))
 
 
 def _notes(
-    results: dict[str, RunResult], why_not: str, samples: Samples, replicated: int
+    trace: Trace,
+    options: Options,
+    runs: Mapping[str, RunResult],
+    samples: Samples,
+    policy_of: Mapping[str, Policy],
+    replication: Replication,
 ) -> list[str]:
-    first = next(iter(results.values()))
-    notes = []
-    if replicated:
-        notes.append(
-            f"Means and intervals over {replicated} replicates, paired; other columns and "
-            "pictures are of the whole trace."
-        )
-    elif samples.enough:
-        units = len(next(iter(samples.flow_s.values())))
-        notes.append(f"95 % intervals: block bootstrap over {units} blocks of time, paired.")
-    if not samples.enough:
-        notes.append("The trace is too short for intervals: fewer than eight blocks of time.")
-    if why_not:
-        notes.append(f"No bound: {why_not}.")
+    """Returns what a reader must know to take the numbers for what they are."""
+    first = next(iter(runs.values()))
+    notes = [_about_intervals(samples, replication)]
+    whys = {objection(trace, options, powers_of(p)) for p in policy_of.values()}
+    notes += [f"No bound: {why}." for why in sorted(whys - {""})]
     left_out = first.number("left_out") or 0
     if left_out:
         notes.append(f"{left_out:.0f} jobs can never fit this cluster and were left out.")
     linear = first.number("jobs_without_model") or 0
-    if linear:
+    if linear and any("resize" in p.powers for p in policy_of.values()):
         notes.append(f"{linear:.0f} jobs have no model and scale linearly.")
     return notes
+
+
+def _about_intervals(samples: Samples, replication: Replication) -> str:
+    if samples.why_not:
+        return f"No intervals: {samples.why_not}."
+    if samples.resampled:
+        return (
+            f"95 % intervals: bootstrap over {samples.units} blocks of "
+            f"{samples.unit_s / DAY_S:.2g} days, paired."
+        )
+    units = "windows" if replication.windows else "seeds on the same jobs"
+    return (
+        f"Means and 95 % intervals are over {samples.units} {units}, paired; all else is of "
+        "the whole trace."
+    )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.core.policy import name_of, parse_policy
 from dovetail.record.result import Comparison, RunResult
 from dovetail.study.run import write_tables
 
@@ -50,8 +49,8 @@ def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = T
     said = json.dumps(comparison_dict(comparison), indent=1)
     (folder / "comparison.json").write_text(said + "\n", "utf-8")
     comparison.ranked.write_csv(folder / "comparison.csv")
-    for number, (name, result) in enumerate(comparison.results.items(), start=1):
-        part = folder / f"{number:02d}-{name_of(parse_policy(name))}"
+    for number, result in enumerate(comparison.results.values(), start=1):
+        part = folder / f"{number:02d}-{result.manifest['name']}"
         part.mkdir()
         write_tables(result, part)
     if not pictures:

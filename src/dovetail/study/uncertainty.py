@@ -1,28 +1,45 @@
 """Honest intervals: jobs of one run are not independent, so they are never resampled one by one.
 
-Within one run, time is cut into blocks of submissions and whole blocks are resampled (block
-bootstrap); the same blocks are drawn for every policy, so that ratios are paired. Over
-replicates (windows of the trace, assignment seeds) the replicates are resampled, also paired.
+Within one run, submissions are cut into blocks of time and whole blocks are resampled. A backlog
+carries over from block to block, so blocks must be long beside its memory: the run is cut into
+ten, as long as it allows, and there is no interval where the autocorrelation of the run
+itself (Politis and White 2004, corrected by Patton, Politis and White 2009) asks for longer
+ones. Over replicates (windows of the trace, seeds) each replicate is one unit.
+
+Both are studied on a log scale, since mean JCTs are skewed, and paired: a ratio is measured
+block by block, with the same blocks for every policy. Few units make plain percentiles too
+narrow, so blocks are resampled by the bootstrap-t and replicates get Student's t.
+Measured coverage and its limits: docs/uncertainty.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, exp, log, sqrt
 
 import numpy as np
 
 from dovetail.core.job import Floats
 
-RESAMPLES = 2000
+LEVEL = 0.95
+RESAMPLES = 4000
+BINS = 512
+"""Bins in which the memory of a run is looked for."""
+JOBS_PER_BIN_MIN = 4
+"""A bin with hardly a job says little about its neighbours, so short traces get fewer bins."""
+BLOCKS = 10
+"""NOTE: with 16 or 24 shorter blocks the intervals missed more often (docs/uncertainty.md)."""
 BLOCKS_MIN = 8
-"""Fewer blocks or replicates than this say too little: no interval is given."""
-BLOCKS_MAX = 40
+"""Asking for more blocks selects runs whose memory was underestimated, and covers less."""
 REPLICATES_MIN = 4
+CERTAIN = 2.0
+"""Autocorrelations within `CERTAIN * sqrt(log10(n) / n)` count as zero (Politis and White)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its 95 % interval; low and high are None where there is too little to say."""
+    """A value with its 95 % interval; low and high are None where there is too little to say."""
 
     value: float
     low: float | None = None
@@ -31,68 +48,197 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Per unit (block or replicate): the sum of JCTs of each policy, and the number of jobs."""
+    """Per block or replicate: the sum of JCTs of each policy, and the number of jobs.
 
-    flow_s: dict[str, Floats]
-    jobs: dict[str, Floats]
-    enough: bool
+    `resampled` tells blocks of one run from replicates; `why_not` says why there can be no
+    interval. `unit_s` is how long a block is.
+    """
+
+    flow_s: Mapping[str, Floats]
+    jobs: Mapping[str, Floats]
+    resampled: bool
+    why_not: str = ""
+    unit_s: float = 0.0
+
+    @property
+    def units(self) -> int:
+        """Returns the number of blocks or replicates."""
+        return len(next(iter(self.flow_s.values())))
 
 
-def blocks(submit_s: Floats, jct_s: dict[str, Floats]) -> Samples:
-    """Returns sums over blocks of submissions: equal spans of time, at least a day if possible.
+def blocks(submit_s: Floats, jct_s: Mapping[str, Floats]) -> Samples:
+    """Returns the blocks of one run: equal spans of submissions.
 
-    `jct_s` is per policy, NaN for a job that did not finish; all align with `submit_s`.
+    `jct_s` is per policy, NaN for a job that does not count; all align with `submit_s`, which
+    ascends.
     """
     span_s = float(submit_s[-1] - submit_s[0]) if len(submit_s) else 0.0
-    days = int(span_s // 86400)
-    count = min(BLOCKS_MAX, max(days, BLOCKS_MIN) if days < BLOCKS_MIN else days)
-    edges = np.linspace(0.0, span_s, count + 1)[1:-1]
-    block = np.searchsorted(edges, submit_s - submit_s[0], side="right") if len(submit_s) else []
-    flow: dict[str, Floats] = {}
-    jobs: dict[str, Floats] = {}
-    for policy, jct in jct_s.items():
-        done = np.isfinite(jct)
-        flow[policy] = np.bincount(block, np.where(done, jct, 0.0), count).astype(np.float64)
-        jobs[policy] = np.bincount(block, done, count).astype(np.float64)
-    filled = int((np.bincount(block, minlength=count) > 0).sum()) if len(submit_s) else 0
-    return Samples(flow, jobs, span_s > 0 and filled >= BLOCKS_MIN)
+    bins = min(BINS, len(submit_s) // JOBS_PER_BIN_MIN) if span_s > 0 else 0
+    asked = 1
+    if bins >= BLOCKS:
+        fine = {p: _binned(submit_s, jct, bins) for p, jct in jct_s.items()}
+        asked = max(block_length(_residuals(flow, jobs)) for flow, jobs in fine.values())
+    count = max(1, min(BLOCKS, bins // asked))
+    sums = {p: _binned(submit_s, jct, count) for p, jct in jct_s.items()}
+    why_not = ""
+    if bins < BLOCKS:
+        why_not = "the run is too short for intervals: too few jobs, or all at once"
+    elif count < BLOCKS_MIN:
+        why_not = (
+            "the run is too short for intervals: its backlog is felt over "
+            f"{asked / bins:.0%} of it; replicate over windows of a longer trace"
+        )
+    return Samples(
+        {p: flow for p, (flow, _) in sums.items()},
+        {p: jobs for p, (_, jobs) in sums.items()},
+        resampled=True,
+        why_not=why_not,
+        unit_s=span_s / count,
+    )
 
 
-def replicates(flow_s: dict[str, Floats], jobs: dict[str, Floats]) -> Samples:
-    """Returns samples of which each unit is a whole run of every policy."""
+def replicates(flow_s: Mapping[str, Floats], jobs: Mapping[str, Floats]) -> Samples:
+    """Returns samples of which each unit is one replicate under every policy."""
     count = len(next(iter(flow_s.values())))
-    return Samples(flow_s, jobs, count >= REPLICATES_MIN)
+    why_not = "" if count >= REPLICATES_MIN else f"{count} replicates are too few for intervals"
+    return Samples(flow_s, jobs, resampled=False, why_not=why_not)
+
+
+def _binned(submit_s: Floats, jct_s: Floats, bins: int) -> tuple[Floats, Floats]:
+    """Returns the sum of JCTs and the number of jobs in equal bins of submission."""
+    done = np.isfinite(jct_s)
+    if not len(submit_s):
+        return np.zeros(bins), np.zeros(bins)
+    edges = np.linspace(submit_s[0], submit_s[-1], bins + 1)[1:-1]
+    which = np.searchsorted(edges, submit_s, side="right")
+    flow = np.bincount(which, np.where(done, jct_s, 0.0), bins)
+    return flow.astype(np.float64), np.bincount(which, done, bins).astype(np.float64)
+
+
+def _residuals(flow_s: Floats, jobs: Floats) -> Floats:
+    """Returns what each unit adds to the error of the mean: its flow beyond the usual."""
+    return np.asarray(flow_s - _mean(flow_s.sum(), jobs.sum()) * jobs)
+
+
+def block_length(values: Floats) -> int:
+    """Returns the bins a block needs so that blocks of a series are nearly independent.
+
+    The automatic choice of Politis and White (2004, equations 9 to 11, with the correction of
+    2009 for the circular bootstrap): b = (2 G^2 / D)^(1/3) n^(1/3), where G and D come from
+    autocovariances up to twice the lag M beyond which they cannot be told from zero. A block
+    is never shorter than M itself: below that, neighbours are known to be dependent.
+    """
+    n = len(values)
+    spread = float(np.var(values)) if n else 0.0
+    if n < BLOCKS_MIN or spread <= 0.0:
+        return 1
+    covariance = _autocovariances(values, n // 2)
+    memory = _memory(covariance / covariance[0], n)
+    lags = np.arange(1, min(2 * memory, n // 2) + 1)
+    taper = np.clip(2.0 * (1.0 - lags / (2.0 * memory)), 0.0, 1.0) if memory else lags * 0.0
+    tapered = taper * covariance[lags]
+    long_run = float(covariance[0] + 2.0 * tapered.sum())
+    tilt = float(2.0 * (lags * tapered).sum())
+    if long_run <= 0.0:
+        return max(1, memory)
+    best = (2.0 * tilt**2 / (4.0 / 3.0 * long_run**2)) ** (1 / 3) * n ** (1 / 3)
+    return int(max(1, memory, ceil(best)))
+
+
+def _memory(correlation: Floats, n: int) -> int:
+    """Returns the lag after which a run of autocorrelations cannot be told from zero."""
+    quiet = max(5, ceil(sqrt(np.log10(n))))
+    small = np.abs(correlation[1:]) < CERTAIN * sqrt(np.log10(n) / n)
+    run = 0
+    for lag, is_small in enumerate(small.tolist(), start=1):
+        run = run + 1 if is_small else 0
+        if run == quiet:
+            return lag - quiet
+    return len(small)
+
+
+def _autocovariances(values: Floats, lags: int) -> Floats:
+    """Returns the autocovariances at lags 0 to `lags`, by one Fourier transform."""
+    n = len(values)
+    centred = values - values.mean()
+    power = np.abs(np.fft.rfft(centred, 2 * n)) ** 2
+    return np.asarray(np.fft.irfft(power)[: lags + 1] / n)
 
 
 def intervals(
     samples: Samples, baseline: str, seed: int
 ) -> tuple[dict[str, Interval], dict[str, Interval]]:
     """Returns, per policy, its mean JCT and the ratio of that to the baseline's."""
-    policies = list(samples.flow_s)
-    count = len(samples.flow_s[baseline])
-    draws = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count))
-    drawn = {
-        p: _ratio(samples.flow_s[p][draws].sum(axis=1), samples.jobs[p][draws].sum(axis=1))
-        for p in policies
-    }
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(0, samples.units, (RESAMPLES, samples.units))
+    flow, jobs = samples.flow_s, samples.jobs
+    base = (flow[baseline], jobs[baseline])
     means, ratios = {}, {}
-    base = samples.flow_s[baseline].sum() / max(samples.jobs[baseline].sum(), 1.0)
-    for p in policies:
-        mean = float(samples.flow_s[p].sum() / max(samples.jobs[p].sum(), 1.0))
-        means[p] = _interval(mean, drawn[p], samples.enough)
-        ratio = mean / base if base else float("nan")
-        ratios[p] = _interval(ratio, _ratio(drawn[p], drawn[baseline]), samples.enough)
+    for p in flow:
+        means[p] = _interval(samples, draws, (flow[p], jobs[p]), None)
+        ratios[p] = _interval(samples, draws, (flow[p], jobs[p]), base)
     return means, ratios
 
 
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(top / bottom)
+Sums = tuple[Floats, Floats]
+"""Sums of JCTs and numbers of jobs, unit by unit along the last axis."""
 
 
-def _interval(value: float, drawn: Floats, enough: bool) -> Interval:
-    usable = drawn[np.isfinite(drawn)]
-    if not enough or not len(usable):
+def _interval(samples: Samples, draws: np.ndarray, of: Sums, to: Sums | None) -> Interval:
+    """Returns the mean JCT of some sums, or its ratio to that of others, with its interval."""
+    value = _mean(of[0].sum(), of[1].sum())
+    if to is not None:
+        below = _mean(to[0].sum(), to[1].sum())
+        value = value / below if below else float("nan")
+    if samples.why_not or not value > 0:
         return Interval(value)
-    low, high = np.quantile(usable, (0.025, 0.975))
-    return Interval(value, float(low), float(high))
+    centre, error = (float(x) for x in _log_estimate(of, to))
+    if not error > 0:
+        return Interval(value, value, value)
+    if samples.resampled:
+        drawn = (of[0][draws], of[1][draws])
+        drawn_to = None if to is None else (to[0][draws], to[1][draws])
+        low_t, high_t = _studentized(drawn, drawn_to, centre)
+    else:
+        high_t = _student(samples.units)
+        low_t = -high_t
+    return Interval(value, exp(log(value) - high_t * error), exp(log(value) - low_t * error))
+
+
+def _studentized(drawn: Sums, to: Sums | None, centre: float) -> tuple[float, float]:
+    """Returns the bootstrap-t quantiles of (estimate - truth) / standard error."""
+    estimate, error = _log_estimate(drawn, to)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = (estimate - centre) / error
+    cut = (1.0 - LEVEL) / 2.0
+    low, high = np.quantile(t[np.isfinite(t)], (cut, 1.0 - cut))
+    return float(low), float(high)
+
+
+def _log_estimate(of: Sums, to: Sums | None) -> tuple[Floats, Floats]:
+    """Returns the log of the mean (or ratio of means) and its standard error over the units."""
+    centre, pull = _log_mean(of)
+    if to is not None:
+        below, pull_below = _log_mean(to)
+        centre, pull = centre - below, pull - pull_below
+    units = pull.shape[-1]
+    return centre, np.sqrt(np.square(pull).sum(axis=-1) * units / (units - 1))
+
+
+def _log_mean(sums: Sums) -> tuple[Floats, Floats]:
+    """Returns the log of a mean JCT, and how much each unit pulls at it (delta method)."""
+    flow, jobs = sums
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = flow.sum(axis=-1, keepdims=True) / jobs.sum(axis=-1, keepdims=True)
+        pull = (flow - mean * jobs) / (mean * jobs.sum(axis=-1, keepdims=True))
+        return np.log(mean[..., 0]), pull
+
+
+def _student(units: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(0.5 + LEVEL / 2.0, units - 1))
+
+
+def _mean(flow_s: float, jobs: float) -> float:
+    return float(flow_s) / float(jobs) if jobs else float("nan")
