@@ -57,10 +57,6 @@ class Row:
     model: str = ""
     end: str = "completed"
 
-    def __repr__(self) -> str:
-        said = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        return f"Row({', '.join(f'{n}={getattr(self, n)!r}' for n in said)})"
-
 
 _LABELS = ("queue", "user", "gpu_type", "model")
 _PLAIN = (

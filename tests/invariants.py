@@ -114,6 +114,7 @@ def check(scene: Scene, facts: Sequence[Fact], tally: Tally) -> None:
     assert sorted(told) == list(range(len(scene.trace))), "every job is submitted once"
     assert all(life.end for life in told.values()), "every job has one terminal fact"
     _within_capacity(scene, facts)
+    _rates_right(scene, facts)
     _work_conserved(scene, told)
     _tally_agrees(scene, told, tally)
 
@@ -137,6 +138,25 @@ def _within_capacity(scene: Scene, facts: Sequence[Fact]) -> None:
             _held_fits(placed, cluster.capacity)
             down = [n for n, state in cluster.states if state == DOWN]
             assert not any(n in down for p in placed.values() for n, _ in p.spans)
+
+
+def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
+    """Asserts that between instants every job runs at the speed its neighbours leave it."""
+    placed: dict[int, Placement] = {}
+    rate: dict[int, float] = {}
+    for i, fact in enumerate(facts):
+        if isinstance(fact, Started):
+            placed[fact.job], rate[fact.job] = fact.placement, fact.rate
+        elif isinstance(fact, Retimed):
+            rate[fact.job] = fact.rate
+        elif isinstance(fact, Stopped | Ended):
+            placed.pop(fact.job, None)
+        if i + 1 < len(facts) and facts[i + 1].t > fact.t:
+            for job, placement in placed.items():
+                mine = set(placement.named())
+                near = sorted(j for j, p in placed.items() if j != job and mine & set(p.named()))
+                true = scene.truth.speed(job, placement, [(j, placed[j]) for j in near])
+                assert rate[job] == true, f"job {job} runs at {rate[job]}, not {true}"
 
 
 def _held_fits(placed: dict[int, Placement], capacity: Sequence[int]) -> None:

@@ -91,12 +91,21 @@ class Witness:
     def observe(self) -> View:
         view = self._world.observe()
         before = fingerprint(view, self._world.state)
+        self._columns_agree(view)
         first = self._answer(view)
         assert fingerprint(view, self._world.state) == before, "deciding changed the view"
         assert self._answer(view) == first, "the same view got another decision"
         assert fingerprint(view, self._world.state) == before
         self.decisions += 1
         return view
+
+    def _columns_agree(self, view: View) -> None:
+        columns = view.progress.running()
+        jobs = columns.jobs.tolist()
+        assert sorted(jobs) == sorted(view.running)
+        assert columns.gpus.tolist() == [view.running[j].gpus for j in jobs]
+        assert columns.left_s.tolist() == pytest.approx(view.progress.left_s(jobs))
+        assert columns.attained_gpu_s.tolist() == pytest.approx(view.progress.attained_gpu_s(jobs))
 
     def _answer(self, view: View) -> tuple[object, ...]:
         decision = self._policy.decide(view, self._memory)

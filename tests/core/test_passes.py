@@ -1,18 +1,17 @@
 """Filling and ranking by hand: who starts, who is stopped, and why the rest waits."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from builders import Row, Stage
+from dovetail.core.job import Floats
 from dovetail.core.messages import Reason
 from dovetail.core.passes import NO_ROOM, behind, check_bypass, fill, rank, serve
 from dovetail.core.plan import Change, Placement
-from dovetail.core.view import View
+from dovetail.core.view import Running
 
 
-def by_length(view: View, jobs: Sequence[int]) -> list[float]:
-    return view.progress.left_s(jobs)
+def by_length(running: Running) -> Floats:
+    return running.left_s
 
 
 def started(stage: Stage, bypass: str) -> tuple[list[int], tuple[Reason, ...]]:

@@ -1,24 +1,23 @@
 """What filling, ranking, serving and resharing promise, on any stage."""
 
-from collections.abc import Sequence
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Stage
+from dovetail.core.job import Floats
 from dovetail.core.legality import violations
 from dovetail.core.passes import fill, rank, serve
 from dovetail.core.plan import Spans
 from dovetail.core.policy import POWERS
 from dovetail.core.resizing import reshare
-from dovetail.core.view import View
+from dovetail.core.view import Running
 
 ALL = frozenset(POWERS)
 TOLERANCE = 1e-9
 
 
-def by_length(view: View, jobs: Sequence[int]) -> list[float]:
-    return view.progress.left_s(jobs)
+def by_length(running: Running) -> Floats:
+    return running.left_s
 
 
 @st.composite

@@ -1,0 +1,131 @@
+"""The loop with a world of a few lines: what it asks, checks and passes on, and in what order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from builders import Row, Stage
+from dovetail.control.loop import check_needs, run
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, Policy
+from dovetail.core.queue import Order
+from dovetail.core.view import View
+
+
+@dataclass(frozen=True)
+class Told:
+    """Counts its decisions in its memory and does what the list says."""
+
+    answers: tuple[str, ...]
+    knows: ClassVar[frozenset[str]] = frozenset({"length"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "resize"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[int] = 0
+
+    def decide(self, view: View, memory: object) -> Decision:
+        assert isinstance(memory, int)
+        answer = self.answers[memory]
+        draft = None
+        if answer != "same":
+            draft = view.plan.draft()
+            draft.place(0, ((0, 2 if answer == "wrong" else 1),))
+        return Decision(draft, memory + 1, wake_at=view.now + 10)
+
+
+class Diary:
+    """A world that writes down what the loop asks of it."""
+
+    def __init__(self, instants: int, policy: Policy) -> None:
+        self.stage = Stage([Row(1, 5), Row(1, 5)], policy, "1x4")
+        self.left = instants
+        self.lines: list[str] = []
+
+    def advance(self, until: float) -> bool:
+        self.lines.append(f"advance {until}")
+        self.left -= 1
+        self.stage.at(self.stage.view.now + 1)
+        return self.left >= 0
+
+    def observe(self) -> View:
+        self.lines.append("observe")
+        return self.stage.view
+
+    def apply(self, draft: Draft) -> None:
+        self.lines.append(f"apply {[c.job for c in draft.changes()]}")
+        self.stage.view.plan.discard()
+
+    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> None:
+        self.lines.append(f"refuse: {'; '.join(why)}")
+
+    def note(self, decision: Decision) -> None:
+        self.lines.append(f"note {decision.memory}")
+
+
+def test_the_loop_observes_decides_checks_applies_and_notes() -> None:
+    policy = Told(("right", "same"))
+    diary = Diary(2, policy)
+    assert run(diary, policy) == 2
+    assert diary.lines == [
+        "advance inf",
+        "observe",
+        "apply [0]",
+        "note 1",
+        "advance 11.0",
+        "observe",
+        "note 2",
+        "advance 12.0",
+    ]
+
+
+def test_a_refused_plan_changes_nothing_and_the_loop_goes_on() -> None:
+    policy = Told(("wrong", "right"))
+    diary = Diary(2, policy)
+    run(diary, policy)
+    assert diary.lines[2:4] == ["refuse: job 0 asked for 1 GPUs and got 2", "note 1"]
+    assert "apply [0]" in diary.lines
+    assert diary.stage.view.plan.free_gpus == 4
+
+
+def test_the_loop_times_each_decision_and_tells_the_time() -> None:
+    policy = Told(("same", "same", "same"))
+    took: list[float] = []
+    told: list[float] = []
+    run(Diary(3, policy), policy, decision_s=took, progress=told.append)
+    assert len(took) == 3
+    assert all(t >= 0 for t in took)
+    assert told == [1, 2, 3]
+
+
+def test_a_draft_that_was_begun_and_not_returned_is_rolled_back() -> None:
+    class Dreamer(Told):
+        def decide(self, view: View, memory: object) -> Decision:
+            view.plan.draft().place(0, ((0, 1),))
+            return Decision(None, 1)
+
+    policy = Dreamer(())
+    diary = Diary(1, policy)
+    run(diary, policy)
+    assert diary.stage.view.plan.free_gpus == 4
+    assert dict(diary.stage.view.plan.placed) == {}
+
+
+def test_needs_are_checked_before_anything_happens() -> None:
+    policy = Told(())
+    check_needs(policy, frozenset({"length", "scaling"}), frozenset({"share"}))
+    with pytest.raises(InputError, match=r"policy 'Told': it needs to know: length"):
+        check_needs(policy, frozenset(), frozenset())
+    with pytest.raises(InputError, match="powers withheld here: preempt, resize"):
+        check_needs(policy, frozenset({"length"}), frozenset({"resize", "preempt", "share"}))
+
+
+def test_a_wake_up_now_or_before_is_a_bug_of_the_policy() -> None:
+    class Hasty(Told):
+        def decide(self, view: View, memory: object) -> Decision:
+            return Decision(None, 1, wake_at=view.now - 1)
+
+    policy = Hasty(())
+    with pytest.raises(DovetailError, match="policy Hasty asks to be woken in the past"):
+        run(Diary(1, policy), policy)
