@@ -198,6 +198,16 @@ def test_a_closed_node_takes_no_new_work_but_keeps_what_it_has() -> None:
     assert faults(stage, [(1, ((1, 1),))]) == []
 
 
+def test_a_job_on_a_closed_node_may_shrink_there_or_grow_elsewhere() -> None:
+    rows = [Row(2, 5, elastic=True, min_gpus=1, max_gpus=4)]
+    stage = Stage(rows, "fifo", "2x3").run_jobs((0, ((0, 2),)))
+    stage.state.change_cluster(stage.view.cluster.with_nodes([(0, "draining")]))
+    assert faults(stage, [(0, ((0, 1),))]) == []
+    assert faults(stage, [(0, ((0, 2), (1, 2)))]) == []
+    assert faults(stage, [(0, ((1, 2),))]) == []
+    assert faults(stage, [(0, ((0, 3),))]) == ["job 0 would start on closed node 0"]
+
+
 def test_a_gpu_type_is_kept() -> None:
     stage = Stage([Row(1, 5, gpu_type="t4")], "fifo", "1x4:v100+1x4:t4")
     assert faults(stage, [(0, ((1, 1),))]) == []

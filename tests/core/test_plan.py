@@ -188,3 +188,19 @@ def test_counted_and_named_gpus_of_a_node_add_up() -> None:
         draft.place(0, Placement(((0, 1), (1, 1)), ((1,), (0,))))
     draft.place(0, Placement(((0, 1), (1, 1)), ((0,), (0,))))
     assert draft.occupancy.free == [0, 1]
+
+
+def test_what_runs_does_not_change_under_an_open_draft() -> None:
+    plan = stage().run_jobs((0, ((0, 2),))).view.plan
+    for draft in (plan.draft(), plan.repack()):
+        seen = dict(plan.placed)
+        if 0 in draft.placed:
+            draft.remove(0)
+        draft.place(1, ((1, 1),))
+        assert dict(plan.placed) == seen == {0: Placement(((0, 2),))}
+    plan.commit(draft)
+    assert dict(plan.placed) == {1: Placement(((1, 1),))}
+    # The twin follows: the next draft starts from what runs.
+    assert plan.draft().placed == {1: Placement(((1, 1),))}
+    plan.remove(1)
+    assert plan.draft().placed == {}
