@@ -1,0 +1,269 @@
+"""What two public simulators compute, written again from their description in plain loops.
+
+Nothing of the package is used, and nothing is clever: every event looks at every job. Where the
+engine and these loops agree to rounding, both mean the same schedule.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class PeerJob:
+    """One job as the peers see it; `seconds` is how long an iteration takes on n GPUs."""
+
+    number: int
+    submit_s: float
+    gpus: int
+    iterations: float
+    seconds: Callable[[int], float]
+    max_gpus: int
+    left: float = 0.0
+    share: int = 0
+    end_s: float = math.inf
+    last_s: float = -math.inf
+    ran_s: float = 0.0
+    nodes: dict[int, int] = field(default_factory=dict)
+
+    def left_s(self) -> float:
+        """Returns the seconds left on the requested GPUs."""
+        return self.left * self.seconds(self.gpus)
+
+
+def read_muri(path: Path) -> list[PeerJob]:
+    """Returns the jobs of a Muri trace; work is iterations x iteration time."""
+    jobs = []
+    with path.open() as stream:
+        for row in csv.DictReader(stream):
+            alone_s = float(row["iteration_time"]) / 1000
+            jobs.append(
+                PeerJob(
+                    len(jobs),
+                    float(row["submit_time"]) / 1000,
+                    int(row["num_gpu"]),
+                    float(row["iterations"]),
+                    lambda n, s=alone_s: s,  # type: ignore[misc]
+                    int(row["num_gpu"]),
+                )
+            )
+    return sorted(jobs, key=lambda j: (j.submit_s, j.number))
+
+
+def read_afs(trace: Path, curves: Path) -> list[PeerJob]:
+    """Returns the jobs of an AFS trace with the measured curves of their models."""
+    table: dict[str, dict[int, float]] = {}
+    with curves.open() as stream:
+        for row in csv.DictReader(stream):
+            us = float(row["us_per_iteration"])
+            table.setdefault(row["model"], {})[int(row["num_gpus"])] = us / 1e6
+    jobs = []
+    with trace.open() as stream:
+        for row in csv.DictReader(stream):
+            curve = table[row["model"]]
+            jobs.append(
+                PeerJob(
+                    len(jobs),
+                    float(row["submit_s"]),
+                    int(row["req_gpus"]),
+                    float(row["iterations"]),
+                    curve.__getitem__,
+                    int(row["max_gpus_model"]),
+                )
+            )
+    return sorted(jobs, key=lambda j: (j.submit_s, j.number))
+
+
+def yarn(free: list[int], gpus: int, per_node: int) -> dict[int, int] | None:
+    """Takes a gang's GPUs: first node with room, or whole empty nodes and one for the rest."""
+    if gpus <= per_node:
+        for node, have in enumerate(free):
+            if have >= gpus:
+                free[node] -= gpus
+                return {node: gpus}
+        return None
+    empty = [n for n, have in enumerate(free) if have == per_node][: gpus // per_node]
+    if len(empty) < gpus // per_node:
+        return None
+    taken = dict.fromkeys(empty, per_node)
+    rest = gpus % per_node
+    if rest:
+        node = next((n for n, have in enumerate(free) if have >= rest and n not in taken), None)
+        if node is None:
+            return None
+        taken[node] = rest
+    for node, count in taken.items():
+        free[node] -= count
+    return taken
+
+
+def muri(jobs: list[PeerJob], by_gpus: bool, nodes: int = 8, per_node: int = 8) -> list[float]:
+    """Returns JCTs under SRTF, or SRSF if `by_gpus`, on nodes, repacked at every event."""
+    for job in jobs:
+        job.left = job.iterations
+    waiting = list(jobs)
+    present: list[PeerJob] = []
+    done: list[PeerJob] = []
+    now = 0.0
+    while waiting or present:
+        arrival = waiting[0].submit_s if waiting else math.inf
+        end = min((j.end_s for j in present if j.share), default=math.inf)
+        then = min(arrival, end)
+        for job in present:
+            if job.share:
+                job.left -= (then - now) / job.seconds(job.gpus)
+        now = then
+        ended = [j for j in present if j.share and j.end_s == now]
+        present = [j for j in present if j not in ended]
+        done += ended
+        while waiting and waiting[0].submit_s == now:
+            present.append(waiting.pop(0))
+        present.sort(key=lambda j: j.left_s() * (j.gpus if by_gpus else 1))
+        free = [per_node] * nodes
+        for job in present:
+            job.share = job.gpus if yarn(free, job.gpus, per_node) else 0
+            job.end_s = now + job.left_s() if job.share else math.inf
+    return [j.end_s - j.submit_s for j in sorted(done, key=lambda j: j.number)]
+
+
+def muri_tiresias(
+    jobs: list[PeerJob], *, whole_seconds: bool = True, pool: int = 64
+) -> list[float]:
+    """Returns JCTs under Muri's `dlas-gpu`: counts of GPUs only.
+
+    The seconds a job must run until it falls are rounded up by default, as theirs are.
+    """
+    limits = (3250.0, 7200.0)
+    for job in jobs:
+        job.left = job.iterations
+    waiting = list(jobs)
+    queues: list[list[PeerJob]] = [[] for _ in range(len(limits) + 1)]
+    done: list[PeerJob] = []
+    now, fall_s = 0.0, math.inf
+    while waiting or any(queues):
+        arrival = waiting[0].submit_s if waiting else math.inf
+        end = min((j.end_s for q in queues for j in q if j.share), default=math.inf)
+        then = min(arrival, end, fall_s)
+        for job in (j for q in queues for j in q if j.share):
+            job.left -= (then - now) / job.seconds(job.gpus)
+            job.ran_s += then - now
+        now = then
+        ended = [j for q in queues for j in q if j.share and j.end_s == now]
+        done += ended
+        queues = [[j for j in q if j not in ended] for q in queues]
+        while waiting and waiting[0].submit_s == now:
+            queues[0].append(waiting.pop(0))
+        fallen = [
+            (j, i)
+            for i, queue in enumerate(queues[:-1])
+            for j in queue
+            if j.share and j.ran_s * j.gpus >= limits[i] * (1 - 1e-9)
+        ]
+        for job, i in sorted(fallen, key=lambda x: x[0].number):
+            queues[i].remove(job)
+            queues[i + 1].append(job)
+        free = pool
+        for job in (j for q in queues for j in q):
+            job.share = job.gpus if job.gpus <= free else 0
+            free -= job.share
+            job.end_s = now + job.left_s() if job.share else math.inf
+        fall_s = math.inf
+        for i, queue in enumerate(queues):
+            queue.sort(key=lambda j: not j.share)
+            for job in queue:
+                if job.share and i < len(limits):
+                    after_s = limits[i] / job.gpus
+                    after_s = math.ceil(after_s) if whole_seconds else after_s
+                    fall_s = min(fall_s, now + after_s - job.ran_s)
+    return [j.end_s - j.submit_s for j in sorted(done, key=lambda j: j.number)]
+
+
+Share = Callable[[list[PeerJob], float, int], None]
+
+
+def fifo(present: list[PeerJob], now: float, pool: int) -> None:
+    """Keeps running jobs and starts others by submission, skipping who does not fit."""
+    free = pool - sum(j.share for j in present)
+    for job in sorted(present, key=lambda j: (j.submit_s, j.number)):
+        if not job.share and job.gpus <= free:
+            job.share = job.gpus
+            free -= job.gpus
+
+
+def shortest(present: list[PeerJob], now: float, pool: int, *, by_gpus: bool = False) -> None:
+    """Gives the pool to the jobs with least time (or service) left, skipping who does not fit."""
+    free = pool
+    for job in sorted(
+        present, key=lambda j: (j.left_s() * (j.gpus if by_gpus else 1), j.submit_s, j.number)
+    ):
+        job.share = job.gpus if job.gpus <= free else 0
+        free -= job.share
+
+
+def max_min(
+    present: list[PeerJob], now: float, pool: int, *, since_it_stopped: bool = False
+) -> None:
+    """Deals GPUs out one at a time, those first that have gone longest without.
+
+    A job that never ran has gone without since it was submitted; one that ran since it was last
+    given GPUs, or `since_it_stopped` since it lost them, one event later.
+    """
+    for job in present:
+        if since_it_stopped and job.share:
+            job.last_s = now
+        job.share = 0
+    line = sorted(present, key=lambda j: (max(j.last_s, j.submit_s), j.submit_s, j.number))
+    free = pool
+    while free and line:
+        for job in list(line):
+            if job.share == job.max_gpus:
+                line.remove(job)
+            elif free:
+                job.share += 1
+                free -= 1
+    for job in present:
+        if job.share:
+            job.last_s = now
+
+
+TOGETHER_S = 1e-6
+"""Ends this close are one: the public durations are whole seconds, their products are not."""
+
+
+def afs(
+    jobs: list[PeerJob], share: Share, pool: int = 64, *, whole_seconds: bool = True
+) -> list[float]:
+    """Returns JCTs in one pool; by default times are rounded up to whole seconds, as theirs are."""
+
+    def up(x: float) -> float:
+        if x == math.inf:
+            return x
+        return math.ceil(x) if whole_seconds else round(x / TOGETHER_S) * TOGETHER_S
+
+    for job in jobs:
+        job.left = job.iterations
+    waiting = list(jobs)
+    present: list[PeerJob] = []
+    done: list[PeerJob] = []
+    now = 0.0
+    while waiting or present:
+        arrival = up(waiting[0].submit_s) if waiting else math.inf
+        end = min((j.end_s for j in present if j.share), default=math.inf)
+        then = min(arrival, end)
+        for job in present:
+            if job.share:
+                job.left -= (then - now) / job.seconds(job.share)
+        now = then
+        ended = [j for j in present if j.share and j.end_s == now]
+        done += ended
+        present = [j for j in present if j not in ended]
+        while waiting and up(waiting[0].submit_s) == now:
+            present.append(waiting.pop(0))
+        share(present, now, pool)
+        for job in present:
+            job.end_s = up(now + job.left * job.seconds(job.share)) if job.share else math.inf
+    return [j.end_s - j.submit_s for j in sorted(done, key=lambda j: j.number)]
