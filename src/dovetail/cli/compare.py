@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dovetail.cli.options import (
+    check_window,
     load_trace,
     output_folder,
     read_options,
@@ -26,7 +27,12 @@ from dovetail.cli.progress import bar, busy
 @click.option("--windows", default=0, help="Replicate over so many windows of the trace.")
 @click.option("--window-days", default=7.0, show_default=True, help="How long a window is.")
 @click.option("--seeds", default=1, show_default=True, help="Replicate over so many seeds.")
-@click.option("--processes", default=0, help="How many at once; all cores if not said.")
+@click.option(
+    "--processes",
+    default=0,
+    type=click.IntRange(0),
+    help="How many at once; all cores if not said.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(
@@ -60,10 +66,9 @@ def compare(
 
     options = read_options(given)
     replication = Replication(windows, window_days * DAY_S, seeds)
-    if processes < 0:
-        raise click.UsageError("--processes must be 0 or more")
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name)
+        check_window(jobs, options)
         with bar("comparing", 1.0) as show:
             comparison = run(
                 jobs,

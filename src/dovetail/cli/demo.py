@@ -19,8 +19,15 @@ CLUSTER = "32x8"
 @click.option("--load", default=0.9, show_default=True, help="Offered load on the cluster.")
 @click.option("--cluster", default=CLUSTER, show_default=True, help="NODESxGPUS, or a TOML file.")
 @click.option("--policies", default=POLICIES, show_default=True, help="Joined by blanks.")
-@click.option("--seed", default=1, show_default=True, help="Seed of the trace.")
-@click.option("--processes", default=0, help="How many at once; all cores if not said.")
+@click.option(
+    "--seed", default=1, type=click.IntRange(0), show_default=True, help="Seed of the trace."
+)
+@click.option(
+    "--processes",
+    default=0,
+    type=click.IntRange(0),
+    help="How many at once; all cores if not said.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def demo(

@@ -7,7 +7,7 @@ are imported when they are called, so that `--help` and small runs start at once
 from __future__ import annotations
 
 import difflib
-import errno
+import signal
 import sys
 from importlib import import_module
 
@@ -63,6 +63,8 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command line and exits with its code."""
+    # A polite end, as batch systems send it, must clean up like an interrupt does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(run(sys.argv[1:]))
 
 
@@ -83,9 +85,10 @@ def run(arguments: list[str]) -> int:
         sys.stderr.close()
         return 1
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EFBIG):
-            return _say(f"{error.filename or 'output'}: cannot be written: {error.strerror}", 2)
-        raise
+        where = error.filename or "output"
+        return _say(f"{where}: {error.strerror or error}", 2)
+    except MemoryError:
+        return _say("there is not enough memory for this", 1)
     except DovetailError as error:
         return _say(str(error), 1)
 

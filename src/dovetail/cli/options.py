@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import numpy as np
+
+from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
@@ -71,7 +74,13 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     click.option("--without", default="", help="Take powers away, as in preempt,migrate."),
     click.option("--warm-up-s", default=0.0, help="Count only jobs submitted after this time."),
     click.option("--drain-s", default=0.0, help="Count no job of the last seconds."),
-    click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn."),
+    click.option(
+        "--seed",
+        default=0,
+        type=click.IntRange(0),
+        show_default=True,
+        help="Seed of all that is drawn.",
+    ),
     click.option("--format", "format_name", default=None, help="The trace's format."),
 )
 
@@ -121,9 +130,27 @@ def with_models(trace: Trace, seed: int) -> Trace:
     return assign_models(trace, models, seed=seed)
 
 
+def seconds(option: str, value: float) -> float:
+    """Returns a length of time. Raises InputError for one that cannot be."""
+    if not 0 <= value < float("inf"):
+        raise InputError(option, f"it must be 0 or more, not {value:g}")
+    return value
+
+
+def check_window(trace: Trace, options: Options) -> None:
+    """Raises InputError if the window of the options leaves no job to count."""
+    if not options.window.rows(trace.jobs.submit_s).any():
+        raise InputError(
+            "--warm-up-s and --drain-s",
+            "no job is left to count",
+            f"submissions last {float(np.ptp(trace.jobs.submit_s)) if len(trace) else 0:g} s",
+        )
+
+
 def read_options(given: dict[str, Any]) -> Options:
     """Returns the options of a run from what the command line gave. Raises InputError."""
     from dovetail.core.placing import Placing
+    from dovetail.physics.profile_file import load_profiles
     from dovetail.physics.switching import Switching
     from dovetail.record.metrics import Window
     from dovetail.study.options import Options, parse_adopt
@@ -131,6 +158,11 @@ def read_options(given: dict[str, Any]) -> Options:
     from dovetail.workload.cluster_file import read_cluster
 
     cluster = read_cluster(given["cluster"])
+    window = Window(
+        seconds("--warm-up-s", given["warm_up_s"]), seconds("--drain-s", given["drain_s"])
+    )
+    for profiles in given["profiles"]:
+        load_profiles(Path(profiles))
     return Options(
         cluster=cluster,
         placing=Placing.parse(given["placement"]),
@@ -145,6 +177,6 @@ def read_options(given: dict[str, Any]) -> Options:
         physics=given["physics"],
         profiles=tuple(given["profiles"]),
         without=frozenset(filter(None, given["without"].split(","))),
-        window=Window(given["warm_up_s"], given["drain_s"]),
+        window=window,
         seed=given["seed"],
     )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from dovetail.core.plan import Placement
 
 SHOWN = 10
 
@@ -24,9 +28,11 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
     Example:
       dovetail replay srtf-run/events.jsonl
     """
+    from dovetail.cli.progress import bar
     from dovetail.study.replay import replay as run
 
-    found = run(log, policy)
+    with bar("replaying", 1.0) as show:
+        found = run(log, policy, progress=show)
     names = found.trace.jobs.job_id
     if as_json:
         differences = [
@@ -54,11 +60,12 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
                 f"  at {d.t:g} s job {names[d.job]}: recorded {_where(d.recorded)}, "
                 f"now {_where(d.decided)}"
             )
+        if len(found.differences) > SHOWN:
+            click.echo(f"  and {len(found.differences) - SHOWN} more (--json lists them all)")
     return 1 if found.differences else 0
 
 
-def _where(placement: object) -> str:
-    spans = getattr(placement, "spans", None)
-    if spans is None:
+def _where(placement: Placement | None) -> str:
+    if placement is None:
         return "not running"
-    return "+".join(f"{gpus} on node {node}" for node, gpus in spans)
+    return " + ".join(f"{gpus} on node {node}" for node, gpus in placement.spans)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dovetail.cli.options import (
+    check_window,
     load_trace,
     output_folder,
     read_options,
@@ -60,6 +61,7 @@ def simulate(
     chosen = parse_policy(policy)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name)
+        check_window(jobs, options)
         if assign_models:
             jobs = with_models(jobs, options.seed)
         pictures = folder is not None and not no_report

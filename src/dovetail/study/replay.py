@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from dovetail.control.loop import run as run_loop
 from dovetail.control.replay import Difference, RecordedForecast, ReplayWorld, instants
 from dovetail.control.state import ClusterState
 from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
-from dovetail.core.errors import InputError
+from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.messages import Fact, Submitted
 from dovetail.core.placing import Placing
@@ -20,6 +23,7 @@ from dovetail.core.policy import parse_policy, spell
 from dovetail.core.trace import Trace
 from dovetail.physics.noisy import believed
 from dovetail.record.log import fact_of, read_log
+from dovetail.record.metrics import Window, job_frame, summarize
 from dovetail.record.tally import Tally
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics
@@ -33,35 +37,31 @@ class Recording:
     trace: Trace
     options: Options
     facts: tuple[Fact, ...]
-
-    @property
-    def mean_jct_s(self) -> float:
-        """Returns the mean JCT, folded from the facts."""
-        tally = self.tally()
-        finish = np.array(tally.finish_s)
-        done = np.isfinite(finish)
-        return float((finish - self.trace.jobs.submit_s)[done].mean())
+    scale: tuple[float, ...]
+    """Per job: its speed-up over one GPU, as the run had it."""
 
     def tally(self) -> Tally:
-        """Returns the fold of the log, the same as that of the live run."""
-        physics = build_physics(self.trace, self.options)
-        scale = [physics.scale(j) for j in range(len(self.trace))]
+        """Returns the fold of the log, the same as that of the run."""
         gpus, work = self.trace.jobs.gpus.tolist(), self.trace.duration_s.tolist()
-        tally = Tally(self.options.cluster, gpus, work, scale)
-        at = 0
-        facts = self.facts
-        while at < len(facts):
-            end = at + 1
-            while end < len(facts) and facts[end].t == facts[at].t:
-                end += 1
-            tally.record(facts[at:end])
-            at = end
+        tally = Tally(self.options.cluster, gpus, work, self.scale)
+        for _, batch in groupby(self.facts, key=lambda fact: fact.t):
+            tally.record(list(batch))
         return tally
+
+    def jobs(self) -> pl.DataFrame:
+        """Returns what `jobs.csv` of the run says, folded from the log."""
+        return job_frame(self.trace, self.tally())
+
+    def summary(self) -> dict[str, float | int | str | None]:
+        """Returns the metrics of the run, folded from the log."""
+        tally = self.tally()
+        jobs = job_frame(self.trace, tally)
+        return summarize(self.trace, tally, jobs, self.options.window)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay found."""
+    """What a replay found: every placement that a policy decides otherwise than the log."""
 
     policy: str
     decisions: int
@@ -72,21 +72,31 @@ class Replayed:
 def read_recording(path: Path) -> Recording:
     """Returns a log as trace, options and facts. Raises InputError."""
     manifest, records = read_log(path)
-    kept = list(records)
+    kept: list[dict[str, Any]] = list(records)
     submitted = [r for r in kept if r["e"] == "submitted"]
     if not submitted:
         raise InputError(str(path), "the log holds no job")
-    trace = _trace(path.stem, submitted)
-    index_of = {job_id: i for i, job_id in enumerate(trace.jobs.job_id)}
     try:
-        facts = tuple(fact_of(r, index_of) for r in kept)
+        trace = _trace(path.stem, submitted)
+        scale = tuple(float(r.get("scale", r["gpus"])) for r in submitted)
         options = _options(manifest)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(str(path), f"a record lacks or breaks a field: {error}") from None
-    return Recording(manifest, trace, options, facts)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(str(path), f"a record lacks or breaks a field: {error!r}") from None
+    index_of = {job_id: i for i, job_id in enumerate(trace.jobs.job_id)}
+    facts = []
+    for line, record in enumerate(kept, start=2):
+        if "job" in record and str(record["job"]) not in index_of:
+            raise InputError(f"{path}, line {line}", f"job '{record['job']}' was never submitted")
+        try:
+            facts.append(fact_of(record, index_of))
+        except InputError as error:
+            raise InputError(f"{path}, line {line}", error.what) from None
+    return Recording(manifest, trace, options, tuple(facts), scale)
 
 
-def replay(path: Path, policy: str = "") -> Replayed:
+def replay(
+    path: Path, policy: str = "", *, progress: Callable[[float], None] | None = None
+) -> Replayed:
     """Returns how the decisions of a policy (default: the recorded one) differ from a log's.
 
     Raises InputError.
@@ -94,7 +104,6 @@ def replay(path: Path, policy: str = "") -> Replayed:
     recording = read_recording(path)
     chosen = parse_policy(policy or str(recording.manifest["policy"]))
     options, trace = recording.options, recording.trace
-    truth = build_physics(trace, options)
     lengths = [float("inf")] * len(trace)
     for fact in recording.facts:
         if isinstance(fact, Submitted):
@@ -103,12 +112,26 @@ def replay(path: Path, policy: str = "") -> Replayed:
         trace.jobs,
         options.cluster,
         chosen,
-        physics=believed(truth, trace.jobs, options.belief, options.seed),
+        physics=believed(build_physics(trace, options), trace.jobs, options.belief, options.seed),
         forecast=RecordedForecast(lengths),
         placing=options.placing,
     )
     world = ReplayWorld(state, instants(recording.facts))
-    run_loop(world, chosen)
+    last_s = recording.facts[-1].t
+    tell = None if progress is None else (lambda now: progress(now / last_s if last_s else 1.0))
+    try:
+        run_loop(world, chosen, progress=tell)
+    except (
+        ArithmeticError,
+        AssertionError,
+        LookupError,
+        TypeError,
+        ValueError,
+        IllegalPlan,
+    ) as error:
+        raise InputError(
+            str(path), f"the log contradicts itself at {state.now:g} s", f"{error!r}"[:200]
+        ) from error
     return Replayed(spell(chosen), world.decisions, tuple(world.differences), trace)
 
 
@@ -118,6 +141,7 @@ def _options(manifest: dict[str, Any]) -> Options:
         tuple(NodeGroup(**g) for g in said["groups"]),
         tuple(Link(**link) for link in said["links"]),
         tuple(QueueSpec(**q) for q in said["queues"]),
+        tuple((int(node), str(state)) for node, state in said["states"]),
     )
     return Options(
         cluster=cluster,
@@ -127,6 +151,7 @@ def _options(manifest: dict[str, Any]) -> Options:
         interference=manifest["interference"],
         physics=manifest["physics"],
         profiles=tuple(manifest["profiles"]),
+        window=Window(manifest["warm_up_s"], manifest["drain_s"]),
         seed=manifest["seed"],
     )
 
@@ -147,7 +172,7 @@ def _trace(name: str, submitted: list[dict[str, Any]]) -> Trace:
     high = [int(r.get("max_gpus", r["gpus"])) for r in submitted]
     jobs = JobTable.build(
         [str(r["job"]) for r in submitted],
-        numbers("t", 0.0),
+        np.array([float(r.get("submit_s", r["t"])) for r in submitted]),
         gpus,
         min_gpus=np.array(low, np.int64),
         max_gpus=np.array(high, np.int64),
