@@ -36,7 +36,7 @@ def test_muri_is_in_milliseconds_and_its_work_is_iterations(tmp_path: Path) -> N
     )
     trace = imported(tmp_path, "muri", text)
     assert rows(trace) == [("0", 0.0, 4, 90.0), ("1", 1.5, 1, 1.0)]
-    assert trace.jobs.model.texts() == ["bert", "vgg16"]
+    assert trace.jobs.model.texts() == ["muri/bert", "muri/vgg16"]
     assert trace.iterations.tolist() == [1000.0, 10.0]
     assert trace.jobs.priority.tolist() == [1.0, 0.0]
     path = tmp_path / "log.csv"

@@ -80,8 +80,9 @@ def _check_placement(
         found.append(f"{_name(view, job)}: samples sum to {sum(after.samples)}, batch is {batch}")
     closed = view.plan.occupancy.closed
     if closed or shape.gpu_type:
-        for node, _ in after.spans:
-            if node in closed and (before is None or before.spans != after.spans):
+        held = {} if before is None else dict(before.spans)
+        for node, gpus in after.spans:
+            if node in closed and gpus > held.get(node, 0):
                 found.append(f"{_name(view, job)} would start on closed node {node}")
             if shape.gpu_type and view.cluster.group_of(node).gpu_type != shape.gpu_type:
                 found.append(

@@ -190,31 +190,33 @@ class _Contest:
         self._view = view
         self._draft = draft
         self._keys_of = keys
+        self._jobs: Ints = np.empty(0, np.int64)
         self._keys: Floats | None = None
         self._gpus: Floats = np.empty(0)
-        self._victims: list[tuple[float, int]] = []
+        self._victims: list[tuple[float, int]] | None = None
         self.evicted: list[tuple[float, int]] = []
 
-    def victims_above(self, key: float) -> list[tuple[float, int]]:
-        """Returns the running jobs of larger key that may be stopped, smallest key first."""
+    def _rank_above(self, key: float) -> Floats:
+        """Returns the keys of the running jobs of larger key that may be stopped."""
         if self._keys is None:
             running = self._view.progress.running()
             keys, jobs, gpus = self._keys_of(running), running.jobs, running.gpus
-            if not self._view.jobs.all_preemptible:
-                may = self._view.jobs.preemptible[jobs]
-                keys, jobs, gpus = keys[may], jobs[may], gpus[may]
             above = keys > key
-            self._keys, self._gpus = keys[above], gpus[above]
-            self._victims = _sorted(self._keys, jobs[above])
-        return self._victims
+            if not self._view.jobs.all_preemptible:
+                above &= self._view.jobs.preemptible[jobs]
+            self._keys, self._jobs, self._gpus = keys[above], jobs[above], gpus[above]
+        return self._keys
 
     def open_to(self, head: tuple[float, int] | None) -> bool:
         """Tells whether any candidate left has a smaller key than the last victim."""
         candidates = [c for c in (head, self.evicted[0] if self.evicted else None) if c]
         if not candidates:
             return False
-        victims = self.victims_above(min(candidates)[0])
-        return bool(victims) and min(candidates) < victims[-1]
+        first = min(candidates)[0]
+        keys = self._rank_above(first)
+        if self._victims is not None:
+            return bool(self._victims) and first < self._victims[-1][0]
+        return len(keys) > 0 and first < float(keys.max())
 
     def seat(self, key: float, job: int) -> bool:
         """Places a job on free GPUs, or on those of victims of clearly larger key."""
@@ -225,11 +227,14 @@ class _Contest:
             draft.place(job, spans)
             return True
         margin = key + RELATIVE_TOLERANCE * abs(key)
-        if not self.victims_above(key) or not self._enough(margin, shape.gpus):
+        if not self._enough(key, margin, shape.gpus):
             return False
         return self._take_over(job, shape, margin)
 
     def _take_over(self, job: int, shape: Shape, margin: float) -> bool:
+        if self._victims is None:
+            assert self._keys is not None
+            self._victims = _sorted(self._keys, self._jobs)
         draft, victims = self._draft, self._victims
         savepoint = draft.savepoint()
         taken: list[tuple[tuple[float, int], Placement]] = []
@@ -255,10 +260,10 @@ class _Contest:
                 heapq.heappush(self.evicted, victim)
         return True
 
-    def _enough(self, margin: float, need: int) -> bool:
+    def _enough(self, key: float, margin: float, need: int) -> bool:
         """Tells whether the free GPUs and those of all victims would do, by count, at best."""
-        assert self._keys is not None
-        have = self._draft.free_gpus + float(self._gpus[self._keys > margin].sum())
+        keys = self._rank_above(key)
+        have = self._draft.free_gpus + float(self._gpus[keys > margin].sum())
         return have >= need
 
 

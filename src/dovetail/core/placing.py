@@ -129,7 +129,7 @@ class Placing:
     def _whole_nodes(self, occupancy: Occupancy, allowed: int, need: int) -> Spans | None:
         """Returns whole empty nodes, largest first, and one node for the rest."""
         installed = occupancy.cluster.installed
-        if need <= max((g for n, g in enumerate(installed) if allowed >> n & 1), default=0):
+        if need <= _largest(occupancy, allowed):
             return None
         spans: list[tuple[int, int]] = []
         for node in _nodes_by(occupancy, allowed, "most-free"):
@@ -147,6 +147,14 @@ class Placing:
 
 ALL_NODES = -1
 """The bit set of every node."""
+
+
+def _largest(occupancy: Occupancy, allowed: int) -> int:
+    """Returns the most GPUs that one of the allowed nodes has installed."""
+    if allowed == ALL_NODES:
+        return len(occupancy.levels) - 1
+    installed = occupancy.cluster.installed
+    return max((g for n, g in enumerate(installed) if allowed >> n & 1), default=0)
 
 
 def _bits(spans: list[tuple[int, int]]) -> int:

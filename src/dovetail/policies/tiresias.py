@@ -89,12 +89,12 @@ class Tiresias:
         running = view.progress.running()
         left_s = self._left_s(running.attained_gpu_s, running.gpus)
         if draft is not None:
-            stays = np.array([j in draft.placed for j in running.jobs.tolist()], bool)
-            begin = np.array([j for j in draft.placed if j not in view.running], np.int64)
-            attained = np.array(view.progress.attained_gpu_s(begin.tolist()))
-            left_s = np.append(
-                left_s[stays], self._left_s(attained, view.jobs.gpus[begin].astype(np.float64))
-            )
+            changes = draft.changes()
+            leave = [c.job for c in changes if c.after is None]
+            begin = [c.job for c in changes if c.before is None]
+            attained = np.array(view.progress.attained_gpu_s(begin))
+            begin_s = self._left_s(attained, view.jobs.gpus[begin].astype(np.float64))
+            left_s = np.append(left_s[~np.isin(running.jobs, leave)], begin_s)
         soonest_s = float(left_s.min()) if len(left_s) else float("inf")
         # A step of the clock can be longer than what is left; time must move all the same.
         return max(view.now + soonest_s, nextafter(view.now, float("inf")))

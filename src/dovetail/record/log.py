@@ -46,6 +46,7 @@ class LogWriter:
         ]
         self._name = [json.dumps(i) for i in trace.jobs.job_id]
         self._work: list[float] = trace.duration_s.tolist()
+        self._submit: list[float] = trace.jobs.submit_s.tolist()
         self._request = _requests(trace.jobs, physics)
         self._spans: dict[Placement, str] = {}
 
@@ -67,8 +68,9 @@ class LogWriter:
             elif kind is Submitted:
                 job = fact.job  # type: ignore[union-attr]
                 length = _number(fact.length_s)  # type: ignore[union-attr]
+                late = "" if self._submit[job] == fact.t else f'"submit_s":{self._submit[job]!r},'
                 add(
-                    f'{{"t":{t},"e":"submitted","job":{name[job]},{self._request[job]},'
+                    f'{{"t":{t},"e":"submitted","job":{name[job]},{late}{self._request[job]},'
                     f'"work_s":{self._work[job]!r},"length_s":{length}}}'
                 )
             elif kind is Ended:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import asdict, dataclass, field
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
-from dovetail.core.trace import CANCELLED, Trace
+from dovetail.core.trace import Trace
 from dovetail.physics.switching import Switching
+from dovetail.physics.zoo import shipped
 from dovetail.record.metrics import Window
+from dovetail.workload.transform import adopted as draw_flags
 
 CANCELLED_CHOICES = ("work", "clock")
 PHYSICS_CHOICES = ("placed", "counted", "linear")
@@ -74,6 +73,7 @@ class Options:
                 "groups": [asdict(g) for g in cluster.groups],
                 "links": [asdict(link) for link in cluster.links],
                 "queues": [asdict(q) for q in cluster.queues],
+                "states": [list(s) for s in cluster.states],
             },
             "placement": str(self.placing),
             "switching": asdict(self.switching),
@@ -93,7 +93,7 @@ class Options:
         }
 
 
-ADOPTED = ("elastic", "shareable", "preemptible")
+ADOPTED = ("elastic", "shareable")
 
 
 def parse_adopt(text: str) -> tuple[tuple[str, float], ...]:
@@ -113,14 +113,22 @@ def parse_adopt(text: str) -> tuple[tuple[str, float], ...]:
 
 
 def adopted(trace: Trace, adopt: tuple[tuple[str, float], ...], seed: int) -> Trace:
-    """Returns the trace with the owners' flags drawn anew by seed, one stream for each flag."""
-    columns: dict[str, Any] = {}
-    for name, fraction in adopt:
-        stream = np.random.default_rng([seed, ADOPTED.index(name)])
-        columns[name] = stream.random(len(trace)) < fraction
-    return replace(trace, jobs=replace(trace.jobs, **columns)) if columns else trace
+    """Returns the trace in which more owners allow a technique, drawn by seed.
+
+    An elastic job may use as many GPUs as the trace, or its model's profile, says.
+    """
+    if not adopt:
+        return trace
+    shares = dict(adopt)
+    return draw_flags(
+        trace,
+        elastic=shares.get("elastic", 0.0),
+        shareable=shares.get("shareable", 0.0),
+        seed=seed,
+        max_gpus=_useful_gpus,
+    )
 
 
-def count_cancelled(trace: Trace) -> int:
-    """Returns how many jobs of a trace their owners cancelled."""
-    return int((trace.end == CANCELLED).sum())
+def _useful_gpus(model: str) -> int:
+    profile = shipped().find(model)
+    return 0 if profile is None else profile.max_gpus.value

@@ -57,7 +57,8 @@ def _read_elasticflow(path: Path, options: ReadOptions) -> Rows:
     columns = [
         *_measured(table, submit, duration),
         table.number(iterations).alias("iterations"),
-        table.text("model_name").alias("model"),
+        # The models share names with others' of other speeds; the family tells them apart.
+        ("elasticflow/" + table.text("model_name")).alias("model"),
         table.number("batch_size"),
         due.alias("deadline_s"),
     ]

@@ -41,7 +41,8 @@ def _read(path: Path, options: ReadOptions) -> Rows:
         iterations,
     ]
     if table.has("model_name"):
-        columns.append(table.text("model_name").alias("model"))
+        # Muri's models share names with others' of other speeds; the family tells them apart.
+        columns.append(("muri/" + table.text("model_name")).alias("model"))
     columns += [table.number(c) for c in ("batch_size", "priority") if table.has(c)]
     return Rows(pl.DataFrame(columns), len(table))
 
