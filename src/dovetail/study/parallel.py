@@ -15,7 +15,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait as wait_for
+from threading import Thread
 from types import ModuleType
 
 from dovetail.core.errors import DovetailError
@@ -75,7 +77,7 @@ def run_tasks(
     kept = _Kept(baseline)
     count = min(len(tasks), processes or _cores())
     if count == 1 or not all(_is_known_anywhere(t.text) for t in tasks):
-        _set_up(scenes, [0.0] * len(tasks), baseline is not None)
+        _set_up(scenes, [0.0] * (len(tasks) + 1), baseline is not None)
         for number, task in enumerate(tasks):
             tell = None if progress is None else _share_of(progress, number, len(tasks))
             kept.add(task, *_run(number, task, tell))
@@ -107,6 +109,11 @@ class _Kept:
         self.flows: Flows = {}
         self._baseline = baseline
 
+    @property
+    def with_spans(self) -> bool:
+        """Tells whether any spans are wanted."""
+        return self._baseline is not None
+
     def add(self, task: Task, result: RunResult | None, flow: Flow) -> None:
         """Takes the outcome of one task and drops the spans that no picture will show."""
         self.flows[task.scene, task.name] = flow
@@ -123,8 +130,10 @@ class _Kept:
         return float("inf") if mean_s is None else mean_s
 
 
+STOP = -1
 _scenes: Sequence[Scene] = ()
 _done: MutableSequence[float] = []
+"""The share done of each task, and last a flag that tells all runs to stop."""
 _keep_spans = False
 
 
@@ -136,7 +145,16 @@ def _set_up(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: b
 def _set_up_worker(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: bool) -> None:
     # Whoever interrupts the command interrupts the workers too: they leave without a word.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_leave_with_parent, daemon=True).start()
     _set_up(scenes, done, keep_spans)
+
+
+def _leave_with_parent() -> None:
+    """Waits for the end of the command, which may be killed, and ends this worker with it."""
+    parent = parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
 
 
 def _run(number: int, task: Task, progress: Progress | None) -> tuple[RunResult | None, Flow]:
@@ -149,6 +167,8 @@ def _run(number: int, task: Task, progress: Progress | None) -> tuple[RunResult 
         if progress is not None:
             progress(done)
         _done[number] = done
+        if _done[STOP]:
+            raise DovetailError("stopped")
 
     whole = task.scene == 0
     result = simulate(
@@ -179,18 +199,19 @@ def _run_in_pool(
     progress: Progress | None,
 ) -> None:
     spawn = get_context("spawn")
-    done = spawn.RawArray("d", len(tasks))
-    given = (scenes, done, kept._baseline is not None)
+    done = spawn.RawArray("d", len(tasks) + 1)
+    given = (scenes, done, kept.with_spans)
     with ProcessPoolExecutor(processes, spawn, _set_up_worker, given) as pool:
         with _without_main():
             waiting = {pool.submit(_run_task, i, t): t for i, t in enumerate(tasks)}
         try:
-            _collect(waiting, kept, lambda: (progress or _quiet)(sum(done) / len(tasks)))
+            _collect(waiting, kept, lambda: (progress or _quiet)(sum(done[:-1]) / len(tasks)))
         except BrokenProcessPool:
             raise DovetailError(
                 "a run was ended from outside, perhaps for want of memory: use fewer --processes"
             ) from None
         except BaseException:
+            done[STOP] = 1.0
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
