@@ -1,4 +1,4 @@
-"""`python -m dovetail`: the command line."""
+"""Lets `python -m dovetail` be the same as `dovetail`."""
 
 from dovetail.cli.main import main
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dovetail.cli.options import load_trace, read_options, with_models, world_options
+from dovetail.cli.options import load_trace, world_options
 from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
@@ -42,11 +42,10 @@ def bound(
     from dovetail.core.errors import InputError
     from dovetail.study.bound import bound as run
     from dovetail.study.bound import objection
+    from dovetail.study.given import Given, read_options
 
-    options = read_options(given)
-    jobs = load_trace(trace, format_name)
-    if assign_models:
-        jobs = with_models(jobs, options.seed)
+    options = read_options(cast(Given, given))
+    jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     powers = Powers(elastic=elastic, sharing=sharing)
     why_not = objection(jobs, options, powers)
     if why_not:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
-from dovetail.cli.options import (
-    check_window,
-    load_trace,
-    output_folder,
-    read_options,
-    with_models,
-    world_options,
-)
+from dovetail.cli.options import load_trace, output_folder, world_options
 from dovetail.cli.progress import bar, busy
 
 
@@ -63,11 +56,13 @@ def compare(
     from dovetail.study.compare import DAY_S, Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import comparison_dict, write_comparison
+    from dovetail.study.given import Given, check_window, read_options, split_policies
+    from dovetail.study.traces import with_models
 
-    options = read_options(given)
+    options = read_options(cast(Given, given))
     replication = Replication(windows, window_days * DAY_S, seeds)
     with output_folder(output) as folder:
-        jobs = load_trace(trace, format_name)
+        jobs = load_trace(trace, format_name, None)
         check_window(jobs, options)
         with bar("comparing", 1.0) as show:
             comparison = run(
@@ -92,20 +87,3 @@ def compare(
     print_view(comparison_view(comparison))
     if output is not None:
         click.echo(f"written to {output}, report: {output / 'report.html'}", err=True)
-
-
-def split_policies(text: str) -> list[str]:
-    """Returns the policies of a list: by blanks if there are any, else by commas.
-
-    `a:x=1,b` cannot be told from a policy with a second parameter, so a part with `=` and no
-    colon belongs to the policy before it.
-    """
-    if " " in text.strip():
-        return text.split()
-    found: list[str] = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        if found and "=" in part and ":" not in part.partition("=")[0]:
-            found[-1] += "," + part
-        else:
-            found.append(part)
-    return found

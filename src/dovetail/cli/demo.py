@@ -47,11 +47,11 @@ def demo(
     Example:
       dovetail demo -o demo-report
     """
-    from dovetail.cli.compare import split_policies
     from dovetail.cli.options import output_folder
     from dovetail.record.tables import comparison_view
     from dovetail.study.compare import compare
     from dovetail.study.folder import comparison_dict, write_comparison
+    from dovetail.study.given import split_policies
     from dovetail.study.options import Options
     from dovetail.workload.canonical import write_trace
     from dovetail.workload.cluster_file import read_cluster

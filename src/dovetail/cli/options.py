@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import numpy as np
 
-from dovetail.core.errors import InputError
+from dovetail.cli.progress import busy
 
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
-    from dovetail.study.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,79 +102,13 @@ def output_folder(target: Path | None) -> Iterator[Path | None]:
         yield folder
 
 
-def load_trace(path: str, format_name: str | None = None) -> Trace:
-    """Returns the trace of a file in any known format. Raises InputError."""
-    from functools import partial
+def load_trace(path: str, format_name: str | None, models_by_seed: int | None = None) -> Trace:
+    """Returns the trace of a file in any known format, with models drawn by a seed if one is given.
 
-    from dovetail.cli.progress import busy
-    from dovetail.physics.zoo import seconds_per_iteration
-    from dovetail.workload.importing import import_trace, sniff
-    from dovetail.workload.readers.format import ReadOptions
+    Raises InputError.
+    """
+    from dovetail.study.traces import open_traces, with_models
 
-    file = Path(path)
-    with busy(f"reading {file.name}"):
-        name = format_name or sniff(file)
-        family = name.partition("-")[0]
-        seconds = partial(seconds_per_iteration, family=family)
-        return import_trace([file], name, options=ReadOptions(seconds))
-
-
-def with_models(trace: Trace, seed: int) -> Trace:
-    """Returns the trace with a model of the zoo drawn for each job, by seed."""
-    from dovetail.physics.zoo import zoo
-    from dovetail.workload.transform import assign_models
-
-    models = [(name, profile.max_gpus.value) for name, profile in sorted(zoo().items())]
-    return assign_models(trace, models, seed=seed)
-
-
-def seconds(option: str, value: float) -> float:
-    """Returns a length of time. Raises InputError for one that cannot be."""
-    if not 0 <= value < float("inf"):
-        raise InputError(option, f"it must be 0 or more, not {value:g}")
-    return value
-
-
-def check_window(trace: Trace, options: Options) -> None:
-    """Raises InputError if the window of the options leaves no job to count."""
-    if not options.window.rows(trace.jobs.submit_s).any():
-        raise InputError(
-            "--warm-up-s and --drain-s",
-            "no job is left to count",
-            f"submissions last {float(np.ptp(trace.jobs.submit_s)) if len(trace) else 0:g} s",
-        )
-
-
-def read_options(given: dict[str, Any]) -> Options:
-    """Returns the options of a run from what the command line gave. Raises InputError."""
-    from dovetail.core.placing import Placing
-    from dovetail.physics.profile_file import load_profiles
-    from dovetail.physics.switching import Switching
-    from dovetail.record.metrics import Window
-    from dovetail.study.options import Options, parse_adopt
-    from dovetail.workload.capacity import read_capacity
-    from dovetail.workload.cluster_file import read_cluster
-
-    cluster = read_cluster(given["cluster"])
-    window = Window(
-        seconds("--warm-up-s", given["warm_up_s"]), seconds("--drain-s", given["drain_s"])
-    )
-    for profiles in given["profiles"]:
-        load_profiles(Path(profiles))
-    return Options(
-        cluster=cluster,
-        placing=Placing.parse(given["placement"]),
-        switching=Switching.parse(given["switching"]),
-        forecast=given["forecast"],
-        belief=given["belief"],
-        adopt=parse_adopt(given["adopt"]),
-        cancelled=given["cancelled"],
-        capacity=read_capacity(Path(given["capacity"]), cluster) if given["capacity"] else (),
-        coalesce_s=given["coalesce_s"],
-        interference=given["interference"],
-        physics=given["physics"],
-        profiles=tuple(given["profiles"]),
-        without=frozenset(filter(None, given["without"].split(","))),
-        window=window,
-        seed=given["seed"],
-    )
+    with busy(f"reading {Path(path).name}"):
+        trace = open_traces([path], format_name)
+        return trace if models_by_seed is None else with_models(trace, models_by_seed)

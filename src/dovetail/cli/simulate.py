@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dovetail.cli.options import (
-    check_window,
-    load_trace,
-    output_folder,
-    read_options,
-    with_models,
-    world_options,
-)
+from dovetail.cli.options import load_trace, output_folder, world_options
 from dovetail.cli.progress import bar, busy
 
 if TYPE_CHECKING:
@@ -56,14 +49,13 @@ def simulate(
     from dovetail.core.policy import parse_policy
     from dovetail.record.tables import run_view
     from dovetail.study.folder import run_dict, write_run
+    from dovetail.study.given import Given, check_window, read_options
 
-    options = read_options(given)
+    options = read_options(cast(Given, given))
     chosen = parse_policy(policy)
     with output_folder(output) as folder:
-        jobs = load_trace(trace, format_name)
+        jobs = load_trace(trace, format_name, options.seed if assign_models else None)
         check_window(jobs, options)
-        if assign_models:
-            jobs = with_models(jobs, options.seed)
         pictures = folder is not None and not no_report
         result = _run(jobs, chosen, options, folder, pictures, not no_bound)
         if folder is not None:

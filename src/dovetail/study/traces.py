@@ -1,0 +1,39 @@
+"""Traces as studies want them: from files of any format, with models where none are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from dovetail.core.trace import Trace
+from dovetail.physics.zoo import seconds_per_iteration, zoo
+from dovetail.workload.importing import import_trace, sniff
+from dovetail.workload.readers.format import ReadOptions
+from dovetail.workload.transform import assign_models
+
+
+def open_traces(
+    paths: Sequence[Path | str],
+    format_name: str | None = None,
+    *,
+    origin: str = "week",
+    cpu_only: str = "reject",
+    timezone: str = "",
+) -> Trace:
+    """Returns one trace of some files of one format; each virtual cluster is a queue of it.
+
+    Formats that count iterations get their seconds from the zoo's models of their own family.
+    Raises InputError.
+    """
+    files = [Path(p) for p in paths]
+    name = format_name or (sniff(files[0]) if files else None)
+    seconds = partial(seconds_per_iteration, family=(name or "").partition("-")[0])
+    options = ReadOptions(seconds, timezone=timezone)
+    return import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
+
+
+def with_models(trace: Trace, seed: int) -> Trace:
+    """Returns the trace with a model of the zoo drawn for each job, by seed."""
+    models = [(name, profile.max_gpus.value) for name, profile in sorted(zoo().items())]
+    return assign_models(trace, models, seed=seed)
