@@ -75,7 +75,7 @@ def test_the_summary_by_hand() -> None:
     # Job 2 waits 2-3 with 4 s of work: (t-2)/4 over one second.
     assert said["avg_blocking_index"] == pytest.approx(0.5 / 4 / 7)
     assert said["preemptions"] == said["resizes"] == said["migrations"] == 0
-    assert said["jobs_without_model"] == 3
+    assert said["deadline_jobs"] == 0
     assert said["deadline_met"] is None
 
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.algorithms.demand import JobDemand
-from dovetail.algorithms.interval_lp import IntervalSolution, interval_grid, solve_intervals
 from dovetail.algorithms.priced_bound import priced_flow_s
 from dovetail.algorithms.single_machine import mean_busy_times, srpt_completions
 from dovetail.algorithms.speed import SpeedTimeline
+
+if TYPE_CHECKING:
+    from dovetail.algorithms.interval_lp import IntervalSolution
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -187,6 +190,9 @@ def _programme(
     demand: JobDemand, capacity: SpeedTimeline, intervals: int, every: int
 ) -> IntervalSolution:
     """Returns the interval programme of every k-th job on a k-th of the capacity."""
+    # NOTE: scipy.optimize takes 0.5 s to import, longer than most runs that want no bound.
+    from dovetail.algorithms.interval_lp import interval_grid, solve_intervals
+
     kept = np.argsort(demand.release_s, kind="stable")[every // 2 :: every]
     thinned = demand.subset(kept)
     slower = SpeedTimeline(capacity.start_s, capacity.speed / every)

@@ -63,17 +63,16 @@ def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
     Rigid jobs stand in the water too: a rigid job whose request is above the level its share
     would reach waits, and its water goes to the others. Rigid jobs are settled first, in order.
     """
-    table = view.jobs
-    rigid = [j for j in jobs if not table.elastic[j]]
+    elastic, gpus_of = view.jobs.elastic, view.jobs.gpus
     shares: dict[int, int] = {}
     fair = max(1, pool // max(1, len(jobs)))
     left = pool
-    for job in sorted(rigid, key=lambda j: (int(table.gpus[j]) > fair, jobs.index(j))):
-        gpus = int(table.gpus[job])
+    rigid = [(int(gpus_of[j]), j) for j in jobs if not elastic[j]]
+    for gpus, job in sorted(rigid, key=lambda entry: entry[0] > fair):
         if gpus <= left:
             shares[job] = gpus
             left -= gpus
-    return shares | _poured(view, [j for j in jobs if table.elastic[j]], left)
+    return shares | _poured(view, [j for j in jobs if elastic[j]], left)
 
 
 def _poured(view: View, jobs: list[int], pool: int) -> dict[int, int]:

@@ -208,8 +208,9 @@ def summarize(
         "gpu_utilization": sums["held"] / capacity if capacity else None,
         "resource_utilization": None,
         "cluster_efficiency": tally.integrals_efficiency / capacity if capacity else None,
-        "cluster_throughput": over_time(len(jobs) * 3600.0),
+        "cluster_throughput": over_time((len(jobs) - int(jobs["finish_s"].null_count())) * 3600.0),
         "avg_queue_length": over_time(sums["waiting"]),
+        "max_queue_length": max((p.waiting for p in tally.points), default=0),
         "avg_blocking_index": over_time(sums["blocking"]),
         "finish_time_fairness": fairness(trace, tally, jobs),
         "preemptions": sum(tally.preemptions),
@@ -218,7 +219,7 @@ def summarize(
         "deadline_met": int((finish[with_deadline] <= deadline[with_deadline]).sum())
         if with_deadline.any()
         else None,
-        "jobs_without_model": int((trace.jobs.model.codes < 0).sum()),
+        "deadline_jobs": int(with_deadline.sum()),
     }
 
 

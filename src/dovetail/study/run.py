@@ -162,6 +162,7 @@ def simulate(
         "policy": spell(policy),
         **summarize(trace, tally, jobs, options.window),
         "left_out": left_out,
+        "jobs_without_model": len(trace) - getattr(scene.truth, "modelled", 0),
         "decision_p99_ms": float(waits[max(0, int(np.ceil(0.99 * len(waits))) - 1)]) * 1e3,
         "decisions": len(waits),
         "events": tally.facts,

@@ -1,0 +1,224 @@
+"""What every policy must keep, as a suite that an author inherits with one line.
+
+In a test file of your own:
+
+    from dovetail.conformance import PolicyConformance
+
+    class TestMine(PolicyConformance):
+        policy = "path/to/mine.py:Mine"
+
+pytest then runs every check below on it: pure decisions, legal plans, declared powers, gangs
+whole, no job lost under any placement rule, switching cost or change of capacity, the same log
+twice, and a spelling that reads back. The checks raise AssertionError with a sentence, so they
+also serve without pytest: `PolicyConformance.check(policy="srtf")`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, cast
+
+import numpy as np
+
+from dovetail.control.loop import run as run_loop
+from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
+from dovetail.core.job import JobTable
+from dovetail.core.messages import Ended, Fact, Started, Stopped
+from dovetail.core.placing import Placing
+from dovetail.core.plan import Change
+from dovetail.core.policy import Decision, Policy, name_of, parse_policy, spell
+from dovetail.core.trace import Trace
+from dovetail.core.view import View
+from dovetail.forecast.forecasts import Known
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.switching import Switching
+from dovetail.record.log import LogWriter
+from dovetail.sim.world import CapacityTimeline, Scene, SimWorld
+
+JOBS, NODES, GPUS_PER_NODE = 40, 3, 4
+PLACINGS = ("prefer", "strict", "none,first-fit", "strict,first-fit,repack", "none,most-free")
+SWITCHINGS = ("none", "restart:30,per-start:2")
+CHURN: CapacityTimeline = (
+    (60.0, ((0, DRAINING),)),
+    (90.0, ((1, DOWN),)),
+    (400.0, ((0, UP), (1, UP))),
+)
+
+
+class _Facts:
+    """A recorder that keeps all facts."""
+
+    def __init__(self) -> None:
+        self.all: list[Fact] = []
+
+    def record(self, facts: Sequence[Fact]) -> None:
+        self.all.extend(facts)
+
+
+def small_trace(seed: int) -> Trace:
+    """Returns forty jobs of one to eight GPUs that queue on twelve; half of them elastic."""
+    rng = np.random.default_rng(seed)
+    gpus = rng.choice([1, 1, 2, 4, 8], JOBS).astype(np.int64)
+    elastic = rng.random(JOBS) < 0.5
+    jobs = JobTable.build(
+        [str(i) for i in range(JOBS)],
+        np.sort(rng.integers(0, 300, JOBS)).astype(np.float64),
+        gpus,
+        min_gpus=np.where(elastic, 1, gpus),
+        max_gpus=np.where(elastic, 8, gpus),
+        elastic=elastic,
+        shareable=np.ones(JOBS, bool),
+    )
+    return Trace.of(jobs, rng.integers(5, 200, JOBS).astype(np.float64))
+
+
+def small_scene(
+    seed: int,
+    *,
+    placing: str = "prefer",
+    switching: str = "restart:30",
+    capacity: CapacityTimeline = (),
+) -> Scene:
+    """Returns a small world that audits every plan it applies."""
+    trace = small_trace(seed)
+    physics = LinearPhysics(trace.jobs, interference=1.3)
+    return Scene(
+        trace=trace,
+        cluster=Cluster.uniform(NODES, GPUS_PER_NODE),
+        truth=physics,
+        belief=physics,
+        forecast=Known(trace.duration_s),
+        placing=Placing.parse(placing),
+        switching=Switching.parse(switching),
+        capacity=capacity,
+        audit_every=1,
+    )
+
+
+class PolicyConformance:
+    """Inherit and set `policy` to a text that `dovetail simulate --policy` takes."""
+
+    policy: ClassVar[str] = ""
+    seeds: ClassVar[tuple[int, ...]] = (1, 2)
+
+    @classmethod
+    def check(cls, policy: str) -> None:
+        """Runs every check on a policy; raises AssertionError at the first that fails."""
+        suite = type("_Suite", (cls,), {"policy": policy})()
+        for name in vars(PolicyConformance):
+            if name.startswith("test_"):
+                getattr(suite, name)()
+
+    def test_it_is_a_pure_function_of_the_view(self) -> None:
+        """Asked twice at the same instant, it answers the same, and the view is as it was."""
+        for seed in self.seeds:
+            self._play(small_scene(seed), cast(Policy, _AskedTwice(self._made())))
+
+    def test_every_job_ends_once_whatever_the_placement(self) -> None:
+        """No job is lost or ended twice, and gangs are whole, under every placement rule."""
+        for placing in PLACINGS:
+            self._all_end(small_scene(self.seeds[0], placing=placing))
+
+    def test_every_job_ends_whatever_a_switch_costs(self) -> None:
+        """Free switches and dear ones alike."""
+        for switching in SWITCHINGS:
+            self._all_end(small_scene(self.seeds[0], switching=switching))
+
+    def test_every_job_ends_when_nodes_come_and_go(self) -> None:
+        """Draining, lost and returning nodes lose no job."""
+        for seed in self.seeds:
+            self._all_end(small_scene(seed, capacity=CHURN))
+
+    def test_it_stops_no_job_without_the_power_to(self) -> None:
+        """A policy that does not declare `preempt` never stops a running job."""
+        if "preempt" in self._made().powers:
+            return
+        facts = self._play(small_scene(self.seeds[0]), self._made())
+        stopped = [f for f in facts if isinstance(f, Stopped)]
+        assert not stopped, f"{self.policy} stopped {len(stopped)} jobs"
+
+    def test_the_same_run_gives_the_same_log(self) -> None:
+        """Two runs write the same bytes."""
+        logs = [self._log(small_scene(self.seeds[0])) for _ in range(2)]
+        assert logs[0] == logs[1], f"{self.policy} is not deterministic"
+
+    def test_it_can_be_written_down_and_read_back(self) -> None:
+        """Its spelling, which stands in every manifest, makes an equal policy."""
+        made = self._made()
+        parameters = spell(made).partition(":")[2]
+        base = self.policy.split(".py:")[0] + ".py:" + type(made).__name__
+        name = base if ".py" in self.policy else name_of(made)
+        again = parse_policy(f"{name}:{parameters}" if parameters else name)
+        assert spell(again) == spell(made), f"{spell(made)} reads back as {spell(again)}"
+
+    def _made(self) -> Policy:
+        import dovetail.policies
+
+        assert dovetail.policies and self.policy, "set `policy`"
+        return parse_policy(self.policy)
+
+    def _play(self, scene: Scene, policy: Policy) -> list[Fact]:
+        facts = _Facts()
+        run_loop(SimWorld(scene, policy, facts), policy)
+        return facts.all
+
+    def _all_end(self, scene: Scene) -> None:
+        facts = self._play(scene, self._made())
+        ended = sorted(f.job for f in facts if isinstance(f, Ended))
+        assert ended == list(range(JOBS)), f"{self.policy} loses or repeats jobs: {ended}"
+        table = scene.trace.jobs
+        for fact in facts:
+            if isinstance(fact, Started):
+                low, high = int(table.min_gpus[fact.job]), int(table.max_gpus[fact.job])
+                assert low <= fact.placement.gpus <= high, f"job {fact.job} has a broken gang"
+
+    def _log(self, scene: Scene) -> str:
+        file = io.StringIO()
+        writer = LogWriter(file, scene.trace, scene.truth, {})
+        policy = self._made()
+        run_loop(SimWorld(scene, policy, writer), policy)
+        writer.close()
+        return file.getvalue()
+
+
+class _AskedTwice:
+    """Asks a policy twice at every instant and compares."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.name = getattr(inner, "name", "policy")
+        self.knows = inner.knows
+        self.powers = inner.powers
+        self.order = inner.order
+        self.initial = inner.initial
+
+    def decide(self, view: View, memory: object) -> Decision:
+        before = _fingerprint(view)
+        first = self._inner.decide(view, memory)
+        wanted = _changes(first.draft.changes() if first.draft is not None else ())
+        view.plan.discard()
+        assert _fingerprint(view) == before, f"{self.name} changes the view"
+        second = self._inner.decide(view, memory)
+        again = _changes(second.draft.changes() if second.draft is not None else ())
+        assert wanted == again, f"{self.name} decides differently when asked twice"
+        assert (first.memory, first.wake_at) == (second.memory, second.wake_at)
+        return second
+
+
+def _changes(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(changes)
+
+
+def _fingerprint(view: View) -> tuple[object, ...]:
+    occupancy = view.plan.occupancy
+    return (
+        view.now,
+        view.plan.version,
+        tuple(sorted(view.running.items(), key=lambda item: item[0])),
+        tuple(view.waiting),
+        tuple(occupancy.free),
+        tuple(occupancy.levels),
+        occupancy.free_gpus,
+        tuple(sorted(occupancy.named.items())),
+    )
