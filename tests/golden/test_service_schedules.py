@@ -61,6 +61,17 @@ def test_the_two_forms_differ_by_where_a_fallen_job_joins() -> None:
     assert by_list.finishes == [7, 7, 12]
 
 
+def test_jobs_that_fall_at_one_instant_join_the_next_list_in_order_of_job() -> None:
+    # 3 GPUs, threshold 4. 0 (2 GPUs) runs to 2; 1 (2 GPUs) waits, 2 (1 GPU) runs from 0: the
+    # list is 2, 1. Both have 4 GPU-s at 4 and fall, 1 first. Newcomer 3 takes one GPU: 1 keeps
+    # its two, 2 is stopped until 3 ends at 5.
+    rows = [Row(2, 2), Row(2, 10), Row(1, 10), Row(1, 1, submit_s=4)]
+    story = play(rows, "tiresias:thresholds=4,inside=list", "1x3")
+    assert story.stops(1) == []
+    assert story.stops(2) == [(4.0, "preempted")]
+    assert story.finishes == [2, 12, 11, 5]
+
+
 @pytest.mark.parametrize("epoch_s", [0.0, 1.7e9])
 @pytest.mark.parametrize("inside", ["submission", "list"])
 def test_a_fall_is_an_event_also_late_in_time_and_for_wide_jobs(
