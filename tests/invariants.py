@@ -19,7 +19,7 @@ from dovetail.core.messages import (
     Stopped,
     Submitted,
 )
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 from dovetail.record.metrics import gpu_seconds
 from dovetail.record.tally import Tally
 from dovetail.sim.world import Scene

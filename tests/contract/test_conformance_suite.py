@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from dovetail.core.passes import fill
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
+from dovetail.core.order import Order
 
 CALLS = []
 

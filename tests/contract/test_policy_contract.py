@@ -353,7 +353,7 @@ from typing import ClassVar
 
 from dovetail.core.passes import fill
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
+from dovetail.core.order import Order
 
 
 @register("widest-first")

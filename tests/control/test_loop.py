@@ -9,9 +9,9 @@ import pytest
 from builders import Row, Stage
 from dovetail.control.loop import check_needs, run
 from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 
 

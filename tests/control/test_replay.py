@@ -12,8 +12,8 @@ from builders import Row, trace_of
 from dovetail.control.replay import Difference
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.errors import InputError
+from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Placement
 from dovetail.core.policy import parse_policy
 from dovetail.physics.switching import Switching
 from dovetail.study.options import Options

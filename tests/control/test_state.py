@@ -3,7 +3,7 @@
 import pytest
 
 from builders import Row, Stage
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 
 
 def stage() -> Stage:
@@ -81,7 +81,7 @@ def test_a_waiting_job_can_end_without_having_run() -> None:
 
 
 def test_a_new_order_ranks_everybody_who_waits_and_who_will() -> None:
-    from dovetail.core.queue import Order
+    from dovetail.core.order import Order
 
     scene = Stage([Row(1, 9), Row(1, 5), Row(1, 7)], "fifo")
     scene.state.reorder(Order(lambda view, jobs: view.progress.length_s(jobs)))

@@ -7,7 +7,7 @@ from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.legality import audit, violations
-from dovetail.core.plan import Interleave, Placement
+from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS
 from dovetail.physics.linear import LinearPhysics
 

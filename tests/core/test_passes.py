@@ -6,7 +6,8 @@ from builders import Row, Stage
 from dovetail.core.job import Floats
 from dovetail.core.messages import Reason
 from dovetail.core.passes import NO_ROOM, behind, check_bypass, fill, rank, serve
-from dovetail.core.plan import Change, Placement
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Change
 from dovetail.core.view import Running
 
 

@@ -6,8 +6,8 @@ from builders import Row, Stage
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import InputError
 from dovetail.core.job import Shape
+from dovetail.core.placement import Spans
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Spans
 
 
 def find(text: str, busy: list[int], gpus: int, cluster: str = "4x4", gpu_type: str = "") -> object:

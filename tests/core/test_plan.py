@@ -4,7 +4,8 @@ import pytest
 
 from builders import Row, Stage
 from dovetail.core.errors import IllegalPlan
-from dovetail.core.plan import Change, Placement, Spans
+from dovetail.core.placement import Placement, Spans
+from dovetail.core.plan import Change
 
 ROWS = [Row(2, 10), Row(1, 10), Row(1, 10), Row(4, 10)]
 

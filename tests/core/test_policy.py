@@ -9,6 +9,7 @@ import pytest
 import dovetail.policies  # registers the policies
 from builders import Row, play
 from dovetail.core.errors import InputError
+from dovetail.core.order import Order
 from dovetail.core.policy import (
     Decision,
     Policy,
@@ -19,7 +20,6 @@ from dovetail.core.policy import (
     registered,
     spell,
 )
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 
 assert dovetail.policies

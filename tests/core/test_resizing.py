@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from builders import Row, Stage
-from dovetail.core.plan import Spans
+from dovetail.core.placement import Spans
 from dovetail.core.resizing import reshare
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 8}

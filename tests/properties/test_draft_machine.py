@@ -8,7 +8,8 @@ from builders import Row, Stage
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.occupancy import Occupancy
-from dovetail.core.plan import Change, Draft, Placement
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Change, Draft
 from fingerprint import of_occupancy
 
 JOBS = 8

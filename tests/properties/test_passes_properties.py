@@ -7,7 +7,7 @@ from builders import Row, Stage
 from dovetail.core.job import Floats
 from dovetail.core.legality import violations
 from dovetail.core.passes import fill, rank, serve
-from dovetail.core.plan import Spans
+from dovetail.core.placement import Spans
 from dovetail.core.policy import POWERS
 from dovetail.core.resizing import reshare
 from dovetail.core.view import Running

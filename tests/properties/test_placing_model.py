@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from builders import Row, Stage
 from dovetail.core.cluster import Cluster
+from dovetail.core.placement import Spans
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Spans
 
 CONSOLIDATE = st.sampled_from(["strict", "prefer", "none"])
 CHOICE = st.sampled_from(["best-fit", "first-fit", "most-free"])

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from builders import Row, play_scene, scene_of, trace_of
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.legality import violations
-from dovetail.core.plan import Draft, Interleave, Placement
+from dovetail.core.order import Order
+from dovetail.core.placement import Interleave, Placement
+from dovetail.core.plan import Draft
 from dovetail.core.policy import POWERS, Decision
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 from dovetail.physics.linear import LinearPhysics
 

@@ -20,7 +20,7 @@ from dovetail.core.messages import (
     Submitted,
     Woke,
 )
-from dovetail.core.plan import Interleave, Placement
+from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.linear import LinearPhysics
 from dovetail.record.log import LogWriter, fact_of, read_log
 

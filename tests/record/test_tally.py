@@ -4,7 +4,7 @@ import pytest
 
 from builders import Row, play, play_scene, scene_of, tally_of, trace_of
 from dovetail.core.messages import Ended, NodeChanged, Started, Submitted
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 from dovetail.record.metrics import gpu_seconds
 from dovetail.record.tally import Tally
 

@@ -14,9 +14,9 @@ from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.messages import Retimed, Started
-from dovetail.core.plan import Interleave, Placement
+from dovetail.core.order import Order
+from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS, Decision
-from dovetail.core.queue import Order
 from dovetail.core.trace import Trace
 from dovetail.core.view import View
 from dovetail.physics.linear import LinearPhysics

@@ -11,10 +11,11 @@ from builders import Facts, Row, play, play_scene, scene_of, trace_of
 from dovetail.control.loop import run
 from dovetail.core.errors import DovetailError, IllegalPlan
 from dovetail.core.messages import Explained, Reason, Woke
+from dovetail.core.order import Order
 from dovetail.core.passes import fill
-from dovetail.core.plan import Draft, Placement
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 from dovetail.sim.world import SimWorld
 

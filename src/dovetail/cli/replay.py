@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from dovetail.core.plan import Placement
+    from dovetail.core.placement import Placement
 
 SHOWN = 10
 

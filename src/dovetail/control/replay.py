@@ -24,7 +24,8 @@ from dovetail.core.messages import (
     Submitted,
     Woke,
 )
-from dovetail.core.plan import Change, Draft, Placement
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.view import Changes, View
 

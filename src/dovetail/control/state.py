@@ -17,10 +17,12 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.messages import ADJUST, MOVE, RESIZE, RESUME, START
 from dovetail.core.occupancy import Occupancy, shapes_on
+from dovetail.core.order import Order
+from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Change, Placement, Plan
+from dovetail.core.plan import Change, Plan
 from dovetail.core.policy import Policy
-from dovetail.core.queue import Order, WaitingQueue
+from dovetail.core.queue import WaitingQueue
 from dovetail.core.view import View
 
 NEVER = float("inf")

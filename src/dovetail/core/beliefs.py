@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
 """A job that shares a GPU, and where it runs."""

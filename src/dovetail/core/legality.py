@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.core.occupancy import Occupancy
-from dovetail.core.plan import Change, Placement
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Change
 from dovetail.core.view import View
 
 SHARERS_MAX = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 
 START, RESUME, MOVE, RESIZE, ADJUST = "start", "resume", "move", "resize", "adjust"
 """Why a job was placed: for the first time, again, elsewhere, on more or fewer GPUs, or on the

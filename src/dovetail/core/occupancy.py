@@ -8,14 +8,10 @@ GPUs and the union of the named ones never exceed what is installed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
-
-if TYPE_CHECKING:
-    from dovetail.core.plan import Placement, Spans
+from dovetail.core.placement import Placement, Spans
 
 
 class Occupancy:

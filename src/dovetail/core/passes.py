@@ -14,7 +14,8 @@ import numpy as np
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import Floats, Ints, Shape
 from dovetail.core.messages import Reason
-from dovetail.core.plan import Draft, Placement
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Draft
 from dovetail.core.view import Running, View
 
 BYPASS = ("strict", "skip")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Shape
 from dovetail.core.occupancy import Occupancy
-from dovetail.core.plan import Spans
+from dovetail.core.placement import Spans
 
 CONSOLIDATE = ("strict", "prefer", "none")
 NODE_CHOICE = ("best-fit", "first-fit", "most-free")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_t
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.messages import Reason
+from dovetail.core.order import Order
 from dovetail.core.plan import Draft
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 
 KNOWLEDGE = ("length", "attained service", "scaling", "interference", "stages", "memory")
@@ -183,28 +184,40 @@ def _value(where: str, key: str, text: str, kind: Any) -> object:
 def _from_file(path: Path, class_name: str) -> type:
     if not path.is_file():
         raise InputError(str(path), "no such policy file")
-    before = set(_registry)
-    spec = importlib.util.spec_from_file_location(f"dovetail_outside_{path.stem}", path)
+    module = _module_of(path)
+    here = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and c.__module__ == module.__name__ and hasattr(c, "decide")
+    ]
+    if class_name:
+        names = [c.__name__ for c in here]
+        if class_name not in names:
+            found = getattr(module, class_name, None)
+            if isinstance(found, type):
+                what, mend = f"'{class_name}' is not a policy", "it needs decide(view, memory)"
+            else:
+                what = f"no class '{class_name}'"
+                mend = nearest(class_name, names) if names else "the file holds no policy"
+            raise InputError(str(path), what, mend)
+        return here[names.index(class_name)]
+    if len(here) != 1:
+        raise InputError(str(path), f"{len(here)} policies in the file", "name one: file.py:Class")
+    return here[0]
+
+
+def _module_of(path: Path) -> types.ModuleType:
+    """Returns the module of a policy file, run afresh."""
+    name = f"dovetail_outside_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    module: types.ModuleType = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name while the file runs.
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise InputError(f"{path}, line {error.lineno}", f"syntax error: {error.msg}") from None
     except Exception as error:
         raise InputError(str(path), f"the file cannot be run: {error!r}") from None
-    new = sorted(set(_registry) - before)
-    if class_name:
-        cls = getattr(module, class_name, None)
-        if cls is None:
-            names = [n for n in vars(module) if isinstance(getattr(module, n), type)]
-            raise InputError(str(path), f"no class '{class_name}'", nearest(class_name, names))
-    elif len(new) == 1:
-        cls = _registry[new[0]]
-    else:
-        raise InputError(str(path), f"{len(new)} policies in the file", "name one: file.py:Class")
-    if not (isinstance(cls, type) and hasattr(cls, "decide")):
-        raise InputError(
-            str(path), f"'{class_name}' is not a policy", "it needs decide(view, memory)"
-        )
-    return cls
+    return module

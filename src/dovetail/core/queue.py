@@ -9,31 +9,14 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from sortedcontainers import SortedList
 
 from dovetail.core.job import Shape
 
-if TYPE_CHECKING:
-    from dovetail.core.view import View
-
 Entry = tuple[float, int]
 """(key, job); the job's index breaks ties by (submission, id)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """How a policy ranks jobs: smallest key first, ties by (submission, id).
-
-    `keys` gives the keys of several jobs at once. A waiting job's key must not change while it
-    waits; a running job's may. `by_length` asks the queue for `first_behind`.
-    """
-
-    keys: Callable[[View, Sequence[int]], list[float]]
-    by_length: bool = False
 
 
 class WaitingQueue:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.passes import keep_settled
-from dovetail.core.plan import Draft, Spans
+from dovetail.core.placement import Spans
+from dovetail.core.plan import Draft
 from dovetail.core.view import View
 
 

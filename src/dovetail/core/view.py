@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from sortedcontainers import SortedList
 
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, Ints, JobTable, Shape
+from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Placement, Plan
-
-if TYPE_CHECKING:
-    from sortedcontainers import SortedList
-
-    from dovetail.core.queue import WaitingQueue
+from dovetail.core.plan import Plan
+from dovetail.core.queue import WaitingQueue
 
 
 @dataclass(slots=True)

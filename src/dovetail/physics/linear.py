@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.job import JobTable
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 
 
 @dataclass(frozen=True)

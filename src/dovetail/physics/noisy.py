@@ -14,7 +14,7 @@ from statistics import NormalDist
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import JobTable
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 
 
 class NoisyPhysics:

@@ -13,7 +13,7 @@ from math import ceil
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 from dovetail.physics.device import time_factor
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.profile import ModelProfile

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dovetail.core.order import Order
 from dovetail.core.passes import behind
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 
 NEVER = float("inf")

@@ -24,10 +24,10 @@ import numpy as np
 
 from dovetail.algorithms.gittins import GittinsTable, gittins_table
 from dovetail.core.job import Floats
+from dovetail.core.order import Order
 from dovetail.core.passes import check_bypass, rank
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
 from dovetail.core.view import Running, View
 
 FIRST_LOOK_GPU_S = 60.0

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.algorithms.water_filling import water_filling
+from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
 

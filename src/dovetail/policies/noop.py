@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 
 

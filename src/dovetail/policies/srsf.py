@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dovetail.core.order import Order
 from dovetail.core.passes import check_bypass, rank
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
 from dovetail.core.view import View
 
 

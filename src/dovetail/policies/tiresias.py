@@ -25,10 +25,10 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.core.job import Floats
+from dovetail.core.order import Order
 from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, serve
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
-from dovetail.core.queue import Order
 from dovetail.core.view import Running, View
 
 INSIDE = ("submission", "list")

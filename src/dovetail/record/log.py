@@ -27,7 +27,7 @@ from dovetail.core.messages import (
     Submitted,
     Woke,
 )
-from dovetail.core.plan import Interleave, Placement
+from dovetail.core.placement import Interleave, Placement
 from dovetail.core.trace import Trace
 
 VERSION = 1

@@ -22,7 +22,7 @@ from dovetail.core.messages import (
     Stopped,
     Submitted,
 )
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 
 NEVER = float("inf")
 

@@ -37,8 +37,9 @@ from dovetail.core.messages import (
     Submitted,
     Woke,
 )
+from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Draft, Placement
+from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy, name_of
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
 from dovetail.core.view import Changes, View

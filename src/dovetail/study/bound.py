@@ -14,7 +14,7 @@ from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, 
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
 from dovetail.core.errors import InputError
-from dovetail.core.plan import Placement
+from dovetail.core.placement import Placement
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
 from dovetail.study.options import Options, adopted

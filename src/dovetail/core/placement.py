@@ -1,0 +1,73 @@
+"""Where and how one job runs: spans of GPUs in rank order, and the manner of sharing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dovetail.core.errors import IllegalPlan
+
+Spans = tuple[tuple[int, int], ...]
+"""(node, GPUs) pairs in rank order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """A job's seat in an interleave set: jobs of one set take turns on the stages (Muri)."""
+
+    set_id: int
+    phase: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where and how a job runs. The defaults mean alone and plain.
+
+    `gpu_ids` names the GPUs of each span; it is needed only where GPUs are shared.
+    `fractions` and `samples` are per worker in rank order; empty means whole and even.
+    """
+
+    spans: Spans
+    gpu_ids: tuple[tuple[int, ...], ...] = ()
+    accumulation_steps: int = 1
+    fractions: tuple[float, ...] = ()
+    samples: tuple[int, ...] = ()
+    interleave: Interleave | None = None
+    gpus: int = field(init=False, compare=False, repr=False)
+    """The number of workers, one on each GPU."""
+    nodes: int = field(init=False, compare=False, repr=False)
+    """The number of nodes in use; a node may appear in several spans, for the order of ranks."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gpus", sum(g for _, g in self.spans))
+        object.__setattr__(self, "nodes", len({n for n, _ in self.spans}))
+        if not self.spans or any(g < 1 for _, g in self.spans):
+            raise IllegalPlan(f"a placement needs at least one GPU on each node: {self.spans}")
+        if self.gpu_ids:
+            sizes_match = [len(ids) for ids in self.gpu_ids] == [g for _, g in self.spans]
+            if not sizes_match or len(set(self.named())) != self.gpus:
+                raise IllegalPlan(f"GPU ids {self.gpu_ids} do not match the spans {self.spans}")
+        if self.accumulation_steps < 1:
+            raise IllegalPlan("accumulation needs at least one step")
+        if self.fractions and not (
+            len(self.fractions) == self.gpus and all(0 < f <= 1 for f in self.fractions)
+        ):
+            raise IllegalPlan("fractions must hold one share of a GPU in (0, 1] for each worker")
+        if self.samples and not (
+            len(self.samples) == self.gpus and all(s >= 1 for s in self.samples)
+        ):
+            raise IllegalPlan("samples must hold one positive count for each worker")
+
+    def moves_to(self, other: Placement) -> bool:
+        """Tells whether going to `other` changes GPUs; to name those held is no move."""
+        if self.spans != other.spans:
+            return True
+        return bool(self.gpu_ids and other.gpu_ids) and self.gpu_ids != other.gpu_ids
+
+    def named(self) -> Iterator[tuple[int, int]]:
+        """Yields the (node, GPU id) pairs of a placement, none if it does not name its GPUs."""
+        if not self.gpu_ids:
+            return
+        for (node, _), ids in zip(self.spans, self.gpu_ids, strict=True):
+            for gpu in ids:
+                yield node, gpu

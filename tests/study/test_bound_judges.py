@@ -1,0 +1,152 @@
+"""No policy beats the bound that may judge it, and a bound that may not judge is not shown."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dovetail.policies
+from builders import Row, trace_of
+from dovetail.algorithms.bounds import Powers
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.placing import Placing
+from dovetail.core.policy import parse_policy, registered
+from dovetail.core.trace import Trace
+from dovetail.physics.switching import Switching
+from dovetail.record.metrics import Window
+from dovetail.study.bound import bound, bound_for, judges, objection, powers_of
+from dovetail.study.options import Options
+from dovetail.study.run import simulate
+
+assert dovetail.policies
+RIGID, ELASTIC, SHARING = Powers(), Powers(elastic=True), Powers(sharing=True)
+POLICIES = [name for name in registered() if name != "no-op"]
+MODELS = ["", "afs/googlenet", "pollux/bert", "nobody-knows-me"]
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    rows, t = [], 0.0
+    for _ in range(draw(st.integers(1, 14))):
+        t += draw(st.sampled_from([0.0, 0.0, 10.0, 300.0, 2000.0]))
+        gpus = draw(st.integers(1, 6))
+        elastic = draw(st.booleans())
+        rows.append(
+            Row(
+                gpus,
+                draw(st.sampled_from([1.0, 60.0, 500.5, 4000.0])),
+                submit_s=t,
+                elastic=elastic,
+                shareable=draw(st.booleans()),
+                min_gpus=1 if elastic else gpus,
+                max_gpus=gpus + 5 if elastic else gpus,
+                preemptible=draw(st.integers(0, 5)) < 5,
+                model=draw(st.sampled_from(MODELS)),
+            )
+        )
+    return trace_of(*rows)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=40)
+@given(
+    trace=traces(),
+    cluster=st.sampled_from(["2x4", "3x2", "1x6", "1x4+2x2"]),
+    placing=st.sampled_from(["strict", "prefer", "none,first-fit,repack"]),
+    physics=st.sampled_from(["placed", "counted", "linear"]),
+    switching=st.sampled_from(["none", "restart:30"]),
+    breaks=st.booleans(),
+)
+def test_no_policy_beats_the_bound_that_may_judge_it(
+    name: str,
+    trace: Trace,
+    cluster: str,
+    placing: str,
+    physics: str,
+    switching: str,
+    breaks: bool,
+) -> None:
+    policy = parse_policy(name)
+    options = Options(
+        Cluster.parse(cluster),
+        placing=Placing.parse(placing),
+        switching=Switching.parse(switching),
+        physics=physics,
+        capacity=((50.0, ((0, "down"),)), (700.0, ((0, "up"),))) if breaks else (),
+    )
+    try:
+        found = bound_for(trace, options, policy)
+    except InputError as error:
+        assert "no job fits" in str(error)
+        return
+    assert found is not None
+    result = simulate(trace, policy, options)
+    mean_s, makespan_s = result.number("avg_jct_s"), result.number("makespan_s")
+    assert result.number("jobs") == found.jobs
+    assert mean_s is not None and mean_s >= found.mean_jct_s * (1 - 1e-6)
+    assert makespan_s is not None and makespan_s >= found.makespan_s * (1 - 1e-9)
+
+
+def test_powers_decide_which_bound_judges() -> None:
+    assert powers_of(parse_policy("srtf")) == RIGID
+    assert powers_of(parse_policy("max-min")) == ELASTIC
+    assert judges(parse_policy("max-min"))
+
+
+def test_more_powers_never_raise_a_bound() -> None:
+    rows = [Row(2, 100.0, i * 10.0, elastic=True, min_gpus=1, max_gpus=4) for i in range(20)]
+    options = Options(Cluster.parse("2x4"))
+    rigid, elastic, sharing = (
+        bound(trace_of(*rows), options, p).mean_jct_s for p in (RIGID, ELASTIC, SHARING)
+    )
+    assert elastic < rigid
+    assert sharing <= rigid
+
+
+def test_a_job_alone_is_bound_by_its_duration() -> None:
+    found = bound(trace_of(Row(2, 100.0)), Options(Cluster.parse("1x4")), RIGID)
+    assert (found.mean_jct_s, found.makespan_s) == pytest.approx((100.0, 100.0))
+
+
+def test_two_jobs_that_fill_the_cluster_wait_for_each_other() -> None:
+    found = bound(trace_of(Row(4, 100.0), Row(4, 100.0)), Options(Cluster.parse("1x4")), RIGID)
+    assert found.mean_jct_s == pytest.approx(150.0)
+    assert found.makespan_s == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "powers", "words"),
+    [
+        ({"cancelled": "clock"}, RIGID, "by the clock"),
+        ({"window": Window(10.0, 0.0)}, RIGID, "window"),
+        ({"cluster": Cluster.parse("1x4:v100+1x4:t4")}, RIGID, "mixes GPU types"),
+    ],
+)
+def test_where_an_assumption_breaks_no_bound_is_given(
+    change: dict[str, object], powers: Powers, words: str
+) -> None:
+    options = replace(Options(Cluster.parse("1x4")), **change)  # type: ignore[arg-type]
+    trace = trace_of(Row(2, 100.0))
+    assert words in objection(trace, options, powers)
+    assert bound_for(trace, options, parse_policy("fifo")) is None
+
+
+def test_a_limit_above_every_duration_only_objects_to_those_who_slow_jobs_down() -> None:
+    options = Options(Cluster.parse("1x4"))
+    roomy, tight = (trace_of(Row(2, 100.0, time_limit_s=s)) for s in (150.0, 50.0))
+    assert objection(roomy, options, RIGID) == ""
+    assert "run slower" in objection(roomy, options, ELASTIC)
+    assert "time limits" in objection(tight, options, RIGID)
+
+
+def test_jobs_that_never_fit_are_left_out_of_the_bound() -> None:
+    options = Options(Cluster.parse("1x4"))
+    found = bound(trace_of(Row(2, 100.0), Row(8, 1e6)), options, RIGID)
+    assert (found.jobs, found.mean_jct_s) == (1, pytest.approx(100.0))
+    with pytest.raises(InputError, match="no job fits"):
+        bound(trace_of(Row(8, 1.0)), options, RIGID)
+    with pytest.raises(InputError, match="no usable job"):
+        bound(trace_of(Row(8, 1.0)).take(np.zeros(0, np.int64)), options, RIGID)

@@ -1,0 +1,226 @@
+"""Comparisons are on equal terms, the same on any number of processes, and say what they mean."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from builders import Row, trace_of
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.trace import Trace
+from dovetail.record.metrics import Window
+from dovetail.record.result import COMPARISON_COLUMNS, Comparison
+from dovetail.study.compare import DAY_S, Replication, compare
+from dovetail.study.options import Options
+from study_scene import CLUSTER, busy_trace
+
+OPTIONS = Options(Cluster.parse(CLUSTER))
+MEASURED = ("decision_p99_ms", "wall_s")
+one_process = partial(compare, processes=1)
+
+
+def comparable(comparison: Comparison) -> dict[str, object]:
+    """Returns all of a comparison but what a clock measured."""
+    return {
+        "table": comparison.table.to_dicts(),
+        "bound": comparison.bound,
+        "notes": comparison.notes,
+        "jobs": {n: r.jobs.to_dicts() for n, r in comparison.results.items()},
+        "spans": {n: len(r.spans) for n, r in comparison.results.items()},
+        "summaries": {
+            n: {k: v for k, v in r.summary.items() if k not in MEASURED}
+            for n, r in comparison.results.items()
+        },
+    }
+
+
+def test_the_number_of_processes_changes_nothing() -> None:
+    policies = ["fifo", "srtf", "gittins"]
+    alone, two = (
+        compare(busy_trace(), policies, OPTIONS, processes=p, keep_spans=True) for p in (1, 2)
+    )
+    assert comparable(alone) == comparable(two)
+
+
+def test_the_table_says_what_the_runs_say() -> None:
+    found = one_process(busy_trace(), ["fifo", "srtf"], OPTIONS)
+    assert dict(found.table.schema) == dict(COMPARISON_COLUMNS)
+    assert list(found.results) == ["fifo:bypass=strict", "srtf:bypass=skip"]
+    for row in found.table.to_dicts():
+        run = found.results[row["policy"]]
+        assert row["avg_jct_s"] == pytest.approx(run.jobs["jct_s"].mean())
+        assert row["low"] < row["avg_jct_s"] < row["high"]
+        assert row["x_bound"] == pytest.approx(row["avg_jct_s"] / found.bound["bound_s"])
+        assert row["x_bound"] >= 1
+    first, second = found.table["avg_jct_s"]
+    assert found.table["ratio_to_baseline"].to_list() == pytest.approx([1.0, second / first])
+    assert found.baseline == "fifo:bypass=strict"
+
+
+def test_the_baseline_can_be_chosen() -> None:
+    found = one_process(busy_trace(), ["fifo", "srtf"], OPTIONS, baseline="srtf")
+    ratio = dict(found.table.select("policy", "ratio_to_baseline").iter_rows())
+    assert ratio["srtf:bypass=skip"] == 1.0
+    assert ratio["fifo:bypass=strict"] > 1.0
+
+
+@pytest.mark.parametrize(
+    ("policies", "baseline", "words"),
+    [
+        ([], "", "name at least one"),
+        (["fifo", "fifo:bypass=strict"], "", "named twice"),
+        (["fifo"], "srtf", "not among"),
+        (["fifo", "srft"], "", "did you mean 'srtf'"),
+    ],
+)
+def test_policies_that_cannot_be_compared_are_refused(
+    policies: list[str], baseline: str, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        one_process(busy_trace(), policies, OPTIONS, baseline=baseline)
+
+
+def test_a_policy_that_lacks_knowledge_is_refused_before_anything_runs() -> None:
+    told: list[float] = []
+    with pytest.raises(InputError, match="needs to know: length"):
+        compare(
+            busy_trace(),
+            ["fifo", "srtf"],
+            replace(OPTIONS, forecast="unknown"),
+            processes=2,
+            progress=told.append,
+        )
+    assert not told
+
+
+def test_an_error_in_a_worker_comes_back_as_it_was(tmp_path: Path) -> None:
+    # The profile set is missed only when a worker builds the physics.
+    options = replace(OPTIONS, profiles=(str(tmp_path / "gone.toml"),))
+    trace = trace_of(Row(1, 5.0, model="pollux/bert"), Row(1, 5.0, submit_s=1.0))
+    with pytest.raises(InputError, match=r"gone\.toml"):
+        compare(trace, ["fifo", "srtf"], options, processes=2)
+
+
+def test_spans_are_kept_of_the_best_and_the_baseline_alone() -> None:
+    found = one_process(busy_trace(), ["fifo", "backfill", "srtf"], OPTIONS, keep_spans=True)
+    best = found.ranked["policy"][0]
+    kept = {name for name, run in found.results.items() if len(run.spans)}
+    assert kept == {best, "fifo:bypass=strict"}
+    without = one_process(busy_trace(), ["fifo", "srtf"], OPTIONS)
+    assert not any(len(run.spans) for run in without.results.values())
+
+
+def test_progress_grows_to_the_end() -> None:
+    for processes in (1, 2):
+        told: list[float] = []
+        compare(busy_trace(), ["fifo", "srtf"], OPTIONS, processes=processes, progress=told.append)
+        assert told == sorted(told)
+        assert told[-1] == pytest.approx(1.0)
+
+
+def test_only_jobs_of_the_window_count_in_means_and_intervals() -> None:
+    options = replace(OPTIONS, window=Window(DAY_S, DAY_S))
+    found = one_process(busy_trace(), ["fifo", "srtf"], options)
+    submit = busy_trace().jobs.submit_s
+    inside = (submit >= submit[0] + DAY_S) & (submit <= submit[-1] - DAY_S)
+    for name, run in found.results.items():
+        expected = run.jobs.filter(pl.Series(inside))["jct_s"].mean()
+        row = found.table.filter(pl.col("policy") == name)
+        assert row["avg_jct_s"][0] == pytest.approx(expected)
+        assert row["avg_jct_s"][0] == pytest.approx(run.summary["avg_jct_s"])
+    assert found.bound_s is None
+    assert any("only the jobs of a window" in note for note in found.notes)
+
+
+def test_windows_are_replicates_of_their_own() -> None:
+    found = one_process(
+        busy_trace(), ["fifo", "srtf"], OPTIONS, replication=Replication(4, 0.9 * DAY_S)
+    )
+    assert "4 windows" in found.notes[0]
+    row = found.table.row(1, named=True)
+    assert row["low"] < row["avg_jct_s"] < row["high"]
+    # By hand: each window alone, from its own start.
+    submit = busy_trace().jobs.submit_s
+    flow = jobs = 0.0
+    for start in np.linspace(submit[0], submit[-1] - 0.9 * DAY_S, 4):
+        rows = np.flatnonzero((submit >= start) & (submit < start + 0.9 * DAY_S))
+        part = one_process(busy_trace().take(rows), ["srtf"], OPTIONS)
+        (run,) = part.results.values()
+        flow, jobs = flow + run.jobs["jct_s"].sum(), jobs + len(rows)
+    assert row["avg_jct_s"] == pytest.approx(flow / jobs)
+
+
+def test_seeds_of_one_window_are_one_unit() -> None:
+    noisy = replace(OPTIONS, forecast="noisy:1")
+    found = one_process(
+        busy_trace(120, 2.0), ["srtf"], noisy, replication=Replication(2, 0.9 * DAY_S, seeds=3)
+    )
+    assert found.notes[0] == "No intervals: 2 replicates are too few for intervals."
+    assert found.table["low"].to_list() == [None]
+
+
+def test_seeds_alone_replicate_what_is_drawn_and_say_so() -> None:
+    noisy = replace(OPTIONS, forecast="noisy:1")
+    found = one_process(
+        busy_trace(120, 2.0), ["fifo", "srtf"], noisy, replication=Replication(seeds=4)
+    )
+    assert "seeds on the same jobs" in found.notes[0]
+    fifo, srtf = found.table.to_dicts()
+    assert fifo["low"] == fifo["high"]  # first come, first served knows no lengths
+    assert srtf["low"] < srtf["high"]
+
+
+@pytest.mark.parametrize(
+    ("replication", "words"),
+    [
+        (Replication(3, 2 * DAY_S), "would overlap"),
+        (Replication(seeds=3), "nothing in this study is drawn"),
+    ],
+)
+def test_replicates_that_would_deceive_are_refused(replication: Replication, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        one_process(busy_trace(), ["fifo"], OPTIONS, replication=replication)
+
+
+def test_what_is_assigned_by_seed_is_assigned_anew_in_each_replicate() -> None:
+    seen: list[int] = []
+
+    def assign(trace: Trace, seed: int) -> Trace:
+        seen.append(seed)
+        return trace
+
+    one_process(
+        busy_trace(120, 2.0),
+        ["fifo"],
+        replace(OPTIONS, seed=7),
+        replication=Replication(seeds=3),
+        assign=assign,
+    )
+    assert seen == [7, 7, 8, 9]
+
+
+def test_left_out_jobs_are_said() -> None:
+    trace = trace_of(Row(1, 5.0), Row(64, 5.0, submit_s=1.0))
+    found = one_process(trace, ["fifo"], OPTIONS)
+    assert "1 jobs can never fit this cluster and were left out." in found.notes
+
+
+def test_a_worker_killed_from_outside_is_told_in_one_sentence(tmp_path: Path) -> None:
+    deadly = tmp_path / "deadly.py"
+    deadly.write_text(
+        "import os\n"
+        "from multiprocessing import parent_process\n"
+        "from dovetail.policies.fifo import Fifo\n"
+        "class Deadly(Fifo):\n"
+        "    name = 'deadly'\n"
+        "    def decide(self, view, memory):\n"
+        "        if parent_process() is not None:\n"
+        "            os.kill(os.getpid(), 9)\n"
+        "        return super().decide(view, memory)\n"
+    )
+    with pytest.raises(DovetailError, match="fewer --processes"):
+        compare(busy_trace(120, 2.0), [f"{deadly}:Deadly", "fifo"], OPTIONS, processes=2)
