@@ -27,12 +27,21 @@ def rows_of(seed: int, n: int = 30) -> list[Row]:
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
-    placing=st.sampled_from(["none", "prefer", "strict", "strict,first-fit", "none,most-free"]),
+    placing=st.sampled_from(["none", "prefer", "prefer,first-fit", "none,most-free"]),
     breaks=st.booleans(),
 )
 def test_backfill_with_its_reservation_decides_as_without(
     seed: int, placing: str, breaks: bool
 ) -> None:
+    _decides_as_without(seed, placing, breaks)
+
+
+@pytest.mark.xfail(strict=True, reason="where gangs may not be spread a refused job may fit later")
+def test_node_by_node_the_reservation_is_no_blinker() -> None:
+    _decides_as_without(77, "strict", True)
+
+
+def _decides_as_without(seed: int, placing: str, breaks: bool) -> None:
     capacity = [(5.0, [(0, "draining")]), (20.0, [(1, "down")]), (25.0, [(0, "up"), (1, "up")])]
     policy = policy_of("backfill")
     scene = scene_of(

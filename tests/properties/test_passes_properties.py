@@ -93,6 +93,8 @@ def test_ranking_never_stops_a_job_in_favour_of_one_of_no_smaller_key(
     stopped = [c.job for c in changes if c.after is None]
     started = [c.job for c in changes if c.before is None]
     assert all(view.jobs.preemptible[j] for j in stopped)
+    if (bypass, view.placing.running) == ("strict", "repack"):
+        return  # whoever ranks behind the blocked head loses its GPUs, taken or not
     assert not stopped or started, "nobody is stopped for nothing"
     best = min((keys[j] for j in started), default=0.0)
     for job in stopped:
