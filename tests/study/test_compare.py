@@ -157,7 +157,7 @@ def test_windows_are_replicates_of_their_own() -> None:
 def test_seeds_of_one_window_are_one_unit() -> None:
     noisy = replace(OPTIONS, forecast="noisy:1")
     found = one_process(
-        busy_trace(120, 2.0), ["srtf"], noisy, replication=Replication(2, 0.9 * DAY_S, seeds=3)
+        busy_trace(120, 2.0), ["srtf"], noisy, replication=Replication(2, 0.8 * DAY_S, seeds=3)
     )
     assert found.notes[0] == "No intervals: 2 replicates are too few for intervals."
     assert found.table["low"].to_list() == [None]

@@ -103,7 +103,7 @@ def test_a_policy_against_itself_is_a_ratio_of_one_for_certain() -> None:
 
 
 def test_pairing_makes_a_ratio_far_surer_than_a_mean() -> None:
-    submit, a, b = one_server(8000, 0.8, np.random.default_rng(5))
+    submit, a, b = one_server(4000, 0.6, np.random.default_rng(5))
     means, ratios = intervals(blocks(submit, {"a": a, "b": b}), "a", 0)
     spread_of = {
         "mean": means["b"].high / means["b"].low,  # type: ignore[operator]

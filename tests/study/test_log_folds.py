@@ -1,0 +1,115 @@
+"""The log is the product: what is folded from it equals the run, and a bad one is told as such."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.policy import parse_policy
+from dovetail.study.options import Options
+from dovetail.study.replay import read_recording, replay
+from dovetail.study.run import simulate
+from dovetail.study.traces import with_models
+from study_scene import CLUSTER, busy_trace
+
+OPTIONS = Options(
+    Cluster.parse(CLUSTER),
+    capacity=((9e4, ((0, "down"), (1, "draining"))), (1.5e5, ((0, "up"), (1, "up")))),
+)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "backfill", "srtf", "tiresias", "max-min"])
+def test_metrics_folded_from_the_log_are_those_of_the_run(policy: str, tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    trace = with_models(busy_trace(150, 2.0), 3)
+    options = replace(OPTIONS, adopt=(("elastic", 0.5),))
+    run = simulate(trace, parse_policy(policy), options, log_to=log)
+    recording = read_recording(log)
+    assert recording.jobs().equals(run.jobs)
+    folded = recording.summary()
+    assert len(folded) > 15
+    assert folded == {key: run.summary[key] for key in folded}
+
+
+def test_the_recorded_policy_decides_the_same_again_and_another_does_not(tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    simulate(busy_trace(150, 2.0), parse_policy("srtf"), OPTIONS, log_to=log)
+    again, other = replay(log), replay(log, "fifo")
+    assert (again.policy, again.differences) == ("srtf:bypass=skip", ())
+    assert again.decisions == other.decisions > 300
+    assert other.differences
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    log = tmp_path_factory.mktemp("log") / "events.jsonl"
+    simulate(busy_trace(40, 1.0), parse_policy("srtf"), OPTIONS, log_to=log)
+    return log.read_text().splitlines()
+
+
+def test_a_log_cut_off_anywhere_is_told(lines: list[str], tmp_path: Path) -> None:
+    whole = "\n".join(lines) + "\n"
+    for kept in range(0, len(whole) - len(lines[-1]) - 1, len(whole) // 25):
+        part = tmp_path / "part.jsonl"
+        part.write_text(whole[:kept])
+        with pytest.raises(InputError):
+            replay(part)
+
+
+def test_a_damaged_log_is_told_in_one_sentence_or_makes_a_difference(
+    lines: list[str], tmp_path: Path
+) -> None:
+    rng = random.Random(5)
+    refused = 0
+    for _ in range(150):
+        damaged = list(lines)
+        at = rng.randrange(1, len(damaged) - 1)
+        record = json.loads(damaged[at])
+        match rng.choice(["drop", "twice", "field", "value", "swap", "job"]):
+            case "drop":
+                del damaged[at]
+            case "twice":
+                damaged.insert(at, damaged[at])
+            case "field":
+                del record[rng.choice(list(record))]
+                damaged[at] = json.dumps(record)
+            case "value":
+                record[rng.choice(list(record))] = rng.choice([None, "x", -1, [], {}, 1e300])
+                damaged[at] = json.dumps(record)
+            case "swap":
+                other = rng.randrange(1, len(damaged) - 1)
+                damaged[at], damaged[other] = damaged[other], damaged[at]
+            case "job":
+                damaged[at] = json.dumps({**record, "job": "nobody"})
+        part = tmp_path / "damaged.jsonl"
+        part.write_text("\n".join(damaged) + "\n")
+        try:
+            replay(part)
+        except InputError as error:
+            refused += 1
+            assert "\n" not in str(error)
+            assert len(str(error)) < 500
+    assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda head, rest: [json.dumps({**head, "version": 99}), *rest], "version 99"),
+        (lambda head, rest: [json.dumps({"log": "other"}), *rest], "not a dovetail event log"),
+        (lambda head, rest: [json.dumps({**head, "manifest": {}}), *rest], "lacks or breaks"),
+        (lambda head, rest: [json.dumps(head), '{"e":"closed"}'], "holds no job"),
+        (lambda head, rest: [], "cannot be read as an event log"),
+    ],
+)
+def test_what_is_no_log_of_ours_is_told(
+    change: object, words: str, lines: list[str], tmp_path: Path
+) -> None:
+    part = tmp_path / "part.jsonl"
+    part.write_text("\n".join(change(json.loads(lines[0]), lines[1:])) + "\n")  # type: ignore[operator]
+    with pytest.raises(InputError, match=words):
+        replay(part)
