@@ -38,7 +38,7 @@ IMPURE = {
     "threading", "time", "urllib", "uuid",
 }  # fmt: skip
 READS_FILES = {
-    "core/policy.py": {"pathlib"},  # a policy from the user's own file
+    "core/policy.py": {"pathlib", "sys"},  # a policy from the user's own file
     "physics/switching.py": {"pathlib"},  # --switching FILE
     "physics/profile_file.py": {"pathlib"},
     "physics/zoo.py": {"pathlib"},

@@ -228,7 +228,7 @@ def test_a_world_that_refuses_every_second_plan_loses_no_job(policy: str) -> Non
     assert sorted(story.ended()) == list(range(14))
 
 
-def test_a_memory_may_not_keep_the_view_alive_by_way_of_a_draft() -> None:
+def test_an_unapplied_draft_is_rolled_back_by_the_next() -> None:
     # A draft that was never applied is rolled back when the next one begins.
     scene = scene_of(trace_of(Row(1, 10), Row(1, 10)), "1x2")
     world = SimWorld(scene, Written(), Facts())
