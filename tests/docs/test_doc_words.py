@@ -1,0 +1,110 @@
+"""Tables of names are complete: policies, metrics, columns, records of the log."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import dovetail.policies  # registers the policies
+from doc_pages import ROOT
+from dovetail.cli.main import run
+from dovetail.core.messages import ADJUST, MOVE, RESIZE, RESUME, START
+from dovetail.core.policy import registered, spell
+from dovetail.core.trace import ENDS
+from dovetail.record.result import COMPARISON_COLUMNS, GPU_SECOND_KINDS, JOB_COLUMNS
+
+assert dovetail.policies
+OWN = sorted(n for n, c in registered().items() if c.__module__.startswith("dovetail.policies."))
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_policy_has_a_page_with_its_parameters_and_defaults(name: str) -> None:
+    text = page(f"docs/policies/{name}.md")
+    cls = registered()[name]
+    assert text.startswith(f"# {name}")
+    assert "**Knows**" in text
+    defaults = dict(p.split("=") for p in spell(cls()).partition(":")[2].split(",") if p)
+    for field in dataclasses.fields(cls):
+        parameter = field.name.replace("_", "-")
+        assert re.search(rf"^\| `{parameter}` \| `{re.escape(defaults[parameter])}`", text, re.M), (
+            f"{name}: {parameter}={defaults[parameter]}"
+        )
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_readme_says_what_each_policy_knows_and_may_do(name: str) -> None:
+    row = re.search(rf"^\| \[{name}\].*$", page("README.md"), re.MULTILINE)
+    assert row, f"{name} is missing"
+    _, _, knows, may, _ = row.group().split("|")
+    cls = registered()[name]
+    for word in sorted(cls.knows) or ["nothing"]:
+        assert word in knows
+    for power in sorted(cls.powers):
+        assert power in may
+    own_page = page(f"docs/policies/{name}.md").partition("**May**")[2].partition("\n")[0]
+    for power in sorted(cls.powers):
+        assert power in own_page
+
+
+def test_no_policy_page_is_left_over() -> None:
+    assert sorted(p.stem for p in (ROOT / "docs/policies").glob("*.md")) == OWN
+
+
+def documented(text: str) -> set[str]:
+    """Returns the names between backticks in the first cells of a page's tables."""
+    cells = re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+
+
+def test_every_number_of_a_run_is_defined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, out = tmp_path / "t.csv", tmp_path / "out"
+    trace.write_text("job_id,submit_s,gpus,duration_s\n0,0,1,10\n1,1,2,20\n")
+    assert run(["simulate", str(trace), "-p", "fifo", "-o", str(out), "--no-report"]) == 0
+    capsys.readouterr()
+    names = documented(page("docs/metrics.md"))
+    summary = json.loads((out / "summary.json").read_text())
+    assert set(summary) - {"manifest", "gpu_seconds"} <= names
+    assert set(summary["gpu_seconds"]) == set(GPU_SECOND_KINDS)
+    assert set(GPU_SECOND_KINDS) <= names
+    assert set(pl.read_csv(out / "jobs.csv").columns) == set(JOB_COLUMNS)
+    assert set(JOB_COLUMNS) | set(COMPARISON_COLUMNS) <= names
+    for end in ENDS:
+        assert f"`{end}`" in page("docs/metrics.md")
+
+
+def test_every_record_of_the_log_is_in_the_architecture() -> None:
+    source = page("src/dovetail/record/log.py")
+    written = set(re.findall(r'"e":"(\w+)"', source))
+    assert {"submitted", "started", "ended", "closed"} <= written
+    text = page("docs/architecture.md")
+    assert written <= documented(text)
+    for how in (START, RESUME, MOVE, RESIZE, ADJUST):
+        assert f"`{how}`" in text
+
+
+def test_the_architecture_names_every_package() -> None:
+    packages = {p.parent.name for p in (ROOT / "src/dovetail").glob("*/__init__.py")}
+    rows = set(re.findall(r"^\| `(\w+)/` \|", page("docs/architecture.md"), re.MULTILINE))
+    assert rows == packages
+
+
+def test_every_dependency_has_its_paragraph() -> None:
+    import tomllib
+
+    project = tomllib.loads(page("pyproject.toml"))["project"]
+    extras = project.get("optional-dependencies", {})
+    wanted = [*project["dependencies"], *(d for group in extras.values() for d in group)]
+    text = page("docs/decisions.md").lower()
+    for requirement in wanted:
+        name = re.split(r"[\[<>=~! ]", requirement)[0].lower()
+        if name != "dovetail":
+            assert name in text, f"{name} has no paragraph in docs/decisions.md"
