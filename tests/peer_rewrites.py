@@ -37,7 +37,7 @@ class PeerJob:
 
 def read_muri(path: Path) -> list[PeerJob]:
     """Returns the jobs of a Muri trace; work is iterations x iteration time."""
-    jobs = []
+    jobs: list[PeerJob] = []
     with path.open() as stream:
         for row in csv.DictReader(stream):
             alone_s = float(row["iteration_time"]) / 1000
@@ -61,7 +61,7 @@ def read_afs(trace: Path, curves: Path) -> list[PeerJob]:
         for row in csv.DictReader(stream):
             us = float(row["us_per_iteration"])
             table.setdefault(row["model"], {})[int(row["num_gpus"])] = us / 1e6
-    jobs = []
+    jobs: list[PeerJob] = []
     with trace.open() as stream:
         for row in csv.DictReader(stream):
             curve = table[row["model"]]
@@ -92,10 +92,10 @@ def yarn(free: list[int], gpus: int, per_node: int) -> dict[int, int] | None:
     taken = dict.fromkeys(empty, per_node)
     rest = gpus % per_node
     if rest:
-        node = next((n for n, have in enumerate(free) if have >= rest and n not in taken), None)
-        if node is None:
+        fitting = [n for n, have in enumerate(free) if have >= rest and n not in taken]
+        if not fitting:
             return None
-        taken[node] = rest
+        taken[fitting[0]] = rest
     for node, count in taken.items():
         free[node] -= count
     return taken

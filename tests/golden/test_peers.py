@@ -25,6 +25,7 @@ from dovetail.workload.importing import import_trace
 from dovetail.workload.readers.format import ReadOptions
 from peer_rewrites import (
     PeerJob,
+    Share,
     afs,
     fifo,
     max_min,
@@ -51,7 +52,7 @@ MURI_CASES: dict[str, tuple[str, Options, Callable[[list[PeerJob]], list[float]]
     "srsf": ("srsf", REPACKED, partial(muri, by_gpus=True)),
     "tiresias": (LISTS, COUNTED, partial(muri_tiresias, whole_seconds=False)),
 }
-AFS_CASES = {
+AFS_CASES: dict[str, tuple[str, Share]] = {
     "fifo": ("fifo:bypass=skip", fifo),
     "srtf": ("srtf", shortest),
     "srsf": ("srsf", partial(shortest, by_gpus=True)),
