@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from study_scene import CLUSTER, busy_trace
 
 from builders import Row, trace_of
 from dovetail.core.cluster import Cluster
@@ -16,7 +17,6 @@ from dovetail.record.metrics import Window
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison
 from dovetail.study.compare import DAY_S, Replication, compare
 from dovetail.study.options import Options
-from study_scene import CLUSTER, busy_trace
 
 OPTIONS = Options(Cluster.parse(CLUSTER))
 MEASURED = ("decision_p99_ms", "wall_s")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
 
-from dovetail.core.errors import InputError
+from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.trace import Trace
 from dovetail.physics.profile_file import load_profiles
@@ -64,8 +65,6 @@ def read_options(given: Given) -> Options:
     """Returns the options of a run. Raises InputError."""
     unknown = [key for key in given if key not in DEFAULTS]
     if unknown:
-        from dovetail.core.errors import nearest
-
         raise InputError(f"option '{unknown[0]}'", "no such option", nearest(unknown[0], DEFAULTS))
     said: Given = {**DEFAULTS, **given}
     cluster = read_cluster(said["cluster"])
@@ -111,15 +110,16 @@ def check_window(trace: Trace, options: Options) -> None:
 
 
 def split_policies(text: str) -> list[str]:
-    """Returns the policies of a list: by blanks if there are any, else by commas.
+    """Returns the policies of a list: by blanks (beside a comma or not) if any, else by commas.
 
     `a:x=1,b` cannot be told from a policy with a second parameter, so a part with `=` and no
     colon belongs to the policy before it.
     """
-    if " " in text.strip():
-        return text.split()
+    spaced = re.sub(r"\s*,\s+|\s+,", " ", text.strip())
+    if " " in spaced:
+        return spaced.split()
     found: list[str] = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    for part in filter(None, spaced.split(",")):
         if found and "=" in part and ":" not in part.partition("=")[0]:
             found[-1] += "," + part
         else:

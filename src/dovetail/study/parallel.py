@@ -28,6 +28,7 @@ from dovetail.study.options import Options
 from dovetail.study.run import simulate
 
 POLL_S = 0.2
+ENDINGS = (signal.SIGINT, signal.SIGTERM)
 OURS = "dovetail.policies."
 Progress = Callable[[float], None]
 """Is told which share of all the work is done."""
@@ -145,6 +146,8 @@ def _set_up(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: b
 def _set_up_worker(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: bool) -> None:
     # Whoever interrupts the command interrupts the workers too: they leave without a word.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     Thread(target=_leave_with_parent, daemon=True).start()
     _set_up(scenes, done, keep_spans)
 
@@ -202,7 +205,7 @@ def _run_in_pool(
     done = spawn.RawArray("d", len(tasks) + 1)
     given = (scenes, done, kept.with_spans)
     with ProcessPoolExecutor(processes, spawn, _set_up_worker, given) as pool:
-        with _without_main():
+        with _undisturbed():
             waiting = {pool.submit(_run_task, i, t): t for i, t in enumerate(tasks)}
         try:
             _collect(waiting, kept, lambda: (progress or _quiet)(sum(done[:-1]) / len(tasks)))
@@ -229,11 +232,16 @@ def _collect(
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
-    """Hides the user's script while workers start, which would otherwise run it again."""
+def _undisturbed() -> Iterator[None]:
+    """Hides the user's script while workers start, which would otherwise run it again.
+
+    Signals wait meanwhile, also in the workers, where they are let in once all is imported.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

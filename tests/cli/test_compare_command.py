@@ -1,0 +1,181 @@
+"""`dovetail compare` and `dovetail demo`: the ranked table, the folder, policies from files."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_runner import Shell
+
+from dovetail.study.given import split_policies
+
+PLOTS = {
+    "mean-jct",
+    "jct",
+    "jct-by-size",
+    "queue-lengths",
+    "gpu-seconds",
+    "change-by-size",
+    "change-by-user",
+}
+OWN_POLICY = '''"""Last come, first served, by a user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.core.policy import Decision, register
+from dovetail.core.order import Order
+from dovetail.core.view import View
+
+
+@register("lifo-of-mine")
+@dataclass(frozen=True)
+class Lifo:
+    knows: ClassVar[frozenset[str]] = frozenset()
+    powers: ClassVar[frozenset[str]] = frozenset()
+    order: ClassVar[Order] = Order(lambda view, jobs: [-float(j) for j in jobs])
+    initial: ClassVar[None] = None
+
+    def decide(self, view: View, memory: object) -> Decision:
+        draft = view.plan.draft()
+        for job in list(view.waiting):
+            spans = view.placing.find(draft.occupancy, view.shape(job))
+            if spans is not None:
+                draft.place(job, spans)
+        return Decision(draft)
+'''
+
+
+def test_it_ranks_in_eighty_columns(shell: Shell, month: Path) -> None:
+    said = shell.ok("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
+    lines = said.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    ranked = [line.split()[0] for line in lines if line.startswith(("srtf ", "fifo "))]
+    assert ranked[1:3] == ["srtf", "fifo"]  # the sentence above begins with the best, too
+    assert "sooner than fifo" in " ".join(lines)
+    assert "95 % intervals: bootstrap over 10 blocks" in " ".join(lines)
+
+
+def test_json_ranks_and_bounds(shell: Shell, month: Path) -> None:
+    words = ("compare", month, "-p", "fifo,srtf", "--cluster", "4x4", "--processes", "1")
+    said = shell.ok(*words, "--json").json
+    assert [p["policy"] for p in said["policies"]] == ["srtf:bypass=skip", "fifo:bypass=strict"]
+    assert said["baseline"] == "fifo:bypass=strict"
+    assert all(p["x_bound"] >= 1 for p in said["policies"])
+    assert set(said["runs"]) == {"srtf:bypass=skip", "fifo:bypass=strict"}
+
+
+def test_the_folder_holds_report_plots_and_each_policy(
+    shell: Shell, month: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report"
+    words = ("compare", month, "-p", "fifo tiresias:thresholds=3250/7200", "--cluster", "4x4")
+    shell.ok(*words, "--processes", "1", "-o", out)
+    names = {p.name for p in out.iterdir()}
+    assert names == {
+        "comparison.json",
+        "comparison.csv",
+        "report.html",
+        "plots",
+        "01-fifo",
+        "02-tiresias",
+    }
+    assert {p.stem for p in (out / "plots").iterdir()} == PLOTS
+    ranked = pl.read_csv(out / "comparison.csv")
+    said = json.loads((out / "comparison.json").read_text())
+    assert ranked["policy"].to_list() == [p["policy"] for p in said["policies"]]
+    jobs = pl.read_csv(out / "01-fifo" / "jobs.csv", infer_schema_length=None)
+    (fifo,) = [p for p in said["policies"] if p["policy"].startswith("fifo")]
+    assert jobs["jct_s"].mean() == pytest.approx(fifo["avg_jct_s"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-p", "fifo,srft"], "did you mean 'srtf'?"),
+        (["-p", ""], "name at least one policy"),
+        (["-p", "fifo,fifo"], "named twice"),
+        (["-p", "fifo,srtf", "--baseline", "sjf"], "not among the policies"),
+        (["-p", "fifo", "--windows", "9"], "would overlap"),
+        (["-p", "fifo", "--seeds", "9"], "nothing in this study is drawn by seed"),
+        (["-p", "fifo", "--processes", "-1"], "--processes"),
+        (["-p", "fifo", "--window-days", "0", "--windows", "2"], "must be positive"),
+    ],
+)
+def test_what_cannot_be_compared_is_told_in_one_line(
+    words: list[str], expected: str, shell: Shell, month: Path, tmp_path: Path
+) -> None:
+    assert expected in shell.refused("compare", month, *words, "-o", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_policy_in_a_file_of_the_users_own_is_compared_like_any_other(
+    processes: str, shell: Shell, month: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(OWN_POLICY)
+    words = ("compare", month, "-p", f"fifo {mine}", "--cluster", "4x4", "--json")
+    said = shell.ok(*words, "--processes", processes).json
+    assert {p["policy"] for p in said["policies"]} == {"fifo:bypass=strict", "lifo-of-mine"}
+
+
+def test_a_policy_file_with_an_error_is_told_with_its_line(
+    shell: Shell, month: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def broken(:\n")
+    assert "mine.py, line 1: syntax error" in shell.refused("compare", month, "-p", mine)
+    assert "no such policy file" in shell.refused("compare", month, "-p", tmp_path / "gone.py")
+
+
+def test_models_are_drawn_anew_for_each_seed(shell: Shell, month: Path) -> None:
+    words = ("compare", month, "-p", "max-min", "--adopt", "elastic:1", "--assign-models")
+    said = shell.ok(*words, "--seeds", "4", "--cluster", "4x4", "--processes", "1", "--json").json
+    assert "4 seeds on the same jobs" in said["notes"][0]
+    (row,) = said["policies"]
+    assert row["low"] < row["avg_jct_s"] < row["high"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fifo,srtf", ["fifo", "srtf"]),
+        ("fifo srtf", ["fifo", "srtf"]),
+        (" fifo , srtf ", ["fifo", "srtf"]),
+        ("fifo", ["fifo"]),
+        ("", []),
+        ("a:x=1,y=2,b", ["a:x=1,y=2", "b"]),
+        ("a:x=1,b:y=2", ["a:x=1", "b:y=2"]),
+        ("a:x=1,y=2 b:z=3,w=4", ["a:x=1,y=2", "b:z=3,w=4"]),
+        ("a:x=1,inner=b:z=3", ["a:x=1,inner=b:z=3"]),
+    ],
+)
+def test_a_list_of_policies_is_split_where_a_reader_would(text: str, expected: list[str]) -> None:
+    assert split_policies(text) == expected
+
+
+def test_the_demo_writes_a_report_and_says_where(shell: Shell, tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    said = shell.ok(
+        "demo", "--jobs", 300, "--days", 2, "--cluster", "4x4", "--policies", "fifo srtf",
+        "--processes", 1, "-o", out,
+    )  # fmt: skip
+    assert (out / "report.html").is_file()
+    assert str(out / "report.html") in said.out
+    again = said.out.split("The same again: dovetail ")[1].strip()
+    assert again.startswith(f"compare {out / 'trace.csv'}")
+    repeated = shell.ok(
+        "compare", out / "trace.csv", "--policies", "fifo srtf", "--cluster", "4x4", "--seed", 1,
+        "--processes", 1, "--json",
+    ).json  # fmt: skip
+    assert repeated["policies"] == json.loads((out / "comparison.json").read_text())["policies"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--jobs", 0], ["--days", -1], ["--load", 0], ["--cluster", "x"], ["--seed", -1]]
+)
+def test_a_demo_that_cannot_be_is_refused(words: list[object], shell: Shell) -> None:
+    shell.refused("demo", *words)
