@@ -193,7 +193,7 @@ def test_a_job_without_a_seat_does_not_join_an_interleave_set_of_two() -> None:
 
 def test_a_closed_node_takes_no_new_work_but_keeps_what_it_has() -> None:
     stage = Stage([Row(1, 5), Row(1, 5)], "fifo", "2x2").run_jobs((0, ((0, 1),)))
-    stage.state.change_cluster(stage.view.cluster.with_nodes([(0, "draining")]))
+    stage.state.change_nodes([(0, "draining")])
     assert faults(stage, [(1, ((0, 1),))]) == ["job 1 would start on closed node 0"]
     assert faults(stage, [(1, ((1, 1),))]) == []
 
@@ -201,7 +201,7 @@ def test_a_closed_node_takes_no_new_work_but_keeps_what_it_has() -> None:
 def test_a_job_on_a_closed_node_may_shrink_there_or_grow_elsewhere() -> None:
     rows = [Row(2, 5, elastic=True, min_gpus=1, max_gpus=4)]
     stage = Stage(rows, "fifo", "2x3").run_jobs((0, ((0, 2),)))
-    stage.state.change_cluster(stage.view.cluster.with_nodes([(0, "draining")]))
+    stage.state.change_nodes([(0, "draining")])
     assert faults(stage, [(0, ((0, 1),))]) == []
     assert faults(stage, [(0, ((0, 2), (1, 2)))]) == []
     assert faults(stage, [(0, ((1, 2),))]) == []

@@ -71,5 +71,5 @@ def test_a_repack_serves_the_largest_share_first() -> None:
 
 def test_growing_onto_a_node_that_drains_is_not_growing() -> None:
     stage = flexible(1, "2x4").run_jobs((0, ((0, 2),)))
-    stage.state.change_cluster(stage.view.cluster.with_nodes([(0, "draining")]))
+    stage.state.change_nodes([(0, "draining")])
     assert after(stage, {0: 4}) == {0: ((0, 2), (1, 2))}

@@ -3,7 +3,7 @@
 import pytest
 
 from builders import Row, play
-from dovetail.core.errors import DovetailError
+from dovetail.core.errors import InputError
 from dovetail.core.messages import Ended, NodeChanged, Started, Stopped, Submitted, Woke
 
 
@@ -135,7 +135,7 @@ def test_a_node_that_blinks_within_an_instant_evicts_nobody() -> None:
     "policy", ["fifo", "sjf", "srtf", "srsf", "tiresias", "gittins", "backfill"]
 )
 def test_capacity_that_never_returns_ends_in_a_clear_error(policy: str) -> None:
-    with pytest.raises(DovetailError, match="leaves 1 jobs waiting"):
+    with pytest.raises(InputError, match="it leaves 0 GPUs from 4 s on"):
         play([Row(2, 10)], policy, "1x2", capacity=[(4.0, [(0, "down")])])
 
 

@@ -36,7 +36,6 @@ def test_backfill_with_its_reservation_decides_as_without(
     _decides_as_without(seed, placing, breaks)
 
 
-@pytest.mark.xfail(strict=True, reason="where gangs may not be spread a refused job may fit later")
 def test_node_by_node_the_reservation_is_no_blinker() -> None:
     _decides_as_without(77, "strict", True)
 

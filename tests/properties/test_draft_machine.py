@@ -121,7 +121,7 @@ class DraftMachine(RuleBasedStateMachine):
     @rule(node=st.integers(0, NODES - 1), state=st.sampled_from(["up", "draining"]))
     def change_cluster(self, node: int, state: str) -> None:
         cluster = self.draft.occupancy.cluster.with_nodes([(node, state)])
-        self.plan.rebuild(Occupancy(cluster, self.stage.trace.jobs))
+        self.plan.change_nodes(cluster, [node])
         self._begin(False)
 
     @invariant()

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dovetail.control.state import ClusterState
-from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.messages import (
+    NODE_DOWN,
     Ended,
     Explained,
     Fact,
@@ -28,8 +28,6 @@ from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.view import Changes, View
-
-NODE_DOWN = "node down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class ReplayWorld:
                 case Woke():
                     changes.woke = True
         if nodes:
-            self._change_nodes(nodes)
+            self._state.change_nodes(nodes)
         changes.arrived, changes.ended, changes.evicted = arrived, ended, evicted
         changes.capacity = bool(nodes)
         self._pending = instant.decided
@@ -163,10 +161,6 @@ class ReplayWorld:
         if decision.order is not None:
             self._carry_out_pending()
             self._state.reorder(decision.order)
-
-    def _change_nodes(self, nodes: Sequence[tuple[int, str]]) -> None:
-        cluster: Cluster = self._state.view.cluster
-        self._state.change_cluster(cluster.with_nodes(nodes))
 
     def _carry_out_pending(self, compare: bool = True) -> None:
         if self._pending is None:

@@ -190,9 +190,10 @@ class ClusterState:
         for job, key in zip(jobs, order.keys(self.view, jobs), strict=True):
             self.waiting.add(job, key)
 
-    def change_cluster(self, cluster: Cluster) -> None:
-        """Adopts a cluster whose lost nodes hold no job any more."""
-        self.plan.rebuild(Occupancy(cluster, self.jobs))
+    def change_nodes(self, nodes: Sequence[tuple[int, str]]) -> None:
+        """Adopts new states of nodes; lost ones hold no job any more."""
+        cluster = self.view.cluster.with_nodes(nodes)
+        self.plan.change_nodes(cluster, sorted({node for node, _ in nodes}))
         self.view.cluster = cluster
 
     def _wait(self, job: int) -> None:

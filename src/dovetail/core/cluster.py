@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from dovetail.core.errors import InputError
 
@@ -101,20 +101,24 @@ class Cluster:
             groups.append(NodeGroup(name, int(nodes), int(gpus), gpu_type))
         return Cluster(tuple(groups))
 
-    @cached_property
+    @property
     def node_group(self) -> tuple[int, ...]:
-        """Holds, per node, the position of its group."""
-        return tuple(i for i, g in enumerate(self.groups) for _ in range(g.nodes))
+        """Returns, per node, the position of its group."""
+        return _node_group(self.groups)
 
-    @cached_property
+    @property
     def installed(self) -> tuple[int, ...]:
-        """Holds, per node, its GPUs, whatever its state."""
-        return tuple(self.groups[i].gpus_per_node for i in self.node_group)
+        """Returns, per node, its GPUs, whatever its state."""
+        return _installed(self.groups)
 
     @cached_property
     def state_of(self) -> dict[int, str]:
         """Holds the state of every node that is not up."""
         return dict(self.states)
+
+    def capacity_of(self, node: int) -> int:
+        """Returns the GPUs of one node that may hold jobs now."""
+        return 0 if self.state_of.get(node) == DOWN else self.installed[node]
 
     @cached_property
     def capacity(self) -> tuple[int, ...]:
@@ -152,3 +156,13 @@ class Cluster:
             else:
                 raise InputError("capacity", f"unknown node state '{state}'")
         return replace(self, states=tuple(sorted(states.items())))
+
+
+@lru_cache(maxsize=64)
+def _node_group(groups: tuple[NodeGroup, ...]) -> tuple[int, ...]:
+    return tuple(i for i, g in enumerate(groups) for _ in range(g.nodes))
+
+
+@lru_cache(maxsize=64)
+def _installed(groups: tuple[NodeGroup, ...]) -> tuple[int, ...]:
+    return tuple(g.gpus_per_node for g in groups for _ in range(g.nodes))

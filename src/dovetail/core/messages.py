@@ -16,6 +16,10 @@ START, RESUME, MOVE, RESIZE, ADJUST = "start", "resume", "move", "resize", "adju
 same GPUs in another manner (accumulation steps, fractions, samples, phase, named GPUs)."""
 
 
+NODE_DOWN = "node down"
+"""Why a job was stopped when it was not the policy's will."""
+
+
 class Submitted(NamedTuple):
     """A job joined the queue; `length_s` is what the forecast said of it."""
 

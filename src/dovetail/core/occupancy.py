@@ -8,6 +8,8 @@ GPUs and the union of the named ones never exceed what is installed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
@@ -31,7 +33,7 @@ class Occupancy:
         self.levels = [0] * (max(cluster.installed) + 1)
         self.level_mask = 0
         self.free_gpus = 0
-        self.closed = frozenset(cluster.state_of)
+        self.closed = set(cluster.state_of)
         for node, count in enumerate(self.free):
             if node not in self.closed:
                 self.levels[count] |= 1 << node
@@ -53,6 +55,29 @@ class Occupancy:
                 [g.cpus or float("inf"), g.memory_bytes or float("inf")] for g in groups
             ]
         self.books_more = self.limits_host or bool(self.quota)
+
+    def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
+        """Adopts a cluster in which some nodes changed state; what is held there stays held."""
+        for node in nodes:
+            old = self.free[node]
+            held = self.cluster.capacity_of(node) - old
+            if node not in self.closed:
+                self._leave_level(node, old)
+            self.free[node] = free = cluster.capacity_of(node) - held
+            if cluster.is_open(node):
+                self.closed.discard(node)
+                self.free_gpus += free
+                self.levels[free] |= 1 << node
+                self.level_mask |= 1 << free
+            else:
+                self.closed.add(node)
+        self.cluster = cluster
+
+    def _leave_level(self, node: int, free: int) -> None:
+        self.free_gpus -= free
+        self.levels[free] ^= 1 << node
+        if not self.levels[free]:
+            self.level_mask ^= 1 << free
 
     def emptied(self) -> Occupancy:
         """Returns the same cluster with nothing on it."""

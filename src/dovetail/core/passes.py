@@ -85,7 +85,8 @@ def _fill_strictly(view: View) -> tuple[Draft | None, Because]:
 def rank(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because]:
     """Gives the GPUs to the jobs of smallest key; `keys` ranks the running ones.
 
-    With the placement option `repack` the cluster is filled anew in order of key. With `keep` a
+    With the placement option `repack` the cluster is filled anew in order of key; a strict
+    queue then stops even the running jobs behind the first one that finds no room. With `keep` a
     running job holds its GPUs until a job of smaller key needs them.
     """
     if view.placing.running == "repack":

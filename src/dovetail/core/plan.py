@@ -11,9 +11,10 @@ at once what cannot be placed, there a finished decision is checked against its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement, Spans
@@ -104,12 +105,10 @@ class Plan:
         self.version += 1
         return placement
 
-    def rebuild(self, occupancy: Occupancy) -> None:
-        """Adopts a changed cluster; the jobs in place must fit it."""
+    def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
+        """Adopts a cluster in which some nodes changed state; lost ones hold no job any more."""
         self.discard()
-        for job, placement in self._placed.items():
-            occupancy.hold(job, placement)
-        self._occupancy = occupancy
+        self._occupancy.change_nodes(cluster, nodes)
         self.version += 1
 
 

@@ -61,7 +61,9 @@ class Backfill:
             return Decision(draft if started else None, because=because)
         reserved = memory if isinstance(memory, Reservation) else None
         version = view.plan.version
-        if not started and reserved and (reserved.head, reserved.plan_version) == (head, version):
+        same = reserved and (reserved.head, reserved.plan_version) == (head, version)
+        # Node by node a job may find room later that it did not find before, so all try again.
+        if reserved and same and not started and _counts_suffice(view, head):
             candidates: Sequence[int] | None = view.changes.arrived
         else:
             reserved = _reserve(view, draft, head, started)

@@ -141,9 +141,11 @@ def gpu_seconds(tally: Tally) -> dict[str, float]:
         for s in tally.segments
         if s.from_s > s.start_s
     )
+    slowdown = sums["held"] - useful - switching
     return {
         "useful": useful,
-        "slowdown": sums["held"] - useful - switching,
+        # What rounding leaves of a sum of many terms is not a slowdown.
+        "slowdown": slowdown if abs(slowdown) > 1e-9 * sums["held"] else 0.0,
         "switching": switching,
         "idle_waiting": sums["idle_waiting"],
         "idle_empty": sums["idle_empty"],

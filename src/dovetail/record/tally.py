@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import DOWN, Cluster
 from dovetail.core.messages import (
     MOVE,
     RESIZE,
@@ -57,7 +57,8 @@ class Tally:
         self, cluster: Cluster, gpus: Sequence[int], work_s: Sequence[float], scale: Sequence[float]
     ) -> None:
         n = len(gpus)
-        self.cluster = cluster
+        self._installed = cluster.installed
+        self._down = {node for node, state in cluster.state_of.items() if state == DOWN}
         self.installed_gpus = sum(cluster.installed)
         self.capacity_gpus = cluster.gpus
         self.gpus, self.work_s, self.scale = gpus, work_s, scale
@@ -124,8 +125,13 @@ class Tally:
         return False
 
     def _change_node(self, fact: NodeChanged) -> None:
-        self.cluster = self.cluster.with_nodes([(fact.node, fact.state)])
-        self.capacity_gpus = self.cluster.gpus
+        gpus = self._installed[fact.node]
+        if fact.state == DOWN and fact.node not in self._down:
+            self._down.add(fact.node)
+            self.capacity_gpus -= gpus
+        elif fact.state != DOWN and fact.node in self._down:
+            self._down.remove(fact.node)
+            self.capacity_gpus += gpus
 
     def _advance(self, now: float) -> None:
         while self._ramps and self._ramps[0][0] <= now:

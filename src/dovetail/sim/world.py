@@ -17,11 +17,12 @@ from typing import NoReturn
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Forecast, Neighbour, Physics
 from dovetail.core.cluster import DOWN, Cluster
-from dovetail.core.errors import DovetailError, IllegalPlan
+from dovetail.core.errors import DovetailError, IllegalPlan, InputError
 from dovetail.core.legality import audit
 from dovetail.core.messages import (
     ADJUST,
     MOVE,
+    NODE_DOWN,
     RESIZE,
     RESUME,
     START,
@@ -266,26 +267,26 @@ class SimWorld:
         return arrived
 
     def _change_capacity(self, now: float, facts: list[Fact]) -> list[int]:
-        state, cluster = self.state, self.state.view.cluster
-        lost: set[int] = set()
+        state = self.state
+        after: dict[int, str] = {}
         while self._capacity_s() <= now:
             _, nodes = self._scene.capacity[self._next_capacity]
             self._next_capacity += 1
-            cluster = cluster.with_nodes(nodes)
-            lost.update(n for n, _ in nodes)
+            after.update(nodes)
             facts.extend(NodeChanged(now, node, st) for node, st in nodes)
-        lost = {n for n in lost if cluster.state_of.get(n) == DOWN}
-        evicted = [j for j, p in state.plan.placed.items() if any(n in lost for n, _ in p.spans)]
+        lost = {node for node, st in after.items() if st == DOWN}
+        placed = state.plan.placed.items()
+        hit = sorted(j for j, p in placed if any(n in lost for n, _ in p.spans)) if lost else []
         touched: set[int] = set()
-        for job in sorted(evicted):
+        for job in hit:
             touched.update(self._on_gpus_of(state.plan.placed[job]))
             self._book_run(job)
             state.evict(job)
             self._forget_end(job)
-            facts.append(Stopped(now, job, "node down", state.done[job]))
-        state.change_cluster(cluster)
-        self._retime(sorted(touched.difference(evicted)), facts)
-        return sorted(evicted)
+            facts.append(Stopped(now, job, NODE_DOWN, state.done[job]))
+        state.change_nodes(list(after.items()))
+        self._retime(sorted(touched.difference(hit)), facts)
+        return hit
 
     def _schedule(self, job: int) -> None:
         """Puts the end of a running job into the heap and makes earlier entries stale."""
@@ -347,6 +348,15 @@ class SimWorld:
     def _stuck(self) -> NoReturn:
         job = self.state.waiting.first()
         assert job is not None
+        view = self.state.view
+        if self._scene.capacity and view.placing.find(view.plan.occupancy, view.shape(job)) is None:
+            left = view.plan.free_gpus
+            raise InputError(
+                "--capacity",
+                f"it leaves {left} GPUs from {self._scene.capacity[-1][0]:g} s on, too few for "
+                f"job {self._scene.trace.jobs.job_id[job]}, which wants {self.state.gpus[job]}",
+                "let nodes return, or leave such jobs out",
+            )
         raise DovetailError(
             f"policy {name_of(self._policy)} leaves {len(self.state.waiting)} jobs waiting with "
             f"nothing left to happen; the first is job {self._scene.trace.jobs.job_id[job]}, "

@@ -1,0 +1,37 @@
+"""Figures printed in the documentation are those that the program gives today."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from doc_pages import ROOT, blocks
+from dovetail.cli.main import run
+
+
+def test_the_fidelity_page_prints_what_its_command_prints(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    fidelity = importlib.import_module("benchmarks.fidelity")
+    text = (ROOT / "docs/fidelity.md").read_text()
+    table = re.findall(r"^\| (?:Muri|AFS),.*$", text, re.MULTILINE)
+    assert len(table) == len(fidelity.CASES)
+    for case, row in zip(fidelity.CASES, table, strict=True):
+        _, _, command, theirs, ours, said, _, _ = (cell.strip() for cell in row.split("|"))
+        assert f"--policy {case.policy}`" in command
+        assert float(theirs) == case.avg_jct_s
+        measured = fidelity.run_command(case.words(str(data_dir))).avg_jct_s
+        assert f"{measured:.{len(ours.partition('.')[2])}f}" == ours, case.name
+        difference = fidelity.relative(measured, case.avg_jct_s)
+        assert f"{difference:.0e}".replace("e-0", "e-") == said, case.name
+
+
+@pytest.mark.slow
+def test_the_readme_prints_what_the_demo_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = next(b.text for b in blocks(ROOT / "README.md") if "vs fifo" in b.text)
+    assert run(["demo"]) == 0
+    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for line in shown.splitlines():
+        assert " ".join(line.split()) in said, f"the demo does not print: {line}"
