@@ -40,7 +40,18 @@ def test_the_commands_of_a_page_run_in_order(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_examples(page, tmp_path)
-    lines = [line for b in blocks(page) if b.runs for line in command_lines(b.text)]
+    printed = ""
+    for block in blocks(page):
+        if block.runs:
+            printed = run_lines(page, command_lines(block.text), capfd)
+        elif block.info == "text output":
+            for line in block.text.splitlines():
+                assert line in printed.splitlines(), f"{title(page)}: not printed: {line}"
+
+
+def run_lines(page: Path, lines: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    """Runs command lines that must succeed; returns what they print."""
+    printed = ""
     for line in lines:
         words = shlex.split(line, comments=True)
         assert words[0] == "dovetail", f"{title(page)}: only our commands are run: {line}"
@@ -49,6 +60,8 @@ def test_the_commands_of_a_page_run_in_order(
         said = capfd.readouterr()
         assert code == 0, f"{title(page)}: {line}: {said.err}"
         assert said.out, f"{line} says nothing"
+        printed += said.out
+    return printed
 
 
 def test_the_example_policy_keeps_the_conformance_suite(tmp_path: Path) -> None:
