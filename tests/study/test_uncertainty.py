@@ -15,11 +15,15 @@ WARM_UP = 2000
 
 
 def one_server(
-    jobs: int, load: float, rng: np.random.Generator
+    jobs: int, load: float, rng: np.random.Generator, tail: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns submissions and JCTs of two first-come servers, the second a fifth faster."""
-    gap = rng.exponential(1 / load, jobs + WARM_UP)
-    work = rng.exponential(1.0, jobs + WARM_UP)
+    """Returns submissions and JCTs of two first-come servers, the second a fifth faster.
+
+    Work has mean 1: exponential, or with a tail lognormal with a variance of e^2 - 1.
+    """
+    n = jobs + WARM_UP
+    gap = rng.exponential(1 / load, n)
+    work = rng.lognormal(-1.0, np.sqrt(2.0), n) if tail else rng.exponential(1.0, n)
     submit = np.cumsum(gap)
     return submit[WARM_UP:], jct(gap, work)[WARM_UP:], jct(gap, 0.8 * work)[WARM_UP:]
 
@@ -66,6 +70,7 @@ def test_a_backlog_longer_than_a_tenth_of_the_run_gives_no_interval() -> None:
     backlog = np.abs(submit - 2000.0)  # one rise and one fall: nothing repeats
     samples = blocks(submit, {"a": 3000.0 - backlog})
     assert "too short" in samples.why_not
+    assert samples.silent == {"a"}
     means, ratios = intervals(samples, "a", 0)
     assert (means["a"].low, means["a"].high, ratios["a"].low) == (None, None, None)
     assert means["a"].value == pytest.approx(2000.0, rel=1e-3)
@@ -78,6 +83,19 @@ def test_a_few_jobs_give_no_interval(count: int) -> None:
     assert "too few jobs" in samples.why_not
     means, _ = intervals(samples, "a", 0)
     assert means["a"].low is None
+
+
+def test_one_policy_with_a_long_memory_does_not_silence_the_others() -> None:
+    submit, a, _ = one_server(4000, 0.5, np.random.default_rng(3))
+    backlog = 3000.0 - np.abs(np.arange(4000.0) - 2000.0)
+    samples = blocks(submit, {"slow": backlog, "quick": a, "base": a * 2})
+    assert samples.silent == {"slow"}
+    means, ratios = intervals(samples, "base", 0)
+    assert (means["slow"].low, ratios["slow"].low) == (None, None)
+    assert means["quick"].low is not None
+    assert ratios["quick"].value == ratios["quick"].low == pytest.approx(0.5)
+    _, against_slow = intervals(samples, "slow", 0)
+    assert against_slow["quick"].low is None
 
 
 def test_jobs_all_at_once_give_no_interval() -> None:
@@ -156,3 +174,32 @@ def test_block_length_grows_with_the_memory_of_a_series() -> None:
 def test_a_constant_series_has_no_memory() -> None:
     assert block_length(np.ones(100)) == 1
     assert block_length(np.array([])) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.parametrize(
+    ("jobs", "load"), [(2000, 0.6), (2000, 0.8), (8000, 0.6), (8000, 0.8), (8000, 0.9)]
+)
+def test_the_table_of_the_documentation(jobs: int, load: float, tail: bool) -> None:
+    # Pollaczek and Khinchine: mean wait = load E[S^2] / (2 (1 - load)).
+    square = np.exp(2.0) if tail else 2.0
+    slow, fast = (s + load * s * s * square / (2 * (1 - load * s)) for s in (1.0, 0.8))
+    rounds = 300
+    found = {"mean": [], "ratio": []}  # type: dict[str, list[tuple[bool, float]]]
+    for seed in range(rounds):
+        rng = np.random.default_rng([seed, 1])
+        submit, a, b = one_server(jobs, load, rng, tail)
+        means, ratios = intervals(blocks(submit, {"a": a, "b": b}), "a", 0)
+        for name, interval, truth in (
+            ("mean", means["a"], slow),
+            ("ratio", ratios["b"], fast / slow),
+        ):
+            if interval.low is not None and interval.high is not None:
+                width = interval.high / interval.low
+                found[name].append((interval.low <= truth <= interval.high, width))
+    for name, rows in found.items():
+        covered = np.mean([hit for hit, _ in rows])
+        width = np.median([w for _, w in rows])
+        print(f"{jobs} {load} {tail} {name}: {len(rows) / rounds:.2f} {covered:.3f} {width:.2f}")
+        assert covered >= (0.70 if tail else 0.85)

@@ -266,13 +266,19 @@ def _notes(
 
 
 def _about_intervals(samples: Samples, replication: Replication) -> str:
-    if samples.why_not:
+    if len(samples.silent) == len(samples.flow_s):
         return f"No intervals: {samples.why_not}."
     if samples.resampled:
-        return (
+        said = (
             f"95 % intervals: bootstrap over {samples.units} blocks of "
             f"{samples.unit_s / DAY_S:.2g} days, paired."
         )
+        if samples.silent:
+            whom = ", ".join(
+                name.partition(":")[0] for name in samples.flow_s if name in samples.silent
+            )
+            said += f" None for {whom}: {samples.why_not}."
+        return said
     units = "windows" if replication.windows else "seeds on the same jobs"
     return (
         f"Means and 95 % intervals are over {samples.units} {units}, paired; all else is of "

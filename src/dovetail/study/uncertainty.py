@@ -2,9 +2,9 @@
 
 Within one run, submissions are cut into blocks of time and whole blocks are resampled. A backlog
 carries over from block to block, so blocks must be long beside its memory: the run is cut into
-ten, as long as it allows, and there is no interval where the autocorrelation of the run
-itself (Politis and White 2004, corrected by Patton, Politis and White 2009) asks for longer
-ones. Over replicates (windows of the trace, seeds) each replicate is one unit.
+ten, as long as it allows, and a policy gets no interval where the autocorrelation of its run
+(Politis and White 2004, corrected by Patton, Politis and White 2009) asks for longer ones. Over
+replicates (windows of the trace, seeds) each replicate is one unit.
 
 Both are studied on a log scale, since mean JCTs are skewed, and paired: a ratio is measured
 block by block, with the same blocks for every policy. Few units make plain percentiles too
@@ -54,13 +54,14 @@ class Interval:
 class Samples:
     """Per block or replicate: the sum of JCTs of each policy, and the number of jobs.
 
-    `resampled` tells blocks of one run from replicates; `why_not` says why there can be no
-    interval. `unit_s` is how long a block is.
+    `resampled` tells blocks of one run from replicates; `silent` holds the policies for which
+    there can be no interval, and `why_not` says why. `unit_s` is how long a block is.
     """
 
     flow_s: Mapping[str, Floats]
     jobs: Mapping[str, Floats]
     resampled: bool
+    silent: frozenset[str] = frozenset()
     why_not: str = ""
     unit_s: float = 0.0
 
@@ -78,24 +79,27 @@ def blocks(submit_s: Floats, jct_s: Mapping[str, Floats]) -> Samples:
     """
     span_s = float(submit_s[-1] - submit_s[0]) if len(submit_s) else 0.0
     bins = min(BINS, len(submit_s) // JOBS_PER_BIN_MIN) if span_s > 0 else 0
-    asked = 1
+    asked = dict.fromkeys(jct_s, 1)
     if bins >= BLOCKS:
         fine = {p: _binned(submit_s, jct, bins) for p, jct in jct_s.items()}
-        asked = max(block_length(_residuals(flow, jobs)) for flow, jobs in fine.values())
-    count = max(1, min(BLOCKS, bins // asked))
+        asked = {p: block_length(_residuals(flow, jobs)) for p, (flow, jobs) in fine.items()}
+    silent = frozenset(p for p in jct_s if bins < BLOCKS or bins // asked[p] < BLOCKS_MIN)
+    count = min([BLOCKS, *(bins // asked[p] for p in jct_s if p not in silent)])
     sums = {p: _binned(submit_s, jct, count) for p, jct in jct_s.items()}
     why_not = ""
     if bins < BLOCKS:
-        why_not = "the run is too short for intervals: too few jobs, or all at once"
-    elif count < BLOCKS_MIN:
+        why_not = "too few jobs, or all at once"
+    elif silent:
+        longest = max(asked[p] for p in silent) / bins
         why_not = (
-            "the run is too short for intervals: its backlog is felt over "
-            f"{asked / bins:.0%} of it; replicate over windows of a longer trace"
+            f"the backlog is felt over {longest:.0%} of the run, which is too short to tell how "
+            "typical it is; replicate over windows of a longer trace"
         )
     return Samples(
         {p: flow for p, (flow, _) in sums.items()},
         {p: jobs for p, (_, jobs) in sums.items()},
         resampled=True,
+        silent=silent,
         why_not=why_not,
         unit_s=span_s / count,
     )
@@ -105,7 +109,8 @@ def replicates(flow_s: Mapping[str, Floats], jobs: Mapping[str, Floats]) -> Samp
     """Returns samples of which each unit is one replicate under every policy."""
     count = len(next(iter(flow_s.values())))
     why_not = "" if count >= REPLICATES_MIN else f"{count} replicates are too few for intervals"
-    return Samples(flow_s, jobs, resampled=False, why_not=why_not)
+    silent = frozenset(flow_s) if why_not else frozenset()
+    return Samples(flow_s, jobs, resampled=False, silent=silent, why_not=why_not)
 
 
 def _binned(submit_s: Floats, jct_s: Floats, bins: int) -> tuple[Floats, Floats]:
@@ -179,8 +184,10 @@ def intervals(
     base = (flow[baseline], jobs[baseline])
     means, ratios = {}, {}
     for p in flow:
-        means[p] = _interval(samples, draws, (flow[p], jobs[p]), None)
-        ratios[p] = _interval(samples, draws, (flow[p], jobs[p]), base)
+        quiet = p in samples.silent
+        means[p] = _interval(samples, draws, (flow[p], jobs[p]), None, quiet)
+        quiet |= baseline in samples.silent
+        ratios[p] = _interval(samples, draws, (flow[p], jobs[p]), base, quiet)
     return means, ratios
 
 
@@ -188,13 +195,15 @@ Sums = tuple[Floats, Floats]
 """Sums of JCTs and numbers of jobs, unit by unit along the last axis."""
 
 
-def _interval(samples: Samples, draws: np.ndarray, of: Sums, to: Sums | None) -> Interval:
+def _interval(
+    samples: Samples, draws: np.ndarray, of: Sums, to: Sums | None, quiet: bool
+) -> Interval:
     """Returns the mean JCT of some sums, or its ratio to that of others, with its interval."""
     value = _mean(of[0].sum(), of[1].sum())
     if to is not None:
         below = _mean(to[0].sum(), to[1].sum())
         value = value / below if below else float("nan")
-    if samples.why_not or not value > 0:
+    if quiet or not value > 0:
         return Interval(value)
     centre, error = (float(x) for x in _log_estimate(of, to))
     if not error > 0:
