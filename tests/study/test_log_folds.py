@@ -4,13 +4,16 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from study_scene import CLUSTER, busy_trace
 
+from builders import Row, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
+from dovetail.physics.switching import Switching
 from dovetail.study.options import Options
 from dovetail.study.replay import read_recording, replay
 from dovetail.study.run import simulate
@@ -112,3 +115,40 @@ def test_what_is_no_log_of_ours_is_told(
     part.write_text("\n".join(change(json.loads(lines[0]), lines[1:])) + "\n")  # type: ignore[operator]
     with pytest.raises(InputError, match=words):
         replay(part)
+
+
+RESTLESS = Path(__file__).parents[1] / "properties" / "test_sharing_runs.py"
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("cost", ["none", "restart:2", "per-start:1"])
+def test_shared_interleaved_and_resized_jobs_replay_without_a_difference(
+    seed: int, cost: str
+) -> None:
+    draw = random.Random(seed)
+    rows = []
+    for i in range(draw.randint(1, 9)):
+        gpus, elastic = draw.randint(1, 4), draw.random() < 0.4
+        rows.append(
+            Row(
+                gpus,
+                draw.choice([1.0, 3.0, 8.5]),
+                submit_s=0.7 * i,
+                shareable=draw.random() < 0.8,
+                elastic=elastic,
+                min_gpus=1 if elastic else gpus,
+                max_gpus=5 if elastic else gpus,
+            )
+        )
+    options = Options(
+        Cluster.parse("2x3"),
+        interference=1.3,
+        switching=Switching.parse(cost),
+        capacity=((4.0, ((1, "down"),)), (7.0, ((1, "up"),))) if draw.random() < 0.5 else (),
+    )
+    policy = f"{RESTLESS}:Restless:seed={seed},calm-s=9"
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "events.jsonl"
+        run = simulate(trace_of(*rows), parse_policy(policy), options, log_to=log)
+        assert replay(log, policy).differences == ()
+        assert read_recording(log).jobs().equals(run.jobs)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from dovetail.cli.options import output_folder
 from dovetail.cli.progress import bar, busy
+from dovetail.cli.screen import show as show_view
 
 POLICIES = "fifo backfill sjf srtf srsf tiresias gittins"
 CLUSTER = "32x8"
@@ -47,7 +49,6 @@ def demo(
     Example:
       dovetail demo -o demo-report
     """
-    from dovetail.cli.options import output_folder
     from dovetail.record.tables import comparison_view
     from dovetail.study.compare import compare
     from dovetail.study.folder import comparison_dict, write_comparison
@@ -84,12 +85,8 @@ def demo(
     if as_json:
         click.echo(json.dumps(comparison_dict(comparison)))
         return
-    from dovetail.cli.screen import show as print_view
-
-    print_view(comparison_view(comparison))
+    show_view(comparison_view(comparison))
     if output is not None:
+        again = f'--policies "{policies}" --cluster {cluster} --seed {seed}'
         click.echo(f"\nThe report, with pictures: {output / 'report.html'}")
-        click.echo(
-            f"The same again: dovetail compare {output / 'trace.csv'} "
-            f'--policies "{policies}" --cluster {cluster} --seed {seed}'
-        )
+        click.echo(f"The same again: dovetail compare {output / 'trace.csv'} {again}")
