@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import click
@@ -12,10 +13,12 @@ import pytest
 from command_runner import Shell
 
 from dovetail import __version__
+from dovetail.cli import progress
 from dovetail.cli.main import COMMANDS, cli, run
 from dovetail.core.errors import DovetailError
 from dovetail.study.given import DEFAULTS
 
+ROOT = Path(__file__).resolve().parents[2]
 OURS = ["simulate", "compare", "bound", "policies", "models", "trace", "replay", "demo"]
 
 
@@ -159,3 +162,39 @@ def children(pid: int) -> list[int]:
         return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def test_the_installed_command_is_a_function_that_exists() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    module, _, function = scripts["dovetail"].partition(":")
+    script = (
+        f"from {module} import {function} as main; import sys; sys.argv[1:] = ['policies']; main()"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "srtf" in said.stdout
+
+
+def test_a_bar_with_the_time_left_is_shown_where_a_person_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "REFRESH_S", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.bar("weighing", 4.0) as show:
+        show(1.0)
+        show(9.0)
+    with progress.busy("pondering"):
+        time.sleep(0.3)
+    said = capsys.readouterr().err
+    assert "weighing" in said
+    assert "100 %" in said
+    assert "pondering" in said
+
+
+def test_nothing_is_shown_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.bar("weighing", 4.0) as show, progress.busy("pondering"):
+        show(1.0)
+    assert capsys.readouterr().err == ""
