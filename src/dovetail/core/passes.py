@@ -298,3 +298,20 @@ def serve(view: View, jobs: Sequence[int]) -> tuple[Draft, Because]:
                 draft.place(job, spans)
     everybody = len(draft.placed) == len(jobs)
     return draft, () if everybody else NO_ROOM
+
+
+def runs_on(view: View, draft: Draft | None) -> tuple[Floats, Floats]:
+    """Returns the attained service (GPU-s) and the GPUs of the jobs that run from now on.
+
+    For policies that must say when the next of them reaches some service.
+    """
+    running = view.progress.running()
+    attained, gpus = running.attained_gpu_s, running.gpus
+    if draft is None:
+        return attained, gpus
+    changes = draft.changes()
+    stay = ~np.isin(running.jobs, [c.job for c in changes if c.after is None])
+    begin = [c for c in changes if c.before is None and c.after is not None]
+    begun = np.array(view.progress.attained_gpu_s([c.job for c in begin]))
+    held = np.array([float(c.after.gpus) for c in begin if c.after is not None])
+    return np.append(attained[stay], begun), np.append(gpus[stay], held)

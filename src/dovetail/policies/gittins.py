@@ -25,7 +25,7 @@ import numpy as np
 from dovetail.algorithms.gittins import GittinsTable, gittins_table
 from dovetail.core.job import Floats
 from dovetail.core.order import Order
-from dovetail.core.passes import check_bypass, rank
+from dovetail.core.passes import check_bypass, rank, runs_on
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import Running, View
@@ -106,21 +106,20 @@ class Gittins:
         return service if table is None else -table.at(service)
 
     def _levels(self, service: Floats) -> Floats:
-        """Returns `_level` of many, by the same arithmetic."""
-        return np.array([self._level(a) for a in service.tolist()])
+        """Returns `_level` of many."""
+        first = self._first_look()
+        looks = np.log(np.maximum(service / first, 1.0)) / log(self.step) + 1e-9
+        return np.where(service < first * (1 - 1e-9), 0.0, first * self.step ** np.floor(looks))
 
     def _next_look_s(self, view: View, draft: Draft | None) -> float:
         """Returns when the first of the jobs that run from now on has grown enough."""
-        running = view.progress.running()
-        service, gpus = running.attained_gpu_s.tolist(), running.gpus.tolist()
-        if draft is not None:
-            placed = list(draft.placed)
-            service = view.progress.attained_gpu_s(placed)
-            gpus = [float(draft.placed[j].gpus) for j in placed]
-        soonest_s = float("inf")
-        for attained, held in zip(service, gpus, strict=True):
-            level = self._level(attained)
-            target = level * self.step if level else self._first_look()
-            soonest_s = min(soonest_s, (target - attained) / held)
+        left_s = self._left_s(*runs_on(view, draft))
+        soonest_s = float(left_s.min()) if len(left_s) else float("inf")
         # A step of the clock can be longer than what is left; time must move all the same.
         return max(view.now + soonest_s, nextafter(view.now, float("inf")))
+
+    def _left_s(self, attained: Floats, gpus: Floats) -> Floats:
+        """Returns the seconds until each job is looked at again."""
+        level = self._levels(attained)
+        target = np.where(level > 0, level * self.step, self._first_look())
+        return np.asarray((target - attained) / gpus)

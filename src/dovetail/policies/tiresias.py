@@ -26,7 +26,7 @@ import numpy as np
 
 from dovetail.core.job import Floats
 from dovetail.core.order import Order
-from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, serve
+from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, runs_on, serve
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import Running, View
@@ -86,15 +86,7 @@ class Tiresias:
 
     def _next_fall_s(self, view: View, draft: Draft | None) -> float:
         """Returns when the first of the jobs that run from now on reaches its next threshold."""
-        running = view.progress.running()
-        left_s = self._left_s(running.attained_gpu_s, running.gpus)
-        if draft is not None:
-            changes = draft.changes()
-            leave = [c.job for c in changes if c.after is None]
-            begin = [c.job for c in changes if c.before is None]
-            attained = np.array(view.progress.attained_gpu_s(begin))
-            begin_s = self._left_s(attained, view.jobs.gpus[begin].astype(np.float64))
-            left_s = np.append(left_s[~np.isin(running.jobs, leave)], begin_s)
+        left_s = self._left_s(*runs_on(view, draft))
         soonest_s = float(left_s.min()) if len(left_s) else float("inf")
         # A step of the clock can be longer than what is left; time must move all the same.
         return max(view.now + soonest_s, nextafter(view.now, float("inf")))
