@@ -101,19 +101,18 @@ class Scan:
     Nothing is taken out of the queue; that happens when the plan is applied.
     """
 
-    __slots__ = ("_heap", "_shape", "_tails")
+    __slots__ = ("_active", "_heap", "_shape", "_tails")
 
     def __init__(
         self, active: Mapping[int, SortedList], shapes: Sequence[Shape], max_gpus: int | None
     ) -> None:
-        self._heap: list[tuple[float, int, int]] = []
+        self._active = active
         self._tails: dict[int, Iterator[Entry]] = {}
-        for shape, entries in active.items():
-            if max_gpus is None or shapes[shape].gpus <= max_gpus:
-                tail = iter(entries)
-                key, job = next(tail)
-                self._heap.append((key, job, shape))
-                self._tails[shape] = tail
+        self._heap: list[tuple[float, int, int]] = [
+            (*entries[0], shape)
+            for shape, entries in active.items()
+            if max_gpus is None or shapes[shape].gpus <= max_gpus
+        ]
         heapq.heapify(self._heap)
         self._shape = -1
 
@@ -142,7 +141,11 @@ class Scan:
     def _refill(self) -> None:
         if self._shape < 0:
             return
-        entry = next(self._tails[self._shape], None)
+        tail = self._tails.get(self._shape)
+        if tail is None:
+            tail = self._tails[self._shape] = iter(self._active[self._shape])
+            next(tail)
+        entry = next(tail, None)
         if entry is None:
             heapq.heappop(self._heap)
         else:

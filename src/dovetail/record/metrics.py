@@ -90,7 +90,8 @@ def job_frame(trace: Trace, tally: Tally) -> pl.DataFrame:
 
 def series_frame(tally: Tally) -> pl.DataFrame:
     """Returns the state of the cluster over time, a step function."""
-    return pl.DataFrame(tally.points, schema=dict(SERIES_COLUMNS), orient="row")
+    columns = dict(zip(SERIES_COLUMNS, tally.columns, strict=True))
+    return pl.DataFrame(columns, schema_overrides=dict(SERIES_COLUMNS), strict=False)
 
 
 def span_frame(jobs: JobTable, tally: Tally) -> pl.DataFrame:
@@ -163,8 +164,8 @@ def fairness(trace: Trace, tally: Tally, jobs: pl.DataFrame) -> float | None:
     ended = np.isfinite(finish)
     if not ended.any():
         return None
-    points = np.array([(p.t_s, p.waiting + p.running) for p in tally.points])
-    t, present = points[:, 0], points[:, 1]
+    t, waiting, running, *_ = tally.columns
+    present = waiting + running
     area = np.concatenate([[0.0], np.cumsum(np.diff(t) * present[:-1])])
 
     def until(x: Floats) -> Floats:
@@ -212,7 +213,7 @@ def summarize(
         "cluster_efficiency": tally.integrals_efficiency / capacity if capacity else None,
         "cluster_throughput": over_time((len(jobs) - int(jobs["finish_s"].null_count())) * 3600.0),
         "avg_queue_length": over_time(sums["waiting"]),
-        "max_queue_length": max((p.waiting for p in tally.points), default=0),
+        "max_queue_length": int(tally.columns[1].max(initial=0)),
         "avg_blocking_index": over_time(sums["blocking"]),
         "finish_time_fairness": fairness(trace, tally, jobs),
         "preemptions": sum(tally.preemptions),

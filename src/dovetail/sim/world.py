@@ -97,6 +97,7 @@ class SimWorld:
         self._ran: list[float] = [0.0] * len(trace) if self._limit else []
         self._next = 0
         self._next_capacity = 0
+        self._capacity_next_s = self._capacity_s()
         self._heap: list[tuple[float, int, int, int]] = []
         self._version: list[int] = [0] * len(trace)
         self._quit_s: dict[int, float] = {}
@@ -117,11 +118,11 @@ class SimWorld:
             heapq.heappop(heap)
         if not heap and self._submit[self._next] == NEVER and not self.state.waiting:
             return False
-        now = min(
-            heap[0][0] if heap else NEVER,
-            self._submit[self._next],
-            self._capacity_s(),
-        )
+        now = self._submit[self._next]
+        if heap and heap[0][0] < now:
+            now = heap[0][0]
+        if self._capacity_next_s < now:
+            now = self._capacity_next_s
         woke = until <= now
         now = min(now, until)
         if now == NEVER:
@@ -139,7 +140,7 @@ class SimWorld:
             changes.ended = self._finish_jobs(now, facts)
         if woke:
             facts.append(Woke(now))
-        if self._capacity_s() <= now:
+        if self._capacity_next_s <= now:
             changes.capacity = True
             changes.evicted = self._change_capacity(now, facts)
         if self._submit[self._next] <= now:
@@ -222,7 +223,7 @@ class SimWorld:
         while self._submit[i] <= end_s:
             last = max(last, self._submit[i])
             i += 1
-        t = self._capacity_s()
+        t = self._capacity_next_s
         return max(last, t) if t <= end_s else last
 
     def _finish_jobs(self, now: float, facts: list[Fact]) -> list[int]:
@@ -269,9 +270,10 @@ class SimWorld:
     def _change_capacity(self, now: float, facts: list[Fact]) -> list[int]:
         state = self.state
         after: dict[int, str] = {}
-        while self._capacity_s() <= now:
+        while self._capacity_next_s <= now:
             _, nodes = self._scene.capacity[self._next_capacity]
             self._next_capacity += 1
+            self._capacity_next_s = self._capacity_s()
             after.update(nodes)
             facts.extend(NodeChanged(now, node, st) for node, st in nodes)
         lost = {node for node, st in after.items() if st == DOWN}
