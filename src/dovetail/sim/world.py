@@ -103,6 +103,7 @@ class SimWorld:
         self._quit_s: dict[int, float] = {}
         self._reasons: tuple[Reason, ...] | None = None
         self._instants = 0
+        self._facts: list[Fact] = []
         self._idle_wakes = 0
         delay = scene.switching.delay_s
         self._delay = {how: delay(how) for how in (START, RESUME, MOVE, RESIZE, ADJUST)}
@@ -113,6 +114,7 @@ class SimWorld:
 
     def advance(self, until: float) -> bool:
         """Moves to the next instant; False when no event is left and nothing waits."""
+        self._hand_over()
         heap, version = self._heap, self._version
         while heap and heap[0][3] != version[heap[0][2]]:
             heapq.heappop(heap)
@@ -135,7 +137,7 @@ class SimWorld:
         state.now = state.view.now = now
         self._instants += 1
         state.view.changes = changes = Changes(woke=woke)
-        facts: list[Fact] = []
+        facts = self._facts
         if heap and heap[0][0] <= now:
             changes.ended = self._finish_jobs(now, facts)
         if woke:
@@ -145,9 +147,13 @@ class SimWorld:
             changes.evicted = self._change_capacity(now, facts)
         if self._submit[self._next] <= now:
             changes.arrived = self._submit_jobs(now, facts)
-        if facts:
-            self._recorder.record(facts)
         return True
+
+    def _hand_over(self) -> None:
+        """Hands the facts of the last instant to the recorder, all at once."""
+        if self._facts:
+            self._recorder.record(self._facts)
+            self._facts = []
 
     def apply(self, draft: Draft) -> None:
         """Carries the draft out: stops, then starts and moves, then re-times neighbours."""
@@ -156,7 +162,7 @@ class SimWorld:
         if not changes:
             return
         now = state.now
-        facts: list[Fact] = []
+        facts = self._facts
         touched: set[int] = set()
         for change in changes:
             job, before, after = change
@@ -184,7 +190,6 @@ class SimWorld:
         if touched:
             touched.difference_update(c.job for c in changes)
             self._retime(sorted(touched), facts)
-        self._recorder.record(facts)
         every = self._scene.audit_every
         if every and self._instants % every == 0:
             wrong = audit(state.view, state.plan.occupancy)
@@ -193,13 +198,14 @@ class SimWorld:
 
     def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> NoReturn:
         """Raises: in simulation an illegal plan is a bug of the policy."""
+        self._hand_over()
         raise IllegalPlan(f"policy {name_of(policy)} at {self.state.now:g} s: {'; '.join(why)}")
 
     def note(self, decision: Decision) -> None:
         """Records the reasons when they change, and adopts a new order of the queue."""
         if decision.because is not None and decision.because != self._reasons:
             self._reasons = decision.because
-            self._recorder.record((Explained(self.state.now, decision.because),))
+            self._facts.append(Explained(self.state.now, decision.because))
         if decision.order is not None:
             self.state.reorder(decision.order)
 
