@@ -1,6 +1,6 @@
 """The measured table of docs/performance.md: whole commands, on traces that really queue.
 
-Run:  python -m benchmarks.ladder [--quick] [--only NAME]
+Run:  python -m benchmarks.ladder [--quick] [--only BEGINNING]
 
 Each trace is a seeded Philly-like month with a daily cycle and bursts. A row is one whole
 command, `dovetail simulate TRACE --policy P -o DIR --no-report --no-bound`: start, reading,
@@ -45,10 +45,11 @@ LADDER = (
     Rung("srsf", "srsf", 100_000, 0.95, 1),
     Rung("tiresias", "tiresias", 100_000, 0.95, 1),
     Rung("gittins", "gittins", 100_000, 0.95, 1),
-    Rung("growth-10k", "fifo", 10_000, 0.95),
-    Rung("growth-30k", "fifo", 30_000, 0.95),
-    Rung("growth-300k", "fifo", 300_000, 0.95, 1),
-    Rung("growth-1m", "fifo", 1_000_000, 0.95, 1),
+    Rung("growth-10k", "fifo", 10_000, 0.9),
+    Rung("growth-30k", "fifo", 30_000, 0.9),
+    Rung("growth-100k", "fifo", 100_000, 0.9),
+    Rung("growth-300k", "fifo", 300_000, 0.9, 1),
+    Rung("growth-1m", "fifo", 1_000_000, 0.9, 1),
 )
 
 
@@ -77,7 +78,7 @@ def climb(rung: Rung, folder: Path, number: int) -> tuple[Cost, dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only up to 100,000 jobs, one run")
-    parser.add_argument("--only", default="", help="one rung by name")
+    parser.add_argument("--only", default="", help="only the rungs whose names begin so")
     given = parser.parse_args()
     print(
         "| rung | policy | jobs | load | waiting at the peak | jobs/s, whole command | CPU s | "
@@ -87,7 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for rung in LADDER:
-            if given.only not in ("", rung.name) or (given.quick and rung.jobs > 100_000):
+            if not rung.name.startswith(given.only) or (given.quick and rung.jobs > 100_000):
                 continue
             runs = 1 if given.quick else rung.runs
             results = [climb(rung, folder, i) for i in range(runs)]
