@@ -159,6 +159,8 @@ NUMBERS = (
     ("jobs", "jobs", count),
     ("finished", "finished", count),
     ("mean JCT", "avg_jct_s", duration),
+    ("mean JCT, 95 % from", "avg_jct_low_s", duration),
+    ("mean JCT, 95 % to", "avg_jct_high_s", duration),
     ("median JCT", "median_jct_s", duration),
     ("99 % JCT", "p99_jct_s", duration),
     ("mean time in queue", "avg_queue_s", duration),

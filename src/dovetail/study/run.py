@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+import polars as pl
 
 import dovetail.policies  # registers the policies
 from dovetail import __version__
@@ -43,6 +44,7 @@ from dovetail.record.result import RunResult
 from dovetail.record.tally import Tally
 from dovetail.sim.world import Scene, SimWorld
 from dovetail.study.options import Options, adopted
+from dovetail.study.uncertainty import Interval, blocks, intervals
 
 assert dovetail.policies
 
@@ -158,9 +160,12 @@ def simulate(
             writer.close()
     jobs = job_frame(trace, tally)
     waits = np.sort(np.array(decision_s))
+    interval = _interval(jobs, options)
     summary: dict[str, float | int | str | None] = {
         "policy": spell(policy),
         **summarize(trace, tally, jobs, options.window),
+        "avg_jct_low_s": interval.low,
+        "avg_jct_high_s": interval.high,
         "left_out": left_out,
         "jobs_without_model": len(trace) - getattr(scene.truth, "modelled", 0),
         "decision_p99_ms": float(waits[max(0, int(np.ceil(0.99 * len(waits))) - 1)]) * 1e3,
@@ -177,6 +182,14 @@ def simulate(
         gpu_seconds=gpu_seconds(tally),
         splits={by: split_frame(jobs, by) for by in SPLITS},
     )
+
+
+def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
+    """Returns the mean JCT of the counted jobs with its interval, from blocks of time."""
+    submit = jobs["submit_s"].to_numpy()
+    jct = jobs["jct_s"].cast(pl.Float64).to_numpy().copy()
+    jct[~options.window.rows(submit)] = np.nan
+    return intervals(blocks(submit, {"run": jct}), "run", options.seed)[0]["run"]
 
 
 def _no_spans() -> Tally:
