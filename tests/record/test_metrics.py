@@ -137,7 +137,7 @@ def test_p99_of_a_split_is_the_nearest_rank() -> None:
 
 def test_stays_are_split_by_node_and_by_switching() -> None:
     story = play([Row(3, 4)], "fifo", "2x2", switching="per-start:1")
-    spans = span_frame(story.scene.trace.jobs, story.tally)
+    spans = span_frame(story.scene.trace.jobs, story.tally.segments)
     assert spans["node"].to_list() == [0, 0, 1, 1]
     assert spans["gpus"].to_list() == [2, 2, 1, 1]
     assert spans["start_s"].to_list() == [0, 1, 0, 1]

@@ -17,7 +17,7 @@ import polars as pl
 from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
 from dovetail.record.result import SERIES_COLUMNS, SPAN_COLUMNS
-from dovetail.record.tally import NEVER, Tally
+from dovetail.record.tally import NEVER, Segment, Tally
 
 SIZE_CLASSES = ((1, "1"), (4, "2-4"), (8, "5-8"), (32, "9-32"), (2**31, "33+"))
 """GPU-count classes: (largest count, name). Jobs over 4 GPUs are the papers' large ones."""
@@ -94,10 +94,10 @@ def series_frame(tally: Tally) -> pl.DataFrame:
     return pl.DataFrame(columns, schema_overrides=dict(SERIES_COLUMNS), strict=False)
 
 
-def span_frame(jobs: JobTable, tally: Tally) -> pl.DataFrame:
+def span_frame(jobs: JobTable, segments: Sequence[Segment]) -> pl.DataFrame:
     """Returns one row for each stay of a job on a node, switching apart from running."""
     rows: list[tuple[object, ...]] = []
-    for job, placement, start_s, from_s, end_s, progress_s in tally.segments:
+    for job, placement, start_s, from_s, end_s, progress_s in segments:
         ids = placement.gpu_ids
         name = jobs.job_id[job]
         moving = min(from_s, end_s)

@@ -35,6 +35,7 @@ from dovetail.record.log import LogWriter
 from dovetail.record.metrics import (
     gpu_seconds,
     job_frame,
+    nearest_rank,
     series_frame,
     span_frame,
     split_frame,
@@ -144,22 +145,8 @@ def simulate(
     manifest = _manifest(trace, policy, options, left_out)
     scale = [scene.truth.scale(j) for j in range(len(trace))]
     tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
-    decision_s: list[float] = []
-    with ExitStack() as stack:
-        recorders: list[Recorder] = [tally]
-        writer = None
-        if log_to is not None:
-            file = stack.enter_context(log_to.open("w", encoding="utf-8"))
-            writer = LogWriter(file, trace, scene.truth, manifest)
-            recorders.append(writer)
-        recorder = recorders[0] if len(recorders) == 1 else _Fan(recorders)
-        world = SimWorld(scene, policy, recorder)
-        with _no_garbage_collection():
-            run_loop(world, policy, decision_s=decision_s, progress=progress)
-        if writer is not None:
-            writer.close()
+    decision_s = _play(scene, policy, manifest, tally, log_to, progress)
     jobs = job_frame(trace, tally)
-    waits = np.sort(np.array(decision_s))
     interval = _interval(jobs, options)
     summary: dict[str, float | int | str | None] = {
         "policy": spell(policy),
@@ -168,8 +155,8 @@ def simulate(
         "avg_jct_high_s": interval.high,
         "left_out": left_out,
         "jobs_without_model": len(trace) - getattr(scene.truth, "modelled", 0),
-        "decision_p99_ms": float(waits[max(0, int(np.ceil(0.99 * len(waits))) - 1)]) * 1e3,
-        "decisions": len(waits),
+        "decision_p99_ms": nearest_rank(np.array(decision_s), 0.99) * 1e3,
+        "decisions": len(decision_s),
         "events": tally.facts,
         "wall_s": perf_counter() - began,
     }
@@ -178,10 +165,36 @@ def simulate(
         summary=summary,
         jobs=jobs,
         series=series_frame(tally),
-        spans=span_frame(trace.jobs, tally) if keep_spans else span_frame(trace.jobs, _no_spans()),
+        spans=span_frame(trace.jobs, tally.segments if keep_spans else ()),
         gpu_seconds=gpu_seconds(tally),
         splits={by: split_frame(jobs, by) for by in SPLITS},
     )
+
+
+def _play(
+    scene: Scene,
+    policy: Policy,
+    manifest: dict[str, object],
+    tally: Tally,
+    log_to: Path | None,
+    progress: Callable[[float], None] | None,
+) -> list[float]:
+    """Runs the loop into the tally and, if asked, the log; returns the time of each decision."""
+    decision_s: list[float] = []
+    with ExitStack() as stack:
+        recorders: list[Recorder] = [tally]
+        writer = None
+        if log_to is not None:
+            file = stack.enter_context(log_to.open("w", encoding="utf-8"))
+            writer = LogWriter(file, scene.trace, scene.truth, manifest)
+            recorders.append(writer)
+        recorder = recorders[0] if len(recorders) == 1 else _Fan(recorders)
+        world = SimWorld(scene, policy, recorder)
+        with _no_garbage_collection():
+            run_loop(world, policy, decision_s=decision_s, progress=progress)
+        if writer is not None:
+            writer.close()
+    return decision_s
 
 
 def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
@@ -190,12 +203,6 @@ def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
     jct = jobs["jct_s"].cast(pl.Float64).to_numpy().copy()
     jct[~options.window.rows(submit)] = np.nan
     return intervals(blocks(submit, {"run": jct}), "run", options.seed)[0]["run"]
-
-
-def _no_spans() -> Tally:
-    from dovetail.core.cluster import Cluster
-
-    return Tally(Cluster.uniform(1, 1), [], [], [])
 
 
 def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> dict[str, object]:
