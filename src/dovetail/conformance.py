@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar, cast
 
 import numpy as np
@@ -114,6 +115,22 @@ class PolicyConformance:
         """Asked twice at the same instant, it answers the same, and the view is as it was."""
         for seed in self.seeds:
             self._play(small_scene(seed), cast(Policy, _AskedTwice(self._made())))
+
+    def test_it_does_not_look_into_the_future(self) -> None:
+        """With the later half of the jobs taken away, the first half of time is the same."""
+        whole = small_scene(self.seeds[0])
+        half = JOBS // 2
+        cut_s = float(whole.trace.jobs.submit_s[half])
+        first = whole.trace.take(np.arange(half, dtype=np.int64))
+        physics = LinearPhysics(first.jobs, interference=1.3)
+        part = replace(
+            whole, trace=first, truth=physics, belief=physics, forecast=Known(first.duration_s)
+        )
+        histories = [
+            [f for f in self._play(scene, self._made()) if isinstance(f, Started) and f.t < cut_s]
+            for scene in (whole, part)
+        ]
+        assert histories[0] == histories[1], f"{self.policy} looks at jobs yet to come"
 
     def test_every_job_ends_once_whatever_the_placement(self) -> None:
         """No job is lost or ended twice, and gangs are whole, under every placement rule."""

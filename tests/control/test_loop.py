@@ -83,10 +83,21 @@ def test_the_loop_observes_decides_checks_applies_and_notes() -> None:
 def test_a_refused_plan_changes_nothing_and_the_loop_goes_on() -> None:
     policy = Told(("wrong", "right"))
     diary = Diary(2, policy)
-    run(diary, policy)
-    assert diary.lines[2:4] == ["refuse: job 0 asked for 1 GPUs and got 2", "note 1"]
-    assert "apply [0]" in diary.lines
+    # Its memory speaks of a plan that never ran, so it is asked again with the one before.
+    assert run(diary, policy) == 0
+    refused = "refuse: job 0 asked for 1 GPUs and got 2"
+    assert [line for line in diary.lines if line.startswith(("refuse", "apply", "note"))] == [
+        refused,
+        refused,
+    ]
     assert diary.stage.view.plan.free_gpus == 4
+
+
+def test_a_run_can_go_on_with_the_memory_of_an_earlier_one() -> None:
+    policy = Told(("wrong", "right"))
+    diary = Diary(1, policy)
+    assert run(diary, policy, memory=1) == 2
+    assert "apply [0]" in diary.lines
 
 
 def test_the_loop_times_each_decision_and_tells_the_time() -> None:

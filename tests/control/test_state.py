@@ -83,7 +83,7 @@ def test_a_waiting_job_can_end_without_having_run() -> None:
 def test_a_new_order_ranks_everybody_who_waits_and_who_will() -> None:
     from dovetail.core.order import Order
 
-    scene = Stage([Row(1, 9), Row(1, 5), Row(1, 7)], "fifo")
+    scene = Stage([Row(1, 9), Row(1, 5), Row(1, 7)], "sjf")
     scene.state.reorder(Order(lambda view, jobs: view.progress.length_s(jobs)))
     assert list(scene.view.waiting) == [1, 2, 0]
     scene.run_jobs((1, ((0, 1),))).at(1.0).state.evict(1)

@@ -117,7 +117,7 @@ class Wrapper:
     quota_gpus: int = 0
     eager: bool = False
 
-    knows = frozenset()
+    knows = frozenset({"length"})
     powers = frozenset({"preempt", "migrate"})
 
     @property

@@ -35,14 +35,16 @@ def run(
     world: World,
     policy: Policy,
     *,
+    memory: object = None,
     decision_s: list[float] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> object:
     """Runs a policy in a world until nothing is left to happen; returns its last memory.
 
+    `memory` resumes a policy where an earlier run left it (default: as it begins).
     `decision_s` collects the wall time of each decision; `progress` is told the present time.
     """
-    memory = policy.initial
+    memory = policy.initial if memory is None else memory
     wake_at = float("inf")
     powers = policy.powers
     while world.advance(wake_at):
@@ -51,20 +53,21 @@ def run(
         decision = policy.decide(view, memory)
         if decision_s is not None:
             decision_s.append(perf_counter() - began)
-        memory, wake_at = decision.memory, decision.wake_at
+        wake_at = decision.wake_at
         if not wake_at > view.now:
             raise DovetailError(f"policy {name_of(policy)} asks to be woken in the past")
         draft = decision.draft
-        if draft is None:
+        why = () if draft is None else violations(view, draft.changes(), draft.occupancy, powers)
+        if draft is None or why:
             view.plan.discard()
         else:
-            why = violations(view, draft.changes(), draft.occupancy, powers)
-            if why:
-                view.plan.discard()
-                world.refuse(policy, decision, why)
-            else:
-                world.apply(draft)
-        world.note(decision)
+            world.apply(draft)
+        if why:
+            # The memory of a refused decision speaks of a plan that never ran.
+            world.refuse(policy, decision, why)
+        else:
+            memory = decision.memory
+            world.note(decision)
         if progress is not None:
             progress(view.now)
     return memory

@@ -7,15 +7,16 @@ their rate changes. Columns are plain lists: the loop reads and writes single en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sortedcontainers import SortedList
 
+from dovetail.control.progress import GuardedProgress
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
-from dovetail.core.messages import ADJUST, MOVE, RESIZE, RESUME, START
+from dovetail.core.messages import ADJUST, HOW, MOVE, RESIZE, RESUME, START
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
@@ -43,6 +44,7 @@ class ClusterState:
         physics: Physics,
         forecast: Forecast,
         placing: Placing,
+        switch_s: Mapping[str, float] | None = None,
     ) -> None:
         n = len(jobs)
         self.jobs = jobs
@@ -72,13 +74,14 @@ class ClusterState:
             cluster=cluster,
             plan=self.plan,
             waiting=self.waiting,
-            progress=self,
+            progress=GuardedProgress(self, policy.knows),
             physics=physics,
             placing=placing,
             ends=self.ends,
+            switch_s=switch_s or dict.fromkeys(HOW, 0.0),
         )
 
-    # What policies read (core.view.Progress).
+    # What policies read, by way of `control.progress`.
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns progress in solo seconds."""
@@ -107,14 +110,6 @@ class ClusterState:
         """Returns the running jobs as columns, at the present instant."""
         self._running.now = self.now
         return self._running
-
-    def pending_since_s(self, job: int) -> float:
-        """Returns when a waiting job last became pending."""
-        return self.pending_s[job]
-
-    def running_since_s(self, job: int) -> float:
-        """Returns when a running job was last placed."""
-        return self.placed_s[job]
 
     # The verbs of a world.
 

@@ -76,13 +76,15 @@ def _check_placement(
         found.append(f"{_name(view, job)} accumulates without the power to change its batch")
     if after.fractions and "restrict" not in powers:
         found.append(f"{_name(view, job)} is restricted without the power to")
-    batch = int(view.jobs.batch_size[job])
+    if after.batch_size and "change batch" not in powers:
+        found.append(f"{_name(view, job)} gets another batch without the power to change it")
+    batch = after.batch_size or int(view.jobs.batch_size[job])
     if after.samples and batch and sum(after.samples) != batch:
         found.append(f"{_name(view, job)}: samples sum to {sum(after.samples)}, batch is {batch}")
     closed = view.plan.occupancy.closed
     if closed or shape.gpu_type:
-        held = {} if before is None else dict(before.spans)
-        for node, gpus in after.spans:
+        held = {} if before is None else before.by_node()
+        for node, gpus in after.by_node().items():
             if node in closed and gpus > held.get(node, 0):
                 found.append(f"{_name(view, job)} would start on closed node {node}")
             if shape.gpu_type and view.cluster.group_of(node).gpu_type != shape.gpu_type:

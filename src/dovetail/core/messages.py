@@ -16,6 +16,8 @@ START, RESUME, MOVE, RESIZE, ADJUST = "start", "resume", "move", "resize", "adju
 same GPUs in another manner (accumulation steps, fractions, samples, phase, named GPUs)."""
 
 
+HOW = (START, RESUME, MOVE, RESIZE, ADJUST)
+
 NODE_DOWN = "node down"
 """Why a job was stopped when it was not the policy's will."""
 

@@ -25,6 +25,7 @@ class Placement:
 
     `gpu_ids` names the GPUs of each span; it is needed only where GPUs are shared.
     `fractions` and `samples` are per worker in rank order; empty means whole and even.
+    `batch_size` is the global batch if a policy changed it; 0 means as requested.
     """
 
     spans: Spans
@@ -33,6 +34,7 @@ class Placement:
     fractions: tuple[float, ...] = ()
     samples: tuple[int, ...] = ()
     interleave: Interleave | None = None
+    batch_size: int = 0
     gpus: int = field(init=False, compare=False, repr=False)
     """The number of workers, one on each GPU."""
     nodes: int = field(init=False, compare=False, repr=False)
@@ -57,6 +59,13 @@ class Placement:
             len(self.samples) == self.gpus and all(s >= 1 for s in self.samples)
         ):
             raise IllegalPlan("samples must hold one positive count for each worker")
+
+    def by_node(self) -> dict[int, int]:
+        """Returns the GPUs on each node, over all its spans."""
+        held: dict[int, int] = {}
+        for node, gpus in self.spans:
+            held[node] = held.get(node, 0) + gpus
+        return held
 
     def moves_to(self, other: Placement) -> bool:
         """Tells whether going to `other` changes GPUs; to name those held is no move."""

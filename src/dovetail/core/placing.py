@@ -71,7 +71,9 @@ class Placing:
             return None
         if occupancy.books_more and not _within_quota(occupancy, shape.queue, need):
             return None
-        allowed = _allowed(occupancy, shape, need)
+        allowed = ALL_NODES if not shape.gpu_type else _nodes_of_type(occupancy, shape.gpu_type)
+        if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
+            return self._find_on_hosts(occupancy, shape, allowed, need)
         if self.consolidate == "none":
             return self._spread(occupancy, allowed, need, whole=False)
         node = self._one_node(occupancy, allowed, need)
@@ -81,6 +83,31 @@ class Placing:
         if spans is None and self.consolidate == "prefer":
             return self._spread(occupancy, allowed, need, whole=True)
         return spans
+
+    def _find_on_hosts(
+        self, occupancy: Occupancy, shape: Shape, allowed: int, need: int
+    ) -> Spans | None:
+        """Returns spans where CPUs and memory limit what a node can take beside its GPUs."""
+        nodes = _nodes_by(occupancy, allowed, self.node_choice)
+        room = {node: _room(occupancy, shape, node) for node in nodes}
+        if self.consolidate != "none":
+            for node in nodes:
+                if room[node] >= need:
+                    return ((node, need),)
+            if self.consolidate == "strict":
+                installed = occupancy.cluster.installed
+                whole = sum(1 << n for n in nodes if room[n] == installed[n] == occupancy.free[n])
+                return self._whole_nodes(occupancy, whole, need)
+            nodes = sorted(nodes, key=lambda n: (-room[n], n))
+        spans: list[tuple[int, int]] = []
+        for node in nodes:
+            take = min(need, room[node])
+            if take:
+                spans.append((node, take))
+                need -= take
+            if not need:
+                return tuple(spans)
+        return None
 
     def _one_node(self, occupancy: Occupancy, allowed: int, need: int) -> int:
         """Returns the node of choice with `need` free GPUs among `allowed`, or -1."""
@@ -169,20 +196,15 @@ def _within_quota(occupancy: Occupancy, queue: str, need: int) -> bool:
     return quota is None or occupancy.queue_held[queue] + need <= quota
 
 
-def _allowed(occupancy: Occupancy, shape: Shape, need: int) -> int:
-    """Returns the nodes that suit a shape's GPU type and its CPUs and memory per GPU."""
-    allowed = ALL_NODES
-    if shape.gpu_type:
-        allowed = _nodes_of_type(occupancy, shape.gpu_type)
-    if occupancy.limits_host and (shape.cpus or shape.memory_bytes):
-        # A gang is checked as if all its GPUs came from one node: simple and never too kind.
-        share = min(need, max(occupancy.cluster.installed)) / shape.gpus
-        roomy = 0
-        for node, (cpus, memory) in enumerate(occupancy.host_free):
-            if cpus >= shape.cpus * share and memory >= shape.memory_bytes * share:
-                roomy |= 1 << node
-        allowed &= roomy
-    return allowed
+def _room(occupancy: Occupancy, shape: Shape, node: int) -> int:
+    """Returns how many GPUs of a shape a node can take, by its GPUs, CPUs and memory."""
+    cpus, memory = occupancy.host_free[node]
+    room = float(occupancy.free[node])
+    if shape.cpus:
+        room = min(room, cpus * shape.gpus / shape.cpus + 1e-9)
+    if shape.memory_bytes:
+        room = min(room, memory * shape.gpus / shape.memory_bytes + 1e-9)
+    return int(room)
 
 
 def _nodes_of_type(occupancy: Occupancy, gpu_type: str) -> int:

@@ -33,7 +33,7 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
         if share == 0:
             draft.remove(job)
         elif share < placement.gpus:
-            draft.place(job, _shrunk(placement.spans, share))
+            draft.place(job, _shrunk(tuple(placement.by_node().items()), share))
         elif share > placement.gpus:
             growing.append(job)
     for job in growing:
@@ -73,7 +73,7 @@ def _shrunk(spans: Spans, share: int) -> Spans:
 
 
 def _grow(view: View, draft: Draft, job: int, share: int) -> None:
-    spans = draft.placed[job].spans
+    spans = tuple(draft.placed[job].by_node().items())
     more = share - sum(g for _, g in spans)
     grown = dict(spans)
     closed = draft.occupancy.closed

@@ -87,6 +87,7 @@ class Progress(Protocol):
 class View:
     """The state of the cluster at one instant, as the policy may know it.
 
+    `switch_s` says what placing a job costs, by why it is placed (`core.messages`).
     `ends` holds (forecast end, job) of the running jobs in order when the policy's order asks
     for lengths, else None. Nothing here may be kept after `decide` returns.
     """
@@ -103,6 +104,7 @@ class View:
         "progress",
         "shape_of",
         "shapes",
+        "switch_s",
         "waiting",
     )
 
@@ -117,6 +119,7 @@ class View:
         physics: Physics,
         placing: Placing,
         ends: SortedList | None,
+        switch_s: Mapping[str, float],
     ) -> None:
         self.now = 0.0
         self.jobs = jobs
@@ -127,6 +130,7 @@ class View:
         self.physics = physics
         self.placing = placing
         self.ends = ends
+        self.switch_s = switch_s
         self.changes = Changes()
         self.shape_of = waiting.shape_of
         self.shapes = waiting.shapes

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dovetail.core.messages import START
 from dovetail.core.order import Order
 from dovetail.core.passes import behind
 from dovetail.core.plan import Draft
@@ -62,8 +63,11 @@ class Backfill:
         reserved = memory if isinstance(memory, Reservation) else None
         version = view.plan.version
         same = reserved and (reserved.head, reserved.plan_version) == (head, version)
+        # A job that outran its forecast makes the reservation stale.
+        assert view.ends is not None
+        overdue = bool(view.ends) and view.ends[0][0] <= view.now
         # Node by node a job may find room later that it did not find before, so all try again.
-        if reserved and same and not started and _counts_suffice(view, head):
+        if reserved and same and not (started or overdue) and _counts_suffice(view, head):
             candidates: Sequence[int] | None = view.changes.arrived
         else:
             reserved = _reserve(view, draft, head, started)
@@ -90,10 +94,15 @@ def _start_from_head(view: View, draft: Draft) -> tuple[int | None, list[int]]:
     return None, started
 
 
-def _ends(view: View, started: Sequence[int]) -> list[tuple[float, int]]:
+def _held_s(view: View, draft: Draft, job: int) -> float:
+    """Returns how long a job placed in this draft is expected to hold its GPUs."""
+    speed = view.physics.speed(job, draft.placed[job], ())
+    return view.switch_s[START] + view.progress.length_s((job,))[0] / speed
+
+
+def _ends(view: View, draft: Draft, started: Sequence[int]) -> list[tuple[float, int]]:
     """Returns the forecast ends of the jobs started in this decision, in order."""
-    lengths = view.progress.length_s(started)
-    return sorted((view.now + s, j) for s, j in zip(lengths, started, strict=True))
+    return sorted((view.now + _held_s(view, draft, j), j) for j in started)
 
 
 def _counts_suffice(view: View, head: int) -> bool:
@@ -107,7 +116,7 @@ def _counts_suffice(view: View, head: int) -> bool:
 def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Reservation:
     """Returns the head's earliest start, from the forecast ends of all running jobs."""
     assert view.ends is not None
-    ends = heapq.merge(view.ends, _ends(view, started))
+    ends = heapq.merge(view.ends, _ends(view, draft, started))
     by_count = _counts_suffice(view, head)
     shape = view.shape(head)
     free = draft.free_gpus
@@ -162,10 +171,14 @@ def _backfill(
         if spans is None:
             queue.drop_shape(job)
             continue
-        outlives = view.progress.length_s((job,))[0] > slack_s
         savepoint = draft.savepoint()
         draft.place(job, spans)
-        if outlives and not by_count and _delays(view, draft, reserved, [*ahead, *started, job]):
+        outlives = _held_s(view, draft, job) > slack_s
+        if outlives and (
+            shape.gpus > extra
+            if by_count
+            else _delays(view, draft, reserved, [*ahead, *started, job])
+        ):
             draft.undo_to(savepoint)
             continue
         started.append(job)
@@ -178,7 +191,7 @@ def _delays(view: View, draft: Draft, reserved: Reservation, started: Sequence[i
     """Tells whether the head would find no room at its reserved start, node by node."""
     assert view.ends is not None
     savepoint = draft.savepoint()
-    for end_s, job in heapq.merge(view.ends, _ends(view, started)):
+    for end_s, job in heapq.merge(view.ends, _ends(view, draft, started)):
         if end_s > reserved.start_s:
             break
         draft.remove(job)

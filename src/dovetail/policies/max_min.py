@@ -61,18 +61,26 @@ def _shares(view: View, jobs: list[int], pool: int) -> dict[int, int]:
     """Returns the share of each job that runs.
 
     Rigid jobs stand in the water too: a rigid job whose request is above the level its share
-    would reach waits, and its water goes to the others. Rigid jobs are settled first, in order.
+    would reach waits, and its water goes to the others; what they leave serves it after all.
     """
     elastic, gpus_of = view.jobs.elastic, view.jobs.gpus
     shares: dict[int, int] = {}
     fair = max(1, pool // max(1, len(jobs)))
     left = pool
     rigid = [(int(gpus_of[j]), j) for j in jobs if not elastic[j]]
-    for gpus, job in sorted(rigid, key=lambda entry: entry[0] > fair):
+    modest = [(gpus, j) for gpus, j in rigid if gpus <= fair]
+    greedy = [(gpus, j) for gpus, j in rigid if gpus > fair]
+    for gpus, job in modest:
         if gpus <= left:
             shares[job] = gpus
             left -= gpus
-    return shares | _poured(view, [j for j in jobs if elastic[j]], left)
+    shares |= _poured(view, [j for j in jobs if elastic[j]], left)
+    left = pool - sum(shares.values())
+    for gpus, job in greedy:
+        if gpus <= left:
+            shares[job] = gpus
+            left -= gpus
+    return shares
 
 
 def _poured(view: View, jobs: list[int], pool: int) -> dict[int, int]:

@@ -127,6 +127,8 @@ class LogWriter:
             said += f',"fractions":{json.dumps(placement.fractions)}'
         if placement.samples:
             said += f',"samples":{json.dumps(placement.samples)}'
+        if placement.batch_size:
+            said += f',"batch":{placement.batch_size}'
         if placement.interleave is not None:
             said += f',"seat":[{placement.interleave.set_id},{placement.interleave.phase}]'
         if len(self._spans) < 100_000:
@@ -275,4 +277,5 @@ def _placement(r: dict[str, object]) -> Placement:
         tuple(r.get("fractions", ())),  # type: ignore[arg-type]
         tuple(r.get("samples", ())),  # type: ignore[arg-type]
         Interleave(*seat) if seat else None,  # type: ignore[misc]
+        int(r.get("batch", 0)),  # type: ignore[call-overload]
     )

@@ -201,6 +201,8 @@ def summarize(
         "jobs": len(trace),
         "counted_jobs": len(counted),
         "finished": len(jobs) - int(jobs["finish_s"].null_count()),
+        "timed_out": tally.how.count("timeout"),
+        "cancelled": tally.how.count("cancelled"),
         "avg_jct_s": float(jct.mean()) if len(jct) else None,
         "median_jct_s": float(np.median(jct)) if len(jct) else None,
         "p99_jct_s": nearest_rank(jct, 0.99) if len(jct) else None,

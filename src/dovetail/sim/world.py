@@ -21,11 +21,8 @@ from dovetail.core.errors import DovetailError, IllegalPlan, InputError
 from dovetail.core.legality import audit
 from dovetail.core.messages import (
     ADJUST,
-    MOVE,
+    HOW,
     NODE_DOWN,
-    RESIZE,
-    RESUME,
-    START,
     Ended,
     Explained,
     Fact,
@@ -81,6 +78,8 @@ class SimWorld:
         self._policy = policy
         self._recorder = recorder
         trace = scene.trace
+        delay = scene.switching.delay_s
+        self._delay = {how: delay(how) for how in HOW}
         self.state = ClusterState(
             trace.jobs,
             scene.cluster,
@@ -88,13 +87,16 @@ class SimWorld:
             physics=scene.belief,
             forecast=scene.forecast,
             placing=scene.placing,
+            switch_s=self._delay,
         )
         self._work: list[float] = trace.duration_s.tolist()
         self._submit: list[float] = [*trace.jobs.submit_s.tolist(), NEVER]
         self._ends: list[int] = trace.end.tolist()
         limits = trace.jobs.time_limit_s
         self._limit: list[float] | None = limits.tolist() if (limits < NEVER).any() else None
+        # A time limit counts running: the seconds a switch takes are not the job's.
         self._ran: list[float] = [0.0] * len(trace) if self._limit else []
+        self._from_s: list[float] = [0.0] * len(trace)
         self._next = 0
         self._next_capacity = 0
         self._capacity_next_s = self._capacity_s()
@@ -105,8 +107,6 @@ class SimWorld:
         self._instants = 0
         self._facts: list[Fact] = []
         self._idle_wakes = 0
-        delay = scene.switching.delay_s
-        self._delay = {how: delay(how) for how in (START, RESUME, MOVE, RESIZE, ADJUST)}
 
     def observe(self) -> View:
         """Returns the view at the present instant."""
@@ -182,7 +182,11 @@ class SimWorld:
             neighbours = self._neighbours(job, after) if after.gpu_ids else ()
             rate = self._scene.truth.speed(job, after, neighbours)
             delay = self._delay[how]
+            if how == ADJUST:
+                # Another manner on the same GPUs does not end a switch that is under way.
+                delay = max(delay, state.since_s[job] - now)
             state.start(job, after, rate, delay)
+            self._from_s[job] = now + delay
             self._schedule(job)
             facts.append(Started(now, job, how, after, rate, now + delay))
             if neighbours:
@@ -304,7 +308,7 @@ class SimWorld:
         end = state.since_s[job] + (self._work[job] - state.done[job]) / rate if rate else NEVER
         kind = 0
         if self._limit is not None:
-            limit = state.placed_s[job] + max(0.0, self._limit[job] - self._ran[job])
+            limit = self._from_s[job] + max(0.0, self._limit[job] - self._ran[job])
             if limit < end:
                 end, kind = limit, 1
         if self._quit_s.get(job, NEVER) < end:
@@ -326,7 +330,7 @@ class SimWorld:
 
     def _book_run(self, job: int) -> None:
         if self._limit is not None:
-            self._ran[job] += self.state.now - self.state.placed_s[job]
+            self._ran[job] += max(0.0, self.state.now - self._from_s[job])
 
     def _retime(self, jobs: Sequence[int], facts: list[Fact]) -> None:
         state = self.state

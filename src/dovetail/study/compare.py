@@ -19,7 +19,7 @@ from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
 from dovetail.study.bound import bound, judges, objection, powers_of
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, Scene, Task, run_tasks
-from dovetail.study.run import with_bound
+from dovetail.study.run import granted, with_bound
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
 
 DAY_S = 86400.0
@@ -108,7 +108,7 @@ def _check(scene: Scene, chosen: Mapping[str, tuple[str, Policy]]) -> None:
     """Raises InputError at once where a policy needs what the options do not give."""
     forecast = parse_forecast(scene.options.forecast, scene.trace, scene.options.seed)
     for _, policy in chosen.values():
-        check_needs(policy, forecast.knows | {"attained service"}, scene.options.without)
+        check_needs(policy, granted(forecast), scene.options.without)
 
 
 def _replicates(

@@ -17,11 +17,12 @@ from dovetail.control.state import ClusterState
 from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
 from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.messages import Fact, Submitted
+from dovetail.core.messages import HOW, Fact, Submitted
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy, spell
 from dovetail.core.trace import Trace
 from dovetail.physics.noisy import believed
+from dovetail.physics.switching import Switching
 from dovetail.record.log import fact_of, read_log
 from dovetail.record.metrics import Window, job_frame, summarize
 from dovetail.record.tally import Tally
@@ -115,6 +116,7 @@ def replay(
         physics=believed(build_physics(trace, options), trace.jobs, options.belief, options.seed),
         forecast=RecordedForecast(lengths),
         placing=options.placing,
+        switch_s={how: options.switching.delay_s(how) for how in HOW},
     )
     world = ReplayWorld(state, instants(recording.facts))
     last_s = recording.facts[-1].t
@@ -146,6 +148,7 @@ def _options(manifest: dict[str, Any]) -> Options:
     return Options(
         cluster=cluster,
         placing=Placing.parse(manifest["placement"]),
+        switching=Switching(**manifest["switching"]),
         forecast=manifest["forecast"],
         belief=manifest["belief"],
         interference=manifest["interference"],

@@ -19,11 +19,11 @@ import dovetail.policies  # registers the policies
 from dovetail import __version__
 from dovetail.control.loop import check_needs
 from dovetail.control.loop import run as run_loop
-from dovetail.core.beliefs import Physics
+from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Fact, Recorder
 from dovetail.core.occupancy import Occupancy, shapes_on
-from dovetail.core.policy import Policy, name_of, spell
+from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.linear import LinearPhysics
@@ -89,6 +89,11 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
     return (trace.take(rows) if out else trace), out
 
 
+def granted(forecast: Forecast) -> frozenset[str]:
+    """Returns the knowledge of a run: lengths as the forecast has them, the rest by belief."""
+    return forecast.knows | (frozenset(KNOWLEDGE) - {"length"})
+
+
 def build_physics(trace: Trace, options: Options) -> Physics:
     """Returns the true physics of a run."""
     if options.physics == "linear" or not trace.jobs.model.names:
@@ -141,7 +146,7 @@ def simulate(
     if not len(trace):
         raise InputError("trace", "no job fits the cluster", "give a larger --cluster")
     scene = build_scene(trace, options)
-    check_needs(policy, scene.forecast.knows | {"attained service"}, options.without)
+    check_needs(policy, granted(scene.forecast), options.without)
     manifest = _manifest(trace, policy, options, left_out)
     scale = [scene.truth.scale(j) for j in range(len(trace))]
     tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)

@@ -1,0 +1,89 @@
+"""What a policy may read of the jobs' lives: only what it declared to know.
+
+The tables behind it belong to the world. A policy that reads lengths without declaring `length`
+is stopped at once, so the "knows" beside a result can be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dovetail.control.running import RunningTable
+from dovetail.core.errors import DovetailError
+from dovetail.core.job import Floats, Ints
+
+if TYPE_CHECKING:
+    from dovetail.control.state import ClusterState
+
+
+class GuardedRunning:
+    """The columns of the running jobs without their lengths."""
+
+    def __init__(self, table: RunningTable) -> None:
+        self._table = table
+
+    @property
+    def jobs(self) -> Ints:
+        """Returns the running jobs."""
+        return self._table.jobs
+
+    @property
+    def gpus(self) -> Floats:
+        """Returns the GPUs each job holds."""
+        return self._table.gpus
+
+    @property
+    def attained_gpu_s(self) -> Floats:
+        """Returns the GPU-seconds held so far."""
+        return self._table.attained_gpu_s
+
+    @property
+    def left_s(self) -> Floats:
+        """Raises: lengths were not declared."""
+        raise _undeclared()
+
+
+class GuardedProgress:
+    """Reads the world's tables for a policy; lengths only if it declared to know them."""
+
+    def __init__(self, state: ClusterState, knows: frozenset[str]) -> None:
+        self._state = state
+        self._knows_length = "length" in knows
+
+    def done_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the progress made, in solo seconds."""
+        return self._state.done_s(jobs)
+
+    def left_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the forecast length less the progress, never below zero."""
+        if not self._knows_length:
+            raise _undeclared()
+        return self._state.left_s(jobs)
+
+    def length_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the forecast lengths."""
+        if not self._knows_length:
+            raise _undeclared()
+        return self._state.length_s(jobs)
+
+    def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the GPU-seconds held so far."""
+        return self._state.attained_gpu_s(jobs)
+
+    def running(self) -> RunningTable | GuardedRunning:
+        """Returns the running jobs as columns."""
+        table = self._state.running()
+        return table if self._knows_length else GuardedRunning(table)
+
+    def pending_since_s(self, job: int) -> float:
+        """Returns when a waiting job last became pending."""
+        return self._state.pending_s[job]
+
+    def running_since_s(self, job: int) -> float:
+        """Returns when a running job was last placed."""
+        return self._state.placed_s[job]
+
+
+def _undeclared() -> DovetailError:
+    return DovetailError("the policy reads lengths, which it does not declare to know")
