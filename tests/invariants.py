@@ -183,7 +183,8 @@ def _work_conserved(scene: Scene, told: dict[int, Life]) -> None:
             else:
                 assert close(done, work, t), f"job {job} did {done} of {work}"
         elif how == "timeout":
-            ran = sum(e - s for _, s, e, _, _ in life.stretches)
+            # Switching is not charged to a limit.
+            ran = sum(max(0.0, e - max(s, f)) for _, s, e, _, f in life.stretches)
             limit = float(scene.trace.jobs.time_limit_s[job])
             assert close(ran, limit, t) or (scene.coalesce_s and ran > limit)
 

@@ -218,6 +218,6 @@ def _module_of(path: Path) -> types.ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise InputError(f"{path}, line {error.lineno}", f"syntax error: {error.msg}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(str(path), f"the file cannot be run: {error!r}") from None
     return module

@@ -53,7 +53,7 @@ def _repacked(view: View, shares: Mapping[int, int]) -> Draft:
 
 
 def _place(view: View, draft: Draft, job: int, share: int) -> None:
-    least = int(view.jobs.min_gpus[job])
+    least = int(view.jobs.min_gpus[job]) if view.jobs.elastic[job] else share
     for gpus in range(share, least - 1, -1):
         spans = view.placing.find(draft.occupancy, view.shape(job), gpus)
         if spans is not None:

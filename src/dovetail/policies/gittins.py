@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import log, nextafter
+from math import inf, log, nextafter
 from typing import ClassVar
 
 import numpy as np
@@ -59,7 +59,7 @@ class Gittins:
 
     def __post_init__(self) -> None:
         check_bypass(self.bypass)
-        if self.delta < 0 or self.step <= 1 or self.samples_min < 1:
+        if not (0 <= self.delta < inf and 1 < self.step < inf and self.samples_min >= 1):
             raise ValueError("delta must be 0 or more, step above 1, samples-min at least 1")
 
     @property
