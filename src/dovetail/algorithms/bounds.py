@@ -9,6 +9,7 @@ measured looseness: docs/bounds.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,15 +105,23 @@ def lower_bounds(
         (MEAN_BUSY, mean_busy_flow_s(demand, capacity)),
     ]
     if programme_jobs and demand.jobs <= PRICED_JOBS and np.isfinite(sums[1][1]):
-        if demand.jobs <= programme_jobs:
-            solution = _programme(demand, capacity, intervals, 1)
-            sums.append((INTERVAL, solution.flow_s))
-            sums.append((PRICED, priced_flow_s(demand, capacity, solution.prices)))
-        else:
-            priced = _thinned_prices_flow_s(demand, capacity, intervals, programme_jobs)
-            sums.append((PRICED, priced))
+        # Times that span twenty orders of magnitude are beyond the solver, not the other bounds.
+        with suppress(ArithmeticError):
+            sums += _programmed(demand, capacity, intervals, programme_jobs)
     bounds = tuple(Bound(name, flow_s / demand.jobs) for name, flow_s in sums)
     return LowerBounds(powers, demand.jobs, bounds, least_makespan_s(demand, capacity))
+
+
+def _programmed(
+    demand: JobDemand, capacity: SpeedTimeline, intervals: int, programme_jobs: int
+) -> list[tuple[str, float]]:
+    """Returns the bounds that the interval programme gives: its own, and that of its prices."""
+    if demand.jobs > programme_jobs:
+        priced = _thinned_prices_flow_s(demand, capacity, intervals, programme_jobs)
+        return [(PRICED, priced)]
+    solution = _programme(demand, capacity, intervals, 1)
+    priced = priced_flow_s(demand, capacity, solution.prices)
+    return [(INTERVAL, solution.flow_s), (PRICED, priced)]
 
 
 def squashed_area_flow_s(demand: JobDemand, capacity: SpeedTimeline) -> float:

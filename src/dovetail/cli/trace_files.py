@@ -71,6 +71,8 @@ def write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool
     """Writes what was made of another trace, and tells how many of its jobs there are."""
     from dovetail.workload.canonical import write_trace
 
+    if out.exists() and out.samefile(source):
+        raise InputError(str(out), "it is the file being read", "choose another -o")
     with busy(f"writing {out.name}"):
         write_trace(part, out)
     if as_json:

@@ -173,7 +173,8 @@ def fairness(trace: Trace, tally: Tally, jobs: pl.DataFrame) -> float | None:
         return np.asarray(area[i] + present[i] * (x - t[i]))
 
     submit = trace.jobs.submit_s
-    jct = np.where(ended, finish - submit, 1.0)
+    # A job shorter than a step of the clock ends as it comes.
+    jct = np.where(ended, np.maximum(finish - submit, 1e-9), 1.0)
     mean_present = np.maximum((until(np.where(ended, finish, submit)) - until(submit)) / jct, 1.0)
     share = tally.installed_gpus / mean_present
     ideal = trace.duration_s * trace.jobs.gpus / np.minimum(trace.jobs.gpus, share)

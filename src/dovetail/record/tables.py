@@ -64,7 +64,25 @@ def run_view(result: RunResult) -> Group:
     sizes = result.splits.get("size_class")
     if sizes is not None and len(sizes):
         parts.append(split(sizes, "GPUs asked for"))
-    return _apart(parts)
+    return _apart([*parts, *(Text(f"Note: {note}") for note in _run_notes(result))])
+
+
+def _run_notes(result: RunResult) -> list[str]:
+    """Returns what is not in the numbers: jobs that were left out, and how others ended."""
+    notes = []
+    left_out = result.number("left_out") or 0
+    if left_out:
+        notes.append(f"{left_out:,.0f} jobs can never fit this cluster and were left out.")
+    trace = result.manifest.get("trace")
+    counts = trace.get("counts", {}) if isinstance(trace, dict) else {}
+    for reason, rows in sorted(counts.items()):
+        if reason.startswith("rejected"):
+            notes.append(f"{rows:,} rows of the file, {reason}.")
+    for key, words in (("timed_out", "ended at their time limit"), ("cancelled", "were cancelled")):
+        jobs = result.number(key) or 0
+        if jobs:
+            notes.append(f"{jobs:,.0f} jobs {words}.")
+    return notes
 
 
 def _apart(parts: Sequence[Text | Table]) -> Group:

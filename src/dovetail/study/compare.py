@@ -84,8 +84,9 @@ def compare(
     return Comparison(
         results=runs,
         baseline=baseline,
-        table=_table(runs, policy_of, means, ratios),
-        bound=_said(bounds),
+        table=_table(runs, policy_of, means, ratios, windowed=replication.windows > 0),
+        # Means of windows must not be held against a bound of the whole trace.
+        bound={} if replication.windows else _said(bounds),
         notes=_notes(whole, options, runs, samples, policy_of, replication),
     )
 
@@ -224,7 +225,10 @@ def _table(
     policy_of: Mapping[str, Policy],
     means: Mapping[str, Interval],
     ratios: Mapping[str, Interval],
+    *,
+    windowed: bool,
 ) -> pl.DataFrame:
+    """Returns the table; with windows, only columns that are of the windows too."""
     rows = [
         {
             "policy": name,
@@ -234,7 +238,7 @@ def _table(
             "ratio_to_baseline": ratios[name].value,
             "ratio_low": ratios[name].low,
             "ratio_high": ratios[name].high,
-            **{key: result.number(key) for key in COPIED},
+            **{key: None if windowed else result.number(key) for key in COPIED},
             "knows": ", ".join(sorted(policy_of[name].knows)) or "nothing",
             "powers": ", ".join(sorted(policy_of[name].powers)) or "none",
         }
