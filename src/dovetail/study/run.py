@@ -45,7 +45,7 @@ from dovetail.record.result import RunResult
 from dovetail.record.tally import Tally
 from dovetail.sim.world import Scene, SimWorld
 from dovetail.study.options import Options, adopted
-from dovetail.study.uncertainty import Interval, blocks, intervals
+from dovetail.study.uncertainty import Interval, blocks, mean_interval
 
 assert dovetail.policies
 
@@ -207,7 +207,7 @@ def _interval(jobs: pl.DataFrame, options: Options) -> Interval:
     submit = jobs["submit_s"].to_numpy()
     jct = jobs["jct_s"].cast(pl.Float64).to_numpy().copy()
     jct[~options.window.rows(submit)] = np.nan
-    return intervals(blocks(submit, {"run": jct}), "run", options.seed)[0]["run"]
+    return mean_interval(blocks(submit, {"run": jct}), "run", options.seed)
 
 
 def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> dict[str, object]:
