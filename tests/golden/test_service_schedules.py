@@ -201,3 +201,13 @@ def test_max_min_leaves_no_gpu_idle_that_an_elastic_job_could_use() -> None:
         Row(2, 3, elastic=True, min_gpus=2, max_gpus=3),
     ]
     assert play(rows, "max-min", "1x3").finishes == [2, 4]
+
+
+def test_a_gang_that_finds_no_node_stops_nobody_shorter() -> None:
+    # Nodes hold (0, 1) and (2, 3): a short and a long job each. At 1 the short job 4 takes over
+    # from a long one; the gang 5 would need a whole node, so it could only go on by stopping
+    # job 0 or 2, which are shorter than it is.
+    rows = [Row(1, 10), Row(1, 100), Row(1, 10), Row(1, 100)]
+    rows += [Row(1, 5, submit_s=1), Row(2, 50, submit_s=1)]
+    story = play(rows, "srtf", "2x2", placing="strict,most-free")
+    assert [story.finishes[job] for job in (0, 2, 4)] == [10, 10, 6]
