@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -229,18 +230,23 @@ def test_an_unknown_format_names_the_nearest(tmp_path: Path) -> None:
         import_trace([path], "slurn")
 
 
-@pytest.fixture
+@contextmanager
 def small_disk() -> Iterator[None]:
-    """Lets no file grow beyond 4 KB, as a full disk would."""
+    """Lets no file grow beyond 4 KB, as a full disk would.
+
+    Around the write alone: the limit holds for the whole process, and where the test run's own
+    output goes to a file, even the line that reports a test would fail under it.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("small_disk")
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"t.{kind}"
@@ -248,20 +254,20 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, kind: 
     rng = np.random.default_rng(0)
     n = 5000
     jobs = JobTable.build([str(i) for i in range(n)], np.arange(n) * 1.0, np.ones(n, np.int64))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as caught, small_disk():
         write_trace(Trace.of(jobs, rng.uniform(1, 9, n)), path)
     assert str(caught.value) == f"{path}: cannot be written: File too large"
     assert os.listdir(tmp_path) == [path.name]
     assert path.read_text() == "old"
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_leaves_no_folder_of_some_virtual_clusters(tmp_path: Path) -> None:
     def part(n: int) -> Trace:
         jobs = JobTable.build([str(i) for i in range(n)], np.zeros(n), np.ones(n, np.int64))
         return Trace.of(jobs, np.ones(n))
 
-    with pytest.raises(InputError, match="cannot be written: File too large"):
+    refused = pytest.raises(InputError, match="cannot be written: File too large")
+    with refused, small_disk():
         write_apart({"small": part(3), "large": part(5000)}, tmp_path / "vcs")
     assert os.listdir(tmp_path) == []
 
