@@ -33,6 +33,7 @@ from dovetail.core.trace import Trace
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing import Injected
 from dovetail.physics.switching import Switching
 from dovetail.record.log import LogWriter
 from dovetail.sim.world import CapacityTimeline, Scene, SimWorld
@@ -83,7 +84,7 @@ def small_scene(
 ) -> Scene:
     """Returns a small world that audits every plan it applies."""
     trace = small_trace(seed)
-    physics = LinearPhysics(trace.jobs, interference=1.3)
+    physics = LinearPhysics(trace.jobs, Injected(1.3))
     return Scene(
         trace=trace,
         cluster=Cluster.uniform(NODES, GPUS_PER_NODE),
@@ -122,7 +123,7 @@ class PolicyConformance:
         half = JOBS // 2
         cut_s = float(whole.trace.jobs.submit_s[half])
         first = whole.trace.take(np.arange(half, dtype=np.int64))
-        physics = LinearPhysics(first.jobs, interference=1.3)
+        physics = LinearPhysics(first.jobs, Injected(1.3))
         part = replace(
             whole, trace=first, truth=physics, belief=physics, forecast=Known(first.duration_s)
         )

@@ -21,6 +21,7 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
 from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing import Injected
 
 NODES, GPUS = 2, 3
 
@@ -115,7 +116,7 @@ def test_whatever_is_shared_the_world_keeps_its_books(
     scene = scene_of(
         trace,
         f"{NODES}x{GPUS}",
-        truth=LinearPhysics(trace.jobs, interference=1.6, cycle_ratio=1.25),
+        truth=LinearPhysics(trace.jobs, Injected(1.6), cycle_ratio=1.25),
         switching=switching,
         capacity=capacity,
     )

@@ -20,6 +20,7 @@ from dovetail.core.policy import POWERS, Decision
 from dovetail.core.trace import Trace
 from dovetail.core.view import View
 from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing import Injected
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import gpu_seconds
 
@@ -68,7 +69,12 @@ def play(
     **options: object,
 ) -> Story:
     trace = trace_of(*rows)
-    truth = physics(trace) if physics else LinearPhysics(trace.jobs, interference, cycle_ratio)
+    shared = Injected(interference)
+    truth = physics(trace) if physics else LinearPhysics(trace.jobs, shared, cycle_ratio)
+        physics(trace)
+        if physics
+        else LinearPhysics(trace.jobs, Injected(interference), cycle_ratio)
+    )
     scene = scene_of(trace, cluster, truth=truth, **options)  # type: ignore[arg-type]
     return play_scene(scene, Scripted(script, powers))  # type: ignore[arg-type]
 

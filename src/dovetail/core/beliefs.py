@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from dovetail.core.job import Floats, Ints
 from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
@@ -18,12 +19,57 @@ Neighbour = tuple[int, Placement]
 class Physics(Protocol):
     """How fast a job runs, relative to alone on its requested GPUs and well placed."""
 
-    def speed(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
-        """Returns solo seconds of progress per second, 1.0 for alone, as requested, well placed."""
+    @property
+    def kind_of(self) -> Ints:
+        """Returns the kind of each job; jobs of one kind are alike in every answer given here.
+
+        A kind is a model, a number of requested GPUs and a batch, numbered from 0.
+        """
+        ...
+
+    def speed(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        done_s: float = 0.0,
+    ) -> float:
+        """Returns solo seconds of progress per second, 1.0 for alone, as requested, well placed.
+
+        `done_s` is the progress made; it matters only where the placement changes the batch.
+        """
+        ...
+
+    def phase_end_s(self, job: int, done_s: float) -> float:
+        """Returns the progress at which the speed under another batch changes next, or inf."""
         ...
 
     def scale(self, job: int) -> float:
         """Returns the job's throughput on its requested GPUs over that on one GPU."""
+        ...
+
+    def rates(self, max_gpus: int) -> Floats:
+        """Returns the speed of each kind alone and well placed on 0 to `max_gpus` GPUs.
+
+        Shape [kinds, max_gpus + 1]; 0 on no GPU. Read only, and the same array at every call.
+        """
+        ...
+
+    def accumulated(self, job: int, steps: int) -> float:
+        """Returns the speed alone, as requested, when batches are cut into `steps` micro-batches.
+
+        1.0 for one step: then a batch is cut only where the model's own limits demand it.
+        """
+        ...
+
+    def interference(
+        self, job: int, steps: int, other: int, other_steps: int
+    ) -> tuple[float, float]:
+        """Returns shared over alone iteration time (>= 1) of two jobs that share GPUs, of each."""
+        ...
+
+    def footprint_bytes(self, job: int, steps: int) -> float:
+        """Returns what a job as requested holds on each of its GPUs; 0 where it is not known."""
         ...
 
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:

@@ -1,33 +1,54 @@
 """The physics of jobs without a model: speed in proportion to GPUs, whatever the placement.
 
-Sharing slows both sides by one injected interference ratio; an interleave set runs at one
-injected ratio of cycle time to solo iteration time. Measured ratios belong to models.
+Sharing slows both sides by the interference of jobs of unknown model; an interleave set runs at
+one injected ratio of cycle time to solo iteration time. Accumulation costs such a job nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from dovetail.core.beliefs import Neighbour
-from dovetail.core.job import JobTable
+from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
+from dovetail.physics.sharing import Injected, Interference
+
+NEVER = float("inf")
 
 
 @dataclass(frozen=True)
 class LinearPhysics:
-    """Linear scaling; `interference` is the shared over alone iteration time, at least 1."""
+    """Linear scaling, whatever the model."""
 
     jobs: JobTable
-    interference: float = 1.0
+    interference_of: Interference = field(default_factory=Injected)
     cycle_ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.interference < 1 or self.cycle_ratio < 1:
-            raise ValueError("interference and cycle ratios are at least 1")
+        if self.cycle_ratio < 1:
+            raise ValueError("a cycle is never shorter than an iteration alone")
+        counts, kind = np.unique(self.jobs.gpus, return_inverse=True)
         object.__setattr__(self, "_gpus", self.jobs.gpus.tolist())
+        object.__setattr__(self, "_kind_of", kind.astype(np.int64))
+        object.__setattr__(self, "_requested", counts)
+        object.__setattr__(self, "_rates", {})
+        object.__setattr__(self, "_xi", self.interference_of.ratio(None, 1.0, None, 1.0))
 
-    def speed(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+    @property
+    def kind_of(self) -> Ints:
+        """Returns the kind of each job: the number of requested GPUs decides."""
+        return self._kind_of  # type: ignore[attr-defined,no-any-return]
+
+    def speed(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        done_s: float = 0.0,
+    ) -> float:
         """Returns solo seconds of progress per second."""
         requested: list[int] = self._gpus  # type: ignore[attr-defined]
         gpus = placement.gpus
@@ -36,12 +57,39 @@ class LinearPhysics:
             return alone
         if placement.interleave is not None:
             return alone / self.cycle_ratio
-        return alone / self.interference
+        return alone / self._xi  # type: ignore[attr-defined,no-any-return]
+
+    def phase_end_s(self, job: int, done_s: float) -> float:
+        """Returns inf: another batch changes nothing here."""
+        return NEVER
 
     def scale(self, job: int) -> float:
         """Returns the throughput on the requested GPUs over that on one."""
         requested: list[int] = self._gpus  # type: ignore[attr-defined]
         return float(requested[job])
+
+    def rates(self, max_gpus: int) -> Floats:
+        """Returns GPUs over requested GPUs, by kind."""
+        known: dict[int, Floats] = self._rates  # type: ignore[attr-defined]
+        if max_gpus not in known:
+            requested: Ints = self._requested  # type: ignore[attr-defined]
+            known[max_gpus] = np.arange(max_gpus + 1) / requested[:, None]
+            known[max_gpus].setflags(write=False)
+        return known[max_gpus]
+
+    def accumulated(self, job: int, steps: int) -> float:
+        """Returns 1: what accumulation costs is not known."""
+        return 1.0
+
+    def interference(
+        self, job: int, steps: int, other: int, other_steps: int
+    ) -> tuple[float, float]:
+        """Returns the ratio of jobs of unknown model, twice."""
+        return self._xi, self._xi  # type: ignore[attr-defined]
+
+    def footprint_bytes(self, job: int, steps: int) -> float:
+        """Returns 0: not known."""
+        return 0.0
 
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells that jobs of unknown footprint fit."""

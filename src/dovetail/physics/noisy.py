@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 from statistics import NormalDist
 
+import numpy as np
+
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.job import JobTable
+from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
 
 
@@ -24,10 +26,22 @@ class NoisyPhysics:
         if not 0 <= sigma <= 10:
             raise InputError("--belief", f"sigma must be between 0 and 10, not {sigma}")
         self._truth, self._jobs, self._sigma, self._seed = truth, jobs, sigma, seed
+        self._rates: dict[int, Floats] = {}
 
-    def speed(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+    @property
+    def kind_of(self) -> Ints:
+        """Returns the kinds of the truth: they are what can be seen of a job."""
+        return self._truth.kind_of
+
+    def speed(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        done_s: float = 0.0,
+    ) -> float:
         """Returns the believed solo seconds of progress per second."""
-        true = self._truth.speed(job, placement, neighbours)
+        true = self._truth.speed(job, placement, neighbours, done_s)
         if not neighbours and placement.gpus == int(self._jobs.gpus[job]):
             return true
         partners = sorted(self._jobs.model.text(j) for j, _ in neighbours)
@@ -36,6 +50,44 @@ class NoisyPhysics:
     def scale(self, job: int) -> float:
         """Returns the believed throughput on the requested GPUs over that on one."""
         return self._truth.scale(job) * self._factor(self._jobs.model.text(job), 1, [])
+
+    def phase_end_s(self, job: int, done_s: float) -> float:
+        """Returns what is true: the noise of gradients is measured while a job trains."""
+        return self._truth.phase_end_s(job, done_s)
+
+    def rates(self, max_gpus: int) -> Floats:
+        """Returns the believed speeds by kind; the requested GPUs have been seen."""
+        if max_gpus not in self._rates:
+            believed = np.array(self._truth.rates(max_gpus))
+            kinds, example = np.unique(self.kind_of, return_index=True)
+            for kind, job in zip(kinds.tolist(), example.tolist(), strict=True):
+                model, requested = self._jobs.model.text(job), int(self._jobs.gpus[job])
+                for gpus in range(1, max_gpus + 1):
+                    if gpus != requested:
+                        believed[kind, gpus] *= self._factor(model, gpus, [])
+            believed.setflags(write=False)
+            self._rates[max_gpus] = believed
+        return self._rates[max_gpus]
+
+    def accumulated(self, job: int, steps: int) -> float:
+        """Returns what is true: a job's own micro-batches are tried out alone."""
+        return self._truth.accumulated(job, steps)
+
+    def interference(
+        self, job: int, steps: int, other: int, other_steps: int
+    ) -> tuple[float, float]:
+        """Returns the believed ratios, at least 1; each side errs by itself, as in `speed`."""
+        models = self._jobs.model.text(job), self._jobs.model.text(other)
+        gpus = int(self._jobs.gpus[job]), int(self._jobs.gpus[other])
+        mine, theirs = self._truth.interference(job, steps, other, other_steps)
+        return (
+            max(1.0, mine / self._factor(models[0], gpus[0], [models[1]])),
+            max(1.0, theirs / self._factor(models[1], gpus[1], [models[0]])),
+        )
+
+    def footprint_bytes(self, job: int, steps: int) -> float:
+        """Returns what is true: memory is measured in the first dry run."""
+        return self._truth.footprint_bytes(job, steps)
 
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells what is true: memory is measured in the first dry run."""

@@ -2,7 +2,8 @@
 
 Speeds are relative to the job alone on its requested GPUs, well placed, on the cluster's first
 kind of GPU: that is what `duration_s` of a trace means. A job whose model is not known scales
-linearly. Pair interference is one injected ratio until measured pair ratios replace it.
+linearly. Jobs of one model, requested GPUs and batch are of one kind, and every answer about a
+kind is reckoned once.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
+import numpy as np
+
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import JobTable
+from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.physics.device import time_factor
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.profile import ModelProfile
-from dovetail.physics.throughput import speed_relative
+from dovetail.physics.sharing import Injected, Interference
+from dovetail.physics.throughput import fewest_steps, footprint_bytes, speed_relative
 from dovetail.physics.zoo import Catalogue
 
 
@@ -30,11 +34,11 @@ class PlacedPhysics:
         cluster: Cluster,
         catalogue: Catalogue,
         *,
-        interference: float = 1.0,
+        interference: Interference | None = None,
         by_count: bool = False,
     ) -> None:
-        self._linear = LinearPhysics(jobs, interference)
-        self._interference = interference
+        self._interference = interference or Injected()
+        self._linear = LinearPhysics(jobs, self._interference)
         self._by_count = by_count
         self._gpus: list[int] = jobs.gpus.tolist()
         known = [catalogue.find(name) for name in jobs.model.names]
@@ -44,51 +48,173 @@ class PlacedPhysics:
         self._per_node = max(g.gpus_per_node for g in cluster.groups)
         self._slowdown = _slowdowns(cluster)
         self.modelled = sum(p is not None for p in self._profile)
+        self._kind_of, self._example = _kinds(jobs)
+        self._kind: list[int] = self._kind_of.tolist()
+        self._batch = [self._global_batch(job, int(jobs.batch_size[job])) for job in self._example]
+        self._rates: dict[int, Floats] = {}
+        self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
+        self._accumulated: dict[tuple[int, int], float] = {}
 
-    def speed(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+    @property
+    def kind_of(self) -> Ints:
+        """Returns the kind of each job."""
+        return self._kind_of
+
+    def speed(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        done_s: float = 0.0,
+    ) -> float:
         """Returns solo seconds of progress per second."""
-        profile = self._profile[job]
-        if profile is None:
+        if self._profile[job] is None:
             alone = self._linear.speed(job, placement, ())
         else:
-            alone = self._relative(profile, self._gpus[job], placement)
+            alone = self._relative(job, placement)
         if self._slowdown:
             alone /= max(self._slowdown[node] for node, _ in placement.spans)
         if not neighbours or placement.interleave is not None:
             return alone
-        return alone / self._interference
+        mine = self._micro_batch(job, placement.gpus, placement.accumulation_steps)
+        return alone / max(
+            self._interference.ratio(
+                self._profile[job],
+                mine,
+                self._profile[other],
+                self._micro_batch(other, there.gpus, there.accumulation_steps),
+            )
+            for other, there in neighbours
+        )
+
+    def phase_end_s(self, job: int, done_s: float) -> float:
+        """Returns inf: at a given batch the speed does not depend on the progress."""
+        return NEVER
 
     def scale(self, job: int) -> float:
         """Returns the throughput on the requested GPUs over that on one."""
-        profile, requested = self._profile[job], self._gpus[job]
-        if profile is None:
-            return float(requested)
-        return 1.0 / self._relative_to(profile, 1, 1, requested)
+        if self._profile[job] is None:
+            return float(self._gpus[job])
+        return 1.0 / self._relative_to(job, 1, 1)
+
+    def rates(self, max_gpus: int) -> Floats:
+        """Returns the speed of each kind on 0 to `max_gpus` GPUs, well placed."""
+        if max_gpus not in self._rates:
+            rows = [self._row(job, max_gpus) for job in self._example]
+            table = np.array(rows).reshape(len(rows), max_gpus + 1)
+            table.setflags(write=False)
+            self._rates[max_gpus] = table
+        return self._rates[max_gpus]
+
+    def accumulated(self, job: int, steps: int) -> float:
+        """Returns the speed alone, as requested, with so many accumulation steps."""
+        key = (self._kind[job], steps)
+        speed = self._accumulated.get(key)
+        if speed is None:
+            requested = self._gpus[job]
+            if self._profile[job] is None or steps == 1:
+                speed = 1.0
+            else:
+                speed = self._relative_to(
+                    job, requested, self._well_placed_nodes(job, requested), steps
+                )
+            self._accumulated[key] = speed
+        return speed
+
+    def interference(
+        self, job: int, steps: int, other: int, other_steps: int
+    ) -> tuple[float, float]:
+        """Returns the ratios of two jobs on their requested GPUs."""
+        key = (self._kind[job], steps, self._kind[other], other_steps)
+        ratios = self._ratios.get(key)
+        if ratios is None:
+            a, b = self._profile[job], self._profile[other]
+            mine = self._micro_batch(job, self._gpus[job], steps)
+            theirs = self._micro_batch(other, self._gpus[other], other_steps)
+            ratio = self._interference.ratio
+            ratios = ratio(a, mine, b, theirs), ratio(b, theirs, a, mine)
+            self._ratios[key] = ratios
+        return ratios
+
+    def footprint_bytes(self, job: int, steps: int) -> float:
+        """Returns what the job holds on each of its requested GPUs; 0 if it has no model."""
+        return self._held_bytes(job, self._gpus[job], steps)
 
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells whether the jobs whose footprints are known fit together."""
-        used = 0.0
-        for job, placement in occupants:
-            profile = self._profile[job]
-            if profile is not None:
-                batch = profile.batch.value.on_each_of(placement.gpus)
-                used += profile.memory.value.used_bytes(batch / placement.accumulation_steps)
+        used = sum(self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants)
         return used <= gpu_memory_bytes
 
-    def _relative(self, profile: ModelProfile, requested: int, placement: Placement) -> float:
-        gpus = placement.gpus
+    def _global_batch(self, job: int, given: int) -> float:
+        """Returns the samples of one iteration as requested; 0 where no profile says."""
+        profile = self._profile[job]
+        if profile is None:
+            return 0.0
+        requested, batch = self._gpus[job], profile.batch.value
+        if given:
+            return float(given * requested if batch.per_gpu else given)
+        return batch.on_each_of(requested) * requested
+
+    def _micro_batch(self, job: int, gpus: int, steps: int) -> float:
+        profile = self._profile[job]
+        if profile is None:
+            return 1.0
+        per_gpu = self._batch[self._kind[job]] / gpus
+        return per_gpu / max(steps, fewest_steps(profile, per_gpu))
+
+    def _held_bytes(self, job: int, gpus: int, steps: int) -> float:
+        profile = self._profile[job]
+        if profile is None:
+            return 0.0
+        per_gpu = self._batch[self._kind[job]] / gpus
+        steps = max(steps, fewest_steps(profile, per_gpu))
+        return footprint_bytes(profile, gpus=gpus, batch_per_gpu=per_gpu, accumulation_steps=steps)
+
+    def _row(self, job: int, max_gpus: int) -> Floats:
+        if self._profile[job] is None:
+            return np.arange(max_gpus + 1) / self._gpus[job]
+        alone = [
+            self._relative_to(job, n, self._well_placed_nodes(job, n))
+            for n in range(1, max_gpus + 1)
+        ]
+        return np.array([0.0, *alone])
+
+    def _well_placed_nodes(self, job: int, gpus: int) -> int:
+        profile = self._profile[job]
+        assert profile is not None
+        per_node = profile.gpus_per_node.value if self._by_count else self._per_node
+        return ceil(gpus / per_node)
+
+    def _relative(self, job: int, placement: Placement) -> float:
+        gpus, steps = placement.gpus, placement.accumulation_steps
         nodes = placement.nodes
         if self._by_count:
-            nodes = ceil(gpus / profile.gpus_per_node.value)
-        elif nodes == ceil(gpus / self._per_node) and gpus == requested:
+            nodes = self._well_placed_nodes(job, gpus)
+        elif steps == 1 and gpus == self._gpus[job] and nodes == ceil(gpus / self._per_node):
             return 1.0
-        return self._relative_to(profile, gpus, nodes, requested)
+        return self._relative_to(job, gpus, nodes, steps)
 
-    def _relative_to(self, profile: ModelProfile, gpus: int, nodes: int, requested: int) -> float:
-        per_node = profile.gpus_per_node.value if self._by_count else self._per_node
+    def _relative_to(self, job: int, gpus: int, nodes: int, steps: int = 1) -> float:
+        profile = self._profile[job]
+        assert profile is not None
+        batch = self._batch[self._kind[job]]
         return speed_relative(
-            profile, gpus=gpus, nodes_used=nodes, requested_gpus=requested, gpus_per_node=per_node
+            profile,
+            gpus=gpus,
+            nodes_used=nodes,
+            requested_gpus=self._gpus[job],
+            gpus_per_node=profile.gpus_per_node.value if self._by_count else self._per_node,
+            global_batch=batch,
+            # One step is no wish: then the profile's own fewest stand.
+            accumulation_steps=max(steps, fewest_steps(profile, batch / gpus)) if steps > 1 else 0,
         )
+
+
+def _kinds(jobs: JobTable) -> tuple[Ints, list[int]]:
+    """Returns the kind of each job (model, requested GPUs, batch) and a job of each kind."""
+    keys = np.stack([jobs.model.codes.astype(np.int64), jobs.gpus, jobs.batch_size])
+    _, example, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    return kind.reshape(-1).astype(np.int64), example.tolist()
 
 
 def _slowdowns(cluster: Cluster) -> list[float]:

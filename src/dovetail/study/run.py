@@ -30,6 +30,7 @@ from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.profile_file import load_profiles
+from dovetail.physics.sharing import Injected
 from dovetail.physics.zoo import Catalogue, shipped_sets
 from dovetail.record.log import LogWriter
 from dovetail.record.metrics import (
@@ -97,13 +98,13 @@ def granted(forecast: Forecast) -> frozenset[str]:
 def build_physics(trace: Trace, options: Options) -> Physics:
     """Returns the true physics of a run."""
     if options.physics == "linear" or not trace.jobs.model.names:
-        return LinearPhysics(trace.jobs, options.interference)
+        return LinearPhysics(trace.jobs, Injected(options.interference))
     sets = (*shipped_sets(), *(load_profiles(Path(p)) for p in options.profiles))
     return PlacedPhysics(
         trace.jobs,
         options.cluster,
         Catalogue(sets),
-        interference=options.interference,
+        interference=Injected(options.interference),
         by_count=options.physics == "counted",
     )
 

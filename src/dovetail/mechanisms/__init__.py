@@ -1,0 +1,1 @@
+"""What several policies share between an algorithm and a draft: elastic shares, packing."""
