@@ -16,7 +16,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "forecast": {"forecast", "core"},
     "workload": {"workload", "core"},
     "record": {"record", "core"},
-    "policies": {"policies", "core", "algorithms"},
+    "mechanisms": {"mechanisms", "core", "algorithms"},
+    "policies": {"policies", "core", "algorithms", "mechanisms"},
     "control": {"control", "core"},
     "sim": {"sim", "core", "physics", "control"},
     "live": {"live", "core", "control"},
@@ -30,7 +31,7 @@ ABOVE = {
 }
 """What the upper floors must not import."""
 LIBRARIES_OF_CORE = {"numpy", "sortedcontainers"}
-PURE = ("core", "physics", "algorithms", "policies")
+PURE = ("core", "physics", "algorithms", "mechanisms", "policies")
 """Packages without input, output, clock or randomness (STYLE 8)."""
 IMPURE = {
     "asyncio", "datetime", "http", "io", "logging", "multiprocessing", "os", "pathlib", "pickle",

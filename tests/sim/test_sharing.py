@@ -71,10 +71,6 @@ def play(
     trace = trace_of(*rows)
     shared = Injected(interference)
     truth = physics(trace) if physics else LinearPhysics(trace.jobs, shared, cycle_ratio)
-        physics(trace)
-        if physics
-        else LinearPhysics(trace.jobs, Injected(interference), cycle_ratio)
-    )
     scene = scene_of(trace, cluster, truth=truth, **options)  # type: ignore[arg-type]
     return play_scene(scene, Scripted(script, powers))  # type: ignore[arg-type]
 
