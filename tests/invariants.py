@@ -18,6 +18,7 @@ from dovetail.core.messages import (
     Started,
     Stopped,
     Submitted,
+    Switched,
 )
 from dovetail.core.placement import Placement
 from dovetail.record.metrics import gpu_seconds
@@ -42,6 +43,17 @@ class Life:
     waits: list[tuple[float, float, float]] = field(default_factory=list)
     wait_since: float | None = None
     end: tuple[float, str] | None = None
+    trained: Placement = field(default_factory=lambda: Placement(((0, 1),)))
+
+    def trains(self, started: Started) -> None:
+        """Notes the GPUs that train: all, or those kept while others are made ready."""
+        if not started.preparing:
+            self.trained = started.placement
+            return
+        kept = self.trained.kept_in(started.placement)
+        assert kept is not None, "who keeps no GPU cannot train on"
+        assert kept.gpus + started.preparing == started.placement.gpus
+        self.trained = kept
 
     def close_stretch(self, t: float) -> None:
         """Ends the present stretch."""
@@ -85,6 +97,15 @@ def lives(facts: Sequence[Fact]) -> dict[int, Life]:
                 assert fact.how == ("start" if first else "resume")
                 life.close_wait(fact.t)
             life.open = (fact.placement, fact.t, fact.rate, fact.from_s)
+            life.trains(fact)
+        elif isinstance(fact, Switched):
+            life = told[fact.job]
+            assert life.open is not None, "only a running job switches"
+            placement = life.open[0]
+            assert life.trained.gpus < placement.gpus, "it had GPUs in preparation"
+            life.close_stretch(fact.t)
+            life.open = (placement, fact.t, fact.rate, fact.from_s)
+            life.trained = placement
         elif isinstance(fact, Retimed):
             life = told[fact.job]
             assert life.open is not None, "only a running job is re-timed"
@@ -143,10 +164,15 @@ def _within_capacity(scene: Scene, facts: Sequence[Fact]) -> None:
 def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
     """Asserts that between instants every job runs at the speed its neighbours leave it."""
     placed: dict[int, Placement] = {}
+    trained: dict[int, Placement] = {}
     rate: dict[int, float] = {}
     for i, fact in enumerate(facts):
         if isinstance(fact, Started):
+            kept = trained[fact.job].kept_in(fact.placement) if fact.preparing else None
             placed[fact.job], rate[fact.job] = fact.placement, fact.rate
+            trained[fact.job] = kept or fact.placement
+        elif isinstance(fact, Switched):
+            trained[fact.job], rate[fact.job] = placed[fact.job], fact.rate
         elif isinstance(fact, Retimed):
             rate[fact.job] = fact.rate
         elif isinstance(fact, Stopped | Ended):
@@ -155,7 +181,7 @@ def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
             for job, placement in placed.items():
                 mine = set(placement.named())
                 near = sorted(j for j, p in placed.items() if j != job and mine & set(p.named()))
-                true = scene.truth.speed(job, placement, [(j, placed[j]) for j in near])
+                true = scene.truth.speed(job, trained[job], [(j, placed[j]) for j in near])
                 assert rate[job] == true, f"job {job} runs at {rate[job]}, not {true}"
 
 

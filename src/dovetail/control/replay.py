@@ -22,6 +22,7 @@ from dovetail.core.messages import (
     Started,
     Stopped,
     Submitted,
+    Switched,
     Woke,
 )
 from dovetail.core.placement import Placement
@@ -74,9 +75,8 @@ def instants(facts: Iterable[Fact]) -> list[Instant]:
             made.append(Instant(t, tuple(events), tuple(decided)))
             events, decided = [], []
         t = fact.t
-        (events if is_event or (not decided and isinstance(fact, Retimed)) else decided).append(
-            fact
-        )
+        by_itself = isinstance(fact, Switched) or (not decided and isinstance(fact, Retimed))
+        (events if is_event or by_itself else decided).append(fact)
     if events:
         made.append(Instant(t, tuple(events), tuple(decided)))
     return made
@@ -88,6 +88,10 @@ def _is_event(fact: Fact) -> bool:
     return isinstance(fact, Submitted | Ended | NodeChanged | Woke)
 
 
+def _passes_by(fact: Fact) -> bool:
+    return isinstance(fact, Switched | Retimed)
+
+
 class ReplayWorld:
     """Replays the instants of a log over the tables of `state`."""
 
@@ -95,21 +99,29 @@ class ReplayWorld:
         self._state = state
         self._recorded = recorded
         self._next = 0
+        self._decisions = 0
         self._pending: Sequence[Fact] | None = None
         self.differences: list[Difference] = []
 
     @property
     def decisions(self) -> int:
         """Returns how many decisions have been compared."""
-        return self._next
+        return self._decisions
 
     def advance(self, until: float) -> bool:
-        """Lets the events of the next recorded instant happen."""
+        """Lets the events of the next recorded instant at which a policy was asked happen."""
         self._carry_out_pending()
-        if self._next == len(self._recorded):
-            return False
-        instant = self._recorded[self._next]
-        self._next += 1
+        while self._next < len(self._recorded):
+            instant = self._recorded[self._next]
+            self._next += 1
+            self._happen(instant)
+            if instant.decided or not all(_passes_by(fact) for fact in instant.events):
+                self._decisions += 1
+                self._pending = instant.decided
+                return True
+        return False
+
+    def _happen(self, instant: Instant) -> None:
         state = self._state
         state.now = state.view.now = instant.t
         state.view.changes = changes = Changes()
@@ -132,14 +144,14 @@ class ReplayWorld:
                     nodes.append((node, node_state))
                 case Retimed(_, job, rate):
                     state.retime(job, rate)
+                case Switched(t, job, rate, from_s):
+                    state.switch(job, rate, from_s - t)
                 case Woke():
                     changes.woke = True
         if nodes:
             self._state.change_nodes(nodes)
         changes.arrived, changes.ended, changes.evicted = arrived, ended, evicted
         changes.capacity = bool(nodes)
-        self._pending = instant.decided
-        return True
 
     def observe(self) -> View:
         """Returns the view at the present instant."""
@@ -190,7 +202,7 @@ class ReplayWorld:
             match fact:
                 case Stopped(_, job, _, _):
                     state.stop(job)
-                case Started(t, job, _, placement, rate, from_s):
+                case Started(t, job, _, placement, rate, from_s, _):
                     state.start(job, placement, rate, from_s - t)
                 case Retimed(_, job, rate):
                     state.retime(job, rate)

@@ -156,6 +156,13 @@ class ClusterState:
         self._held[job] = placement.gpus
         self._write(job)
 
+    def switch(self, job: int, rate: float, delay_s: float) -> None:
+        """Gives a running job a new rate that holds after `delay_s` without progress."""
+        self.settle(job)
+        self.rate[job] = rate
+        self.since_s[job] = max(self.since_s[job], self.now + delay_s)
+        self._write(job)
+
     def stop(self, job: int) -> None:
         """Takes a running job off its GPUs and lets it wait again."""
         self.settle(job)

@@ -31,7 +31,10 @@ class Submitted(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A job was placed; it makes progress at `rate` from `from_s` on (a switch costs time)."""
+    """A job was placed; it makes progress at `rate` from `from_s` on (a switch costs time).
+
+    `preparing` of its GPUs do not work yet: they are made ready while it trains on the others.
+    """
 
     t: float
     job: int
@@ -39,10 +42,20 @@ class Started(NamedTuple):
     placement: Placement
     rate: float
     from_s: float
+    preparing: int = 0
+
+
+class Switched(NamedTuple):
+    """The GPUs in preparation joined; the job makes progress at `rate` from `from_s` on."""
+
+    t: float
+    job: int
+    rate: float
+    from_s: float
 
 
 class Retimed(NamedTuple):
-    """A neighbour came or went, so the job's rate changed."""
+    """A neighbour came or went, or training reached another phase: the job's rate changed."""
 
     t: float
     job: int
@@ -96,7 +109,7 @@ class Explained(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-Fact = Submitted | Started | Retimed | Stopped | Ended | NodeChanged | Woke | Explained
+Fact = Submitted | Started | Switched | Retimed | Stopped | Ended | NodeChanged | Woke | Explained
 
 
 class Recorder(Protocol):

@@ -73,6 +73,29 @@ class Placement:
             return True
         return bool(self.gpu_ids and other.gpu_ids) and self.gpu_ids != other.gpu_ids
 
+    def kept_in(self, other: Placement) -> Placement | None:
+        """Returns the part of this placement whose GPUs `other` holds too; None if there is none.
+
+        Where one of the two does not name its GPUs, counts on each node decide.
+        """
+        if self.gpu_ids and other.gpu_ids:
+            theirs = set(other.named())
+            kept = [
+                (node, tuple(gpu for gpu in ids if (node, gpu) in theirs))
+                for (node, _), ids in zip(self.spans, self.gpu_ids, strict=True)
+            ]
+            spans = tuple((node, len(ids)) for node, ids in kept if ids)
+            names = tuple(ids for _, ids in kept if ids)
+        else:
+            held = other.by_node()
+            shared = [(node, min(gpus, held.get(node, 0))) for node, gpus in self.by_node().items()]
+            spans, names = tuple((node, gpus) for node, gpus in shared if gpus), ()
+        if not spans:
+            return None
+        if spans == self.spans:
+            return self
+        return Placement(spans, names, self.accumulation_steps)
+
     def named(self) -> Iterator[tuple[int, int]]:
         """Yields the (node, GPU id) pairs of a placement, none if it does not name its GPUs."""
         if not self.gpu_ids:

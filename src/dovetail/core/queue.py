@@ -11,9 +11,10 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from sortedcontainers import SortedList
 
-from dovetail.core.job import Shape
+from dovetail.core.job import Floats, Ints, Shape
 
 Entry = tuple[float, int]
 """(key, job); the job's index breaks ties by (submission, id)."""
@@ -64,6 +65,12 @@ class WaitingQueue:
             del self._active[shape]
         if self._lengths is not None:
             self._lengths.remove(job)
+
+    def columns(self) -> tuple[Ints, Floats]:
+        """Returns the waiting jobs and their keys, in no particular order."""
+        n = len(self._key)
+        keys = np.fromiter(self._key.values(), np.float64, n)
+        return np.fromiter(self._key, np.int64, n), keys
 
     def first(self) -> int | None:
         """Returns the first job in order, or None."""

@@ -1,6 +1,8 @@
 """What a switch costs: the seconds a job holds its GPUs without progress after it is placed.
 
-A model of its own, the same for every policy of a comparison (ALGORITHMS section 0).
+A model of its own, the same for every policy of a comparison (ALGORITHMS section 0). With a
+runtime like CoDDL's a job that keeps some of its GPUs trains on there while new ones are made
+ready, then switches within milliseconds (section 2.4; AFS section 4.3).
 """
 
 from __future__ import annotations
@@ -14,18 +16,29 @@ from dovetail.core.messages import ADJUST, MOVE, RESIZE, RESUME, START
 
 RESTART_S = 30.0
 """A full framework restart takes tens of seconds (AFS section 2.1)."""
+RECONFIGURE_S = 0.004
+"""One update of the communication stack of a job whose new GPUs are ready (AFS section 4.3)."""
+PREPARE_S = 10.0
+"""To load the graph and fetch the parameters on new GPUs; the paper gives no number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
     """Seconds without progress after a first start, a resumption, a move, a resize, and after
-    a change of manner on the same GPUs (accumulation, fractions, samples), which is free."""
+    a change of manner on the same GPUs (accumulation, fractions, samples), which is free.
+
+    `prepare_s` is how long an elastic job trains on as before while GPUs it did not have are
+    made ready; one that keeps none of its GPUs then pays `move_s`. `cancels` says that a newer
+    order replaces one under way; if not, orders for one job are carried out one after another.
+    """
 
     start_s: float = 0.0
     resume_s: float = RESTART_S
     move_s: float = RESTART_S
     resize_s: float = RESTART_S
     adjust_s: float = 0.0
+    prepare_s: float = 0.0
+    cancels: bool = True
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -47,7 +60,8 @@ class Switching:
     def parse(text: str) -> Switching:
         """Returns the model for `none`, `restart:30`, `per-start:5`, `per-resize:2` or a file.
 
-        Words may be joined by commas. A TOML file has the fields of this class. Raises
+        Words may be joined by commas; `restart:30,prepared:10` is CoDDL's runtime, and with
+        `one-by-one` it cannot cancel. A TOML file has the fields of this class. Raises
         InputError.
         """
         if text.endswith(".toml"):
@@ -58,23 +72,31 @@ class Switching:
             "restart": ("resume_s", "move_s", "resize_s"),
             "per-start": ("start_s", "resume_s", "move_s"),
             "per-resize": ("resize_s",),
+            "prepared": (),
+            "one-by-one": (),
         }
-        for word in text.split(","):
+        words = text.split(",")
+        for word in words:
             name, _, number = word.partition(":")
             if name not in touched:
                 raise InputError("--switching", f"unknown model '{name}'", nearest(name, touched))
             for cost in touched[name]:
                 costs[cost] = _seconds(word, number)
-        return Switching(**costs)
+            if name == "prepared":
+                costs["prepare_s"] = _seconds(word, number, PREPARE_S)
+        if "prepare_s" in costs:
+            costs["resize_s"] = RECONFIGURE_S
+        return Switching(**costs, cancels="one-by-one" not in words)
 
     def __str__(self) -> str:
-        costs = [f"{f.name.removesuffix('_s')} {getattr(self, f.name):g} s" for f in fields(self)]
-        return ", ".join(costs)
+        costs = [f for f in fields(self) if f.name.endswith("_s")]
+        said = [f"{f.name.removesuffix('_s')} {getattr(self, f.name):g} s" for f in costs]
+        return ", ".join(said if self.cancels else [*said, "one order after another"])
 
 
-def _seconds(word: str, number: str) -> float:
+def _seconds(word: str, number: str, usual_s: float = RESTART_S) -> float:
     try:
-        return float(number) if number else RESTART_S
+        return float(number) if number else usual_s
     except ValueError:
         raise InputError("--switching", f"'{word}' wants a number of seconds") from None
 
@@ -88,6 +110,8 @@ def _from_file(path: Path) -> Switching:
     for name, value in table.items():
         if name not in known:
             raise InputError(str(path), f"unknown field '{name}'", nearest(name, known))
-        if not isinstance(value, int | float):
+        if name == "cancels" and not isinstance(value, bool):
+            raise InputError(str(path), "field 'cancels' wants true or false")
+        if name != "cancels" and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(str(path), f"field '{name}' wants a number of seconds")
     return Switching(**table)

@@ -25,6 +25,7 @@ from dovetail.core.messages import (
     Started,
     Stopped,
     Submitted,
+    Switched,
     Woke,
 )
 from dovetail.core.placement import Interleave, Placement
@@ -63,7 +64,8 @@ class LogWriter:
                     where = self._spell(started.placement)
                 add(
                     f'{{"t":{t},"e":"started","job":{name[started.job]},"how":"{started.how}",'
-                    f'{where},"rate":{started.rate!r},"from":{started.from_s!r}}}'
+                    f'{where},"rate":{started.rate!r},"from":{started.from_s!r}'
+                    + (f',"preparing":{started.preparing}}}' if started.preparing else "}")
                 )
             elif kind is Submitted:
                 job = fact.job  # type: ignore[union-attr]
@@ -95,6 +97,11 @@ class LogWriter:
             case Stopped(_, job, why, done_s):
                 return (
                     f'{{"t":{t},"e":"stopped","job":{name[job]},"why":"{why}","done_s":{done_s!r}}}'
+                )
+            case Switched(_, job, rate, from_s):
+                return (
+                    f'{{"t":{t},"e":"switched","job":{name[job]},"rate":{rate!r},'
+                    f'"from":{from_s!r}}}'
                 )
             case Retimed(_, job, rate):
                 return f'{{"t":{t},"e":"retimed","job":{name[job]},"rate":{rate!r}}}'
@@ -242,7 +249,10 @@ def _fact(r: dict[str, object], index_of: dict[str, int]) -> Fact:
             return Submitted(t, job, float("inf") if length is None else float(length))  # type: ignore[arg-type]
         case "started":
             rate, from_s = float(r["rate"]), float(r["from"])  # type: ignore[arg-type]
-            return Started(t, job, str(r["how"]), _placement(r), rate, from_s)
+            preparing = int(r.get("preparing", 0))  # type: ignore[call-overload]
+            return Started(t, job, str(r["how"]), _placement(r), rate, from_s, preparing)
+        case "switched":
+            return Switched(t, job, float(r["rate"]), float(r["from"]))  # type: ignore[arg-type]
         case "retimed":
             return Retimed(t, job, float(r["rate"]))  # type: ignore[arg-type]
         case "stopped":

@@ -97,7 +97,7 @@ def series_frame(tally: Tally) -> pl.DataFrame:
 def span_frame(jobs: JobTable, segments: Sequence[Segment]) -> pl.DataFrame:
     """Returns one row for each stay of a job on a node, switching apart from running."""
     rows: list[tuple[object, ...]] = []
-    for job, placement, start_s, from_s, end_s, progress_s in segments:
+    for job, placement, start_s, from_s, end_s, progress_s, _ in segments:
         ids = placement.gpu_ids
         name = jobs.job_id[job]
         moving = min(from_s, end_s)
@@ -132,15 +132,17 @@ def gpu_seconds(tally: Tally) -> dict[str, float]:
     """Returns where every GPU-second of the installed capacity went; the values sum to it.
 
     useful: progress times requested GPUs. slowdown: what was held beyond that while running
-    (negative where sharing or smaller shares did more with less).
+    (negative where sharing or smaller shares did more with less). switching: GPUs held without
+    progress, and those made ready for a job that trains on without them meanwhile.
     """
     sums = tally.integrals
     gpus, done = tally.gpus, tally.done_s
     useful = sum(d * g for d, g in zip(done, gpus, strict=True))
     switching = sum(
         s.placement.gpus * (min(s.from_s, s.end_s) - s.start_s)
+        + s.preparing * (s.end_s - min(s.from_s, s.end_s))
         for s in tally.segments
-        if s.from_s > s.start_s
+        if s.from_s > s.start_s or s.preparing
     )
     slowdown = sums["held"] - useful - switching
     return {

@@ -25,6 +25,7 @@ from dovetail.core.messages import (
     Started,
     Stopped,
     Submitted,
+    Switched,
 )
 from dovetail.core.placement import Placement
 
@@ -32,7 +33,10 @@ NEVER = float("inf")
 
 
 class Segment(NamedTuple):
-    """One uninterrupted stay of a job on its GPUs; `progress_s` in solo seconds."""
+    """One uninterrupted stay of a job on its GPUs; `progress_s` in solo seconds.
+
+    `preparing` of its GPUs are made ready for it and do not work yet.
+    """
 
     job: int
     placement: Placement
@@ -40,6 +44,7 @@ class Segment(NamedTuple):
     from_s: float
     end_s: float
     progress_s: float
+    preparing: int
 
 
 class Point(NamedTuple):
@@ -92,6 +97,7 @@ class Tally:
         self._rate: dict[int, float] = {}
         self._mark: dict[int, float] = {}
         self._progress: dict[int, float] = {}
+        self._preparing: dict[int, int] = {}
         self._named: dict[tuple[int, int], int] = {}
         self._held = 0
         self._speed = 0.0
@@ -113,6 +119,8 @@ class Tally:
                 self._ended(fact)  # type: ignore[arg-type]
             elif kind is Stopped:
                 self._stopped(fact)  # type: ignore[arg-type]
+            elif kind is Switched:
+                self._switched(fact)  # type: ignore[arg-type]
             elif kind is Retimed:
                 self._retimed(fact)  # type: ignore[arg-type]
             elif kind is NodeChanged:
@@ -227,7 +235,7 @@ class Tally:
         return True
 
     def _started(self, fact: Started) -> None:
-        t, job, how, placement, rate, from_s = fact
+        t, job, how, placement, rate, from_s, preparing = fact
         if not self._unwait(job):
             self._leave(job, t)
         if self.start_s[job] == NEVER:
@@ -236,6 +244,20 @@ class Tally:
             self.resizes[job] += 1
         elif how == MOVE:
             self.moves += 1
+        self._enter(job, placement, t, rate, from_s, preparing)
+
+    def _switched(self, fact: Switched) -> None:
+        t, job, rate, from_s = fact
+        placement = self._running[job][0]
+        self._leave(job, t)
+        self._enter(job, placement, t, rate, from_s, 0)
+
+    def _enter(
+        self, job: int, placement: Placement, t: float, rate: float, from_s: float, preparing: int
+    ) -> None:
+        """Opens a segment of a running job."""
+        if preparing:
+            self._preparing[job] = preparing
         self._running[job] = (placement, t, from_s)
         self._rate[job] = rate
         self._mark[job] = from_s
@@ -261,7 +283,8 @@ class Tally:
         self.running_s[job] += t - start_s
         self.service_gpu_s[job] += placement.gpus * (t - start_s)
         self._hold(placement, -1)
-        self.segments.append(Segment(job, placement, start_s, from_s, t, progress))
+        preparing = self._preparing.pop(job, 0)
+        self.segments.append(Segment(job, placement, start_s, from_s, t, progress, preparing))
 
     def _pending_ramp(self, job: int, start_s: float) -> bool:
         return any(j == job and since == start_s for _, j, since in self._ramps)

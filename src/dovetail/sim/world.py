@@ -23,6 +23,7 @@ from dovetail.core.messages import (
     ADJUST,
     HOW,
     NODE_DOWN,
+    RESIZE,
     Ended,
     Explained,
     Fact,
@@ -33,17 +34,22 @@ from dovetail.core.messages import (
     Started,
     Stopped,
     Submitted,
+    Switched,
     Woke,
 )
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Draft
+from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy, name_of
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
 from dovetail.core.view import Changes, View
 from dovetail.physics.switching import Switching
+from dovetail.sim.expansion import Expansions
 
 NEVER = float("inf")
+OWN_MOMENT = 3
+"""The kind of an entry of the heap at which a job goes on at another speed (0 completion, 1 time
+limit, 2 cancellation)."""
 OVER = -1
 """The version of a job that has ended: every entry of the heap that names it is stale."""
 IDLE_WAKES_MAX = 100_000
@@ -103,6 +109,7 @@ class SimWorld:
         self._heap: list[tuple[float, int, int, int]] = []
         self._version: list[int] = [0] * len(trace)
         self._quit_s: dict[int, float] = {}
+        self._expansions = Expansions(scene.switching)
         self._reasons: tuple[Reason, ...] | None = None
         self._instants = 0
         self._facts: list[Fact] = []
@@ -113,7 +120,18 @@ class SimWorld:
         return self.state.view
 
     def advance(self, until: float) -> bool:
-        """Moves to the next instant; False when no event is left and nothing waits."""
+        """Moves to the next instant; False when no event is left and nothing waits.
+
+        Instants at which jobs only switch to GPUs made ready, or reach another phase, pass by:
+        nothing that a policy could act on happens at them.
+        """
+        while self._step(until):
+            changes = self.state.view.changes
+            if changes.woke or changes.ended or changes.arrived or changes.capacity:
+                return True
+        return False
+
+    def _step(self, until: float) -> bool:
         self._hand_over()
         heap, version = self._heap, self._version
         while heap and heap[0][3] != version[heap[0][2]]:
@@ -172,25 +190,12 @@ class SimWorld:
                     touched.update(self._on_gpus_of(before))
             if after is None:
                 state.stop(job)
+                self._expansions.forget(job)
                 self._forget_end(job)
                 facts.append(Stopped(now, job, "preempted", state.done[job]))
         for change in changes:
-            job, before, after = change
-            if after is None:
-                continue
-            how = state.how(change)
-            neighbours = self._neighbours(job, after) if after.gpu_ids else ()
-            rate = self._scene.truth.speed(job, after, neighbours)
-            delay = self._delay[how]
-            if how == ADJUST:
-                # Another manner on the same GPUs does not end a switch that is under way.
-                delay = max(delay, state.since_s[job] - now)
-            state.start(job, after, rate, delay)
-            self._from_s[job] = now + delay
-            self._schedule(job)
-            facts.append(Started(now, job, how, after, rate, now + delay))
-            if neighbours:
-                touched.update(j for j, _ in neighbours)
+            if change.after is not None:
+                touched.update(self._place(change, facts))
         if touched:
             touched.difference_update(c.job for c in changes)
             self._retime(sorted(touched), facts)
@@ -199,6 +204,30 @@ class SimWorld:
             wrong = audit(state.view, state.plan.occupancy)
             if wrong:
                 raise IllegalPlan("; ".join(wrong))
+
+    def _place(self, change: Change, facts: list[Fact]) -> list[int]:
+        """Starts, moves or resizes one job; returns its neighbours."""
+        job, before, after = change
+        assert after is not None
+        state, now = self.state, self.state.now
+        how = state.how(change)
+        training, delay = after, self._delay[how]
+        if before is not None:
+            keeps_training = how in (ADJUST, RESIZE)
+            if self._scene.switching.prepare_s and state.jobs.elastic[job]:
+                training, delay = self._expansions.order(job, before, after, now)
+                keeps_training = True
+            if keeps_training:
+                # To change the manner or some of the GPUs does not end a switch under way.
+                delay = max(delay, state.since_s[job] - now)
+        neighbours = self._neighbours(job, after) if after.gpu_ids else ()
+        rate = self._scene.truth.speed(job, training, neighbours, state.done[job])
+        state.start(job, after, rate, delay)
+        self._from_s[job] = now + delay
+        self._schedule(job)
+        preparing = after.gpus - training.gpus
+        facts.append(Started(now, job, how, after, rate, now + delay, preparing))
+        return [j for j, _ in neighbours]
 
     def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> NoReturn:
         """Raises: in simulation an illegal plan is a bug of the policy."""
@@ -249,7 +278,11 @@ class SimWorld:
         for kind, job in due:
             if version[job] == OVER:
                 continue
+            if kind == OWN_MOMENT:
+                self._switch(job, facts)
+                continue
             version[job] = OVER
+            self._expansions.forget(job)
             placement = state.plan.placed.get(job)
             if kind == 0:
                 state.settle(job)
@@ -263,6 +296,28 @@ class SimWorld:
         if touched:
             self._retime(sorted(touched.difference(ended)), facts)
         return ended
+
+    def _switch(self, job: int, facts: list[Fact]) -> None:
+        """Lets a job train on the GPUs made ready for it, or go on in another phase."""
+        state, now = self.state, self.state.now
+        placement = state.plan.placed[job]
+        if self._expansions.due_s(job) > now:
+            state.settle(job)
+            self._retime([job], facts)
+            self._schedule(job)
+            return
+        self._expansions.forget(job)
+        state.settle(job)
+        rate = self._rate(job, placement)
+        state.switch(job, rate, self._delay[RESIZE])
+        self._schedule(job)
+        facts.append(Switched(now, job, rate, state.since_s[job]))
+
+    def _rate(self, job: int, placement: Placement) -> float:
+        """Returns the speed of a running job as it trains now."""
+        training = self._expansions.training(job, placement)
+        neighbours = self._neighbours(job, placement)
+        return self._scene.truth.speed(job, training, neighbours, self.state.done[job])
 
     def _submit_jobs(self, now: float, facts: list[Fact]) -> list[int]:
         state, submit, arrived = self.state, self._submit, []
@@ -293,6 +348,7 @@ class SimWorld:
         for job in hit:
             touched.update(self._on_gpus_of(state.plan.placed[job]))
             self._book_run(job)
+            self._expansions.forget(job)
             state.evict(job)
             self._forget_end(job)
             facts.append(Stopped(now, job, NODE_DOWN, state.done[job]))
@@ -313,9 +369,21 @@ class SimWorld:
                 end, kind = limit, 1
         if self._quit_s.get(job, NEVER) < end:
             end, kind = self._quit_s[job], 2
+        own = self._own_moment_s(job)
+        if own < end:
+            end, kind = own, OWN_MOMENT
         if end < NEVER:
             # A remainder of a few ulps can put the end before now; time never runs backwards.
             heapq.heappush(self._heap, (max(end, state.now), kind, job, version))
+
+    def _own_moment_s(self, job: int) -> float:
+        """Returns when a job switches to GPUs made ready, or reaches another phase of speed."""
+        state = self.state
+        due = self._expansions.due_s(job)
+        if not state.plan.placed[job].batch_size or not state.rate[job]:
+            return due
+        end_s = self._scene.truth.phase_end_s(job, state.done[job])
+        return min(due, state.since_s[job] + (end_s - state.done[job]) / state.rate[job])
 
     def _forget_end(self, job: int) -> None:
         """Makes the end of a job that stopped running stale; it may still be cancelled."""
@@ -336,7 +404,7 @@ class SimWorld:
         state = self.state
         for job in jobs:
             placement = state.plan.placed[job]
-            rate = self._scene.truth.speed(job, placement, self._neighbours(job, placement))
+            rate = self._rate(job, placement)
             if rate != state.rate[job]:
                 state.retime(job, rate)
                 self._schedule(job)
