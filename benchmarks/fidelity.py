@@ -83,6 +83,7 @@ CASES = (
         93930.3033,
         WHOLE_SECONDS,
     ),
+    Case("AFS Optimus", AFS, "optimus", f"{POOL} --adopt elastic:1", 97341.8270, WHOLE_SECONDS),
 )
 
 

@@ -230,6 +230,27 @@ def max_min(
             job.last_s = now
 
 
+def optimus(present: list[PeerJob], now: float, pool: int) -> None:
+    """Gives each GPU to the job whose time left falls most by it; without any GPU it is endless."""
+
+    def left_s(job: PeerJob, gpus: int) -> float:
+        return job.left * job.seconds(gpus) if gpus else math.inf
+
+    line = sorted(present, key=lambda j: (j.submit_s, j.number))
+    for job in line:
+        job.share = 0
+    for _ in range(pool):
+        best, most = None, 0.0
+        for job in line:
+            if job.share < job.max_gpus:
+                drop = left_s(job, job.share) - left_s(job, job.share + 1)
+                if drop > most:
+                    best, most = job, drop
+        if best is None:
+            return
+        best.share += 1
+
+
 TOGETHER_S = 1e-6
 """Ends this close are one: the public durations are whole seconds, their products are not."""
 

@@ -39,6 +39,7 @@ VARIANTS = (
     "gittins:delta=20,samples-min=5",
     "gittins:delta=0,samples-min=5",
     "max-min:overflow=least-recent",
+    "optimus:interval=7",
 )
 EVERY = [*OWN, *VARIANTS]
 BUSY = [name for name in EVERY if name not in IDLE]

@@ -31,6 +31,7 @@ from peer_rewrites import (
     max_min,
     muri,
     muri_tiresias,
+    optimus,
     read_afs,
     read_muri,
     shortest,
@@ -57,7 +58,9 @@ AFS_CASES: dict[str, tuple[str, Share]] = {
     "srtf": ("srtf", shortest),
     "srsf": ("srsf", partial(shortest, by_gpus=True)),
     "max-min": ("max-min:overflow=least-recent", partial(max_min, since_it_stopped=True)),
+    "optimus": ("optimus", optimus),
 }
+ELASTIC = ("max-min", "optimus")
 
 
 def _trace(path: Path) -> Trace:
@@ -106,6 +109,7 @@ def test_we_print_what_muri_prints(data_dir: Path, case: str, mean_s: float, p99
         ("srtf", 123130.2180),
         ("srsf", 134505.1493),
         ("max-min", 93930.3033),
+        ("optimus", 97341.8270),
     ],
 )
 def test_we_print_what_the_afs_simulator_prints_but_for_its_whole_seconds(
@@ -114,7 +118,7 @@ def test_we_print_what_the_afs_simulator_prints_but_for_its_whole_seconds(
     policy, rule = AFS_CASES[case]
     trace, curves = _afs(data_dir, "2869ce")
     jobs = _trace(trace)
-    jct = _ours(_elastic(jobs) if case == "max-min" else jobs, policy, POOL)
+    jct = _ours(_elastic(jobs) if case in ELASTIC else jobs, policy, POOL)
     assert float(jct.mean()) == pytest.approx(theirs_s, rel=1e-5)
     # The rewrite with their whole seconds gives their figure to all its digits.
     rewritten = afs(read_afs(trace, curves), rule)
@@ -171,7 +175,7 @@ def test_every_job_ends_as_in_the_rewritten_afs_simulator(
     policy, rule = AFS_CASES[case]
     trace, curves = _afs(data_dir, name)
     jobs = _trace(trace)
-    ours = _ours(_elastic(jobs) if case == "max-min" else jobs, policy, POOL)
+    ours = _ours(_elastic(jobs) if case in ELASTIC else jobs, policy, POOL)
     theirs = afs(read_afs(trace, curves), rule, whole_seconds=False)
     # Microseconds of joined ends add up over the thousands of shares a job has under Max-Min.
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.05 if case == "max-min" else 1e-5)

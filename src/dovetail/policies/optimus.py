@@ -1,0 +1,74 @@
+"""Optimus: one GPU each, then the next to whoever's remaining time falls most by it.
+
+In order of submission each job gets the least it can run on; who does not fit is passed over.
+Then, one at a time, a GPU goes to the elastic job with the largest drop in remaining time,
+`left/p(c) - left/p(c+1)`, while any is above zero, up to each job's most. Decided anew at every
+event, as in the study of AFS, or each `interval` seconds, as the original does (600 s).
+
+Source: Optimus (EuroSys 2018) section 4.1, workers only; AFS section 5.1; ALGORITHMS section 6.
+Knows: length and scaling, both taken as exact. Stops running jobs: yes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from dovetail.algorithms.admission import admitted
+from dovetail.core.job import Floats, Ints
+from dovetail.core.order import Order
+from dovetail.core.passes import NO_ROOM
+from dovetail.core.policy import Decision, register
+from dovetail.core.resizing import reshare
+from dovetail.core.view import View
+from dovetail.mechanisms.by_count import by_submission, pool_gpus
+from dovetail.mechanisms.marginal_shares import grown
+
+
+@register("optimus")
+@dataclass(frozen=True, slots=True)
+class Optimus:
+    """Greedy marginal gain in remaining time; elastic and preemptive. `interval` in seconds."""
+
+    interval: float = 0.0
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "scaling"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[float] = -inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.interval < inf:
+            raise ValueError(f"interval is a number of seconds, not {self.interval}")
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Shares the GPUs out anew; between two intervals nothing changes."""
+        assert isinstance(memory, float)
+        due_s = memory
+        if view.now < due_s:
+            return Decision(memory=due_s, wake_at=due_s)
+        jobs, shares = self._shares(view)
+        draft = reshare(view, dict(zip(jobs.tolist(), shares.tolist(), strict=True)))
+        everybody = len(draft.placed) == len(view.running) + len(view.waiting)
+        because = () if everybody else NO_ROOM
+        if not self.interval or not (draft.placed or view.waiting):
+            return Decision(draft, memory=memory, because=because)
+        due_s = view.now + self.interval
+        return Decision(draft, memory=due_s, wake_at=due_s, because=because)
+
+    def _shares(self, view: View) -> tuple[Ints, Ints]:
+        everybody, pool = by_submission(view), pool_gpus(view)
+        table = view.jobs
+        least = np.where(table.elastic, table.min_gpus, table.gpus)[everybody]
+        served = admitted(least, pool)
+        jobs, shares = everybody[served], least[served]
+        return jobs, grown(view, jobs, shares, pool - int(shares.sum()), _drops)
+
+
+def _drops(view: View, jobs: Ints, speeds: Floats) -> Floats:
+    """Returns by how much each further GPU shortens the remaining time."""
+    left_s = np.array(view.progress.left_s(jobs.tolist()))
+    return np.asarray(-np.diff(left_s[:, None] / speeds, axis=1))
