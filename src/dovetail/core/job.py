@@ -180,6 +180,21 @@ class JobTable:
         """Holds whether every owner allows the job to be stopped."""
         return bool(self.preemptible.all())
 
+    @cached_property
+    def least_gpus(self) -> Ints:
+        """Holds the fewest GPUs each job may run on: as requested unless it may be resized."""
+        return np.where(self.elastic & self.preemptible, self.min_gpus, self.gpus)
+
+    @cached_property
+    def most_gpus(self) -> Ints:
+        """Holds the most GPUs each job may run on: as requested unless it may be resized."""
+        return np.where(self.elastic & self.preemptible, self.max_gpus, self.gpus)
+
+    @cached_property
+    def widest_gpus(self) -> int:
+        """Holds the most GPUs that any job may run on."""
+        return int(self.most_gpus.max(initial=0))
+
     def job(self, index: int) -> Job:
         """Returns one row as a `Job`."""
         code = int(self.graph_code[index])

@@ -2,7 +2,7 @@
 
 A job keeps the GPUs it has: a smaller share leaves its smallest spans, a larger one fills the
 nodes it is on before it takes others. Where gangs may not be spread, a job whose larger share
-finds no such room is placed anew.
+finds no such room is placed anew. Only jobs whose share changes are looked at.
 """
 
 from __future__ import annotations
@@ -20,26 +20,44 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
     """Returns a draft in which each job holds its share; jobs without one do not run.
 
     A share that finds no room under a strict placement rule is tried smaller, down to the job's
-    least number of GPUs; below that the job waits.
+    least number of GPUs; below that the job waits. Jobs that may not be stopped stay as they are.
     """
     if view.placing.running == "repack":
         return _repacked(view, shares)
+    running = view.running
+    changed = {j: shares.get(j, 0) for j, p in running.items() if shares.get(j, 0) != p.gpus}
+    changed |= {j: share for j, share in shares.items() if share and j not in running}
+    return adjust(view, changed)
+
+
+def adjust(view: View, changed: Mapping[int, int]) -> Draft:
+    """Returns a draft in which the jobs named hold these shares, 0 being none.
+
+    All others keep what they hold; else as `reshare`.
+    """
+    if view.placing.running == "repack":
+        return _repacked(view, {j: p.gpus for j, p in view.running.items()} | changed)
     draft = view.plan.draft()
+    running, preemptible = view.running, view.jobs.preemptible
     growing: list[int] = []
-    for job, placement in sorted(view.running.items()):
-        share = shares.get(job, 0)
-        if not view.jobs.preemptible[job]:
+    starting: list[int] = []
+    for job in sorted(changed):
+        share, placement = changed[job], running.get(job)
+        if placement is None:
+            if share:
+                starting.append(job)
+        elif not preemptible[job]:
             continue
-        if share == 0:
+        elif share == 0:
             draft.remove(job)
         elif share < placement.gpus:
             draft.place(job, _shrunk(tuple(placement.by_node().items()), share))
         elif share > placement.gpus:
             growing.append(job)
     for job in growing:
-        _grow(view, draft, job, shares[job])
-    for job in sorted(j for j in shares if shares[j] and j not in view.running):
-        _place(view, draft, job, shares[job])
+        _grow(view, draft, job, changed[job])
+    for job in starting:
+        _place(view, draft, job, changed[job])
     return draft
 
 
