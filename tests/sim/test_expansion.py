@@ -1,0 +1,188 @@
+"""Expansions prepared while training goes on, by hand (ALGORITHMS section 2.4)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import Row, Story, play_scene, scene_of, trace_of
+from dovetail.core.messages import Started, Switched
+from dovetail.core.order import Order
+from dovetail.core.policy import POWERS, Decision
+from dovetail.core.view import View
+from dovetail.physics.switching import Switching
+from dovetail.record.log import LogWriter, fact_of, read_log
+from dovetail.record.metrics import gpu_seconds
+
+Orders = Sequence[tuple[float, Mapping[int, tuple[tuple[int, int], ...]]]]
+CODDL = "restart:30,prepared:10"
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Places jobs on spans at given times; an empty tuple stops a job."""
+
+    orders: Orders
+    powers: ClassVar[frozenset[str]] = frozenset(POWERS)
+    knows: ClassVar[frozenset[str]] = frozenset()
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[int] = 0
+
+    def decide(self, view: View, memory: object) -> Decision:
+        assert isinstance(memory, int)
+        draft = view.plan.draft()
+        while memory < len(self.orders) and self.orders[memory][0] <= view.now:
+            for job, spans in self.orders[memory][1].items():
+                alive = job in view.running or job in view.waiting
+                if alive and spans:
+                    draft.place(job, spans)
+                elif job in draft.placed:
+                    draft.remove(job)
+            memory += 1
+        due = self.orders[memory][0] if memory < len(self.orders) else float("inf")
+        return Decision(draft, memory, wake_at=due)
+
+
+def play(
+    orders: Orders, *rows: Row, switching: str = CODDL, cluster: str = "4x4", **more: object
+) -> Story:
+    scene = scene_of(trace_of(*rows), cluster, switching=switching, **more)  # type: ignore[arg-type]
+    return play_scene(scene, Timetable(orders))
+
+
+def elastic(duration_s: float, gpus: int = 2) -> Row:
+    return Row(gpus, duration_s, elastic=True, min_gpus=1, max_gpus=16)
+
+
+def test_it_trains_on_while_new_gpus_are_made_ready() -> None:
+    # 100 s on 2 GPUs; to 4 at 10 s. Until 20 s at speed 1: 20 done. Then 4 ms, then speed 2:
+    # 80 / 2 = 40 s more.
+    story = play([(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)})], elastic(100))
+    assert story.finishes == [pytest.approx(60.004)]
+    assert [(f.preparing, f.rate) for f in story.facts if isinstance(f, Started)] == [
+        (0, 1),
+        (2, 1),
+    ]
+    [switched] = [f for f in story.facts if isinstance(f, Switched)]
+    assert (switched.t, switched.rate, switched.from_s) == (20, 2, pytest.approx(20.004))
+    # Two GPUs idle for 10 s while they are made ready, four for 4 ms.
+    assert gpu_seconds(story.tally)["switching"] == pytest.approx(20.016)
+
+
+def test_without_preparation_it_restarts() -> None:
+    # 10 done, 30 s of restart, 90 / 2 s more.
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)})]
+    assert play(orders, elastic(100), switching="restart:30").finishes == [pytest.approx(85)]
+
+
+def test_to_shrink_costs_its_four_milliseconds_at_once() -> None:
+    story = play([(0, {0: ((0, 2),)}), (10, {0: ((0, 1),)})], elastic(100))
+    assert story.finishes == [pytest.approx(10 + 0.004 + 180)]
+
+
+def test_a_newer_order_cancels_one_under_way() -> None:
+    # To 4 at 10 s, back to 2 at 15 s: nothing was lost. To 8 at 40 s, live at 50: 50 left, at 4.
+    orders = [
+        (0, {0: ((0, 2),)}),
+        (10, {0: ((0, 4),)}),
+        (15, {0: ((0, 2),)}),
+        (40, {0: ((0, 4), (1, 4))}),
+    ]
+    story = play(orders, elastic(100))
+    assert story.finishes == [pytest.approx(50.004 + 50 / 4)]
+    assert len([f for f in story.facts if isinstance(f, Switched)]) == 1
+
+
+def test_orders_that_do_not_cancel_are_carried_out_one_after_another() -> None:
+    # To 4 at 10 s would be live at 20; the order of 12 s to 8 begins only after it: 30.004 s.
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)}), (12, {0: ((0, 4), (1, 4))})]
+    at_once = play(orders, elastic(100))
+    one_by_one = play(orders, elastic(100), switching=CODDL + ",one-by-one")
+    assert at_once.finishes == [pytest.approx(22.004 + 78 / 4)]
+    assert one_by_one.finishes == [pytest.approx(30.008 + (100 - 30.004) / 4)]
+
+
+def test_who_gives_up_gpus_it_trains_on_goes_on_with_those_it_keeps() -> None:
+    # From nodes 0 and 1 (2 each, speed 2) to node 1 and 2 (2 each): trains on node 1 alone
+    # (speed 1) until the GPUs of node 2 join.
+    orders = [(0, {0: ((0, 2), (1, 2))}), (10, {0: ((1, 2), (2, 2))})]
+    story = play(orders, elastic(100))
+    # 20 done at 10; 4 ms; 9.996 at speed 1; 4 ms; the rest at 2.
+    left = 100 - 20 - 9.996
+    assert story.finishes == [pytest.approx(20.004 + left / 2)]
+
+
+def test_who_keeps_no_gpu_restarts() -> None:
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((1, 2),)})]
+    assert play(orders, elastic(100)).finishes == [pytest.approx(10 + 30 + 90)]
+    # Also when the GPU in common was still being made ready.
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((0, 2), (1, 2))}), (15, {0: ((1, 2),)})]
+    assert play(orders, elastic(100)).finishes == [pytest.approx(15 + 30 + 85)]
+
+
+def test_a_rigid_job_restarts_when_it_moves_in_part() -> None:
+    orders = [(0, {0: ((0, 2), (1, 2))}), (10, {0: ((1, 2), (2, 2))})]
+    assert play(orders, Row(4, 100)).finishes == [pytest.approx(10 + 30 + 90)]
+
+
+def test_an_expansion_does_not_end_a_restart_under_way() -> None:
+    # Stopped at 10, resumed at 20: no progress before 50. The order of 30 is live at 40; the
+    # four GPUs begin together when the restart is over.
+    orders = [
+        (0, {0: ((0, 2),)}), (10, {0: ()}), (20, {0: ((0, 2),)}), (30, {0: ((0, 4),)}),
+    ]  # fmt: skip
+    assert play(orders, elastic(100)).finishes == [pytest.approx(50 + 45)]
+
+
+def test_a_job_that_ends_or_loses_its_node_forgets_its_expansion() -> None:
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)})]
+    assert play(orders, elastic(15)).finishes == [15]
+    down = [(15.0, [(0, "down")]), (16.0, [(0, "up")])]
+    again = [*orders, (16, {0: ((0, 2),)})]
+    # 15 done by the loss; resumed at 16 with a restart of 30 s.
+    assert play(again, elastic(100), capacity=down).finishes == [pytest.approx(46 + 85)]
+
+
+def test_the_log_tells_of_preparation_and_switch(tmp_path: Path) -> None:
+    story = play([(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)})], elastic(100))
+    path = tmp_path / "log.jsonl"
+    with path.open("w") as file:
+        writer = LogWriter(file, story.scene.trace, story.scene.truth, {})
+        writer.record(story.facts)
+        writer.close()
+    _, records = read_log(path)
+    read = [fact_of(r, {story.scene.trace.jobs.job_id[0]: 0}) for r in records]
+    assert read == list(story.facts)
+
+
+def test_the_words_of_the_switching_model() -> None:
+    assert Switching.parse(CODDL) == Switching(resize_s=0.004, prepare_s=10)
+    assert Switching.parse("prepared:5,restart:30").resize_s == 0.004
+    assert not Switching.parse(CODDL + ",one-by-one").cancels
+    assert "one order after another" in str(Switching.parse(CODDL + ",one-by-one"))
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=3).map(
+    lambda pairs: tuple(sorted(dict(pairs).items()))
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), SPANS), min_size=1, max_size=8),
+    st.sampled_from([CODDL, CODDL + ",one-by-one", "restart:30", "none"]),
+)
+def test_work_is_conserved_under_any_sequence_of_resizes(
+    steps: list[tuple[int, tuple[tuple[int, int], ...]]], switching: str
+) -> None:
+    now, orders = 0.0, []
+    for wait, spans in [(0, ((0, 2),)), *steps]:
+        now += wait
+        orders.append((now, {0: spans}))
+    # Every invariant, the work among them, is checked inside.
+    story = play(orders, elastic(150), switching=switching)
+    assert story.how == ["completed"]
