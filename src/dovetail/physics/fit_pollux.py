@@ -10,6 +10,7 @@ import numpy as np
 
 from dovetail.core.errors import InputError
 from dovetail.physics.architecture import architectures
+from dovetail.physics.fit_efficiency import EPOCHS, fit_efficiency, read_trainings
 from dovetail.physics.fit_placements import fit_steps, read_csv, read_steps
 from dovetail.physics.from_curve import ASSUMED, DERIVED, FITTED, MEASURED, names_of
 from dovetail.physics.profile import Batch, ModelProfile
@@ -20,6 +21,10 @@ from dovetail.physics.throughput import throughput_table
 SOURCE = (
     "Pollux artifact (petuum/adaptdl, branch osdi21-artifact, simulator/traces, Apache-2.0): "
     "step times over placements on AWS nodes with four T4"
+)
+TRAININGS = (
+    "Pollux artifact (simulator/traces/<model>/validation-<batch>.csv, Apache-2.0): variance over "
+    "square of the gradient by epoch and batch, joined to phases (docs/physics.md)"
 )
 GPUS_MAX = 64
 
@@ -34,7 +39,7 @@ def fit_pollux(data: Path) -> ProfileSet:
         family="pollux",
         title="Six models of the Pollux authors on T4 nodes",
         licence="Apache-2.0 (measurements); the parameters here are derived",
-        sources=(("pollux", SOURCE),),
+        sources=(("pollux", SOURCE), ("pollux-trainings", TRAININGS)),
         profiles=tuple(profiles),
     )
 
@@ -42,6 +47,7 @@ def fit_pollux(data: Path) -> ProfileSet:
 def _pollux_model(folder: Path, name: str, batch: int) -> ModelProfile:
     facts = architectures()[f"pollux/{name}"]
     steps = read_steps(folder / "traces" / name)
+    trainings = read_trainings(folder / "traces" / name, EPOCHS[name])
     fit = fit_steps(steps, facts.gradient_bytes.value)
     largest = int(steps.batch[steps.gpus == 1].max())
     profile = ModelProfile(
@@ -64,6 +70,7 @@ def _pollux_model(folder: Path, name: str, batch: int) -> ModelProfile:
         network=Sourced(fit.network, FITTED, SOURCE),
         memory=facts.memory,
         fit_error=Sourced(fit.held_out, MEASURED, "on a seeded quarter of the placements"),
+        efficiency=Sourced(fit_efficiency(trainings, int(steps.batch.min())), DERIVED, TRAININGS),
     )
     best = int(np.argmax(throughput_table(profile, GPUS_MAX)))
     peak = Sourced(best, DERIVED, "where the fitted throughput at the default batch peaks")

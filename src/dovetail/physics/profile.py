@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.physics.compute import Compute
+from dovetail.physics.efficiency import Efficiency
 from dovetail.physics.memory import Memory
 from dovetail.physics.network import Network
 from dovetail.physics.provenance import Sourced
@@ -114,6 +115,7 @@ class ModelProfile:
     stages: Sourced[tuple[StageTimes, ...]] | None = None
     startup: Sourced[Startup] | None = None
     fit_error: Sourced[FitError] | None = None
+    efficiency: Sourced[Efficiency] | None = None
 
     def __post_init__(self) -> None:
         if not self.compute or self.compute[0][0] != self.gpu_type.value:

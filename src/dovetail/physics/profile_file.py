@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from dovetail.core.errors import InputError
 from dovetail.physics.compute import Compute
+from dovetail.physics.efficiency import Efficiency
 from dovetail.physics.memory import Memory
 from dovetail.physics.network import Network, RingLink
 from dovetail.physics.pairs import PairRatio
@@ -235,8 +236,18 @@ def _read_fit_error(table: Table, where: str) -> FitError:
     return FitError(int(rows), mean, p90, worst)
 
 
+def _read_efficiency(table: Table, where: str) -> Efficiency:
+    return Efficiency(
+        _count(table, "initial_batch", where),
+        _count(table, "max_batch", where),
+        _count(table, "least_per_gpu", where),
+        _numbers(table, "progress", where),
+        _numbers(table, "noise_scale", where),
+    )
+
+
 _STAGES = ("storage_s", "cpu_s", "gpu_s", "network_s")
-_OPTIONAL = ("curve", "stages", "startup", "fit_error")
+_OPTIONAL = ("curve", "stages", "startup", "fit_error", "efficiency")
 _FIELDS = {
     "gpu_type": lambda table, where: str(table.get("value", "")),
     "gpus_per_node": lambda table, where: _count(table, "value", where),
@@ -251,6 +262,7 @@ _FIELDS = {
     "stages": _read_stages,
     "startup": _read_startup,
     "fit_error": _read_fit_error,
+    "efficiency": _read_efficiency,
 }
 """How each sourced field of a model is read; the name is that of the `ModelProfile` field."""
 
@@ -326,7 +338,7 @@ def field_values(value: object) -> dict[str, object]:
             return {key: [getattr(row, key) for row in value] for key in ("gpus", *_STAGES)}
         case str() | int() | float():
             return {"value": value}
-        case Compute() | Batch() | Memory() | Curve() | Startup() | FitError():
+        case Compute() | Batch() | Memory() | Curve() | Startup() | FitError() | Efficiency():
             return {key: getattr(value, key) for key in value.__dataclass_fields__}
     raise TypeError(f"no profile field holds a {type(value).__name__}")
 
