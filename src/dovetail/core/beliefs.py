@@ -62,6 +62,13 @@ class Physics(Protocol):
         """
         ...
 
+    def most_steps(self, job: int) -> int:
+        """Returns the most accumulation steps that leave a sample in each micro-batch.
+
+        1 where the batch of the job as requested is not known.
+        """
+        ...
+
     def interference(
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:

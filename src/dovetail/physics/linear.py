@@ -81,6 +81,10 @@ class LinearPhysics:
         """Returns 1: what accumulation costs is not known."""
         return 1.0
 
+    def most_steps(self, job: int) -> int:
+        """Returns 1: no batch is known that could be cut."""
+        return 1
+
     def interference(
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:

@@ -73,6 +73,10 @@ class NoisyPhysics:
         """Returns what is true: a job's own micro-batches are tried out alone."""
         return self._truth.accumulated(job, steps)
 
+    def most_steps(self, job: int) -> int:
+        """Returns what is true: the batch is the owner's."""
+        return self._truth.most_steps(job)
+
     def interference(
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:

@@ -121,6 +121,12 @@ class PlacedPhysics:
             self._accumulated[key] = speed
         return speed
 
+    def most_steps(self, job: int) -> int:
+        """Returns the most accumulation steps of the job on its requested GPUs."""
+        if self._profile[job] is None:
+            return 1
+        return max(1, int(self._batch[self._kind[job]] / self._gpus[job]))
+
     def interference(
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:
