@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from dovetail.cli.model_pairs import pairs
 from dovetail.core.errors import InputError
 from dovetail.physics.device import devices
 from dovetail.physics.profile import FitError, ModelProfile
@@ -52,6 +53,9 @@ def models(context: click.Context, files: tuple[Path, ...], as_json: bool) -> No
     context.obj = sets
     if context.invoked_subcommand is None:
         _print_list(sets, as_json)
+
+
+models.add_command(pairs)
 
 
 def _print_list(sets: Sequence[ProfileSet], as_json: bool) -> None:

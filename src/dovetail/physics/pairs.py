@@ -1,7 +1,10 @@
-"""Measured slowdown of two jobs on one GPU, as profile sets carry it."""
+"""Measured slowdown of two jobs on one GPU, as profile sets carry it, and between its batches."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -19,3 +22,62 @@ class PairRatio:
     def __post_init__(self) -> None:
         if min(self.first_ratio, self.second_ratio) <= 0:
             raise ValueError(f"interference ratios must be positive: {self}")
+        if min(self.first_batch, self.second_batch) < 1:
+            raise ValueError(f"batches must be at least 1: {self}")
+
+    def sides(self) -> tuple[tuple[str, int, str, int, float], ...]:
+        """Returns (mine, my batch, other, its batch, my ratio), seen from each of the two."""
+        one = (self.first, self.first_batch, self.second, self.second_batch, self.first_ratio)
+        two = (self.second, self.second_batch, self.first, self.first_batch, self.second_ratio)
+        return one, two
+
+
+Excess = Callable[[float, float], float]
+"""By how much a law says the ratio exceeds 1, of my micro-batch and the other's; positive."""
+
+
+class MeasuredPair:
+    """The ratios of one model beside another at the batches that were measured.
+
+    Between and beyond these the law's shape is kept: what is interpolated, linearly over the
+    logarithms of both batches, is the measured excess over the law's. A cell that was not
+    measured has that of the nearest one that was.
+    """
+
+    def __init__(self, measured: Iterable[tuple[int, int, float]], law: Excess) -> None:
+        cells: dict[tuple[float, float], list[float]] = {}
+        for mine, other, ratio in measured:
+            factor = max(0.0, ratio - 1) / law(mine, other)
+            cells.setdefault((math.log2(mine), math.log2(other)), []).append(factor)
+        known = {at: sum(factors) / len(factors) for at, factors in cells.items()}
+        self._rows = sorted({mine for mine, _ in known})
+        self._columns = sorted({other for _, other in known})
+        self._factor = [[_nearest(known, row, column) for column in self._columns]
+                        for row in self._rows]  # fmt: skip
+        self._law = law
+
+    def ratio(self, mine: float, other: float) -> float:
+        """Returns the ratio at a micro-batch of each; as measured at measured batches."""
+        row, down = _between(self._rows, math.log2(mine))
+        column, across = _between(self._columns, math.log2(other))
+        upper, lower = self._factor[row], self._factor[min(row + 1, len(self._rows) - 1)]
+        right = min(column + 1, len(self._columns) - 1)
+        factor = (1 - down) * ((1 - across) * upper[column] + across * upper[right]) + down * (
+            (1 - across) * lower[column] + across * lower[right]
+        )
+        return 1.0 + factor * self._law(mine, other)
+
+
+def _nearest(known: dict[tuple[float, float], float], row: float, column: float) -> float:
+    def distance(at: tuple[float, float]) -> tuple[float, tuple[float, float]]:
+        return abs(at[0] - row) + abs(at[1] - column), at
+
+    return known[min(known, key=distance)]
+
+
+def _between(points: list[float], at: float) -> tuple[int, float]:
+    """Returns the point below and how far on to the next; the ends where beyond them."""
+    below = max(0, bisect_right(points, at) - 1)
+    if at <= points[0] or below == len(points) - 1:
+        return below, 0.0
+    return below, (at - points[below]) / (points[below + 1] - points[below])

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from dovetail.core.errors import InputError
+from dovetail.physics.contention import MeasuredContention, load, shipped_contention
+from dovetail.physics.pairs import MeasuredPair, PairRatio
 from dovetail.physics.profile import ModelProfile
+from dovetail.physics.profile_file import ProfileSet
+
+MEASURED = "measured"
+LEAST = 1e-6
+"""The law's least excess where a measured one is set against it, so that none is divided by 0."""
+Side = tuple[int, int, float]
 
 
 class Interference(Protocol):
@@ -46,3 +55,90 @@ class Injected:
     ) -> float:
         """Returns the injected ratio."""
         return self.xi
+
+
+class Measured:
+    """Ratios as measured where the pair was, by the law fitted to those pairs elsewhere.
+
+    The pairs of `sets` (as `examples/measure_gpu.py` writes them) go before the shipped ones. A job
+    without a model, or beside one, has the median of the shipped pairs.
+    """
+
+    def __init__(
+        self, sets: Iterable[ProfileSet] = (), known: MeasuredContention | None = None
+    ) -> None:
+        self._known = known or shipped_contention()
+        self._sides: dict[tuple[str, str], list[Side]] = {}
+        self._add("", self._known.pairs)
+        for one in sets:
+            self._add(f"{one.family}/", one.pairs)
+        self._tables: dict[tuple[ModelProfile, ModelProfile], MeasuredPair | None] = {}
+        self._ratios: dict[tuple[ModelProfile, float, ModelProfile, float], float] = {}
+
+    def _add(self, family: str, pairs: Iterable[PairRatio]) -> None:
+        for pair in pairs:
+            for mine, batch, other, other_batch, ratio in pair.sides():
+                key = (family + mine, family + other)
+                self._sides.setdefault(key, []).append((batch, other_batch, ratio))
+
+    def ratio(
+        self,
+        mine: ModelProfile | None,
+        micro_batch: float,
+        other: ModelProfile | None,
+        other_micro_batch: float,
+    ) -> float:
+        """Returns the ratio of a model at its micro-batch beside another at its own."""
+        if mine is None or other is None:
+            return self._known.median_ratio
+        key = (mine, micro_batch, other, other_micro_batch)
+        found = self._ratios.get(key)
+        if found is None:
+            table = self._table(mine, other)
+            if table is None:
+                found = 1.0 + self._excess(mine, other, micro_batch, other_micro_batch)
+            else:
+                found = table.ratio(micro_batch, other_micro_batch)
+            self._ratios[key] = found
+        return found
+
+    def is_measured(self, mine: ModelProfile, other: ModelProfile) -> bool:
+        """Tells whether the pair was measured at some batches."""
+        return self._table(mine, other) is not None
+
+    def _excess(
+        self, mine: ModelProfile, other: ModelProfile, batch: float, beside: float
+    ) -> float:
+        share, other_share = self._known.gpu_share(mine), self._known.gpu_share(other)
+        law = self._known.law.value
+        return law.excess(load(mine, batch), share, load(other, beside), other_share)
+
+    def _table(self, mine: ModelProfile, other: ModelProfile) -> MeasuredPair | None:
+        key = (mine, other)
+        if key not in self._tables:
+            sides = self._sides.get((mine.full_name, other.full_name)) or self._sides.get(
+                (self._measured_as(mine), self._measured_as(other))
+            )
+            self._tables[key] = (
+                MeasuredPair(sides, lambda a, b: max(LEAST, self._excess(mine, other, a, b)))
+                if sides
+                else None
+            )
+        return self._tables[key]
+
+    def _measured_as(self, profile: ModelProfile) -> str:
+        name = self._known.measured_as.get(profile.full_name)
+        return name.value if name else ""
+
+
+def parse_interference(text: str | float, sets: Iterable[ProfileSet] = ()) -> Interference:
+    """Returns the interference of `--interference measured|RATIO`. Raises InputError."""
+    if text == MEASURED:
+        return Measured(sets)
+    try:
+        xi = float(text)
+    except ValueError:
+        raise InputError(
+            "--interference", f"unknown '{text}'", f"'{MEASURED}', or a ratio of at least 1"
+        ) from None
+    return Injected(xi)
