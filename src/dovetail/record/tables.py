@@ -39,6 +39,7 @@ def comparison_view(comparison: Comparison) -> Group:
     parts: list[Text | Table] = [
         Text(comparison_sentence(comparison)),
         ranking(comparison),
+        *_spending_of(comparison),
         knowledge(comparison),
         *(
             Text(f"{short} is {name}")
@@ -212,11 +213,50 @@ def gpu_seconds(result: RunResult) -> Table:
 
 GPU_SECOND_WORDS = {
     "useful": "useful work",
-    "slowdown": "slowed down by sharing or distance",
+    "slowdown": "slowed down by sharing, distance or poor scaling",
     "switching": "switching jobs",
     "idle_waiting": "idle while jobs wait",
     "idle_empty": "idle, none wait",
     "down": "node away",
+}
+
+
+def _spending_of(comparison: Comparison) -> list[Table]:
+    counted = any(sum(r.gpu_seconds.values()) > 0 for r in comparison.results.values())
+    return [spending(comparison)] if counted else []
+
+
+def spending(comparison: Comparison) -> Table:
+    """Returns, by policy, the shares of the capacity by what became of it.
+
+    Slowed is below zero where sharing, or fewer GPUs than asked for, did more with less.
+    """
+    table = _table()
+    short = _short(comparison)
+    table.add_column("GPU-time", no_wrap=True)
+    kinds = [
+        kind
+        for kind in GPU_SECOND_KINDS
+        if any(r.gpu_seconds.get(kind) for r in comparison.results.values())
+    ]
+    for kind in kinds:
+        table.add_column(_SPENDING_HEADS[kind], justify="right", no_wrap=True)
+    for name in comparison.ranked["policy"]:
+        result = comparison.results.get(name)
+        total = sum(result.gpu_seconds.values()) if result else 0.0
+        if result and total > 0:
+            shares = [percent(result.gpu_seconds.get(kind, 0.0) / total) for kind in kinds]
+            table.add_row(*_cells([short[name], *shares]))
+    return table
+
+
+_SPENDING_HEADS = {
+    "useful": "useful",
+    "slowdown": "slowed",
+    "switching": "switching",
+    "idle_waiting": "idle, jobs wait",
+    "idle_empty": "idle, none wait",
+    "down": "away",
 }
 
 
