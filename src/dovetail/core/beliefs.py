@@ -7,13 +7,40 @@ same, fitted or noisy. Lengths never appear in a `Job`: a `Forecast` gives them,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from dovetail.core.job import Floats, Ints
 from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
 """A job that shares a GPU, and where it runs."""
+
+
+class BestBatches(NamedTuple):
+    """The best global batch of a job, and its speed alone with it, by nodes and GPUs.
+
+    Each array is read only and of shape [nodes, GPUs + 1]: row n is for n nodes, the last row
+    for all more. `speed` is 0 where the job cannot run; `batch` is 0 for the batch as requested.
+    """
+
+    speed: Floats
+    batch: Ints
+    steps: Ints
+
+    @staticmethod
+    def of(speed: Floats) -> BestBatches:
+        """Returns the table of a job whose batch stays as requested."""
+        return BestBatches(
+            speed, np.zeros(speed.shape, np.int64), np.ones(speed.shape, np.int64)
+        ).sealed()
+
+    def sealed(self) -> BestBatches:
+        """Returns the same table, read only from now on."""
+        for array in self:
+            array.setflags(write=False)
+        return self
 
 
 class Physics(Protocol):
@@ -42,6 +69,10 @@ class Physics(Protocol):
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns the progress at which the speed under another batch changes next, or inf."""
+        ...
+
+    def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
+        """Returns the best batches of a job that has come so far, if its batch may be chosen."""
         ...
 
     def scale(self, job: int) -> float:

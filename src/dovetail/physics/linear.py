@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import BestBatches, Neighbour
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.physics.sharing import Injected, Interference
@@ -62,6 +62,13 @@ class LinearPhysics:
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns inf: another batch changes nothing here."""
         return NEVER
+
+    def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
+        """Returns GPUs over requested GPUs, on any nodes, with the batch as requested."""
+        requested: list[int] = self._gpus  # type: ignore[attr-defined]
+        return BestBatches.of(
+            np.array([np.zeros(max_gpus + 1), np.arange(max_gpus + 1)]) / requested[job]
+        )
 
     def scale(self, job: int) -> float:
         """Returns the throughput on the requested GPUs over that on one."""

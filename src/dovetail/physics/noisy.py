@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.beliefs import BestBatches, Neighbour, Physics
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
@@ -54,6 +54,15 @@ class NoisyPhysics:
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns what is true: the noise of gradients is measured while a job trains."""
         return self._truth.phase_end_s(job, done_s)
+
+    def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
+        """Returns the true batches with believed speeds; the requested GPUs have been seen."""
+        true = self._truth.best_batches(job, done_s, max_gpus)
+        model, requested = self._jobs.model.text(job), int(self._jobs.gpus[job])
+        factor = [
+            1.0 if n == requested else self._factor(model, n, []) for n in range(max_gpus + 1)
+        ]
+        return true._replace(speed=true.speed * np.array(factor)).sealed()
 
     def rates(self, max_gpus: int) -> Floats:
         """Returns the believed speeds by kind; the requested GPUs have been seen."""

@@ -13,10 +13,11 @@ from math import ceil
 
 import numpy as np
 
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import BestBatches, Neighbour
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
+from dovetail.physics import goodput
 from dovetail.physics.device import time_factor
 from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.profile import ModelProfile
@@ -51,6 +52,7 @@ class PlacedPhysics:
         self._kind_of, self._example = _kinds(jobs)
         self._kind: list[int] = self._kind_of.tolist()
         self._batch = [self._global_batch(job, int(jobs.batch_size[job])) for job in self._example]
+        self._goodput = [self._goodput_of(kind) for kind in range(len(self._example))]
         self._rates: dict[int, Floats] = {}
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
         self._accumulated: dict[tuple[int, int], float] = {}
@@ -71,7 +73,7 @@ class PlacedPhysics:
         if self._profile[job] is None:
             alone = self._linear.speed(job, placement, ())
         else:
-            alone = self._relative(job, placement)
+            alone = self._relative(job, placement, done_s)
         if self._slowdown:
             alone /= max(self._slowdown[node] for node, _ in placement.spans)
         if not neighbours or placement.interleave is not None:
@@ -88,8 +90,16 @@ class PlacedPhysics:
         )
 
     def phase_end_s(self, job: int, done_s: float) -> float:
-        """Returns inf: at a given batch the speed does not depend on the progress."""
-        return NEVER
+        """Returns the progress at which the model's noise scale changes next, or inf."""
+        kind = self._goodput[self._kind[job]]
+        return NEVER if kind is None else goodput.phase_end_s(kind, done_s)
+
+    def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
+        """Returns the best batches of a job that has come so far."""
+        kind = self._goodput[self._kind[job]]
+        if kind is None:
+            return self._linear.best_batches(job, done_s, max_gpus)
+        return goodput.best_batches(kind, done_s, max_gpus)
 
     def scale(self, job: int) -> float:
         """Returns the throughput on the requested GPUs over that on one."""
@@ -191,12 +201,31 @@ class PlacedPhysics:
         per_node = profile.gpus_per_node.value if self._by_count else self._per_node
         return ceil(gpus / per_node)
 
-    def _relative(self, job: int, placement: Placement) -> float:
+    def _goodput_of(self, kind: int) -> goodput.Kind | None:
+        job = self._example[kind]
+        profile = self._profile[job]
+        if profile is None:
+            return None
+        per_node = profile.gpus_per_node.value if self._by_count else self._per_node
+        return goodput.Kind(profile, self._gpus[job], self._batch[kind], per_node, self._by_count)
+
+    def _relative(self, job: int, placement: Placement, done_s: float) -> float:
         gpus, steps = placement.gpus, placement.accumulation_steps
         nodes = placement.nodes
         if self._by_count:
             nodes = self._well_placed_nodes(job, gpus)
-        elif steps == 1 and gpus == self._gpus[job] and nodes == ceil(gpus / self._per_node):
+        if placement.batch_size:
+            kind = self._goodput[self._kind[job]]
+            assert kind is not None
+            return goodput.relative_speed(
+                kind, done_s, gpus=gpus, nodes=nodes, batch=placement.batch_size, steps=steps
+            )
+        if (
+            not self._by_count
+            and steps == 1
+            and gpus == self._gpus[job]
+            and nodes == ceil(gpus / self._per_node)
+        ):
             return 1.0
         return self._relative_to(job, gpus, nodes, steps)
 

@@ -45,7 +45,7 @@ def iteration_s(
     batch = batch_per_gpu or profile.batch.value.on_each_of(gpus)
     steps = accumulation_steps or fewest_steps(profile, batch)
     modelled_s = _modelled_s(profile, placed, batch, steps, gpu_type, network)
-    return modelled_s * _correction(profile, gpus)
+    return modelled_s * correction(profile, gpus)
 
 
 def fewest_steps(profile: ModelProfile, batch_per_gpu: float) -> int:
@@ -171,7 +171,7 @@ def _compute_on(profile: ModelProfile, gpu_type: str) -> compute.Compute:
 
 
 @lru_cache(maxsize=65536)
-def _correction(profile: ModelProfile, gpus: int) -> float:
+def correction(profile: ModelProfile, gpus: int) -> float:
     """Returns measured / modelled seconds at a GPU count, 1 where nothing was measured."""
     if profile.curve is None:
         return 1.0
