@@ -1,0 +1,133 @@
+"""Answers by kind agree with the speed of single placements, for every physics."""
+
+from math import ceil
+
+import numpy as np
+import pytest
+
+from builders import Row, trace_of
+from dovetail.core.beliefs import Physics
+from dovetail.core.cluster import Cluster
+from dovetail.core.placement import Placement
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.noisy import NoisyPhysics
+from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.sharing import Injected
+from dovetail.physics.throughput import footprint_bytes
+from dovetail.physics.zoo import lookup, shipped
+
+CLUSTER = Cluster.uniform(4, 4)
+ROWS = [
+    Row(4, 100, model="pollux/bert"),
+    Row(2, 100, model="pollux/bert"),
+    Row(4, 100, model="pollux/bert", batch_size=768),
+    Row(8, 100, model="pollux/cifar10"),
+    Row(1, 100, model="afs/vgg16"),
+    Row(3, 100),
+    Row(4, 50, model="pollux/bert"),
+]
+TRACE = trace_of(*ROWS)
+
+
+def physics(kind: str) -> Physics:
+    shared = Injected(1.7)
+    if kind == "linear":
+        return LinearPhysics(TRACE.jobs, shared)
+    placed = PlacedPhysics(
+        TRACE.jobs, CLUSTER, shipped(), interference=shared, by_count=kind == "counted"
+    )
+    return NoisyPhysics(placed, TRACE.jobs, 0.3, 1) if kind == "noisy" else placed
+
+
+KINDS = pytest.mark.parametrize("kind", ["linear", "placed", "counted", "noisy"])
+
+
+def on(gpus: int, **more: object) -> Placement:
+    """Returns a well placed gang on nodes of four GPUs."""
+    spans = [(node, min(4, gpus - 4 * node)) for node in range(ceil(gpus / 4))]
+    return Placement(tuple(spans), **more)  # type: ignore[arg-type]
+
+
+def test_model_requested_gpus_and_batch_make_the_kind() -> None:
+    kinds = physics("placed").kind_of.tolist()
+    assert len(set(kinds)) == 6
+    assert kinds[0] == kinds[6]
+
+
+@KINDS
+def test_rates_are_the_speeds_of_well_placed_gangs(kind: str) -> None:
+    one = physics(kind)
+    table = one.rates(16)
+    assert table.shape == (len(set(one.kind_of.tolist())), 17)
+    assert (table[:, 0] == 0).all()
+    for job in range(len(ROWS)):
+        speeds = [one.speed(job, on(gpus), ()) for gpus in range(1, 17)]
+        assert table[one.kind_of[job], 1:] == pytest.approx(speeds, rel=1e-12)
+    assert one.rates(16) is table
+    with pytest.raises(ValueError, match="read-only"):
+        table[0, 0] = 1
+
+
+@KINDS
+def test_rates_are_one_as_requested(kind: str) -> None:
+    one = physics(kind)
+    for job, row in enumerate(ROWS):
+        assert one.rates(16)[one.kind_of[job], row.gpus] == pytest.approx(1)
+
+
+@KINDS
+def test_accumulation_costs_what_the_speed_says(kind: str) -> None:
+    one = physics(kind)
+    for job, row in enumerate(ROWS):
+        for steps in (1, 2, 4):
+            true = one.speed(job, on(row.gpus, accumulation_steps=steps), ())
+            assert one.accumulated(job, steps) == pytest.approx(true)
+            assert true <= 1 + 1e-12, "with equal ratios a smaller sub-batch is never faster"
+    if kind != "linear":
+        assert one.accumulated(3, 4) < 0.99
+
+
+@KINDS
+def test_ratios_are_shared_over_alone(kind: str) -> None:
+    one = physics(kind)
+    a, b = 0, 6
+    mine, theirs = one.interference(a, 1, b, 1)
+    names = ((0, 1, 2, 3),)
+    pair = [Placement(((0, 4),), names), Placement(((0, 4),), names)]
+    alone, shared = one.speed(a, pair[0], ()), one.speed(a, pair[0], [(b, pair[1])])
+    assert max(1, alone / shared) == pytest.approx(mine)
+    assert mine >= 1 and theirs >= 1
+    if kind != "noisy":
+        assert mine == theirs == 1.7
+
+
+def test_a_gang_goes_at_the_pace_of_its_worst_neighbour() -> None:
+    class ByName:
+        def ratio(self, mine: object, b: float, other: object, c: float) -> float:
+            return {"bert": 1.2, "cifar10": 1.9}.get(getattr(other, "name", ""), 1.0)
+
+    one = PlacedPhysics(TRACE.jobs, CLUSTER, shipped(), interference=ByName())
+    host = Placement(((0, 4),), ((0, 1, 2, 3),))
+    near = [(1, Placement(((0, 2),), ((0, 1),))), (3, Placement(((0, 2),), ((2, 3),)))]
+    assert one.speed(0, host, near) == pytest.approx(1 / 1.9)
+
+
+def test_footprints_shrink_with_the_micro_batch() -> None:
+    one = physics("placed")
+    bert = lookup("pollux/bert")
+    # 384 samples on 4 GPUs, 12 at most at once: 8 steps; 16 steps halve the activations.
+    assert one.footprint_bytes(0, 1) == footprint_bytes(bert, gpus=4, batch_per_gpu=96)
+    assert one.footprint_bytes(0, 8) == one.footprint_bytes(0, 1)
+    assert one.footprint_bytes(0, 16) == bert.memory.value.used_bytes(6)
+    assert one.footprint_bytes(5, 1) == 0
+    both = [(0, on(4, accumulation_steps=16)), (6, on(4, accumulation_steps=16))]
+    need = 2 * bert.memory.value.used_bytes(6)
+    assert one.fits_memory(both, need)
+    assert not one.fits_memory(both, need - 1)
+
+
+def test_the_job_s_own_batch_counts() -> None:
+    one = physics("placed")
+    # Twice the samples on as many GPUs: computing weighs more, so growing pays more.
+    assert one.rates(16)[one.kind_of[2], 16] > one.rates(16)[one.kind_of[0], 16]
+    assert np.all(one.rates(16)[one.kind_of[2]] >= 0)
