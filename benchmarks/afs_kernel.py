@@ -1,0 +1,79 @@
+"""Times the share computations of AFS against their plain definition, for several pools.
+
+Run: `python -m benchmarks.afs_kernel [COMPARISONS]`; pools with at most so many comparisons
+(GPUs x jobs) are timed with the plain definition too, at about 2 us each.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from dovetail.algorithms import afs, afs_compiled
+
+SIZES = ((64, 40), (1_868, 100), (1_868, 600), (1_868, 1_800), (10_000, 100), (10_000, 2_000))
+"""GPUs and jobs; 1,868 GPUs are the largest virtual cluster of the Philly trace."""
+CAP_GPUS = 64
+
+
+def crowd(jobs: int, family: str, seed: int) -> dict[str, np.ndarray]:
+    """Returns claims: a few models that many share, or a table of its own for every job."""
+    rng = np.random.default_rng(seed)
+    kinds = 9 if family == "models" else jobs
+    counts = np.arange(CAP_GPUS + 1)
+    overhead = rng.uniform(0.001, 0.2, size=(kinds, 1))
+    rates = counts / (1 + overhead * np.maximum(counts - 1, 0))
+    if family == "jagged":
+        steps = np.maximum(rng.normal(0.5, 0.5, size=(kinds, CAP_GPUS)), 0.0)
+        steps[:, 0] = 1.0
+        rates = np.concatenate((np.zeros((kinds, 1)), np.cumsum(steps, axis=1)), axis=1)
+    return {
+        "left_s": rng.lognormal(8, 2, jobs),
+        "rates": rates,
+        "kind": rng.integers(0, kinds, jobs) if family == "models" else np.arange(jobs),
+        "cap": rng.integers(1, CAP_GPUS + 1, jobs),
+    }
+
+
+def milliseconds(
+    shares: Callable[..., np.ndarray], asked: dict[str, object], times: int
+) -> np.ndarray:
+    """Returns what each call took."""
+    took = []
+    for _ in range(times):
+        began = time.perf_counter()
+        shares(**asked)
+        took.append((time.perf_counter() - began) * 1e3)
+    return np.array(took)
+
+
+def row(gpus: int, jobs: int, family: str, rule: str, comparisons_max: int) -> str:
+    """Returns one line: the compiled shares over 5 crowds, 10 times each, and the plain ones."""
+    name = "shares_by_length" if rule == "AFS-L" else "shares_without_length"
+    plain, fast = getattr(afs, name), getattr(afs_compiled, name)
+    took, ratio = np.array([]), ""
+    for seed in range(5):
+        asked: dict[str, object] = {"gpus": gpus, **crowd(jobs, family, seed)}
+        if rule == "AFS-P":
+            asked.pop("left_s")
+        took = np.append(took, milliseconds(fast, asked, 10))
+        if seed == 0 and gpus * jobs <= comparisons_max:
+            ratio = f"{milliseconds(plain, asked, 1)[0] / np.median(took):,.0f}"
+    line = f"{gpus:>6} {jobs:>5} {family:>8} {rule:>6}"
+    return f"{line} {np.median(took):>10.3f} {took.max():>9.3f} {ratio:>15}"
+
+
+def main(comparisons_max: int) -> None:
+    afs_compiled.shares_by_length([1.0, 2.0], [[0.0, 1.0, 1.5]], [0, 0], [2, 2], 3)
+    print("  GPUs  jobs   tables   rule  median ms  worst ms  plain/compiled")
+    for gpus, jobs in SIZES:
+        for family in ("models", "smooth", "jagged"):
+            for rule in ("AFS-L", "AFS-P"):
+                print(row(gpus, jobs, family, rule, comparisons_max))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
