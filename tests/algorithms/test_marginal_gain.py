@@ -46,6 +46,12 @@ def test_ties_go_to_the_earlier_row() -> None:
     assert shares == [[0, 0], [1, 0], [2, 0], [2, 1], [2, 2]]
 
 
+def test_rounding_errors_decide_nothing() -> None:
+    gains = np.array([[0.1 + 0.2], [0.3], [0.3 * (1 + 1e-6)]])
+    assert marginal_gain(gains[[1, 0]], 1).tolist() == [1, 0]
+    assert marginal_gain(gains, 2).tolist() == [1, 0, 1]
+
+
 def test_no_rows_and_a_negative_pool() -> None:
     assert marginal_gain(np.empty((0, 3)), 5).tolist() == []
     with pytest.raises(ValueError, match="cannot be negative"):

@@ -40,6 +40,9 @@ VARIANTS = (
     "gittins:delta=0,samples-min=5",
     "max-min:overflow=least-recent",
     "optimus:interval=7",
+    "srtf-e:bypass=strict",
+    "srsf-max:bypass=strict",
+    "tiresias-max:thresholds=20/60",
 )
 EVERY = [*OWN, *VARIANTS]
 BUSY = [name for name in EVERY if name not in IDLE]

@@ -15,6 +15,7 @@ def marginal_gain(gains: FloatArray, pool_gpus: int) -> IntArray:
 
     `gains[i, k]` is what row i gains from its (k+1)-th GPU. The next GPU goes to the largest
     next gain, ties to the earlier row; a row whose next gain is not above zero gets no more.
+    Gains within a part in 1e9 count as equal, so that rounding decides nothing.
 
     NOTE: no loop over GPUs. A gain behind a smaller one is reached only through that one, and
     then at once; so with each gain cut to the least before it the answer is the `pool_gpus`
@@ -22,12 +23,18 @@ def marginal_gain(gains: FloatArray, pool_gpus: int) -> IntArray:
     """
     if gains.ndim != 2 or pool_gpus < 0:
         raise ValueError("gains want one row for each job, and the pool cannot be negative")
-    reached = np.minimum.accumulate(gains, axis=1)
+    reached = np.minimum.accumulate(_rounded(gains), axis=1)
     taken = reached > 0
     wanted = int(taken.sum())
     if wanted > pool_gpus:
         taken = _largest(reached, reached[taken], pool_gpus)
     return np.asarray(taken.sum(axis=1), dtype=np.int64)
+
+
+def _rounded(gains: FloatArray) -> FloatArray:
+    """Returns the gains with 30 bits of precision."""
+    fraction, exponent = np.frexp(gains)
+    return np.asarray(np.ldexp(np.rint(fraction * 2.0**30), exponent - 30))
 
 
 def _largest(reached: FloatArray, useful: FloatArray, count: int) -> npt.NDArray[np.bool_]:

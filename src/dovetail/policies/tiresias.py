@@ -71,10 +71,11 @@ class Tiresias:
         """Ranks all jobs by queue; wakes when the next running job falls to another queue."""
         if self.inside == "list":
             return self._decide_by_lists(view, memory)
-        draft, because = rank(view, self._running_keys, self.bypass)
-        return Decision(draft, wake_at=self._next_fall_s(view, draft), because=because)
+        draft, because = rank(view, self.running_keys, self.bypass)
+        return Decision(draft, wake_at=self.next_fall_s(view, draft), because=because)
 
-    def _running_keys(self, running: Running) -> Floats:
+    def running_keys(self, running: Running) -> Floats:
+        """Returns the keys of running jobs, which stand before the waiting ones of their queue."""
         limits = np.array(self.thresholds) * (1 - RELATIVE_TOLERANCE)
         queues = np.searchsorted(limits, running.attained_gpu_s, side="right")
         return queues.astype(np.float64) * 2.0
@@ -84,7 +85,7 @@ class Tiresias:
         limits = [t * (1 - RELATIVE_TOLERANCE) for t in self.thresholds]
         return [bisect_right(limits, a) for a in view.progress.attained_gpu_s(jobs)]
 
-    def _next_fall_s(self, view: View, draft: Draft | None) -> float:
+    def next_fall_s(self, view: View, draft: Draft | None) -> float:
         """Returns when the first of the jobs that run from now on reaches its next threshold."""
         left_s = self._left_s(*runs_on(view, draft))
         soonest_s = float(left_s.min()) if len(left_s) else float("inf")
@@ -107,7 +108,7 @@ class Tiresias:
             (*[j for j in queue if j in runs], *[j for j in queue if j not in runs])
             for queue in lists
         )
-        return Decision(draft, kept, self._next_fall_s(view, draft), because)
+        return Decision(draft, kept, self.next_fall_s(view, draft), because)
 
     def _fallen(self, view: View, memory: Queues) -> list[list[int]]:
         """Returns the lists without ended jobs, with falls carried out and arrivals at the end."""

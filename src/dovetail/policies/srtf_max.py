@@ -1,0 +1,47 @@
+"""SRTF-max: shortest remaining time first, each elastic job on as many GPUs as it can use.
+
+A job's size is the fewest GPUs on which it is fastest; it runs on all of them or waits. Ranked
+by the time left at that size.
+
+Source: AFS section 5.2, Figure 6; ALGORITHMS section 6. Knows: length, scaling.
+Stops running jobs: yes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.core.job import Floats
+from dovetail.core.order import Order
+from dovetail.core.passes import check_bypass
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import Running, View
+from dovetail.mechanisms.peak_size import left_at_peak_s, serve_at_peak, waiting_left_at_peak_s
+
+
+@register("srtf-max")
+@dataclass(frozen=True, slots=True)
+class SrtfMax:
+    """Shortest remaining time first at peak sizes, preemptive."""
+
+    bypass: str = "skip"
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "scaling"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
+    order: ClassVar[Order] = Order(
+        lambda view, jobs: waiting_left_at_peak_s(view, jobs)[0].tolist()
+    )
+    initial: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        check_bypass(self.bypass)
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Ranks everybody by the time left at their peak sizes."""
+
+        def keys(running: Running) -> Floats:
+            return left_at_peak_s(view, running.jobs, running.left_s)[0]
+
+        draft, because = serve_at_peak(view, keys, self.bypass)
+        return Decision(draft, because=because)
