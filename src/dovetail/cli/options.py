@@ -56,9 +56,9 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     ),
     click.option(
         "--interference",
-        default=1.0,
+        default="measured",
         show_default=True,
-        help="Shared over alone iteration time of two jobs on one GPU.",
+        help="How jobs on one GPU slow each other: measured, or one ratio (>= 1) for all.",
     ),
     click.option("--adopt", default="", help="Draw owners' flags anew, as in elastic:0.5."),
     click.option("--assign-models", is_flag=True, help="Give jobs a model of the zoo by --seed."),

@@ -30,7 +30,7 @@ class Given(TypedDict, total=False):
     belief: str
     physics: str
     profiles: Sequence[str]
-    interference: float
+    interference: str | float
     adopt: str
     cancelled: str
     capacity: str
@@ -49,7 +49,7 @@ DEFAULTS: Given = {
     "belief": "exact",
     "physics": "placed",
     "profiles": (),
-    "interference": 1.0,
+    "interference": "measured",
     "adopt": "",
     "cancelled": "work",
     "capacity": "",

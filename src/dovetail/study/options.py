@@ -10,6 +10,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
 from dovetail.core.trace import Trace
+from dovetail.physics.sharing import parse_interference
 from dovetail.physics.switching import Switching
 from dovetail.physics.zoo import shipped
 from dovetail.record.metrics import Window
@@ -37,7 +38,7 @@ class Options:
     cancelled: str = "work"
     capacity: Sequence[tuple[float, Sequence[tuple[int, str]]]] = ()
     coalesce_s: float = 0.0
-    interference: float = 1.0
+    interference: str | float = "measured"
     physics: str = "placed"
     profiles: tuple[str, ...] = ()
     without: frozenset[str] = frozenset()
@@ -57,8 +58,7 @@ class Options:
             )
         if not 0 <= self.coalesce_s < float("inf"):
             raise InputError("--coalesce-s", "it must be 0 or more")
-        if not 1 <= self.interference < float("inf"):
-            raise InputError("--interference", "a ratio of iteration times is at least 1")
+        parse_interference(self.interference)
         for power in self.without:
             if power not in POWERS:
                 raise InputError("--without", f"unknown power '{power}'", nearest(power, POWERS))

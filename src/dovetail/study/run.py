@@ -30,7 +30,7 @@ from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.profile_file import load_profiles
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing import parse_interference
 from dovetail.physics.zoo import Catalogue, shipped_sets
 from dovetail.record.log import LogWriter
 from dovetail.record.metrics import (
@@ -97,14 +97,15 @@ def granted(forecast: Forecast) -> frozenset[str]:
 
 def build_physics(trace: Trace, options: Options) -> Physics:
     """Returns the true physics of a run."""
+    given = tuple(load_profiles(Path(p)) for p in options.profiles)
+    interference = parse_interference(options.interference, given)
     if options.physics == "linear" or not trace.jobs.model.names:
-        return LinearPhysics(trace.jobs, Injected(options.interference))
-    sets = (*shipped_sets(), *(load_profiles(Path(p)) for p in options.profiles))
+        return LinearPhysics(trace.jobs, interference)
     return PlacedPhysics(
         trace.jobs,
         options.cluster,
-        Catalogue(sets),
-        interference=Injected(options.interference),
+        Catalogue((*shipped_sets(), *given)),
+        interference=interference,
         by_count=options.physics == "counted",
     )
 
