@@ -7,6 +7,7 @@ gets, and `running` whether running jobs keep their GPUs or are packed anew at e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dovetail.core.errors import InputError, nearest
@@ -88,7 +89,7 @@ class Placing:
         self, occupancy: Occupancy, shape: Shape, allowed: int, need: int
     ) -> Spans | None:
         """Returns spans where CPUs and memory limit what a node can take beside its GPUs."""
-        nodes = _nodes_by(occupancy, allowed, self.node_choice)
+        nodes = list(_nodes_by(occupancy, allowed, self.node_choice))
         room = {node: _room(occupancy, shape, node) for node in nodes}
         if self.consolidate != "none":
             for node in nodes:
@@ -216,19 +217,23 @@ def _nodes_of_type(occupancy: Occupancy, gpu_type: str) -> int:
     return nodes
 
 
-def _nodes_by(occupancy: Occupancy, allowed: int, choice: str) -> list[int]:
-    """Returns the nodes with any free GPU in the order of a node choice, ties by id."""
+def _nodes_by(occupancy: Occupancy, allowed: int, choice: str) -> Iterator[int]:
+    """Yields the nodes with any free GPU in the order of a node choice, ties by id.
+
+    Most callers are content with the first few of hundreds.
+    """
     if choice == "first-fit":
-        return [n for n, f in enumerate(occupancy.free) if f and _open(occupancy, n, allowed)]
-    order: list[int] = []
+        for node, free in enumerate(occupancy.free):
+            if free and _open(occupancy, node, allowed):
+                yield node
+        return
     levels = range(1, len(occupancy.levels))
     for level in levels if choice == "best-fit" else reversed(levels):
         nodes = occupancy.levels[level] & allowed
         while nodes:
             low = nodes & -nodes
-            order.append(low.bit_length() - 1)
+            yield low.bit_length() - 1
             nodes ^= low
-    return order
 
 
 def _open(occupancy: Occupancy, node: int, allowed: int) -> bool:
