@@ -1,4 +1,4 @@
-"""Times the share computations of AFS against their plain definition, for several pools.
+"""Times the shares of AFS against their plain definition, and their regulation, for several pools.
 
 Run: `python -m benchmarks.afs_kernel [COMPARISONS]`; pools with at most so many comparisons
 (GPUs x jobs) are timed with the plain definition too, at about 2 us each.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dovetail.algorithms import afs, afs_compiled
+from dovetail.algorithms import afs, afs_compiled, regulation
 
 SIZES = ((64, 40), (1_868, 100), (1_868, 600), (1_868, 1_800), (10_000, 100), (10_000, 2_000))
 """GPUs and jobs; 1,868 GPUs are the largest virtual cluster of the Philly trace."""
@@ -66,6 +66,24 @@ def row(gpus: int, jobs: int, family: str, rule: str, comparisons_max: int) -> s
     return f"{line} {np.median(took):>10.3f} {took.max():>9.3f} {ratio:>15}"
 
 
+def regulation_row(gpus: int, jobs: int, gpus_per_machine: int) -> str:
+    """Returns one line: time and sum of differences of the search and of the growth moves."""
+    rng = np.random.default_rng(jobs)
+    shares = rng.multinomial(gpus - jobs, rng.dirichlet(np.full(jobs, 2.0))) + 1
+    caps = shares + rng.integers(0, CAP_GPUS, jobs)
+    took, cost = [], []
+    limit = regulation.EXACT_STATES_MAX
+    for states in (10**9, 0):
+        regulation.EXACT_STATES_MAX = states
+        asked = {"machines": gpus // gpus_per_machine, "gpus_per_machine": gpus_per_machine}
+        asked |= {"shares": shares, "caps": caps}
+        took.append(float(np.median(milliseconds(regulation.regulate, asked, 10))))
+        cost.append(int(np.abs(regulation.regulate(**asked) - shares).sum()))
+    regulation.EXACT_STATES_MAX = limit
+    times = f"{took[0]:>10.3f} {took[1]:>9.3f}"
+    return f"{gpus:>6} {jobs:>5} {gpus_per_machine:>11} {times} {cost[0]:>11} {cost[1]:>10}"
+
+
 def main(comparisons_max: int) -> None:
     afs_compiled.shares_by_length([1.0, 2.0], [[0.0, 1.0, 1.5]], [0, 0], [2, 2], 3)
     print("  GPUs  jobs   tables   rule  median ms  worst ms  plain/compiled")
@@ -73,6 +91,10 @@ def main(comparisons_max: int) -> None:
         for family in ("models", "smooth", "jagged"):
             for rule in ("AFS-L", "AFS-P"):
                 print(row(gpus, jobs, family, rule, comparisons_max))
+    print("\n  GPUs  jobs per machine  search ms  moves ms search cost moves cost")
+    for gpus, jobs in ((64, 40), (1_864, 100), (1_864, 600), (1_864, 1_800), (10_000, 2_000)):
+        for gpus_per_machine in (4, 8):
+            print(regulation_row(gpus, jobs, gpus_per_machine))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""The search behind `regulation.regulate`: dynamic programming over (job, GPUs to give out)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.algorithms.compiled import compiled
+
+Ints = npt.NDArray[np.int64]
+
+NEVER = 1 << 40
+"""The cost of what cannot be done; no sum of differences comes near half of it."""
+
+
+def nearest_shares(given: Ints, sure: Ints, caps: Ints, gpus_per_machine: int, idle: int) -> Ints:
+    """Returns allowed shares from `sure` to `caps`, `idle` GPUs more in all if that can be.
+
+    All have a share; `least[i, t]` is the least sum of differences of the jobs from i on if they
+    get t GPUs beyond what is sure. Read forwards, the first job takes the most that costs nothing.
+    """
+    least = np.full((given.size + 1, idle + 1), NEVER, dtype=np.int64)
+    least[-1, 0] = 0
+    for i in range(given.size - 1, -1, -1):
+        _add_job(least, i, given[i], sure[i], caps[i], gpus_per_machine)
+    possible = np.flatnonzero(least[0] < NEVER // 2)
+    chosen = np.empty_like(sure)
+    _read_off(least, given, sure, caps, gpus_per_machine, possible[-1], chosen)
+    return chosen
+
+
+@compiled
+def _add_job(least: Ints, i: int, given: int, sure: int, cap: int, machine: int) -> None:
+    """Fills row i: the job keeps what is sure, doubles below a machine, or has whole machines."""
+    after, here = least[i + 1], least[i]
+    for t in range(len(here)):
+        here[t] = after[t] + given - sure
+    share = 2 * sure
+    while share < machine and share <= cap:
+        for t in range(share - sure, len(here)):
+            here[t] = min(here[t], after[t - share + sure] + share - given)
+        share *= 2
+    first = (sure // machine + 1) * machine - sure
+    last = cap // machine * machine - sure
+    if first > last:
+        return
+    # Whole machines all cost `given` less than they are, so the best is a minimum over a window
+    # that slides along each residue: `queue` holds its candidates, rising.
+    queue = np.empty(len(here) // machine + 1, dtype=np.int64)
+    for residue in range(min(machine, len(here) - first)):
+        head, tail = 0, 0
+        for v in range(residue, len(here) - first, machine):
+            while tail > head and after[queue[tail - 1]] - queue[tail - 1] >= after[v] - v:
+                tail -= 1
+            queue[tail] = v
+            tail += 1
+            t = v + first
+            while queue[head] < t - last:
+                head += 1
+            best = queue[head]
+            here[t] = min(here[t], after[best] - best + t + sure - given)
+
+
+@compiled
+def _read_off(
+    least: Ints, given: Ints, sure: Ints, caps: Ints, machine: int, left: int, chosen: Ints
+) -> None:
+    """Writes the shares of one optimum that gives out `left` GPUs, the largest for the first."""
+    for i in range(len(given)):
+        share = min(caps[i], sure[i] + left) // machine * machine
+        if share <= sure[i]:
+            share = machine // 2
+        while share > sure[i]:
+            more = share - sure[i]
+            if share <= caps[i] and more <= left:
+                cost = least[i + 1, left - more] + abs(share - given[i])
+                if cost == least[i, left]:
+                    break
+            share = share - machine if share > machine else share // 2
+        chosen[i] = max(share, sure[i])
+        left -= chosen[i] - sure[i]
