@@ -7,7 +7,9 @@ from physics_scene import a_model
 
 from dovetail.cli.models import models
 from dovetail.core.errors import InputError
+from dovetail.physics.contention import parse_contention, shipped_contention
 from dovetail.physics.fit import FITS
+from dovetail.physics.pairs import PairRatio
 from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles
 from dovetail.physics.zoo import shipped_sets, zoo
 
@@ -92,3 +94,46 @@ def test_fit_reports_held_out_errors_and_writes_the_sets(data_dir: Path, tmp_pat
     assert sorted(path.stem for path in out.iterdir()) == sorted(FITS)
     afs = [one for one in shipped_sets() if one.family == "afs"]
     assert load_profiles(out / "afs.toml").profiles[0].curve == afs[0].profiles[0].curve
+
+
+def test_pairs_show_a_matrix_of_ratios_in_80_columns() -> None:
+    shown = said("pairs")
+
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "2.10*" in shown
+    ratio = json.loads(said("pairs", "--json"))["ratio"]
+    assert list(ratio) == ["bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3"]
+    assert 1 < ratio["imagenet"]["ncf"] < ratio["imagenet"]["bert"] < ratio["imagenet"]["imagenet"]
+
+
+def test_pairs_of_a_users_file_are_shown(tmp_path: Path) -> None:
+    pair = PairRatio("plain", 64, "plain", 64, 3.25, 3.25)
+    own = ProfileSet("mine", "Mine", "mine", (), (a_model(family="mine"),), (pair,))
+    file = tmp_path / "mine.toml"
+    file.write_text(dump_profiles(own))
+
+    assert "3.25*" in said("--profiles", str(file), "pairs", "--family", "mine")
+
+
+def test_pairs_refit_reports_errors_and_writes(data_dir: Path, tmp_path: Path) -> None:
+    text = said("pairs", "--data", str(data_dir), "-o", str(tmp_path))
+
+    assert "Recommendation" in text
+    assert "rank correlation" in text
+    written = parse_contention((tmp_path / "interference.toml").read_text())
+    assert written.pairs == shipped_contention().pairs
+    report = json.loads(said("pairs", "--data", str(data_dir), "--json"))
+    assert report["held_out"]["LM"]["law"]["rows"] == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("pairs", "--family", "polux"), "did you mean"),
+        (("pairs", "--data", "nowhere"), "not a folder"),
+        (("pairs", "-o", "nowhere"), "nothing to write"),
+    ],
+)
+def test_pairs_refuse_bad_input(arguments: tuple[str, ...], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        said(*arguments)

@@ -68,17 +68,20 @@ def _print_ratios(profiles: Sequence[ModelProfile], known: Measured, as_json: bo
         click.echo(json.dumps({"micro_batch": batch, "ratio": ratio}))
         return
     median = shipped_contention().median_ratio
-    click.echo("iteration time of the row's model shared over alone, beside the column's, at the")
-    click.echo("micro-batches given; *: measured at some batches, else by the law of contention")
+    click.echo("iteration time shared over alone, of the row's model beside the column's")
+    click.echo("*: measured at some batches; else by the law of contention fitted to such pairs")
     click.echo(f"a job without a model: {median:.2f}\n")
-    click.echo(f"{'model':<20}{'batch':>6}{'load':>8}" + _cells(one.name[:7] for one in profiles))
+    wide = max(12, *(len(one.name) for one in profiles))
+    click.echo(
+        f"{'model':<{wide}}{'batch':>6}{'load':>7}" + _cells(one.name[:7] for one in profiles)
+    )
     for one in profiles:
         marks = [
             f"{ratio[one.name][other.name]:.2f}{'*' if known.is_measured(one, other) else ' '}"
             for other in profiles
         ]
         size = batch[one.name]
-        click.echo(f"{one.name:<20}{size:>6}{load(one, size):>8.2f}" + _cells(marks))
+        click.echo(f"{one.name:<{wide}}{size:>6}{load(one, size):>7.2f}" + _cells(marks))
 
 
 def _cells(texts: Iterable[str]) -> str:
