@@ -1,0 +1,209 @@
+"""Pollux: GPUs and batches together, re-optimised every minute for the goodput of all jobs.
+
+Each round a genetic search allocates whole GPUs on nodes to the jobs. A job's speedup is its best
+goodput over any batch on what it gets, over that on its fair share of the cluster; the search
+maximises the weighted power mean of the speedups with p = -1, in which a job whose GPUs change
+counts for less, by `(T - R * d) / (T + d)` with age T, restarts R and restart time d. Two jobs
+that are each spread over nodes never meet on one, and a job gets at most `growth` times the GPUs
+it has ever had. Rounds come at multiples of `interval`; between them nothing is decided.
+
+Source: Qiao et al., OSDI 2021, sections 3 and 4.2, and AdaptDL's simulator of it; ALGORITHMS
+section 6. Knows: how jobs scale and the service they had, nothing of lengths.
+Stops running jobs: yes; it moves and resizes elastic ones and chooses their batches, while a rigid
+job runs as requested or waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from dovetail.core.beliefs import BestBatches
+from dovetail.core.job import Floats, Ints
+from dovetail.core.order import Order
+from dovetail.core.passes import NO_ROOM
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.mechanisms.allocation import drafted, room_for
+
+if TYPE_CHECKING:
+    from dovetail.algorithms.pollux_search import Contest
+
+NEVER = float("inf")
+SEEDS_APART = 1_000_003
+"""Rounds of one seed take every so-manieth number; those of another seed stand between."""
+
+
+class Life(NamedTuple):
+    """What a job has been through: the most GPUs it had, and its restarts."""
+
+    job: int
+    most_gpus: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The last round, when it was, who took part, what came out; and the lives of all jobs."""
+
+    rounds: int = 0
+    at_s: float = -NEVER
+    jobs: tuple[int, ...] = ()
+    population: bytes = b""
+    lives: tuple[Life, ...] = ()
+
+    def by_job(self) -> dict[int, Life]:
+        """Returns the lives by job."""
+        return {life.job: life for life in self.lives}
+
+
+@register("pollux")
+@dataclass(frozen=True, slots=True)
+class Pollux:
+    """Goodput-optimal shares and batches by a seeded genetic search; preemptive.
+
+    `interval` and `restart` are in seconds. A job that has used more than `threshold` GPU-hours
+    weighs `(threshold / used) ** decay`; with `decay` 0 all weigh alike, as in the simulator.
+    """
+
+    interval: float = 60.0
+    population: int = 100
+    generations: int = 100
+    restart: float = 30.0
+    growth: int = 2
+    threshold: float = 4.0
+    decay: float = 0.5
+    seed: int = 0
+
+    knows: ClassVar[frozenset[str]] = frozenset({"attained service", "scaling"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize", "change batch"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[Past] = Past()
+
+    def __post_init__(self) -> None:
+        if not (self.interval > 0 and self.restart >= 0 and self.threshold > 0):
+            raise ValueError("interval and threshold must be above 0, restart 0 or more")
+        if self.population < 2 or self.generations < 1 or self.growth < 1:
+            raise ValueError("the search needs a population of 2 and a generation, growth 1")
+        if not 0 <= self.decay < NEVER or self.seed < 0:
+            raise ValueError("decay and seed must be 0 or more")
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Searches at multiples of the interval; else waits for the next one."""
+        past = memory if isinstance(memory, Past) else self.initial
+        if not view.running and not view.waiting:
+            return Decision(memory=past)
+        at = floor(view.now / self.interval)
+        next_s = (at + 1) * self.interval
+        due = view.changes.woke or view.now == at * self.interval
+        if not due or view.now == past.at_s:
+            return Decision(memory=past, wake_at=next_s, because=NO_ROOM if view.waiting else ())
+        return self._round(view, past, next_s)
+
+    def _round(self, view: View, past: Past, next_s: float) -> Decision:
+        from dovetail.algorithms.pollux_search import search
+
+        jobs = _contestants(view)
+        done_s = view.progress.done_s(jobs)
+        gpus = view.cluster.gpus
+        tables = [view.physics.best_batches(j, s, gpus) for j, s in zip(jobs, done_s, strict=True)]
+        contest = self._contest(view, past, jobs, tables)
+        chosen, population = search(
+            contest,
+            _adapted(past, jobs, contest.held.shape[1]),
+            size=self.population,
+            generations=self.generations,
+            seed=self.seed + SEEDS_APART * past.rounds,
+        )
+        draft = drafted(view, jobs, tables, contest.held, chosen)
+        kept = population.astype(np.int16).tobytes()
+        lives = _lived(view, past, draft)
+        past = Past(past.rounds + 1, view.now, tuple(jobs), kept, lives)
+        everybody = len(draft.placed) == len(view.running) + len(view.waiting)
+        return Decision(draft, past, next_s, () if everybody else NO_ROOM)
+
+    def _contest(
+        self, view: View, past: Past, jobs: list[int], tables: list[BestBatches]
+    ) -> Contest:
+        from dovetail.algorithms.pollux_search import Contest
+
+        held, limit, capacity = room_for(view, jobs)
+        low, high = self._bounds(view, past, jobs)
+        requested = view.jobs.gpus[jobs]
+        running = held.sum(axis=1) > 0
+        lives = past.by_job()
+        restarts = np.array([lives[j].restarts if j in lives else 0 for j in jobs])
+        age = view.now - view.jobs.submit_s[jobs]
+        hours = np.maximum(np.array(view.progress.attained_gpu_s(jobs)) / 3600, 1e-9)
+        fair = max(1, ceil(view.cluster.gpus / (len(view.running) + len(view.waiting))))
+        return Contest(
+            speedup=_speedups(tables, fair, ceil(fair / max(view.cluster.capacity))),
+            held=held,
+            limit=limit,
+            capacity=capacity,
+            low=np.where(view.jobs.elastic[jobs], low, requested),
+            high=np.where(view.jobs.elastic[jobs], high, requested),
+            pinned=running & ~view.jobs.preemptible[jobs],
+            kept=np.maximum(age - restarts * self.restart, 0.0)
+            / np.maximum(age + self.restart, 1e-9),
+            weight=np.minimum(1.0, self.threshold / hours) ** self.decay,
+        )
+
+    def _bounds(self, view: View, past: Past, jobs: list[int]) -> tuple[Ints, Ints]:
+        lives = past.by_job()
+        reach = [self.growth * lives[j].most_gpus if j in lives else 1 for j in jobs]
+        low, high = view.jobs.min_gpus[jobs], view.jobs.max_gpus[jobs]
+        return low, np.minimum(np.maximum(reach, low), high)
+
+
+def _contestants(view: View) -> list[int]:
+    """Returns the jobs in order of precedence: those that may not be stopped, then by service.
+
+    Of the waiting ones no more than there are GPUs: no round could start more of them.
+    """
+    attained = view.progress.attained_gpu_s
+    running, waiting = list(view.running), list(view.waiting)
+    queue = sorted(zip(attained(waiting), waiting, strict=True))[: view.cluster.gpus]
+    entries = [*zip(attained(running), running, strict=True), *queue]
+    settled = {j for j in running if not view.jobs.preemptible[j]}
+    return [j for _, j in sorted(entries, key=lambda e: (e[1] not in settled, *e))]
+
+
+def _speedups(tables: list[BestBatches], fair: int, fair_nodes: int) -> Floats:
+    """Returns the speedup of each job by nodes and GPUs, over its fair share well placed."""
+    rows = max(len(t.speed) for t in tables)
+    speedup = np.zeros((len(tables), rows, tables[0].speed.shape[1]))
+    for job, table in enumerate(tables):
+        last = len(table.speed) - 1
+        base = table.speed[min(fair_nodes, last), fair] or table.speed.max()
+        speedup[job] = table.speed[np.minimum(np.arange(rows), last)] / base
+    return speedup
+
+
+def _adapted(past: Past, jobs: list[int], nodes: int) -> Ints:
+    """Returns the population of the last round for the jobs of this one; new jobs have nothing."""
+    if not past.jobs or len(past.population) % (2 * len(past.jobs) * nodes):
+        return np.zeros((0, len(jobs), nodes), np.int64)
+    before = np.frombuffer(past.population, np.int16).reshape(-1, len(past.jobs), nodes)
+    row_of = {job: row for row, job in enumerate(past.jobs)}
+    adapted = np.zeros((len(before), len(jobs), nodes), np.int64)
+    for row, job in enumerate(jobs):
+        if job in row_of:
+            adapted[:, row] = before[:, row_of[job]]
+    return adapted
+
+
+def _lived(view: View, past: Past, draft: Draft) -> tuple[Life, ...]:
+    """Returns the lives of all jobs after a draft; every new placement but the first restarts."""
+    lived = {j: x for j, x in past.by_job().items() if j in view.running or j in view.waiting}
+    for job, before, after in draft.changes():
+        if after is not None and (before is None or before.moves_to(after)):
+            known = lived.get(job)
+            restarts = 0 if known is None else known.restarts + 1
+            most = after.gpus if known is None else max(after.gpus, known.most_gpus)
+            lived[job] = Life(job, most, restarts)
+    return tuple(lived.values())
