@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from command_runner import Shell
 
 from dovetail.cli.trace import trace
 from dovetail.core.errors import InputError
@@ -137,3 +138,40 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert "Example:" in text
     assert f"dovetail trace {command}" in text
     assert "--json" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["scale", "--cluster", "2x2"], "--cluster: needs --load"),
+        (["scale", "--load", "0.9"], "--load: needs --cluster"),
+        (["scale", "--compress", "1e-30"], "submissions would be later than"),
+        (["scale", "--models", "afs:8"], "'afs': is not in the zoo"),
+        (["import", "--work", "duration"], "says nothing of the format 'canonical'"),
+    ],
+)
+def test_words_that_would_be_ignored_or_break_the_file_are_refused(
+    words: list[str], expected: str, shell: Shell, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("job_id,submit_s,gpus,duration_s\n1,0,1,5\n2,9,1,5\n")
+    out = tmp_path / "out.csv"
+    command, *more = words
+    assert expected in shell.refused("trace", command, file, *more, "-o", out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "is empty"),
+        ("job_id;submit_s;gpus;duration_s\n1;2;3;4\n", "columns between semicolons"),
+        ("job_id,submit_s,gpus\n1,2,3\n", "line 1: lacks the column duration_s"),
+    ],
+)
+def test_a_file_that_is_nearly_a_trace_is_told_what_it_lacks(
+    text: str, expected: str, shell: Shell, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(text)
+    assert expected in shell.refused("simulate", file, "-p", "fifo")

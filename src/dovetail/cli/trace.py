@@ -22,6 +22,7 @@ from dovetail.cli.trace_files import (
     tell,
     write_and_tell,
 )
+from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.workload.readers.format import ReadOptions
@@ -50,9 +51,7 @@ def trace() -> None:
     "--cpu-only", type=click.Choice(["reject", "as-one-gpu"]), default="reject", show_default=True
 )
 @click.option("--timezone", default="", help="Zone of local times, as in Europe/Berlin.")
-@click.option(
-    "--work", default="iterations", show_default=True, help="Muri: iterations or duration."
-)
+@click.option("--work", default="", help="Muri: iterations (default) or duration.")
 @click.option("--step-times", type=FILE, help="CSV (model,gpus,step_time_s) or Gavel JSON.")
 @click.option("--iterations", type=FILE, help="Pollux: CSV (model,iterations).")
 @json_option
@@ -105,8 +104,10 @@ def _read_options(
     seconds = (
         step_times_from_zoo(format_name) if step_times is None else read_step_times(step_times)
     )
+    if work and format_name != "muri":
+        raise InputError("--work", f"says nothing of the format '{format_name}'", "leave it out")
     work_of = read_job_iterations(iterations) if iterations is not None else None
-    return ReadOptions(seconds, work_of, work, timezone)
+    return ReadOptions(seconds, work_of, work or "iterations", timezone)
 
 
 @trace.command()

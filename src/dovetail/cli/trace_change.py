@@ -120,6 +120,8 @@ def scale(
     made = whole = open_any(file)
     if load is not None and cluster is None:
         raise InputError("--load", "needs --cluster", "as in --cluster 16x4")
+    if cluster is not None and load is None:
+        raise InputError("--cluster", "needs --load", "as in --load 0.9")
     if keep is not None:
         made = transform.thinned(made, keep, seed=seed)
     if load is not None and cluster is not None:

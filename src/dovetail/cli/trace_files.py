@@ -144,6 +144,9 @@ def _model(part: str) -> tuple[str, int]:
     name, _, most = part.rpartition(":")
     if not name or not most.isdecimal() or int(most) < 1:
         raise InputError(f"models '{part}'", "is not NAME:GPUS", "as in pollux/bert:16")
+    from dovetail.physics.zoo import lookup
+
+    lookup(name)
     return name, int(most)
 
 

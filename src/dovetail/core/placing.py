@@ -55,7 +55,9 @@ class Placing:
                 ("running", RUNNING),
             ):
                 if word in known:
-                    chosen[name] = word
+                    if chosen.setdefault(name, word) != word:
+                        both = f"'{chosen[name]}' and '{word}'"
+                        raise InputError("--placement", f"{both} exclude each other")
                     break
             else:
                 words = (*CONSOLIDATE, *NODE_CHOICE, *RUNNING)

@@ -68,8 +68,10 @@ class Recipe:
                 raise InputError(name, f"{getattr(self, name)} is not a share between 0 and 1")
         if not 0 <= self.bursts <= 5:
             raise InputError("bursts", f"{self.bursts} is not between 0 and 5")
-        if self.load is not None and (not 0 < self.load <= 100 or not self.cluster_gpus):
-            raise InputError("load", "needs a value above 0 and the cluster's GPUs")
+        if self.load is not None and not 0 < self.load <= 100:
+            raise InputError("load", f"{self.load:g} is not above 0 and at most 100")
+        if self.load is not None and not self.cluster_gpus:
+            raise InputError("load", "needs the cluster it is offered to", "as in --cluster 16x4")
         if self.cluster_gpus is not None and self.cluster_gpus < 1:
             raise InputError("cluster", f"{self.cluster_gpus} GPUs are not enough")
 

@@ -34,9 +34,18 @@ def sniff(path: Path) -> str:
         if known.matches(head):
             return known.name
     shown = ", ".join(head.columns[:8])[:120]
+    if not shown.strip():
+        raise InputError(str(path), "is empty", "give a trace with a header line")
+    missing = [name for name in REQUIRED if not head.has(name)]
+    if len(missing) < len(REQUIRED):
+        lacks = f"lacks the column {' and '.join(missing)}"
+        raise InputError(f"{path}, line 1", lacks, f"a trace needs {', '.join(REQUIRED)}")
+    if len(head.columns) == 1 and ";" in shown:
+        mend = "write the file with commas between its columns"
+        raise InputError(f"{path}, line 1", "has its columns between semicolons", mend)
     raise InputError(
         f"{path}, line 1",
-        f"is in no format we know (its first line has: {shown or 'nothing'})",
+        f"is in no format we know (its first line has: {shown})",
         f"give one of: {', '.join(format_names())}",
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Bools, Floats, Ints, Labels
 from dovetail.core.trace import Trace
+from dovetail.workload.assemble import SECONDS_MAX, SUBMIT_MAX_S
 
 DAY_S = 86400.0
 WINDOW_MEASURES = ("gpu-seconds", "arrivals")
@@ -193,6 +194,15 @@ def _most_gpus(trace: Trace, max_gpus: Callable[[str], int] | None) -> Ints:
 def _retimed(trace: Trace, submit_s: Floats, scale: float) -> Trace:
     """Returns the trace with new submissions, and all its own spans times `scale`."""
     jobs = trace.jobs
+    too_long = len(jobs) and (
+        float(submit_s[-1]) > SUBMIT_MAX_S or float(trace.duration_s.max()) * scale > SECONDS_MAX
+    )
+    if too_long:
+        raise InputError(
+            "factor",
+            f"submissions would be later than {SUBMIT_MAX_S:g} s, or jobs longer than "
+            f"{SECONDS_MAX:g} s",
+        )
     slack = jobs.deadline_s - jobs.submit_s
     table = replace(
         jobs,
