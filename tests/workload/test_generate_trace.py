@@ -171,7 +171,7 @@ def test_pai_like_jobs_recur() -> None:
         ({"days": 0.0}, "days: 0.0 is not between"),
         ({"seed": -1}, "seed: -1 is negative"),
         ({"deadlines": 1.1}, "is not a share"),
-        ({"load": 0.9}, "needs a value above 0 and the cluster's GPUs"),
+        ({"load": 0.9}, "needs the cluster it is offered to"),
         ({"cluster_gpus": -4}, "-4 GPUs are not enough"),
         ({"bursts": float("nan")}, "bursts: nan is not between"),
     ],
