@@ -25,6 +25,34 @@ def water_filling(caps_gpus: npt.ArrayLike, pool_gpus: int) -> IntArray:
     return shares
 
 
+def water_filling_from(low_gpus: IntArray, caps_gpus: IntArray, pool_gpus: int) -> IntArray:
+    """Returns the shares when every job starts from its least share and the poorest gets the next.
+
+    Least shares that do not all fit go to the first in order they fit for; the rest get nothing.
+    """
+    low = np.array(low_gpus, dtype=np.int64)
+    caps = np.array(caps_gpus, dtype=np.int64)
+    if bool((low < 0).any() or (caps < low).any()) or pool_gpus < 0:
+        raise ValueError("every job needs 0 <= least <= greatest, and the pool is not negative")
+    if int(low.sum()) > pool_gpus:
+        left = pool_gpus
+        for j, least in enumerate(low.tolist()):
+            low[j] = least if least <= left else 0
+            left -= int(low[j])
+        caps = np.where(low > 0, caps, 0)
+    level, beyond = 0, int(caps.max(initial=0)) + 1
+    while beyond - level > 1:
+        middle = (level + beyond) // 2
+        if int(np.clip(middle, low, caps).sum()) <= pool_gpus:
+            level = middle
+        else:
+            beyond = middle
+    shares = np.clip(level, low, caps)
+    thirsty = np.flatnonzero((shares == level) & (caps > level))
+    shares[thirsty[: pool_gpus - int(shares.sum())]] += 1
+    return shares
+
+
 def _water_level(caps: IntArray, pool_gpus: int) -> int:
     """Returns the largest whole level at which `sum(min(cap, level))` still fits the pool.
 

@@ -1,0 +1,100 @@
+"""GPUs that may be promised to jobs: the pool, the quota of each queue, the GPUs of each type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.core.job import Ints, Labels
+from dovetail.core.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """No more than `gpus` may be held by the jobs with this code in a column of labels."""
+
+    labels: Labels
+    code: int
+    gpus: int
+
+    def members(self, jobs: Ints) -> Ints:
+        """Returns the positions of the jobs that fall under the limit."""
+        return np.flatnonzero(self.labels.codes[jobs] == self.code)
+
+
+def staying(view: View) -> list[int]:
+    """Returns the running jobs that may not be stopped."""
+    if view.jobs.all_preemptible:
+        return []
+    return [j for j in view.running if not view.jobs.preemptible[j]]
+
+
+def pool_gpus(view: View) -> int:
+    """Returns the GPUs to share out: those of open nodes that no job which must stay holds."""
+    cluster = view.cluster
+    if not cluster.states and view.jobs.all_preemptible:
+        return cluster.gpus
+    pool = sum(g for n, g in enumerate(cluster.capacity) if cluster.is_open(n))
+    spans = (span for j in staying(view) for span in view.running[j].spans)
+    return pool - sum(g for n, g in spans if cluster.is_open(n))
+
+
+def is_limited(view: View) -> bool:
+    """Tells whether anything but the size of the pool limits who may run."""
+    return bool(view.plan.occupancy.quota) or bool(view.jobs.gpu_type.names)
+
+
+def limits(view: View) -> list[Limit]:
+    """Returns the limits by queue and by type of GPU, less what jobs that must stay hold."""
+    if not is_limited(view):
+        return []
+    jobs, cluster, stay = view.jobs, view.cluster, staying(view)
+    found: list[Limit] = []
+    for queue, quota in sorted(view.plan.occupancy.quota.items()):
+        if queue in jobs.queue.names:
+            code = jobs.queue.names.index(queue)
+            held = sum(view.running[j].gpus for j in stay if jobs.queue.codes[j] == code)
+            found.append(Limit(jobs.queue, code, max(0, quota - held)))
+    for code, kind in enumerate(jobs.gpu_type.names):
+        fitting = [
+            n
+            for n in range(cluster.nodes)
+            if cluster.group_of(n).gpu_type == kind and cluster.is_open(n)
+        ]
+        spans = (span for j in stay for span in view.running[j].spans)
+        held = sum(g for n, g in spans if n in fitting)
+        gpus = sum(cluster.capacity[n] for n in fitting)
+        found.append(Limit(jobs.gpu_type, code, max(0, gpus - held)))
+    return found
+
+
+class Budget:
+    """What is left to promise while jobs are served one after another."""
+
+    def __init__(self, view: View, gpus: int) -> None:
+        self.gpus = self._whole = gpus
+        self._least = view.jobs.least_gpus
+        self._limits = limits(view)
+        self._left = [limit.gpus for limit in self._limits]
+
+    def take(self, job: int) -> bool:
+        """Promises a job its least share; False, and nothing is taken, if it does not fit."""
+        low = int(self._least[job])
+        if low > self.gpus:
+            return False
+        touched = self._touched(job)
+        if any(self._left[i] < low for i in touched):
+            return False
+        self.gpus -= low
+        for i in touched:
+            self._left[i] -= low
+        return True
+
+    def could_run(self, job: int) -> bool:
+        """Tells whether the job's least share would fit if nobody else was there."""
+        low = int(self._least[job])
+        return low <= self._whole and all(low <= self._limits[i].gpus for i in self._touched(job))
+
+    def _touched(self, job: int) -> list[int]:
+        return [i for i, m in enumerate(self._limits) if m.labels.codes[job] == m.code]

@@ -1,0 +1,141 @@
+"""Who shares the GPUs elastically, within which range, and how new shares become a draft.
+
+A job that may not be stopped stands outside: nobody may change what it holds, so it starts on the
+GPUs it asked for and keeps them. A job that is not elastic takes its requested GPUs or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.core.job import Floats, Ints
+from dovetail.core.passes import NO_ROOM, Because
+from dovetail.core.plan import Draft
+from dovetail.core.resizing import adjust
+from dovetail.core.view import Changes, View
+from dovetail.mechanisms.budget import limits
+
+
+@dataclass(frozen=True, slots=True)
+class Contenders:
+    """The jobs that run from now on, in (submission, id) order, and the GPUs they share.
+
+    `held` is what each has now; `low` to `cap` what it may get. `stopped` are running jobs
+    that run no longer. `present` counts all who would run, waiting ones included.
+    """
+
+    jobs: Ints
+    held: Ints
+    kind: Ints
+    low: Ints
+    cap: Ints
+    gpus: int
+    stopped: tuple[int, ...]
+    present: int
+
+
+def churned(changes: Changes) -> bool:
+    """Tells whether anything happened that calls for new shares."""
+    return bool(
+        changes.arrived or changes.ended or changes.evicted or changes.capacity or changes.woke
+    )
+
+
+def widest(view: View) -> int:
+    """Returns the most GPUs that any job can be given here, whatever is up and whoever is there."""
+    return max(1, min(view.jobs.widest_gpus, sum(view.cluster.installed)))
+
+
+def movable(view: View) -> Ints | slice:
+    """Returns the rows of the running table whose jobs may be stopped."""
+    if view.jobs.all_preemptible:
+        return slice(None)
+    return np.flatnonzero(view.jobs.preemptible[view.progress.running().jobs])
+
+
+def contenders(view: View, gpus: int, served: Sequence[int] | None = None) -> Contenders:
+    """Returns the jobs in `served` as those that run; None means everybody present."""
+    rows = movable(view)
+    running = view.progress.running()
+    runners, held = running.jobs[rows], running.gpus[rows]
+    present = len(runners) + len(view.waiting)
+    stopped: tuple[int, ...] = ()
+    if served is None:
+        newcomers = np.array(list(view.waiting), np.int64)
+    else:
+        chosen = np.asarray(served, np.int64)
+        stay = np.isin(runners, chosen)
+        stopped = tuple(np.sort(runners[~stay]).tolist())
+        newcomers = np.setdiff1d(chosen, runners)
+        runners, held = runners[stay], held[stay]
+    jobs = np.concatenate([runners, newcomers]) if newcomers.size else runners
+    order = np.argsort(jobs)
+    jobs = jobs[order]
+    holds = np.concatenate([held, np.zeros(newcomers.size)])[order].astype(np.int64)
+    low = view.jobs.least_gpus[jobs]
+    cap = np.minimum(view.jobs.most_gpus[jobs], min(widest(view), max(1, gpus)))
+    for limit in limits(view):
+        members = limit.members(jobs)
+        cap[members] = np.minimum(cap[members], limit.gpus)
+    kind = view.physics.kind_of[jobs]
+    return Contenders(jobs, holds, kind, low, np.maximum(low, cap), gpus, stopped, present)
+
+
+def satisfied(rates: Floats, who: Contenders) -> Ints | None:
+    """Returns the shares beyond which nobody gains, if the pool holds all of them, else None.
+
+    Every rule that hands out GPUs until nobody gains from one more ends there: no need to ask it.
+    """
+    if int(who.low.sum()) > who.gpus:
+        return None
+    stalls = np.ones(rates.shape, bool)
+    stalls[:, :-1] = rates[:, 1:] <= rates[:, :-1]
+    counts = np.where(stalls, np.arange(rates.shape[1]), rates.shape[1])
+    useful = np.minimum.accumulate(counts[:, ::-1], axis=1)[:, ::-1]
+    shares = np.minimum(useful[who.kind, who.low], who.cap)
+    return shares if int(shares.sum()) <= who.gpus else None
+
+
+def best_counts(rates: Floats, who: Contenders) -> Ints:
+    """Returns the fewest GPUs, within its range, on which each contender is fastest."""
+    fastest = np.maximum.accumulate(rates, axis=1)
+    better = np.zeros(rates.shape, np.int64)
+    better[:, 1:] = np.where(rates[:, 1:] > fastest[:, :-1], np.arange(1, rates.shape[1]), 0)
+    best = np.maximum.accumulate(better, axis=1)[who.kind, np.minimum(who.cap, rates.shape[1] - 1)]
+    return np.asarray(np.maximum(who.low, best))
+
+
+def within_limits(view: View, who: Contenders, shares: Ints) -> Ints:
+    """Returns shares cut so that no queue is over its quota and no type of GPU oversubscribed.
+
+    One GPU at a time leaves the largest share that is above its least.
+    """
+    for limit in limits(view):
+        members = limit.members(who.jobs)
+        over = int(shares[members].sum()) - limit.gpus
+        while over > 0:
+            above = np.where(shares[members] > who.low[members], shares[members], 0)
+            if not above.any():
+                break
+            shares[members[int(np.argmax(above))]] -= 1
+            over -= 1
+    return shares
+
+
+def drafted(view: View, who: Contenders, shares: Ints) -> Draft | None:
+    """Returns the draft that gives every contender its share; None where nothing changes."""
+    changed = np.flatnonzero(shares != who.held)
+    if not changed.size and not who.stopped and view.placing.running == "keep":
+        return None
+    orders = dict.fromkeys(who.stopped, 0)
+    orders.update(zip(who.jobs[changed].tolist(), shares[changed].tolist(), strict=True))
+    return adjust(view, orders)
+
+
+def waits(view: View, draft: Draft | None) -> Because:
+    """Returns why jobs wait: for want of GPUs, if any does."""
+    running = len(view.running if draft is None else draft.placed)
+    return () if running == len(view.running) + len(view.waiting) else NO_ROOM

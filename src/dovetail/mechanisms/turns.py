@@ -1,0 +1,179 @@
+"""Processor sharing by units of time: who runs when not all jobs can, and nobody's length is known.
+
+Each job counts the whole units it was given. Those with fewest are chosen first, among them those
+that have waited longest. A chosen job runs for one unit; then it counts one more, stands at the
+end of the line and everybody may be chosen again. As soon as all jobs fit, units are cancelled.
+
+Source: AFS section 3.3; ALGORITHMS section 2.3. A value: a step gives new turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.core.view import View
+from dovetail.mechanisms.budget import Budget, is_limited
+from dovetail.mechanisms.elastic import movable
+
+Lines = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Whole units of the jobs, and who waits or runs for a unit while not all can run.
+
+    `lines[u]` are the waiting jobs with u units in order of waiting, empty while all fit.
+    `units` are those of the jobs in no line, 0 left out, and `until_s` is when the unit of each
+    job that runs ends: pairs of job and value.
+    """
+
+    crowded: bool = False
+    lines: Lines = ()
+    units: tuple[tuple[int, int], ...] = ()
+    until_s: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def runners(self) -> list[int] | None:
+        """Returns the jobs that are to run; None means everybody."""
+        return [job for job, _ in self.until_s] if self.crowded else None
+
+    @property
+    def wake_at(self) -> float:
+        """Returns when the next unit ends."""
+        return min((end_s for _, end_s in self.until_s), default=float("inf"))
+
+    def settled(self, placed: Mapping[int, object]) -> Turns:
+        """Returns the turns after chosen jobs that found no room went back to where they stood."""
+        missed = [j for j, _ in self.until_s if j not in placed]
+        if not missed:
+            return self
+        lines, units = self.lines, dict(self.units)
+        for job in sorted(missed, reverse=True):
+            level = units.pop(job, 0)
+            lines = _with_line(lines, level, (job, *_line(lines, level)))
+        return _turns(lines, units, {j: t for j, t in self.until_s if j in placed})
+
+
+def next_turns(view: View, turns: Turns, gpus: int, unit_s: float) -> Turns:
+    """Returns the turns after what happened since the last decision.
+
+    While `crowded`, the jobs of `until_s` are to run, and nobody else that may be stopped.
+    """
+    if _all_fit(view, gpus):
+        return Turns(units=tuple(_present_units(view, turns).items()))
+    if not turns.crowded:
+        turns = _begun(view, turns, unit_s)
+    else:
+        turns = _moved_on(view, turns)
+    return _chosen(view, turns, gpus, unit_s)
+
+
+def _all_fit(view: View, gpus: int) -> bool:
+    """Tells whether the least shares of all jobs that could ever run fit together."""
+    runners = view.progress.running().jobs[movable(view)]
+    limited = is_limited(view)
+    if not limited and len(runners) + len(view.waiting) > 2 * gpus:
+        return False  # NOTE: spares a pass over the thousands that wait.
+    everybody = np.concatenate([runners, np.array(list(view.waiting), np.int64)])
+    least = view.jobs.least_gpus[everybody]
+    if not limited:
+        return int(least[least <= gpus].sum()) <= gpus
+    budget = Budget(view, gpus)
+    return all(budget.take(job) for job in everybody.tolist() if budget.could_run(job))
+
+
+def _present_units(view: View, turns: Turns) -> dict[int, int]:
+    """Returns the units of all present jobs that have any."""
+    gone = set(view.changes.ended)
+    units = {j: u for j, u in turns.units if j not in gone}
+    for level, line in enumerate(turns.lines):
+        if level:
+            units.update((j, level) for j in line if j not in gone)
+    return units
+
+
+def _begun(view: View, turns: Turns, unit_s: float) -> Turns:
+    """Returns the turns as the crowd begins: units of all who run start now, the others line up."""
+    units = _present_units(view, turns)
+    since_s = view.progress.pending_since_s
+    waiting = sorted(view.waiting, key=lambda j: (since_s(j), j))
+    lines: Lines = ()
+    for level in sorted({units.get(j, 0) for j in waiting}):
+        lines = _with_line(lines, level, tuple(j for j in waiting if units.get(j, 0) == level))
+    runners = view.progress.running().jobs[movable(view)].tolist()
+    until_s = dict.fromkeys(sorted(runners), view.now + unit_s)
+    return _turns(lines, {j: units[j] for j in units if j not in view.waiting}, until_s)
+
+
+def _moved_on(view: View, turns: Turns) -> Turns:
+    """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
+    units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
+    gone = set(view.changes.ended)
+    if any(j not in until_s for j in view.changes.ended):
+        lines = tuple(tuple(j for j in line if j not in gone) for line in lines)
+    for job in view.changes.ended:
+        units.pop(job, None)
+        until_s.pop(job, None)
+    joining = [(j, 0) for j in view.changes.arrived]
+    preemptible = view.jobs.preemptible
+    for job in [j for j in until_s if not preemptible[j]]:
+        del until_s[job]  # it runs and stands outside from now on
+        units.pop(job, None)
+    for job in view.changes.evicted:
+        until_s.pop(job, None)
+        joining.append((job, units.pop(job, 0)))
+    for job in [j for j, end_s in until_s.items() if end_s <= view.now]:
+        del until_s[job]
+        joining.append((job, units.pop(job, 0) + 1))
+    for job, level in sorted(joining):
+        lines = _with_line(lines, level, (*_line(lines, level), job))
+    return _turns(lines, units, until_s)
+
+
+def _chosen(view: View, turns: Turns, gpus: int, unit_s: float) -> Turns:
+    """Returns the turns after free GPUs went to the first in line.
+
+    Who does not fit is passed over by jobs of as many units alone: else a gang could wait for
+    ever behind small jobs that come and go.
+    """
+    budget = Budget(view, gpus)
+    until_s, units, lines = dict(turns.until_s), dict(turns.units), turns.lines
+    for job in until_s:
+        budget.take(job)
+    least, preemptible = view.jobs.least_gpus, view.jobs.preemptible
+    for level, line in enumerate(turns.lines):
+        left: list[int] = []
+        blocked = False
+        for position, job in enumerate(line):
+            if not budget.gpus:
+                left.extend(line[position:])
+                break
+            if not budget.take(job):
+                left.append(job)
+                blocked |= budget.gpus < int(least[job]) <= gpus
+                continue
+            until_s[job] = view.now + unit_s if preemptible[job] else float("inf")
+            if level:
+                units[job] = level
+        if len(left) < len(line):
+            lines = _with_line(lines, level, tuple(left))
+        if blocked or not budget.gpus:
+            break
+    return _turns(lines, units, until_s)
+
+
+def _turns(lines: Lines, units: Mapping[int, int], until_s: Mapping[int, float]) -> Turns:
+    return Turns(True, lines, tuple(units.items()), tuple(until_s.items()))
+
+
+def _line(lines: Lines, level: int) -> tuple[int, ...]:
+    return lines[level] if level < len(lines) else ()
+
+
+def _with_line(lines: Lines, level: int, line: Sequence[int]) -> Lines:
+    """Returns the lines with one of them replaced."""
+    longer = lines + ((),) * (level + 1 - len(lines))
+    return (*longer[:level], tuple(line), *longer[level + 1 :])
