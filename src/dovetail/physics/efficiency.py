@@ -22,18 +22,21 @@ class Efficiency:
     """The noise scale in the phases of a training, and the batches that may be chosen.
 
     Phase `k` lasts up to `progress[k]` steps of the initial batch, and the last one for ever.
-    A GPU takes micro-batches of `least_per_gpu` samples or more.
+    A GPU takes micro-batches of `least_per_gpu` to `most_per_gpu` samples.
     """
 
     initial_batch: int
     max_batch: int
     least_per_gpu: int
+    most_per_gpu: int
     progress: tuple[float, ...]
     noise_scale: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= self.initial_batch <= self.max_batch or self.least_per_gpu < 1:
+        if not 1 <= self.initial_batch <= self.max_batch:
             raise ValueError("batches must grow from 1 or more: initial_batch to max_batch")
+        if not 1 <= self.least_per_gpu <= self.most_per_gpu:
+            raise ValueError("batches of a GPU must grow from 1 or more")
         if not self.progress or len(self.progress) != len(self.noise_scale):
             raise ValueError("a noise scale is needed for each phase of the progress")
         if self.progress[0] <= 0 or any(a >= b for a, b in pairwise(self.progress)):

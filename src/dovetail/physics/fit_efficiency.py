@@ -33,6 +33,8 @@ EPOCHS = {
     "yolov3": 50,
 }
 """The epochs of a training, as in the authors' simulator (simulator/applications.py)."""
+MOST_PER_GPU = {"yolov3": 8}
+"""The most samples on a GPU where that simulator allows fewer than were measured."""
 LEAST_SQUARE = 1e-30
 """Floor of a measured square: one epoch of one training holds a zero."""
 
@@ -63,8 +65,8 @@ def read_trainings(folder: Path, epochs: int) -> Trainings:
     return Trainings(worth[:, 0], progress.min(axis=0), gain)
 
 
-def fit_efficiency(trainings: Trainings, least_per_gpu: int) -> Efficiency:
-    """Returns the phases that fit the trainings of one model."""
+def fit_efficiency(trainings: Trainings, per_gpu: tuple[int, int]) -> Efficiency:
+    """Returns the phases that fit the trainings of one model; `per_gpu` bounds micro-batches."""
     steps = np.diff(trainings.progress, prepend=0.0)
     first = trainings.batches[0]
     took = steps / trainings.gain
@@ -75,7 +77,7 @@ def fit_efficiency(trainings: Trainings, least_per_gpu: int) -> Efficiency:
         gain = steps[begin:end].sum() / took[:, begin:end].sum(axis=1)
         noise.append(float(f"{_noise_scale(trainings.batches, gain):.4g}"))
     progress = tuple(round(float(trainings.progress[end - 1]), 1) for end in ends)
-    return Efficiency(int(first), int(trainings.batches[-1]), least_per_gpu, progress, tuple(noise))
+    return Efficiency(int(first), int(trainings.batches[-1]), *per_gpu, progress, tuple(noise))
 
 
 def _all(steps: Floats) -> range:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dovetail.core.errors import InputError
 from dovetail.physics.architecture import architectures
-from dovetail.physics.fit_efficiency import EPOCHS, fit_efficiency, read_trainings
+from dovetail.physics.fit_efficiency import EPOCHS, MOST_PER_GPU, fit_efficiency, read_trainings
 from dovetail.physics.fit_placements import fit_steps, read_csv, read_steps
 from dovetail.physics.from_curve import ASSUMED, DERIVED, FITTED, MEASURED, names_of
 from dovetail.physics.profile import Batch, ModelProfile
@@ -49,7 +49,7 @@ def _pollux_model(folder: Path, name: str, batch: int) -> ModelProfile:
     steps = read_steps(folder / "traces" / name)
     trainings = read_trainings(folder / "traces" / name, EPOCHS[name])
     fit = fit_steps(steps, facts.gradient_bytes.value)
-    largest = int(steps.batch[steps.gpus == 1].max())
+    least, largest = int(steps.batch.min()), int(steps.batch[steps.gpus == 1].max())
     profile = ModelProfile(
         name=name,
         family="pollux",
@@ -70,7 +70,9 @@ def _pollux_model(folder: Path, name: str, batch: int) -> ModelProfile:
         network=Sourced(fit.network, FITTED, SOURCE),
         memory=facts.memory,
         fit_error=Sourced(fit.held_out, MEASURED, "on a seeded quarter of the placements"),
-        efficiency=Sourced(fit_efficiency(trainings, int(steps.batch.min())), DERIVED, TRAININGS),
+        efficiency=Sourced(
+            fit_efficiency(trainings, (least, MOST_PER_GPU.get(name, largest))), DERIVED, TRAININGS
+        ),
     )
     best = int(np.argmax(throughput_table(profile, GPUS_MAX)))
     peak = Sourced(best, DERIVED, "where the fitted throughput at the default batch peaks")

@@ -150,7 +150,7 @@ def _best(kind: Kind, phase: int, max_gpus: int) -> BestBatches:
     known = kind.profile.efficiency
     assert known is not None
     gpus = np.arange(1, max_gpus + 1, dtype=float)
-    micro, steps, allowed = _candidates(known.value, kind.profile.batch.value.max_per_gpu, gpus)
+    micro, steps, allowed = _candidates(known.value, gpus)
     batch = gpus * steps * micro
     worth = sample_worth(known.value.noise_scale[phase], kind.batch, batch)
     reference = kind.batch / _requested_s(kind)
@@ -167,7 +167,7 @@ def _best(kind: Kind, phase: int, max_gpus: int) -> BestBatches:
     return best.sealed()
 
 
-def _candidates(known: Efficiency, most: int, gpus: Floats) -> tuple[Floats, Floats, Bools]:
+def _candidates(known: Efficiency, gpus: Floats) -> tuple[Floats, Floats, Bools]:
     """Returns micro-batches and accumulation steps [candidate, GPUs], and which are allowed.
 
     One GPU accumulates above the initial batch: of a single micro-batch the noise of the
@@ -175,12 +175,12 @@ def _candidates(known: Efficiency, most: int, gpus: Floats) -> tuple[Floats, Flo
     """
     least = np.maximum(known.initial_batch, known.least_per_gpu * gpus)
     each = np.geomspace(np.minimum(least, known.max_batch), known.max_batch, CANDIDATES) / gpus
-    steps = np.maximum(np.ceil(each / most - ROUNDING), 1.0)
+    steps = np.maximum(np.ceil(each / known.most_per_gpu - ROUNDING), 1.0)
     lonely = (gpus == 1) & (each > known.initial_batch + ROUNDING)
     steps = np.where(lonely, np.maximum(steps, 2.0), steps)
     micro = np.ceil(each / steps - ROUNDING)
     micro = np.minimum(micro, np.floor(known.max_batch / (gpus * steps) + ROUNDING))
-    allowed = (known.least_per_gpu <= micro) & (micro <= most)
+    allowed = (known.least_per_gpu <= micro) & (micro <= known.most_per_gpu)
     return np.maximum(micro, 1.0), steps, allowed
 
 

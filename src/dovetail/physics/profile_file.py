@@ -241,6 +241,7 @@ def _read_efficiency(table: Table, where: str) -> Efficiency:
         _count(table, "initial_batch", where),
         _count(table, "max_batch", where),
         _count(table, "least_per_gpu", where),
+        _count(table, "most_per_gpu", where),
         _numbers(table, "progress", where),
         _numbers(table, "noise_scale", where),
     )
