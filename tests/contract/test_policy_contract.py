@@ -43,6 +43,8 @@ VARIANTS = (
     "srtf-e:bypass=strict",
     "srsf-max:bypass=strict",
     "tiresias-max:thresholds=20/60",
+    "themis:f=0,lease=9",
+    "themis:f=0.5,lease=40,seed=3",
 )
 EVERY = [*OWN, *VARIANTS]
 BUSY = [name for name in EVERY if name not in IDLE]

@@ -1,0 +1,140 @@
+"""Themis: GPUs are leased by auction to the jobs that fall furthest behind a fair share.
+
+`rho` is when a job will end here over when it would end on one N-th of the cluster
+(`mechanisms.finish_time`). Who gets GPUs keeps them for a lease; what is free, and what is held
+longer than a lease, is auctioned at every event. Offered to the fraction 1 - f of all jobs that
+stands worst: jobs without GPUs before others, then by rho. The auction maximises the product of
+1/rho greedily: each bidder, worst first, the least it can run on, then one GPU at a time to the
+elastic bidder whose rho falls most in proportion. What is left goes to the others at random: a
+start for whoever can, then one GPU after the other. A job gives nothing back before its lease
+ends.
+
+Source: Themis (NSDI 2020, arXiv 1907.01484) sections 3 and 4, simplified; ALGORITHMS section 6.
+Knows: length, scaling. Stops running jobs: yes, when a lease has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import ClassVar
+
+import numpy as np
+
+from dovetail.algorithms.admission import admitted
+from dovetail.algorithms.draws import uniform_draws
+from dovetail.core.job import Bools, Floats, Ints
+from dovetail.core.order import Order
+from dovetail.core.passes import NO_ROOM
+from dovetail.core.policy import Decision, register
+from dovetail.core.resizing import reshare
+from dovetail.core.view import Changes, View
+from dovetail.mechanisms.by_count import by_submission
+from dovetail.mechanisms.finish_time import Ledger, Standing, standing
+from dovetail.mechanisms.marginal_shares import Worth, grown, speeds
+
+
+@register("themis")
+@dataclass(frozen=True, slots=True)
+class Themis:
+    """Finish-time fairness by auction; elastic and preemptive. `lease` in seconds."""
+
+    f: float = 0.8
+    lease: float = 1200.0
+    seed: int = 0
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "scaling"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[Ledger] = Ledger()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.f < 1:
+            raise ValueError(f"f is a share in [0, 1), not {self.f:g}")
+        if not 0 < self.lease < inf:
+            raise ValueError("a lease is a number of seconds above zero")
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Auctions what is free and what was held for a lease; wakes when the next one ends."""
+        assert isinstance(memory, Ledger)
+        ledger = memory.carried_to(view.now, by_submission(view))
+        running = view.progress.running()
+        gpus_of = np.zeros(len(view.jobs), np.int64)
+        gpus_of[running.jobs] = running.gpus
+        held = gpus_of[ledger.jobs]
+        expired = (held > 0) & (ledger.lease_end_s <= view.now)
+        pool = view.plan.free_gpus + int(held[expired].sum())
+        if not pool or not _happened(view.changes):
+            return Decision(memory=ledger, wake_at=_next_end_s(ledger, held > 0))
+        shares = self._auctioned(view, ledger, np.where(expired, 0, held), pool)
+        draft = reshare(view, dict(zip(ledger.jobs.tolist(), shares.tolist(), strict=True)))
+        placed = np.isin(ledger.jobs, np.fromiter(draft.placed, np.int64), assume_unique=True)
+        begun = placed & (expired | (held == 0))
+        ledger = ledger.leased(ledger.jobs[begun], view.now + self.lease)
+        everybody = len(draft.placed) == len(view.running) + len(view.waiting)
+        because = () if everybody else NO_ROOM
+        return Decision(draft, ledger, _next_end_s(ledger, placed), because)
+
+    def _auctioned(self, view: View, ledger: Ledger, held: Ints, pool: int) -> Ints:
+        """Returns the shares of all jobs of the ledger when `pool` GPUs more are given out."""
+        stand, jobs, table = standing(view, ledger), ledger.jobs, view.jobs
+        least = np.where(table.elastic, table.min_gpus, table.gpus)[jobs]
+        bidders = self._worst(view, stand, held)
+        shares = _begun(held, least, bidders, pool)
+        pool -= int((shares - held).sum())
+        bids = np.sort(bidders[shares[bidders] > 0])
+        before = int(shares[bids].sum())
+        shares[bids] = grown(view, jobs[bids], shares[bids], pool, _bids(stand))
+        pool -= int(shares[bids].sum()) - before
+        lots = np.argsort(uniform_draws(self.seed, ledger.auctions, jobs), kind="stable")
+        begun = _begun(shares, least, lots, pool)
+        pool -= int((begun - shares).sum())
+        some = np.flatnonzero(begun)
+        begun[some] = grown(view, jobs[some], begun[some], pool, self._lots(ledger.auctions))
+        return begun
+
+    def _worst(self, view: View, stand: Standing, held: Ints) -> Ints:
+        """Returns the rows of the fraction 1 - f of jobs that is offered GPUs, worst first."""
+        has: Bools = held > 0
+        now = speeds(view, stand.jobs, held[:, None])[:, 0]
+        rho = stand.rho(np.where(has, now, stand.fair_speed))
+        count = ceil((1 - self.f) * len(held) - 1e-9)
+        return np.asarray(np.lexsort((stand.jobs, -rho, has))[: max(1, count)])
+
+    def _lots(self, auction: int) -> Worth:
+        def worth(view: View, jobs: Ints, speed: Floats) -> Floats:
+            steps = np.arange(1, speed.shape[1])
+            lots = uniform_draws(self.seed, auction, jobs[:, None], steps)
+            return np.where(np.diff(speed, axis=1) > 0, lots, 0.0)
+
+        return worth
+
+
+def _happened(changes: Changes) -> bool:
+    return bool(
+        changes.arrived or changes.ended or changes.evicted or changes.capacity or changes.woke
+    )
+
+
+def _begun(shares: Ints, least: Ints, rows: Ints, pool: int) -> Ints:
+    """Returns the shares after rows without any got their least, in order, from the pool."""
+    idle = rows[shares[rows] == 0]
+    begin = idle[admitted(least[idle], pool)]
+    begun = shares.copy()
+    begun[begin] = least[begin]
+    return begun
+
+
+def _bids(stand: Standing) -> Worth:
+    def worth(view: View, jobs: Ints, speed: Floats) -> Floats:
+        """The product of 1/rho grows most where log rho falls most."""
+        own = stand.of(jobs)
+        shared_s = own.elapsed_s[:, None] + own.left_s[:, None] / speed
+        return np.asarray(-np.diff(np.log(np.maximum(shared_s, 1e-9)), axis=1))
+
+    return worth
+
+
+def _next_end_s(ledger: Ledger, running: Bools) -> float:
+    """Returns when the next lease ends."""
+    return float(ledger.lease_end_s[running].min(initial=inf))
