@@ -9,6 +9,7 @@ The errors on held-out models and pairs are `dovetail models pairs --data ../sha
 - the procedure of SJF-BSBF: equation (7) fitted to throughputs alone and shared, and the ratio
   inferred, on Gavel's V100 rows of ResNet-50;
 - what sharing gains at all: the sum of both speeds over one job alone, on the V100;
+- what each part of the law is worth, GPU types compared, and what a doubled batch does;
 - whether Gavel measured pairs on more than one GPU.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,14 @@ from scipy.stats import spearmanr
 from dovetail.physics.contention import shipped_contention
 from dovetail.physics.fit_pairs import (
     FITTED_ON,
+    OTHER_TYPES,
     Config,
     alone_s,
     config_of,
     loads,
+    mean_ratio,
     pair_rows,
+    pairs_held_out,
     read_pairs,
 )
 from dovetail.physics.fit_placements import error_of, read_csv
@@ -168,6 +172,50 @@ def gain_of_sharing(data: Path) -> None:
     print(f", largest {rows.ratio.max():.2f}")
 
 
+def devices(data: Path) -> None:
+    print("\nGPU types: sides, mean ratio (geometric), ratios of exactly 1")
+    for gpu_type in (FITTED_ON, *OTHER_TYPES):
+        rows = pair_rows(data, gpu_type)
+        ones = int((rows.ratio == 1).sum())
+        print(f"  {gpu_type}: {len(rows.ratio)}, {mean_ratio(rows):.2f}, {ones}")
+
+
+def doubled_batches(data: Path) -> None:
+    """Counts how often a ratio rises or falls by over 2 % as one of the two batches doubles."""
+    rows = pair_rows(data, FITTED_ON)
+    found: dict[tuple[Config, Config], list[float]] = {}
+    for mine, other, ratio in zip(rows.mine, rows.other, rows.ratio, strict=True):
+        found.setdefault((mine, other), []).append(float(ratio))
+    mean = {pair: sum(ratios) / len(ratios) for pair, ratios in found.items()}
+    print("\nas a batch doubles, ratios that rise and fall by over 2 %")
+    for what, step in (("neighbour's", (1, 2)), ("own", (2, 1))):
+        changes = [
+            mean[larger] / ratio
+            for ((a, x), (b, y)), ratio in mean.items()
+            if (larger := ((a, x * step[0]), (b, y * step[1]))) in mean
+        ]
+        up, down = sum(c > 1.02 for c in changes), sum(c < 0.98 for c in changes)
+        print(f"  {what}: {up} rise, {down} fall, of {len(changes)}")
+
+
+def sensitivity(data: Path) -> None:
+    """Takes one part of the law away at a time, and predicts pairs held out at random."""
+    rows = pair_rows(data, FITTED_ON)
+    size = len(rows.ratio)
+    mine = tuple((f"{name}?", batch) for name, batch in rows.mine)
+    other = tuple((f"{name}?", batch) for name, batch in rows.other)
+    print("\nthe law without one of its parts, a quarter of the pairs held out, 10 draws")
+    for what, variant in (
+        ("whole", rows),
+        ("without the own load", replace(rows, load=np.zeros(size))),
+        ("without the neighbour's load", replace(rows, other_load=np.ones(size))),
+        ("without the share outside the GPU", replace(rows, mine=mine, other=other)),
+    ):
+        error = pairs_held_out(variant).law
+        shares = "".join(f"{100 * x:>7.1f}%" for x in (error.mean, error.p90, error.worst))
+        print(f"{what:<40}{error.rows:>6}{shares}")
+
+
 def pairs_on_more_gpus(data: Path) -> None:
     print(
         "\npairs in Gavel's other tables: GPUs of each job, pairs listed, pairs with a throughput"
@@ -193,6 +241,9 @@ def main() -> None:
     against_lucid(data)
     inferred_ratios(data)
     gain_of_sharing(data)
+    sensitivity(data)
+    devices(data)
+    doubled_batches(data)
     pairs_on_more_gpus(data)
 
 

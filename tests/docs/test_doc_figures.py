@@ -28,6 +28,19 @@ def test_the_fidelity_page_prints_what_its_command_prints(
         assert f"{difference:.0e}".replace("e-0", "e-") == said, case.name
 
 
+def test_the_physics_page_prints_the_errors_of_pairs(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs/physics.md").read_text()
+    table = text.partition("| held out | rows | mean | p90 | worst | constant |")[2]
+    rows = re.findall(r"^\| (?!-)(.*) \|$", table.partition("\n\n")[0], re.MULTILINE)
+    assert run(["models", "pairs", "--data", str(data_dir)]) == 0
+    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 6
+    for row in rows:
+        assert row.replace(" |", "").replace(" %", "%") in said, row
+
+
 @pytest.mark.slow
 def test_the_readme_prints_what_the_demo_prints(capsys: pytest.CaptureFixture[str]) -> None:
     shown = next(b.text for b in blocks(ROOT / "README.md") if "vs fifo" in b.text)
