@@ -227,11 +227,16 @@ def compare(
 
 
 def bound(
-    trace: Source, *, elastic: bool = False, sharing: bool = False, **given: Unpack[Given]
+    trace: Source,
+    *,
+    elastic: bool = False,
+    sharing: bool = False,
+    interleaving: bool = False,
+    **given: Unpack[Given],
 ) -> Bounds:
     """Returns the lower bounds on mean JCT and makespan for policies with these powers."""
     options, jobs = read_options(given), _trace(trace)
-    powers = Powers(elastic=elastic, sharing=sharing)
+    powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     why_not = objection(jobs, options, powers)
     if why_not:
         raise InputError("bound", f"no bound holds: {why_not}")

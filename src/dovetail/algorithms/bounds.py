@@ -39,20 +39,28 @@ PRICED_JOBS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Powers:
-    """What policies may do to jobs. A bound for some powers holds for all that have no others."""
+    """What policies may do to jobs. A bound for some powers holds for all that have no others.
+
+    Sharing is two jobs on one GPU; interleaving is as many as there are stages to take turns on.
+    """
 
     elastic: bool = False
     sharing: bool = False
+    interleaving: bool = False
 
     def covers(self, policy: Powers) -> bool:
         """Tells whether a bound for these powers may judge a policy that has those."""
-        return self.elastic >= policy.elastic and self.sharing >= policy.sharing
+        return self.elastic >= policy.elastic and self._crowding >= policy._crowding
 
     @property
     def words(self) -> str:
         """Returns the powers as a phrase for tables."""
         width = "elastic" if self.elastic else "rigid"
-        return f"{'sharing or interleaving' if self.sharing else 'exclusive'}, {width}"
+        return f"{('exclusive', 'sharing', 'sharing or interleaving')[self._crowding]}, {width}"
+
+    @property
+    def _crowding(self) -> int:
+        return 2 if self.interleaving else int(self.sharing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 @click.argument("trace", type=click.Path())
 @world_options
 @click.option("--elastic", is_flag=True, help="Allow policies that resize jobs.")
-@click.option("--sharing", is_flag=True, help="Allow policies that share GPUs.")
+@click.option("--sharing", is_flag=True, help="Allow policies that put two jobs on a GPU.")
+@click.option("--interleaving", is_flag=True, help="Allow policies that interleave jobs' stages.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def bound(
     trace: str,
     elastic: bool,
     sharing: bool,
+    interleaving: bool,
     as_json: bool,
     format_name: str | None,
     assign_models: bool,
@@ -32,7 +34,8 @@ def bound(
     """Print lower bounds on the mean JCT and the makespan.
 
     No schedule with the allowed powers can do better; the largest bound is the one to judge by.
-    Without --elastic and --sharing every job has its GPUs for itself, as many as it asked for.
+    Without --elastic, --sharing and --interleaving every job has its GPUs for itself, as many
+    as it asked for.
 
     \b
     Example:
@@ -46,7 +49,7 @@ def bound(
 
     options = read_options(cast(Given, given))
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
-    powers = Powers(elastic=elastic, sharing=sharing)
+    powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     why_not = objection(jobs, options, powers)
     if why_not:
         raise InputError("bound", f"no bound holds: {why_not}")

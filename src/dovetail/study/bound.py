@@ -20,9 +20,10 @@ from dovetail.core.trace import Trace
 from dovetail.study.options import Options, adopted
 from dovetail.study.run import build_physics, placeable
 
-SHARING = frozenset({"share", "interleave"})
-TOGETHER_MAX = 4.0
-"""Jobs' worth of work on one GPU at the very most: four resources, four interleaved jobs (Muri)."""
+PAIR_MAX = 2.0
+"""Jobs' worth of work of two jobs on one GPU at the very most: neither is faster than alone."""
+INTERLEAVED_MAX = 4.0
+"""The same of an interleave set: four resources, four jobs (Muri)."""
 
 
 CHANGES_WORK = "change batch"
@@ -31,7 +32,11 @@ CHANGES_WORK = "change batch"
 
 def powers_of(policy: Policy) -> Powers:
     """Returns the powers that decide which bound may judge a policy."""
-    return Powers(elastic="resize" in policy.powers, sharing=bool(SHARING & policy.powers))
+    return Powers(
+        elastic="resize" in policy.powers,
+        sharing="share" in policy.powers,
+        interleaving="interleave" in policy.powers,
+    )
 
 
 def judges(policy: Policy) -> bool:
@@ -55,7 +60,7 @@ def objection(trace: Trace, options: Options, powers: Powers) -> str:
         return "time limits end some jobs before their work is done"
     # On its own GPUs a job that reaches its limit has held them for at least its duration; on
     # fewer, or beside a neighbour, it may be ended having cost less than its work.
-    if (powers.elastic or powers.sharing) and np.isfinite(trace.jobs.time_limit_s).any():
+    if powers != Powers() and np.isfinite(trace.jobs.time_limit_s).any():
         return "time limits may end jobs that run slower, before their work is done"
     if options.window.warm_up_s or options.window.drain_s:
         return "only the jobs of a window are counted"
@@ -80,8 +85,8 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
         if powers.elastic
         else rigid_demand(trace.jobs.submit_s, trace.duration_s, trace.jobs.gpus)
     )
-    if powers.sharing:
-        demand = demand.shared(TOGETHER_MAX)
+    if powers.interleaving or powers.sharing:
+        demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
     return lower_bounds(demand, _capacity(trace, options), powers)
 
 
@@ -89,25 +94,25 @@ def _elastic(trace: Trace, physics: Physics) -> JobDemand:
     """Returns the demand of jobs that may run on any count their owner allows.
 
     Work is in solo seconds on the requested GPUs, so a curve is the speed at each count; jobs
-    of equal model and range share one.
+    of equal kind and range share one.
     """
     jobs = trace.jobs
     curves: list[ScalingCurve] = []
-    known: dict[tuple[int, int, int, int], int] = {}
+    known: dict[tuple[int, int, int], int] = {}
     which = np.zeros(len(trace), np.int64)
     columns = zip(
-        jobs.model.codes.tolist(),
+        physics.kind_of.tolist(),
         jobs.gpus.tolist(),
         jobs.min_gpus.tolist(),
         jobs.max_gpus.tolist(),
         jobs.elastic.tolist(),
         strict=True,
     )
-    for job, (model, gpus, low, high, elastic) in enumerate(columns):
-        key = (model, gpus, low, high) if elastic else (model, gpus, gpus, gpus)
+    for job, (kind, gpus, low, high, elastic) in enumerate(columns):
+        key = (kind, low, high) if elastic else (kind, gpus, gpus)
         if key not in known:
             known[key] = len(curves)
-            counts = list(range(key[2], key[3] + 1))
+            counts = list(range(key[1], key[2] + 1))
             speeds = [physics.speed(job, Placement(((0, g),)), ()) for g in counts]
             curves.append(ScalingCurve.of(counts, speeds))
         which[job] = known[key]

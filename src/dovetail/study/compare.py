@@ -157,7 +157,7 @@ def _bounds(
 ) -> dict[Powers, LowerBounds]:
     """Returns the bounds that judge the policies, the narrowest powers first."""
     wanted = {powers_of(p) for p in policy_of.values() if judges(p)}
-    order = sorted(wanted, key=lambda p: (p.sharing, p.elastic))
+    order = sorted(wanted, key=lambda p: (p.interleaving, p.sharing, p.elastic))
     return {p: bound(trace, options, p) for p in order if not objection(trace, options, p)}
 
 
