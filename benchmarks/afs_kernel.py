@@ -1,4 +1,4 @@
-"""Times the shares of AFS against their plain definition, and their regulation, for several pools.
+"""Times AFS shares against their plain definition, their regulation, and the packing of both.
 
 Run: `python -m benchmarks.afs_kernel [COMPARISONS]`; pools with at most so many comparisons
 (GPUs x jobs) are timed with the plain definition too, at about 2 us each.
@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dovetail.algorithms import afs, afs_compiled, regulation
+from dovetail.algorithms.machine_packing import kept, pack
 
 SIZES = ((64, 40), (1_868, 100), (1_868, 600), (1_868, 1_800), (10_000, 100), (10_000, 2_000))
 """GPUs and jobs; 1,868 GPUs are the largest virtual cluster of the Philly trace."""
@@ -84,6 +85,34 @@ def regulation_row(gpus: int, jobs: int, gpus_per_machine: int) -> str:
     return f"{gpus:>6} {jobs:>5} {gpus_per_machine:>11} {times} {cost[0]:>11} {cost[1]:>10}"
 
 
+def churn_row(gpus: int, jobs: int, gpus_per_machine: int) -> str:
+    """Returns one line: shares, regulation and packing over 50 events, each one job for another."""
+    rng, asked = np.random.default_rng(0), crowd(jobs, "models", 1)
+    held: list[dict[int, int]] = [{} for _ in range(jobs)]
+    took, stayed = [], []
+    for _ in range(51):
+        new = int(rng.integers(jobs))
+        asked["left_s"] = asked["left_s"] * rng.uniform(0.98, 1, jobs)
+        asked["left_s"][new], held[new] = rng.lognormal(8, 2), {}
+        machines = gpus // gpus_per_machine
+        instants = [time.perf_counter()]
+        shares = afs_compiled.shares_by_length(**asked, gpus=gpus)
+        instants.append(time.perf_counter())
+        regulated = regulation.regulate(shares, asked["cap"], gpus_per_machine, machines).tolist()
+        instants.append(time.perf_counter())
+        placed = pack(regulated, held, gpus_per_machine, range(machines))
+        instants.append(time.perf_counter())
+        took.append(np.diff(instants) * 1e3)
+        running = sum(bool(had) and share > 0 for had, share in zip(held, regulated, strict=True))
+        stayed.append(kept(placed, held)[0] / max(1, running))
+        held = [dict(place) for place in placed]
+    each = np.median(took[1:], axis=0)
+    total = np.sum(took[1:], axis=1)
+    times = f"{each[0]:>9.2f} {each[1]:>11.2f} {each[2]:>8.2f}"
+    ends = f"{np.median(total):>8.2f} {total.max():>9.2f} {np.mean(stayed[1:]):>10.2%}"
+    return f"{gpus:>6} {jobs:>5} {gpus_per_machine:>11} {times} {ends}"
+
+
 def main(comparisons_max: int) -> None:
     afs_compiled.shares_by_length([1.0, 2.0], [[0.0, 1.0, 1.5]], [0, 0], [2, 2], 3)
     print("  GPUs  jobs   tables   rule  median ms  worst ms  plain/compiled")
@@ -95,6 +124,9 @@ def main(comparisons_max: int) -> None:
     for gpus, jobs in ((64, 40), (1_864, 100), (1_864, 600), (1_864, 1_800), (10_000, 2_000)):
         for gpus_per_machine in (4, 8):
             print(regulation_row(gpus, jobs, gpus_per_machine))
+    print("\n  GPUs  jobs per machine shares ms regulate ms  pack ms   all ms  worst ms  keep GPUs")
+    for gpus, jobs in ((64, 40), (1_864, 100), (1_864, 600), (1_864, 1_800), (10_000, 2_000)):
+        print(churn_row(gpus, jobs, 8))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.algorithms import machine_packing
 from dovetail.algorithms.machine_packing import Held, Placement, assert_packed, kept, pack
 from dovetail.algorithms.regulation import regulate
 
@@ -163,3 +164,14 @@ def test_reuse_is_nearly_always_the_best_there_is() -> None:
         best_of_all += ours == best
     assert as_many_jobs >= 0.99 * scenes
     assert best_of_all >= 0.98 * scenes
+
+
+def test_of_many_whole_machines_only_those_partly_held_are_weighed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine_packing, "WEIGHED_SLOTS_MAX", 0)
+    held: list[Held] = [{2: 1}, {2: 2, 0: 4}, {1: 1, 3: 1}]
+    packed = pack([4, 4, 8], held, 4, [0, 1, 2, 3])
+    assert packed == [((2, 4),), ((0, 4),), ((1, 4), (3, 4))]
+    quiet: list[Held] = [{}, {0: 1}, {}]
+    assert pack([4, 1, 4], quiet, 4, [0, 1, 2]) == [((1, 4),), ((0, 1),), ((2, 4),)]

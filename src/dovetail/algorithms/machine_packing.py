@@ -40,19 +40,20 @@ def pack(
     use more than one.
     """
     _check(shares, held, gpus_per_machine, machines)
-    open_machines = set(machines)
-    if all(
-        _settled(s, h, gpus_per_machine, open_machines) for s, h in zip(shares, held, strict=True)
-    ):
-        return [tuple(sorted(h.items())) for h in held]
-    placements: list[Placement] = [()] * len(shares)
-    left = open_machines
-    for job, own in _whole_machines(shares, held, gpus_per_machine, sorted(machines)).items():
-        placements[job] = tuple((m, gpus_per_machine) for m in sorted(own))
-        left = left.difference(own)
-    parts = [j for j, share in enumerate(shares) if 0 < share < gpus_per_machine]
-    for job, machine in _packed_parts(parts, shares, held, gpus_per_machine, left).items():
-        placements[job] = ((machine, shares[job]),)
+    left = set(machines)
+    settled = [
+        _settled(share, had, gpus_per_machine, left)
+        for share, had in zip(shares, held, strict=True)
+    ]
+    if all(settled):
+        placements: list[Placement] = [tuple(sorted(had.items())) for had in held]
+    else:
+        placements = [()] * len(shares)
+        for job, own in _whole_machines(shares, held, gpus_per_machine, sorted(machines)).items():
+            placements[job] = tuple((machine, gpus_per_machine) for machine in sorted(own))
+            left.difference_update(own)
+        for job, machine in _packed_parts(shares, held, settled, gpus_per_machine, left).items():
+            placements[job] = ((machine, shares[job]),)
     assert_packed(placements, shares, gpus_per_machine)
     return placements
 
@@ -73,14 +74,16 @@ def assert_packed(
     used: dict[int, int] = {}
     spread: set[int] = set()
     for place, share in zip(placements, shares, strict=True):
-        assert sum(gpus for _, gpus in place) == share
         assert len(place) == -(-share // gpus_per_machine)
+        total = 0
         for machine, gpus in place:
+            total += gpus
             used[machine] = used.get(machine, 0) + gpus
-            assert len(place) == 1 or machine not in spread
+        assert total == share
         if len(place) > 1:
+            assert all(machine not in spread for machine, _ in place)
             spread.update(machine for machine, _ in place)
-    assert all(gpus <= gpus_per_machine for gpus in used.values())
+    assert max(used.values(), default=0) <= gpus_per_machine
 
 
 def _check(
@@ -98,7 +101,7 @@ def _settled(share: int, had: Held, gpus_per_machine: int, machines: set[int]) -
     """Says whether what a job holds is a placement of its share already."""
     if len(had) != -(-share // gpus_per_machine) or sum(had.values()) != share:
         return False
-    return all(machine in machines for machine in had)
+    return machines.issuperset(had)
 
 
 def _whole_machines(
@@ -189,33 +192,40 @@ def _assigned(
 
 
 def _packed_parts(
-    parts: list[int],
     shares: Sequence[int],
     held: Sequence[Held],
+    settled: Sequence[bool],
     gpus_per_machine: int,
     machines: set[int],
 ) -> dict[int, int]:
     """Returns the machine of each job of part of one: the better of two greedy packings.
 
     The smallest first lets most jobs stay on a machine; the largest first breaks fewer gaps.
+    Where only settled jobs lie there is nothing to choose, and they are put back once for both.
     """
-    can_stay = sum(any(m in machines for m in held[job]) for job in parts)
-    best: dict[int, int] = {}
-    merit = (-1, -1)
+    parts = [j for j, share in enumerate(shares) if 0 < share < gpus_per_machine]
+    contested = {machine for j in parts if not settled[j] for machine in held[j]}
+    calm = _Shelf(
+        gpus_per_machine,
+        dict.fromkeys(machines, gpus_per_machine),
+        {machine: {} for machine in machines},
+    )
+    movable = []
+    for j in parts:
+        if settled[j] and machines.issuperset(held[j]) and contested.isdisjoint(held[j]):
+            calm.put(j, shares[j], *held[j])
+        else:
+            movable.append(j)
+    tried: list[tuple[tuple[int, int], int, dict[int, int]]] = []
     for sign in (1, -1):
-        shelf = _Shelf(gpus_per_machine, machines)
-        for job in sorted(parts, key=lambda j: (sign * shares[j], j)):
-            shelf.keep(job, shares[job], held[job])
-        shelf.fit([job for job in parts if job not in shelf.machine_of], shares, held)
-        stay = [
-            min(shares[job], held[job].get(machine, 0)) for job, machine in shelf.machine_of.items()
-        ]
-        if (sum(gpus > 0 for gpus in stay), sum(stay)) > merit:
-            merit = (sum(gpus > 0 for gpus in stay), sum(stay))
-            best = shelf.machine_of
-        if merit[0] == can_stay:
+        shelf = calm.copied()
+        for j in sorted(movable, key=lambda j: (sign * shares[j], j)):
+            shelf.keep(j, shares[j], held[j])
+        shelf.fit([j for j in movable if j not in shelf.machine_of], shares, held)
+        tried.append((shelf.losses(movable, shares, held), len(tried), shelf.machine_of))
+        if tried[0][0] == (0, 0):
             break
-    return best
+    return min(tried)[2]
 
 
 @dataclass(slots=True)
@@ -223,17 +233,31 @@ class _Shelf:
     """Machines while jobs of part of one are put on them."""
 
     gpus_per_machine: int
-    machines: set[int]
+    free: dict[int, int]
+    on: dict[int, dict[int, int]]
     machine_of: dict[int, int] = field(default_factory=dict)
-    on: dict[int, dict[int, int]] = field(default_factory=dict)
-    free: dict[int, int] = field(default_factory=dict)
+    evicted: set[int] = field(default_factory=set)
     with_free: list[list[int]] = field(default_factory=list)
-    """Machines by free GPUs; an entry counts while the machine still has so many."""
+    """Machines by free GPUs, once `fit` asks; an entry counts while there are still so many."""
 
-    def __post_init__(self) -> None:
-        self.with_free = [[] for _ in range(self.gpus_per_machine)] + [sorted(self.machines)]
-        self.free = dict.fromkeys(self.machines, self.gpus_per_machine)
-        self.on = {machine: {} for machine in self.machines}
+    def copied(self) -> _Shelf:
+        """Returns a shelf of its own with the same jobs on it."""
+        on = {machine: dict(jobs) for machine, jobs in self.on.items()}
+        return _Shelf(self.gpus_per_machine, dict(self.free), on, dict(self.machine_of))
+
+    def losses(
+        self, movable: list[int], shares: Sequence[int], held: Sequence[Held]
+    ) -> tuple[int, int]:
+        """Returns how many jobs (and GPUs) that could stay, each for itself, do not."""
+        jobs = gpus = 0
+        for job in self.evicted.union(movable):
+            could = max(
+                (min(g, shares[job]) for m, g in held[job].items() if m in self.on), default=0
+            )
+            does = min(shares[job], held[job].get(self.machine_of[job], 0))
+            jobs += (could > 0) - (does > 0)
+            gpus += could - does
+        return jobs, gpus
 
     def put(self, job: int, share: int, machine: int) -> None:
         self.machine_of[job] = machine
@@ -246,7 +270,8 @@ class _Shelf:
 
     def _change(self, machine: int, gpus: int) -> None:
         self.free[machine] += gpus
-        heapq.heappush(self.with_free[self.free[machine]], machine)
+        if self.with_free:
+            heapq.heappush(self.with_free[self.free[machine]], machine)
 
     def keep(self, job: int, share: int, had: Held) -> bool:
         """Puts a job on the machine where it keeps the most GPUs, if it has room on any."""
@@ -261,18 +286,21 @@ class _Shelf:
         Shares are halves of a machine, so larger jobs fill it evenly: somewhere is room once the
         smaller ones there have left. They come after it, being smaller, and find room in turn.
         """
+        self.with_free = [[] for _ in range(self.gpus_per_machine + 1)]
+        for machine in sorted(self.free):
+            self.with_free[self.free[machine]].append(machine)
         queue = [(-shares[job], job) for job in jobs]
         heapq.heapify(queue)
         while queue:
             share, job = -queue[0][0], heapq.heappop(queue)[1]
             if self.keep(job, share, held[job]):
                 continue
-            machine = self._tightest(share)
-            if machine is None:
-                machine, out = self._cheapest_eviction(share, held)
-                for other in out:
-                    self.take(other)
-                    heapq.heappush(queue, (-shares[other], other))
+            roomy = self._tightest(share)
+            machine, out = self._cheapest_eviction(share, held) if roomy is None else (roomy, [])
+            self.evicted.update(out)
+            for other in out:
+                self.take(other)
+                heapq.heappush(queue, (-shares[other], other))
             self.put(job, share, machine)
 
     def _tightest(self, share: int) -> int | None:
@@ -288,7 +316,7 @@ class _Shelf:
     def _cheapest_eviction(self, share: int, held: Sequence[Held]) -> tuple[int, list[int]]:
         """Returns the machine that a job is put on at the least loss, and who must leave it."""
         choices = []
-        for machine in sorted(self.machines):
+        for machine in sorted(self.free):
             room, out, lost = self.free[machine], [], 0
             smaller = [(s, j) for j, s in self.on[machine].items() if s < share]
             for other, job in sorted(smaller, key=lambda pair: (-pair[0], pair[1])):
