@@ -9,11 +9,12 @@ import numpy as np
 
 from dovetail.algorithms.admission import admitted
 from dovetail.core.job import Floats, Ints
-from dovetail.core.passes import NO_ROOM, Because, Keys
+from dovetail.core.passes import Because, Keys
 from dovetail.core.plan import Draft
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
 from dovetail.mechanisms.by_count import by_key, pool_gpus
+from dovetail.mechanisms.elastic import waits
 from dovetail.mechanisms.marginal_shares import grown, speeds
 
 
@@ -29,8 +30,7 @@ def share_left_over(view: View, keys: Keys, bypass: str) -> tuple[Draft, Because
     jobs, shares = line[runs], sizes[runs]
     shares = grown(view, jobs, shares, pool - int(shares.sum()), _gains_over_one)
     draft = reshare(view, dict(zip(jobs.tolist(), shares.tolist(), strict=True)))
-    everybody = len(draft.placed) == len(view.running) + len(view.waiting)
-    return draft, () if everybody else NO_ROOM
+    return draft, waits(view, draft)
 
 
 def _gains_over_one(view: View, jobs: Ints, speed: Floats) -> Floats:

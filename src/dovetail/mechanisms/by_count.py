@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.core.job import Ints
-from dovetail.core.passes import NO_ROOM, RELATIVE_TOLERANCE, Because, Keys
+from dovetail.core.passes import RELATIVE_TOLERANCE, Because, Keys
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
+from dovetail.mechanisms.elastic import waits
 
 
 def pool_gpus(view: View) -> int:
@@ -56,7 +57,6 @@ def place_whole(view: View, jobs: Ints, sizes: Ints) -> tuple[Draft, Because]:
     A running job keeps the GPUs it has. Where even the empty cluster has no room for a size (it
     must lie on one node, or on nodes of one type), the job alone gets as many as there is room for.
     """
-    everybody = len(view.running) + len(view.waiting)
     draft = view.plan.repack() if view.placing.running == "repack" else view.plan.draft()
     if view.placing.running == "repack":
         for job, placement in view.running.items():
@@ -75,4 +75,4 @@ def place_whole(view: View, jobs: Ints, sizes: Ints) -> tuple[Draft, Because]:
             spans = find(draft.occupancy, view.shape(job), gpus)
         if spans is not None:
             draft.place(job, spans)
-    return draft, () if len(draft.placed) == everybody else NO_ROOM
+    return draft, waits(view, draft)

@@ -13,7 +13,8 @@ import numpy as np
 
 from dovetail.core.job import Floats, Ints
 from dovetail.core.view import View
-from dovetail.mechanisms.marginal_shares import most_gpus, speeds
+from dovetail.mechanisms.elastic import widest
+from dovetail.mechanisms.marginal_shares import speeds
 
 
 def _no_jobs() -> Ints:
@@ -100,9 +101,9 @@ def standing(view: View, ledger: Ledger) -> Standing:
     listed = jobs.tolist()
     cap = np.where(table.elastic, table.max_gpus, table.gpus)[jobs]
     fair = np.minimum(view.cluster.gpus / ledger.crowd(table.submit_s[jobs]), cap)
-    fair = np.minimum(fair, most_gpus(view))
+    fair = np.minimum(fair, widest(view))
     whole = np.floor(fair).astype(np.int64)
-    ends = speeds(view, jobs, np.stack([whole, np.minimum(whole + 1, most_gpus(view))], axis=1))
+    ends = speeds(view, jobs, np.stack([whole, np.minimum(whole + 1, widest(view))], axis=1))
     # A share below one GPU is a share of one GPU's time.
     fair_speed = ends[:, 0] + (fair - whole) * (ends[:, 1] - ends[:, 0])
     length_s = np.array(view.progress.length_s(listed), dtype=np.float64)

@@ -9,27 +9,22 @@ import numpy as np
 from dovetail.algorithms.marginal_gain import marginal_gain
 from dovetail.core.job import Floats, Ints
 from dovetail.core.view import View
+from dovetail.mechanisms.elastic import widest
 
 Worth = Callable[[View, Ints, Floats], Floats]
 """Gives the gains of jobs from their speeds: row i holds the speed of job i on its share of
 GPUs, on one more, and so on; the answer has one column less."""
 
 
-def most_gpus(view: View) -> int:
-    """Returns how wide a table of speeds must be for any job on this cluster."""
-    most = int(view.jobs.max_gpus.max(initial=1))
-    return max(1, min(most, sum(view.cluster.installed)))
-
-
 def speeds(view: View, jobs: Ints, gpus: Ints) -> Floats:
     """Returns the believed speed alone, well placed; `gpus` holds one row of counts per job."""
-    table = view.physics.rates(most_gpus(view))
+    table = view.physics.rates(widest(view))
     return np.asarray(table[view.physics.kind_of[jobs][:, None], gpus])
 
 
 def grown(view: View, jobs: Ints, shares: Ints, left: int, worth: Worth) -> Ints:
     """Returns the shares after `left` GPUs went to elastic jobs by `worth`, each up to its most."""
-    most = np.minimum(view.jobs.max_gpus[jobs], most_gpus(view))
+    most = np.minimum(view.jobs.max_gpus[jobs], widest(view))
     rows = np.flatnonzero(view.jobs.elastic[jobs] & (most > shares))
     if not left or not len(rows):
         return shares

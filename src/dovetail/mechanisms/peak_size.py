@@ -15,7 +15,8 @@ from dovetail.core.passes import RELATIVE_TOLERANCE, Because, Keys
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.by_count import by_key, place_whole, pool_gpus
-from dovetail.mechanisms.marginal_shares import most_gpus, speeds
+from dovetail.mechanisms.elastic import widest
+from dovetail.mechanisms.marginal_shares import speeds
 
 
 def peak_gpus(view: View, jobs: Ints) -> Ints:
@@ -25,7 +26,7 @@ def peak_gpus(view: View, jobs: Ints) -> Ints:
     """
     table = view.jobs
     kinds, row = np.unique(view.physics.kind_of[jobs], return_inverse=True)
-    rates = view.physics.rates(most_gpus(view))[kinds]
+    rates = view.physics.rates(widest(view))[kinds]
     before = np.maximum.accumulate(rates, axis=1)[:, :-1]
     faster = rates[:, 1:] > before * (1 + RELATIVE_TOLERANCE)
     best = np.where(faster, np.arange(1, rates.shape[1]), 0)

@@ -20,11 +20,11 @@ import numpy as np
 from dovetail.algorithms.admission import admitted
 from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
-from dovetail.core.passes import NO_ROOM
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
 from dovetail.mechanisms.by_count import by_submission, pool_gpus
+from dovetail.mechanisms.elastic import waits
 from dovetail.mechanisms.marginal_shares import grown
 
 
@@ -52,8 +52,7 @@ class Optimus:
             return Decision(memory=due_s, wake_at=due_s)
         jobs, shares = self._shares(view)
         draft = reshare(view, dict(zip(jobs.tolist(), shares.tolist(), strict=True)))
-        everybody = len(draft.placed) == len(view.running) + len(view.waiting)
-        because = () if everybody else NO_ROOM
+        because = waits(view, draft)
         if not self.interval or not (draft.placed or view.waiting):
             return Decision(draft, memory=memory, because=because)
         due_s = view.now + self.interval

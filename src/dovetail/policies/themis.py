@@ -25,11 +25,11 @@ from dovetail.algorithms.admission import admitted
 from dovetail.algorithms.draws import uniform_draws
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.order import Order
-from dovetail.core.passes import NO_ROOM
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
-from dovetail.core.view import Changes, View
+from dovetail.core.view import View
 from dovetail.mechanisms.by_count import by_submission
+from dovetail.mechanisms.elastic import churned, waits
 from dovetail.mechanisms.finish_time import Ledger, Standing, standing
 from dovetail.mechanisms.marginal_shares import Worth, grown, speeds
 
@@ -64,16 +64,14 @@ class Themis:
         held = gpus_of[ledger.jobs]
         expired = (held > 0) & (ledger.lease_end_s <= view.now)
         pool = view.plan.free_gpus + int(held[expired].sum())
-        if not pool or not _happened(view.changes):
+        if not pool or not churned(view.changes):
             return Decision(memory=ledger, wake_at=_next_end_s(ledger, held > 0))
         shares = self._auctioned(view, ledger, np.where(expired, 0, held), pool)
         draft = reshare(view, dict(zip(ledger.jobs.tolist(), shares.tolist(), strict=True)))
         placed = np.isin(ledger.jobs, np.fromiter(draft.placed, np.int64), assume_unique=True)
         begun = placed & (expired | (held == 0))
         ledger = ledger.leased(ledger.jobs[begun], view.now + self.lease)
-        everybody = len(draft.placed) == len(view.running) + len(view.waiting)
-        because = () if everybody else NO_ROOM
-        return Decision(draft, ledger, _next_end_s(ledger, placed), because)
+        return Decision(draft, ledger, _next_end_s(ledger, placed), waits(view, draft))
 
     def _auctioned(self, view: View, ledger: Ledger, held: Ints, pool: int) -> Ints:
         """Returns the shares of all jobs of the ledger when `pool` GPUs more are given out."""
@@ -108,12 +106,6 @@ class Themis:
             return np.where(np.diff(speed, axis=1) > 0, lots, 0.0)
 
         return worth
-
-
-def _happened(changes: Changes) -> bool:
-    return bool(
-        changes.arrived or changes.ended or changes.evicted or changes.capacity or changes.woke
-    )
 
 
 def _begun(shares: Ints, least: Ints, rows: Ints, pool: int) -> Ints:
