@@ -39,12 +39,18 @@ VARIANTS = (
     "gittins:delta=20,samples-min=5",
     "gittins:delta=0,samples-min=5",
     "max-min:overflow=least-recent",
+    "afs-l:packing=network",
+    "afs-l:estimates=overestimate,measure-s=3",
+    "afs-p:unit-s=5,tie=random,seed=3",
+    "afs-p:unit-s=5,packing=network,estimates=overestimate,measure-s=3",
+    "afs-s:unit-s=5",
     "optimus:interval=7",
     "srtf-e:bypass=strict",
     "srsf-max:bypass=strict",
     "tiresias-max:thresholds=20/60",
     "themis:f=0,lease=9",
     "themis:f=0.5,lease=40,seed=3",
+    "antman:share=0.3,seed=2,bypass=skip",
 )
 EVERY = [*OWN, *VARIANTS]
 BUSY = [name for name in EVERY if name not in IDLE]

@@ -1,0 +1,132 @@
+"""AntMan: guaranteed jobs get GPUs to themselves but for one opportunistic guest, which waits for
+nobody and gives way to everybody.
+
+Two classes, each first in, first out; nobody is stopped. A guaranteed job takes GPUs that hold no
+other guaranteed job: free ones, and, where they do not suffice, such as one opportunistic job
+holds, which from then on is a guest on them. An opportunistic job takes free GPUs and GPUs of one
+guaranteed job each that uses little of their time. No GPU holds more than two jobs.
+
+Who is opportunistic: drawn by lot (`classes=lot`), or a priority other than 0 in the trace
+(`classes=priority`). `bypass=strict`: the first of a class that finds no room blocks its class.
+
+Source: AntMan (OSDI 2020) sections 3 and 4, without its throttle; classes by lot and the limit of
+utilisation as in Muri's artifact; ALGORITHMS section 6. Knows: interference, memory.
+Stops running jobs: no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dovetail.algorithms.draws import uniform_draws
+from dovetail.core.job import Bools, Ints
+from dovetail.core.order import Order
+from dovetail.core.passes import check_bypass
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.mechanisms.company import seats, start, start_beside, utilisation
+from dovetail.mechanisms.elastic import waits
+
+CLASSES = ("lot", "priority")
+
+
+@register("antman")
+@dataclass(frozen=True, slots=True)
+class AntMan:
+    """Guaranteed and opportunistic jobs, two on a GPU at most; non-preemptive.
+
+    `share` is the part of jobs that the lot makes opportunistic.
+    """
+
+    classes: str = "lot"
+    share: float = 0.5
+    seed: int = 0
+    utilisation: float = 0.8
+    bypass: str = "strict"
+
+    knows: ClassVar[frozenset[str]] = frozenset({"interference", "memory"})
+    powers: ClassVar[frozenset[str]] = frozenset({"share"})
+    initial: ClassVar[int] = -1
+
+    def __post_init__(self) -> None:
+        check_bypass(self.bypass)
+        if self.classes not in CLASSES:
+            raise ValueError(f"classes is lot or priority, not '{self.classes}'")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share is between 0 and 1, not {self.share:g}")
+        if not self.utilisation > 0:
+            raise ValueError("utilisation is a part of a GPU's time, above zero")
+
+    @property
+    def order(self) -> Order:
+        """Ranks guaranteed jobs before opportunistic ones."""
+        return Order(
+            lambda view, jobs: (
+                self._opportunistic(view, np.array(jobs, np.int64)).astype(np.float64).tolist()
+            )
+        )
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Starts what can start; `memory` is the plan under which all that waits was tried."""
+        version = view.plan.version
+        jobs, guest = view.waiting.columns()
+        fresh = np.isin(jobs, np.array(view.changes.arrived, np.int64))
+        draft = view.plan.draft()
+        started = False
+        for opportunistic in (False, True):
+            mine = np.argsort(jobs)
+            mine = mine[guest[mine] == opportunistic]
+            if memory == version and not started:
+                mine = self._worth_trying(mine, fresh)
+            started |= self._start(view, draft, jobs[mine].tolist(), opportunistic)
+        if started:
+            return Decision(draft, version + 1, because=waits(view, draft))
+        view.plan.discard()
+        return Decision(None, version, because=waits(view, None))
+
+    def _opportunistic(self, view: View, jobs: Ints) -> Bools:
+        if self.classes == "priority":
+            return np.asarray(view.jobs.priority[jobs] != 0)
+        return uniform_draws(self.seed, jobs) < self.share
+
+    def _worth_trying(self, rows: Ints, fresh: Bools) -> Ints:
+        """Returns who may find room though nothing has ended: who has just come, and no others.
+
+        In a strict line only if nobody stood there before.
+        """
+        if self.bypass == "skip":
+            return rows[fresh[rows]]
+        return rows if len(rows) and fresh[rows[0]] else rows[:0]
+
+    def _start(self, view: View, draft: Draft, jobs: list[int], opportunistic: bool) -> bool:
+        """Starts jobs of one class in order; tells whether any was started."""
+        failed: set[tuple[int, int, bool]] = set()
+        started = False
+        for job in jobs:
+            like = view.shape_of[job], int(view.physics.kind_of[job])
+            alike = (*like, bool(view.jobs.shareable[job]))
+            if alike in failed:
+                continue
+            if self._start_one(view, draft, job, opportunistic):
+                started = True
+            elif self.bypass == "strict":
+                break
+            else:
+                failed.add(alike)
+        return started
+
+    def _start_one(self, view: View, draft: Draft, job: int, opportunistic: bool) -> bool:
+        if start(view, draft, job):
+            return True
+
+        def welcome(host: int) -> bool:
+            hosts_guest = bool(self._opportunistic(view, np.array([host]))[0])
+            if opportunistic:
+                return not hosts_guest and utilisation(view, host) < self.utilisation
+            return hosts_guest
+
+        return start_beside(view, draft, job, seats(view, draft, job, welcome))
