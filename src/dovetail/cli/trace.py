@@ -20,6 +20,7 @@ from dovetail.cli.trace_files import (
     out_option,
     step_times_from_zoo,
     tell,
+    training_from_zoo,
     write_and_tell,
 )
 from dovetail.core.errors import InputError
@@ -107,7 +108,8 @@ def _read_options(
     if work and format_name != "muri":
         raise InputError("--work", f"says nothing of the format '{format_name}'", "leave it out")
     work_of = read_job_iterations(iterations) if iterations is not None else None
-    return ReadOptions(seconds, work_of, work or "iterations", timezone)
+    training = training_from_zoo(format_name) if step_times is None else None
+    return ReadOptions(seconds, work_of, work or "iterations", timezone, training)
 
 
 @trace.command()

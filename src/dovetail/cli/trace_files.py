@@ -42,6 +42,13 @@ def step_times_from_zoo(format_name: str) -> Callable[[str, int], float | None] 
     return partial(seconds_per_iteration, family=_ZOO_FAMILIES[format_name])
 
 
+def training_from_zoo(format_name: str) -> Callable[[str, int, int], tuple[float, float] | None]:
+    """Returns what a whole training takes, by the zoo's models of a format's own family."""
+    from dovetail.physics.goodput import training
+
+    return partial(training, family=_ZOO_FAMILIES.get(format_name, ""))
+
+
 @contextmanager
 def busy(what: str) -> Iterator[None]:
     """Shows on a terminal that work goes on, and for how long."""
@@ -110,7 +117,9 @@ def open_any(file: Path) -> Trace:
     from dovetail.workload.readers.format import ReadOptions
 
     name = sniff(file)
-    options = ReadOptions(None if name == CANONICAL else step_times_from_zoo(name))
+    options = ReadOptions()
+    if name != CANONICAL:
+        options = ReadOptions(step_times_from_zoo(name), training=training_from_zoo(name))
     with busy(f"reading {file.name}"):
         return import_trace([file], name, options=options)
 

@@ -41,10 +41,12 @@ LEAST_SQUARE = 1e-30
 
 @dataclass(frozen=True)
 class Trainings:
-    """Trainings of one model: progress by epoch, and gains by batch and epoch."""
+    """Trainings of one model: progress by epoch; the rest by batch and epoch."""
 
     batches: Floats
     progress: Floats
+    square: Floats
+    variance: Floats
     gain: Floats
 
 
@@ -62,7 +64,7 @@ def read_trainings(folder: Path, epochs: int) -> Trainings:
     noise_scale = variance / np.maximum(square, LEAST_SQUARE) * batches[0]
     worth = np.array(batches, dtype=float)[:, None]
     gain = worth / batches[0] * (noise_scale + batches[0]) / (noise_scale + worth)
-    return Trainings(worth[:, 0], progress.min(axis=0), gain)
+    return Trainings(worth[:, 0], progress.min(axis=0), square, variance, gain)
 
 
 def fit_efficiency(trainings: Trainings, per_gpu: tuple[int, int]) -> Efficiency:

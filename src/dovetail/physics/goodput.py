@@ -23,6 +23,7 @@ from dovetail.physics.compute import iteration_s as equation_7
 from dovetail.physics.efficiency import Efficiency, sample_worth
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.throughput import correction, iteration_s, spread
+from dovetail.physics.zoo import shipped
 
 NODES_TOLD_APART = 3
 """Rings inside a node, over two nodes, and over three or more (physics/network.py)."""
@@ -80,10 +81,16 @@ def best_batches(kind: Kind, done_s: float, max_gpus: int) -> BestBatches:
     return _best(kind, _phase(kind, done_s), max_gpus)
 
 
-def iterations_to_learn(profile: ModelProfile, batch: int) -> float | None:
-    """Returns the iterations at a global batch of the training its source made; None if unknown."""
-    known = profile.efficiency
-    return None if known is None else known.value.iterations(batch)
+def training(model: str, gpus: int, batch: int, family: str = "") -> tuple[float, float] | None:
+    """Returns the iterations and seconds of the training the source of a model made, well placed.
+
+    None where the zoo has no such model or does not know how it learns.
+    """
+    profile = shipped().find(model, family=family)
+    if profile is None or profile.efficiency is None:
+        return None
+    iterations = profile.efficiency.value.iterations(batch)
+    return iterations, iterations * iteration_s(profile, gpus=gpus, batch_per_gpu=batch / gpus)
 
 
 @lru_cache(maxsize=4096)

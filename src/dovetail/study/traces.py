@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from dovetail.core.trace import Trace
+from dovetail.physics.goodput import training
 from dovetail.physics.zoo import seconds_per_iteration, zoo
 from dovetail.workload.importing import import_trace, sniff
 from dovetail.workload.readers.format import ReadOptions
@@ -23,13 +24,15 @@ def open_traces(
 ) -> Trace:
     """Returns one trace of some files of one format; each virtual cluster is a queue of it.
 
-    Formats that count iterations get their seconds from the zoo's models of their own family.
+    Formats that count iterations, or name only what is trained, get their seconds from the zoo's
+    models of their own family.
     Raises InputError.
     """
     files = [Path(p) for p in paths]
     name = format_name or (sniff(files[0]) if files else None)
-    seconds = partial(seconds_per_iteration, family=(name or "").partition("-")[0])
-    options = ReadOptions(seconds, timezone=timezone)
+    family = (name or "").partition("-")[0]
+    seconds = partial(seconds_per_iteration, family=family)
+    options = ReadOptions(seconds, timezone=timezone, training=partial(training, family=family))
     return import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
 
 

@@ -14,6 +14,9 @@ SecondsPerIteration = Callable[[str, int], float | None]
 JobIterations = Callable[[str, int], float | None]
 """Gives the iterations a job of a model at a batch size needs, None where it does not know."""
 
+Training = Callable[[str, int, int], tuple[float, float] | None]
+"""Gives iterations and seconds of a whole training of a model, on so many GPUs at a batch."""
+
 TEXTS = ("model", "user", "recurrence", "queue", "gpu_type", "status")
 NUMBERS = (
     "iterations",

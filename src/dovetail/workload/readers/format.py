@@ -12,7 +12,13 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.workload.assemble import GPUS_MAX
 from dovetail.workload.delimited import header_of
-from dovetail.workload.rows import JobIterations, Rows, SecondsPerIteration, rejected
+from dovetail.workload.rows import (
+    JobIterations,
+    Rows,
+    SecondsPerIteration,
+    Training,
+    rejected,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +26,15 @@ class ReadOptions:
     """What some formats need beyond the file.
 
     `work` says what a Muri job's length is: `iterations` (times iteration time) or `duration`.
-    `timezone` is the zone of naive local times; empty means the format's own.
+    `timezone` is the zone of naive local times; empty means the format's own. `training` serves
+    traces that name only what is trained, where `job_iterations` does not.
     """
 
     seconds_per_iteration: SecondsPerIteration | None = None
     job_iterations: JobIterations | None = None
     work: str = "iterations"
     timezone: str = ""
+    training: Training | None = None
 
 
 @dataclass(frozen=True, slots=True)
