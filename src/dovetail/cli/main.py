@@ -24,6 +24,7 @@ COMMANDS = {
     "models": ("dovetail.cli.models", "models", "List the models whose speed is known."),
     "trace": ("dovetail.cli.trace", "trace", "Import, describe and generate traces."),
     "replay": ("dovetail.cli.replay", "replay", "Replay an event log and compare decisions."),
+    "reproduce": ("dovetail.cli.reproduce", "reproduce", "Regenerate a paper's figures."),
     "demo": ("dovetail.cli.demo", "demo", "Generate a month and compare seven policies on it."),
 }
 

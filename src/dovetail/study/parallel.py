@@ -76,7 +76,7 @@ def run_tasks(
     are by far the largest part of a result. Raises InputError.
     """
     kept = _Kept(baseline)
-    count = min(len(tasks), processes or _cores())
+    count = min(len(tasks), processes or cores())
     if count == 1 or not all(_is_known_anywhere(t.text) for t in tasks):
         _set_up(scenes, [0.0] * (len(tasks) + 1), baseline is not None)
         for number, task in enumerate(tasks):
@@ -87,7 +87,8 @@ def run_tasks(
     return kept.runs, kept.flows
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Returns the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -143,12 +144,17 @@ def _set_up(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: b
     _scenes, _done, _keep_spans = scenes, done, keep_spans
 
 
-def _set_up_worker(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: bool) -> None:
+def set_up_worker() -> None:
+    """Makes a fresh worker process end with the command, and at an interrupt."""
     # Whoever interrupts the command interrupts the workers too: they leave without a word.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _set_up_runs(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: bool) -> None:
+    set_up_worker()
     _set_up(scenes, done, keep_spans)
 
 
@@ -204,8 +210,8 @@ def _run_in_pool(
     spawn = get_context("spawn")
     done = spawn.RawArray("d", len(tasks) + 1)
     given = (scenes, done, kept.with_spans)
-    with ProcessPoolExecutor(processes, spawn, _set_up_worker, given) as pool:
-        with _undisturbed():
+    with ProcessPoolExecutor(processes, spawn, _set_up_runs, given) as pool:
+        with undisturbed():
             waiting = {pool.submit(_run_task, i, t): t for i, t in enumerate(tasks)}
         try:
             _collect(waiting, kept, lambda: (progress or _quiet)(sum(done[:-1]) / len(tasks)))
@@ -232,7 +238,7 @@ def _collect(
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Hides the user's script while workers start, which would otherwise run it again.
 
     Signals wait meanwhile, also in the workers, where they are let in once all is imported.
