@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from physics_scene import a_model, assumed, curve, stages
 
 from dovetail.core.errors import InputError
+from dovetail.physics.efficiency import Efficiency
 from dovetail.physics.network import Network, RingLink
 from dovetail.physics.pairs import PairRatio
 from dovetail.physics.profile import FitError, Startup
@@ -26,6 +27,7 @@ FULL = ProfileSet(
             stages=stages(),
             startup=assumed(Startup((1, 2), (3.0, 4.0))),
             fit_error=assumed(FitError(7, 0.1, 0.2, 0.3)),
+            efficiency=assumed(Efficiency(8, 512, 2, 64, (100.0, 250.5), (3.0, 4e6))),
         ),
     ),
     pairs=(PairRatio("plain", 64, "full", 32, 1.25, 1.5),),

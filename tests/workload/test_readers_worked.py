@@ -152,6 +152,20 @@ def test_pollux_needs_iterations_from_outside(tmp_path: Path) -> None:
         import_trace([tmp_path / "log.csv"])
 
 
+def test_pollux_reads_a_job_as_a_whole_training(tmp_path: Path) -> None:
+    head = "name,time,application,num_replicas,batch_size\n"
+    (tmp_path / "log.csv").write_text(head + "a,107,Big,2,64\nb,108,Big,4,128\nc,109,none,1,8\n")
+
+    def training(model: str, gpus: int, batch: int) -> tuple[float, float] | None:
+        return (1000.0 * 64 / batch, 5.0 * batch / gpus) if model == "Big" else None
+
+    trace = import_trace([tmp_path / "log.csv"], options=ReadOptions(training=training))
+    assert rows(trace) == [("a", 107.0, 2, 160.0), ("b", 108.0, 4, 160.0)]
+    assert trace.iterations.tolist() == [1000.0, 500.0]
+    assert trace.jobs.batch_size.tolist() == [64, 128]
+    assert trace.counts["rejected: no work or step time for the application"] == 1
+
+
 def test_itp_and_elasticflow(tmp_path: Path) -> None:
     raw = "job_id,submission_time,duration,num_gpu\nu-1,3793,1183,1\n"
     assert rows(imported(tmp_path, "itp", raw)) == [("u-1", 3793.0, 1, 1183.0)]
