@@ -175,3 +175,9 @@ def test_of_many_whole_machines_only_those_partly_held_are_weighed(
     assert packed == [((2, 4),), ((0, 4),), ((1, 4), (3, 4))]
     quiet: list[Held] = [{}, {0: 1}, {}]
     assert pack([4, 1, 4], quiet, 4, [0, 1, 2]) == [((1, 4),), ((0, 1),), ((2, 4),)]
+
+
+def test_the_smaller_ones_stay_where_not_all_can() -> None:
+    held: list[Held] = [{0: 2}, {0: 1}, {0: 1}, {0: 2}, {0: 2}]
+    packed = pack([4, 1, 1, 2, 2], held, 8, [0, 1])
+    assert packed == [((1, 4),), ((0, 1),), ((0, 1),), ((0, 2),), ((0, 2),)]
