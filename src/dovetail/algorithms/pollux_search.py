@@ -53,7 +53,7 @@ class Contest(NamedTuple):
 def search(
     contest: Contest, population: Ints, *, size: int, generations: int, seed: int
 ) -> tuple[Ints, Ints]:
-    """Returns the best allocation found and the population it stands in, best first.
+    """Returns the best allocation found and the distinct survivors, at most `size`, best first.
 
     `population` holds the allocations to begin with, [any number, jobs, nodes]; what runs now is
     always one of them.
@@ -92,6 +92,7 @@ def _evolve(
             cost[spare[i]] = _cost(contest, child)
             mark[spare[i]] = _mark(child)
         parents = _survive(cost, mark, alive, spare)
+    alive = alive[:parents]
     return alive[np.argsort(cost[alive], kind="mergesort")]
 
 
@@ -186,27 +187,30 @@ def _mutate(contest: Contest, state: Ints, word: Words) -> None:
 def _repair(contest: Contest, state: Ints, word: Words) -> None:
     """Makes an allocation legal: one spread job a node, no more than there is, enough or none."""
     jobs, nodes = state.shape
+    spread_here = np.zeros(nodes, dtype=np.bool_)
+    left = contest.capacity.copy()
     for j in range(jobs):
         if contest.pinned[j]:
             state[j] = contest.held[j]
-    spread_here = np.zeros(nodes, dtype=np.bool_)
+            left -= state[j]
+            if np.count_nonzero(state[j]) > 1:
+                spread_here |= state[j] > 0
     for j in range(jobs):
+        if contest.pinned[j]:
+            continue
         if np.count_nonzero(state[j]) > 1:
             for n in range(nodes):
                 if state[j, n] > 0:
-                    if spread_here[n] and not contest.pinned[j]:
+                    if spread_here[n]:
                         state[j, n] = 0
                     spread_here[n] = True
-    left = contest.capacity.copy()
-    for j in range(jobs):
-        if not contest.pinned[j]:
-            _shorten(state[j], contest.high[j], word)
+        _shorten(state[j], contest.high[j], word)
         for n in range(nodes):
             state[j, n] = min(state[j, n], left[n], contest.limit[j, n])
             left[n] -= state[j, n]
     for j in range(jobs):
         total = state[j].sum()
-        if 0 < total < contest.low[j]:
+        if 0 < total < contest.low[j] and not contest.pinned[j]:
             _complete(contest, state, j, left, spread_here)
 
 
