@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN = sorted(n for n, c in registered().items() if c.__module__.startswith("dovetail.policies."))
 IDLE = ("no-op",)
 VARIANTS = (
+    "sjf-bsbf:priority=service,order-hosts=benefit",
+    "sjf-ffs:priority=service",
     "fifo:bypass=skip",
     "sjf:bypass=strict",
     "srtf:bypass=strict",

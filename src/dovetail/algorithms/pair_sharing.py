@@ -1,0 +1,113 @@
+"""Two jobs on the same GPUs: share now or one after the other (SJF-BSBF section V.A, Theorem 1).
+
+A host runs and has `host_s` solo seconds left; a newcomer needs `guest_s`. While both run each
+is slower by its ratio of shared to alone iteration time. The sum of both completion times is
+smallest when the newcomer starts at once or when the host has ended, whatever the ratios
+(ALGORITHMS section 1.2), so the two ends are compared. Times are seconds from now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+RELATIVE_TOLERANCE = 1e-9
+"""An exact tie takes the conservative branch: it does not share (ALGORITHMS section 0)."""
+NEVER = float("inf")
+
+
+def overlapped_s(host_s: float, guest_s: float, host_ratio: float, guest_ratio: float) -> float:
+    """Returns the sum of both completions when the newcomer starts at once (section 1.2, S_ovl)."""
+    if host_ratio * host_s <= guest_ratio * guest_s:
+        return guest_s + host_ratio * host_s * (2.0 - 1.0 / guest_ratio)
+    return host_s + guest_ratio * guest_s * (2.0 - 1.0 / host_ratio)
+
+
+def overlapped_many_s(
+    host_s: Floats, guest_s: Floats, host_ratio: Floats, guest_ratio: Floats
+) -> Floats:
+    """Returns `overlapped_s` of many pairs at once, to the last bit."""
+    host, guest = host_ratio * host_s, guest_ratio * guest_s
+    return np.where(
+        host <= guest,
+        guest_s + host * (2.0 - 1.0 / guest_ratio),
+        host_s + guest * (2.0 - 1.0 / host_ratio),
+    )
+
+
+def sequential_s(host_s: float, guest_s: float) -> float:
+    """Returns the sum of both completions when the newcomer waits for the host (S_seq)."""
+    return 2.0 * host_s + guest_s
+
+
+def pays(overlapped: float, sequential: float) -> bool:
+    """Tells whether sharing is clearly better."""
+    return overlapped < sequential * (1.0 - RELATIVE_TOLERANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class SubBatch:
+    """One way to cut the newcomer's batch that fits the memory beside the host.
+
+    `guest_s` is what the newcomer needs alone when so cut.
+    """
+
+    steps: int
+    guest_s: float
+    host_ratio: float
+    guest_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairChoice:
+    """What is best for a pair: `pair_s` is their mean completion time from now.
+
+    `benefit_s` is what sharing saves of the sum of completions against waiting.
+    """
+
+    shares: bool
+    steps: int
+    pair_s: float
+    benefit_s: float
+
+
+def best_sub_batch(host_s: float, alone_s: float, options: Sequence[SubBatch]) -> PairChoice:
+    """Returns the best sub-batch of the newcomer and whether to share (Algorithm 2 corrected).
+
+    `options` in order of steps, so that the larger sub-batch wins ties; `alone_s` is what the
+    newcomer needs alone, uncut, which is how it runs when it waits (section 1.3).
+    """
+    best, steps = NEVER, 1
+    for option in options:
+        both = overlapped_s(host_s, option.guest_s, option.host_ratio, option.guest_ratio)
+        if both < best:
+            best, steps = both, option.steps
+    waits = sequential_s(host_s, alone_s)
+    if pays(best, waits):
+        return PairChoice(True, steps, best / 2.0, waits - best)
+    return PairChoice(False, 1, waits / 2.0, 0.0)
+
+
+def threshold(host_ratio: float, guest_ratio: float, cut: float = 1.0, uncut: float = 1.0) -> float:
+    """Returns below which ratio of newcomer's to host's solo seconds sharing pays.
+
+    With `cut` and `uncut` the newcomer's own times shared and alone, over its solo seconds. The
+    gain is linear in both lengths and grows with the host's, so one ratio settles it. With one
+    interference ratio it is 1 / (2 (ratio - 1)) from 1.5 on; below, sharing always pays, and
+    all that ends it is that the gain drowns in the tolerance (section 1.2).
+    """
+    waits = 1.0 - RELATIVE_TOLERANCE
+    even = host_ratio / (guest_ratio * cut)
+    """Where both end at once, for a host of one second."""
+    at_even = overlapped_s(1.0, even * cut, host_ratio, guest_ratio)
+    if at_even < waits * (2.0 + even * uncut):
+        slope = cut - waits * uncut
+        reach = waits * 2.0 - host_ratio * (2.0 - 1.0 / guest_ratio)
+        return reach / slope if slope > 0.0 else NEVER
+    slope = guest_ratio * cut * (2.0 - 1.0 / host_ratio) - waits * uncut
+    return (2.0 * waits - 1.0) / slope if slope > 0.0 else NEVER

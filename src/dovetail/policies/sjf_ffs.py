@@ -1,0 +1,82 @@
+"""SJF-FFS: shortest job first; who finds too few free GPUs shares the first ones at hand.
+
+As SJF-BSBF without its theorem: what is free is taken first, then GPUs with one job in order
+of their numbers, wherever both jobs fit the memory, with the largest sub-batch that fits.
+
+Source: SJF-BSBF section VI.A (baseline 4), as settled in ALGORITHMS section 1.4. Knows: length,
+memory. Stops running jobs: no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dovetail.core.job import Floats, Ints
+from dovetail.core.order import Order
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.mechanisms.shared_gpus import Gpu, Seat, SharedGpus
+from dovetail.mechanisms.sharing_pass import decide
+from dovetail.policies.sjf_bsbf import PRIORITIES, left_s, left_service
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFit:
+    """Takes all free GPUs and then the first with one job whose memory has room."""
+
+    def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
+        """Returns the GPUs whose memory has room for a job of each class, whatever its length."""
+        return (gpus.rules.fewest[guests][:, gpus.hosts] > 0) @ gpus.alone
+
+    def seat(self, gpus: SharedGpus, guest: int, length_s: float, need: int) -> Seat | None:
+        """Returns the first GPUs that will do, by node and number."""
+        gpus.rules.row(guest)
+        fewest = gpus.rules.fewest[guest][gpus.hosts]
+        if int(gpus.alone[fewest > 0].sum()) < need:
+            return None
+        gpus.name_hosts()
+        fit = fewest.tolist()
+        rows = np.flatnonzero(gpus.alone > 0).tolist()
+        row_of = {job: row for row, job in enumerate(gpus.jobs.tolist())}
+        usable = {int(gpus.jobs[row]) for row in rows if fit[row]}
+        counts: dict[int, int] = {}
+        chosen: list[Gpu] = []
+        for gpu, job in gpus.single():
+            if job in usable:
+                chosen.append(gpu)
+                counts[row_of[job]] = counts.get(row_of[job], 0) + 1
+                if len(chosen) == need:
+                    steps = max(fit[row] for row in counts)
+                    return Seat(tuple(counts.items()), steps, tuple(chosen))
+        return None
+
+
+_RANK = {"time": Order(left_s), "service": Order(left_service)}
+
+
+@register("sjf-ffs")
+@dataclass(frozen=True, slots=True)
+class SjfFfs:
+    """Shortest job first with first-fit sharing; non-preemptive."""
+
+    priority: str = "time"
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "memory"})
+    powers: ClassVar[frozenset[str]] = frozenset({"share"})
+    initial: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        if self.priority not in PRIORITIES:
+            raise ValueError(f"priority is time or service, not '{self.priority}'")
+
+    @property
+    def order(self) -> Order:
+        """Returns the rank of the waiting jobs: forecast length, or length times GPUs."""
+        return _RANK[self.priority]
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Starts the shortest jobs that find GPUs, free ones or with room for one more."""
+        return decide(view, memory, FirstFit(), by_service=self.priority == "service")
