@@ -5,7 +5,7 @@ Nothing here shares code with the tally or the world: an error in one cannot hid
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -166,8 +166,15 @@ def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
     placed: dict[int, Placement] = {}
     trained: dict[int, Placement] = {}
     rate: dict[int, float] = {}
+    since_s: dict[int, float] = {}
+    done_s: dict[int, float] = defaultdict(float)
     for i, fact in enumerate(facts):
+        job = getattr(fact, "job", -1)
+        if fact.t > since_s.get(job, float("inf")):
+            done_s[job] += rate[job] * (fact.t - since_s[job])
+            since_s[job] = fact.t
         if isinstance(fact, Started):
+            since_s[job] = fact.from_s
             kept = trained[fact.job].kept_in(fact.placement) if fact.preparing else None
             placed[fact.job], rate[fact.job] = fact.placement, fact.rate
             trained[fact.job] = kept or fact.placement
@@ -177,11 +184,18 @@ def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
             rate[fact.job] = fact.rate
         elif isinstance(fact, Stopped | Ended):
             placed.pop(fact.job, None)
+            since_s.pop(fact.job, None)
         if i + 1 < len(facts) and facts[i + 1].t > fact.t:
             for job, placement in placed.items():
+                more_s = max(0.0, fact.t - since_s[job])
                 mine = set(placement.named())
                 near = sorted(j for j, p in placed.items() if j != job and mine & set(p.named()))
-                true = scene.truth.speed(job, trained[job], [(j, placed[j]) for j in near])
+                true = scene.truth.speed(
+                    job,
+                    trained[job],
+                    [(j, placed[j]) for j in near],
+                    done_s[job] + rate[job] * more_s,
+                )
                 assert rate[job] == true, f"job {job} runs at {rate[job]}, not {true}"
 
 

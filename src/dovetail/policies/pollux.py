@@ -37,6 +37,9 @@ NEVER = float("inf")
 SEEDS_APART = 1_000_003
 """Rounds of one seed take every so-manieth number; those of another seed stand between."""
 
+TINY = 1e-6
+"""What is left at least of a speedup after a restart, so that GPUs never idle for its sake."""
+
 
 class Life(NamedTuple):
     """What a job has been through: the most GPUs it had, and its restarts."""
@@ -138,7 +141,7 @@ class Pollux:
         lives = past.by_job()
         restarts = np.array([lives[j].restarts if j in lives else 0 for j in jobs])
         age = view.now - view.jobs.submit_s[jobs]
-        hours = np.maximum(np.array(view.progress.attained_gpu_s(jobs)) / 3600, 1e-9)
+        hours = np.maximum(np.array(view.progress.attained_gpu_s(jobs)) / 3600, TINY)
         fair = max(1, ceil(view.cluster.gpus / (len(view.running) + len(view.waiting))))
         return Contest(
             speedup=_speedups(tables, fair, ceil(fair / max(view.cluster.capacity))),
@@ -148,8 +151,7 @@ class Pollux:
             low=np.where(view.jobs.elastic[jobs], low, requested),
             high=np.where(view.jobs.elastic[jobs], high, requested),
             pinned=running & ~view.jobs.preemptible[jobs],
-            kept=np.maximum(age - restarts * self.restart, 0.0)
-            / np.maximum(age + self.restart, 1e-9),
+            kept=np.maximum((age - restarts * self.restart) / (age + self.restart + TINY), TINY),
             weight=np.minimum(1.0, self.threshold / hours) ** self.decay,
         )
 
