@@ -6,7 +6,12 @@ GPUs are shared by naming them, so a job that allows sharing is started on named
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.placement import Placement, Spans
@@ -26,75 +31,126 @@ def utilisation(view: View, job: int) -> float:
     return view.physics.interference(job, 1, job, 1)[0] / 2
 
 
-def start(view: View, draft: Draft, job: int) -> bool:
-    """Starts a job on free GPUs by the placement rule; False if it finds no room."""
-    spans = view.placing.find(draft.occupancy, view.shape(job))
-    if spans is None:
-        return False
-    if view.jobs.shareable[job]:
-        draft.place(job, _on(_idle(draft, spans)))
-    else:
-        draft.place(job, spans)
-    return True
+class Company:
+    """The GPUs of a draft that hold one job that allows sharing, kept up as jobs start in it.
 
-
-def seats(view: View, draft: Draft, job: int, welcome: Callable[[int], bool]) -> list[Gpu]:
-    """Returns the GPUs that hold one job, welcome to the newcomer, with memory for both.
-
-    By node and number. Only GPUs of the newcomer's type, on nodes open for work.
+    They are kept apart by what decides who may come: `label` of the job that is there, its kind,
+    and the group of nodes. Nothing is looked at before a job first asks for a seat.
     """
-    jobs, occupancy, cluster = view.jobs, draft.occupancy, view.cluster
-    if not jobs.shareable[job]:
-        return []
-    gpu_type = view.shape(job).gpu_type
-    guest = Placement(((0, int(jobs.gpus[job])),))
-    good: dict[tuple[int, float], bool] = {}
-    found: list[Gpu] = []
-    for (node, gpu), holders in occupancy.named.items():
-        if len(holders) > 1 or node in occupancy.closed:
-            continue
-        host, group = holders[0], cluster.group_of(node)
-        if gpu_type and group.gpu_type != gpu_type:
-            continue
-        known = good.get((host, group.gpu_memory_bytes))
-        if known is None:
-            both = sorted([(job, guest), (host, occupancy.placement_of[host])], key=_job)
-            known = bool(jobs.shareable[host]) and welcome(host)
-            known = known and view.physics.fits_memory(both, group.gpu_memory_bytes)
-            good[host, group.gpu_memory_bytes] = known
-        if known:
-            found.append((node, gpu))
-    return sorted(found)
 
+    def __init__(self, view: View, draft: Draft, label: Callable[[int], bool]) -> None:
+        self._view = view
+        self._draft = draft
+        self._label = label
+        self._alone: dict[_Hosts, SortedList] | None = None
+        self._welcome: dict[tuple[_Hosts, int, bool], bool] = {}
 
-def start_beside(view: View, draft: Draft, job: int, where: Sequence[Gpu]) -> bool:
-    """Starts a gang on the free GPUs there are, and on as many of these as it takes besides.
-
-    Nodes that offer most come first. False, and nothing changes, if there are too few, if the
-    gang may not be spread and would be, or where a quota or a host says no.
-    """
-    shape, occupancy = view.shape(job), draft.occupancy
-    missing = max(0, shape.gpus - _free_gpus(view, draft, shape.gpu_type))
-    if missing > len(where):
-        return False
-    on_node: dict[int, int] = {}
-    for node, _ in where:
-        on_node[node] = on_node.get(node, 0) + 1
-    taken = sorted(where, key=lambda g: (-on_node[g[0]], g))[:missing]
-    if missing < shape.gpus:
-        spans = view.placing.find(occupancy, shape, shape.gpus - missing)
+    def start(self, job: int) -> bool:
+        """Starts a job on free GPUs by the placement rule; False if it finds no room."""
+        view, draft = self._view, self._draft
+        spans = view.placing.find(draft.occupancy, view.shape(job))
         if spans is None:
             return False
-        taken += _idle(draft, spans)
-    placement = _on(taken)
-    fewest = -(-shape.gpus // max(view.cluster.installed))
-    if view.placing.consolidate == "strict" and placement.nodes > fewest:
-        return False
-    try:
-        draft.place(job, placement)
-    except IllegalPlan:
-        return False
-    return True
+        if not view.jobs.shareable[job]:
+            draft.place(job, spans)
+            return True
+        gpus = idle_gpus(draft, spans)
+        draft.place(job, placement_on(gpus))
+        self._add(job, gpus)
+        return True
+
+    def start_beside(self, job: int, welcome: Callable[[int], bool]) -> bool:
+        """Starts a gang on the free GPUs there are and, for what is missing, beside others.
+
+        On GPUs of its type, on nodes open for work, whose one job is welcome and leaves it
+        memory; by node and number. False, and nothing changes, if there are too few, if the gang
+        may not be spread and would be, or where a quota or a host says no.
+        """
+        view, draft = self._view, self._draft
+        shape = view.shape(job)
+        missing = max(0, shape.gpus - _free_gpus(view, draft, shape.gpu_type))
+        taken = self._seats(job, welcome, missing)
+        if len(taken) < missing:
+            return False
+        idle: list[Gpu] = []
+        if missing < shape.gpus:
+            spans = view.placing.find(draft.occupancy, shape, shape.gpus - missing)
+            if spans is None:
+                return False
+            idle = idle_gpus(draft, spans)
+        placement = placement_on([*taken, *idle])
+        fewest = -(-shape.gpus // max(view.cluster.installed))
+        if view.placing.consolidate == "strict" and placement.nodes > fewest:
+            return False
+        hosts = [draft.occupancy.sharers(*gpu)[0] for gpu in taken]
+        try:
+            draft.place(job, placement)
+        except IllegalPlan:
+            return False
+        for host, gpu in zip(hosts, taken, strict=True):
+            self._gpus()[self._key(host, gpu)].remove(gpu)
+        self._add(job, idle)
+        return True
+
+    def _seats(self, job: int, welcome: Callable[[int], bool], count: int) -> list[Gpu]:
+        """Returns the first `count` GPUs a job may share, fewer if there are no more."""
+        view = self._view
+        if not count or not view.jobs.shareable[job]:
+            return []
+        kind, wanted = int(view.physics.kind_of[job]), view.shape(job).gpu_type
+        lists: list[SortedList] = []
+        for key, gpus in self._gpus().items():
+            group = view.cluster.groups[key.group]
+            if not gpus or (wanted and group.gpu_type != wanted):
+                continue
+            asked = (key, kind, bool(self._label(job)))
+            known = self._welcome.get(asked)
+            if known is None:
+                host = self._draft.occupancy.sharers(*gpus[0])[0]
+                known = welcome(host) and self._fit(job, host, group.gpu_memory_bytes)
+                self._welcome[asked] = known
+            if known:
+                lists.append(gpus)
+        return list(islice(heapq.merge(*lists), count))
+
+    def _fit(self, job: int, host: int, gpu_memory_bytes: float) -> bool:
+        guest = Placement(((0, int(self._view.jobs.gpus[job])),))
+        both = sorted([(job, guest), (host, self._draft.occupancy.placement_of[host])], key=_job)
+        return self._view.physics.fits_memory(both, gpu_memory_bytes)
+
+    def _gpus(self) -> dict[_Hosts, SortedList]:
+        if self._alone is None:
+            occupancy, groups = self._draft.occupancy, self._view.cluster.node_group
+            shareable: list[bool] = self._view.jobs.shareable.tolist()
+            found: dict[_Hosts, list[Gpu]] = {}
+            of_host: dict[tuple[int, int], list[Gpu]] = {}
+            for gpu, holders in occupancy.named.items():
+                if len(holders) > 1 or not shareable[holders[0]] or gpu[0] in occupancy.closed:
+                    continue
+                host = (holders[0], groups[gpu[0]])
+                gpus = of_host.get(host)
+                if gpus is None:
+                    gpus = of_host[host] = found.setdefault(self._key(host[0], gpu), [])
+                gpus.append(gpu)
+            self._alone = {key: SortedList(gpus) for key, gpus in found.items()}
+        return self._alone
+
+    def _add(self, job: int, gpus: Sequence[Gpu]) -> None:
+        if self._alone is not None:
+            for gpu in gpus:
+                self._alone.setdefault(self._key(job, gpu), SortedList()).add(gpu)
+
+    def _key(self, host: int, gpu: Gpu) -> _Hosts:
+        group = self._view.cluster.node_group[gpu[0]]
+        return _Hosts(self._label(host), int(self._view.physics.kind_of[host]), group)
+
+
+class _Hosts(NamedTuple):
+    """Jobs alike to whoever comes, on nodes alike."""
+
+    label: bool
+    kind: int
+    group: int
 
 
 def join(draft: Draft, guest: int, host: int) -> bool:
@@ -119,12 +175,12 @@ def _free_gpus(view: View, draft: Draft, gpu_type: str) -> int:
     return sum(occupancy.free[n] for n in nodes if cluster.group_of(n).gpu_type == gpu_type)
 
 
-def _idle(draft: Draft, spans: Spans) -> list[Gpu]:
+def idle_gpus(draft: Draft, spans: Spans) -> list[Gpu]:
     """Returns the lowest idle GPUs of each node; a node comes once in what placement finds."""
     return [(node, gpu) for node, n in spans for gpu in draft.occupancy.idle_ids(node, n)]
 
 
-def _on(gpus: Sequence[Gpu]) -> Placement:
+def placement_on(gpus: Sequence[Gpu]) -> Placement:
     """Returns a placement on these GPUs, node by node in the order they were taken."""
     by_node: dict[int, list[int]] = {}
     for node, gpu in gpus:

@@ -25,10 +25,9 @@ from dovetail.algorithms.draws import uniform_draws
 from dovetail.core.job import Bools, Ints
 from dovetail.core.order import Order
 from dovetail.core.passes import check_bypass
-from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.company import seats, start, start_beside, utilisation
+from dovetail.mechanisms.company import Company, utilisation
 from dovetail.mechanisms.elastic import waits
 
 CLASSES = ("lot", "priority")
@@ -76,13 +75,15 @@ class AntMan:
         jobs, guest = view.waiting.columns()
         fresh = np.isin(jobs, np.array(view.changes.arrived, np.int64))
         draft = view.plan.draft()
+        classes = self._opportunistic(view, np.arange(len(view.jobs)))
+        company = Company(view, draft, classes.__getitem__)
         started = False
         for opportunistic in (False, True):
             mine = np.argsort(jobs)
             mine = mine[guest[mine] == opportunistic]
             if memory == version and not started:
                 mine = self._worth_trying(mine, fresh)
-            started |= self._start(view, draft, jobs[mine].tolist(), opportunistic)
+            started |= self._start(view, company, jobs[mine].tolist(), classes)
         if started:
             return Decision(draft, version + 1, because=waits(view, draft))
         view.plan.discard()
@@ -102,31 +103,27 @@ class AntMan:
             return rows[fresh[rows]]
         return rows if len(rows) and fresh[rows[0]] else rows[:0]
 
-    def _start(self, view: View, draft: Draft, jobs: list[int], opportunistic: bool) -> bool:
+    def _start(self, view: View, company: Company, jobs: list[int], classes: Bools) -> bool:
         """Starts jobs of one class in order; tells whether any was started."""
+
+        def welcome_to_guaranteed(host: int) -> bool:
+            return bool(classes[host])
+
+        def welcome_to_opportunistic(host: int) -> bool:
+            return not classes[host] and utilisation(view, host) < self.utilisation
+
         failed: set[tuple[int, int, bool]] = set()
         started = False
         for job in jobs:
-            like = view.shape_of[job], int(view.physics.kind_of[job])
-            alike = (*like, bool(view.jobs.shareable[job]))
-            if alike in failed:
+            shareable = bool(view.jobs.shareable[job])
+            like = view.shape_of[job], int(view.physics.kind_of[job]), shareable
+            if like in failed:
                 continue
-            if self._start_one(view, draft, job, opportunistic):
+            welcome = welcome_to_opportunistic if classes[job] else welcome_to_guaranteed
+            if company.start(job) or company.start_beside(job, welcome):
                 started = True
             elif self.bypass == "strict":
                 break
             else:
-                failed.add(alike)
+                failed.add(like)
         return started
-
-    def _start_one(self, view: View, draft: Draft, job: int, opportunistic: bool) -> bool:
-        if start(view, draft, job):
-            return True
-
-        def welcome(host: int) -> bool:
-            hosts_guest = bool(self._opportunistic(view, np.array([host]))[0])
-            if opportunistic:
-                return not hosts_guest and utilisation(view, host) < self.utilisation
-            return hosts_guest
-
-        return start_beside(view, draft, job, seats(view, draft, job, welcome))
