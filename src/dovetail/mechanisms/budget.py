@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.algorithms.regulation import guarantee
 from dovetail.core.job import Ints, Labels
 from dovetail.core.view import View
 
@@ -30,14 +31,38 @@ def staying(view: View) -> list[int]:
     return [j for j in view.running if not view.jobs.preemptible[j]]
 
 
-def pool_gpus(view: View) -> int:
-    """Returns the GPUs to share out: those of open nodes that no job which must stay holds."""
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The GPUs to share out; with `per_machine`, in parts of a machine by halves or whole machines.
+
+    `machines` are then the nodes they are on.
+    """
+
+    gpus: int
+    per_machine: int = 0
+    machines: tuple[int, ...] = ()
+
+    def booked(self, counts: Ints) -> Ints:
+        """Returns the least allowed shares that hold so many GPUs."""
+        if not self.per_machine:
+            return counts
+        whole = -(-counts // self.per_machine) * self.per_machine
+        part = 1 << np.frexp(np.maximum(counts - 1, 0).astype(np.float64))[1].astype(np.int64)
+        return np.where(counts > self.per_machine, whole, np.where(counts > 0, part, 0))
+
+    def allowed(self, counts: Ints) -> Ints:
+        """Returns the greatest allowed shares of at most so many GPUs."""
+        return guarantee(counts, self.per_machine) if self.per_machine else counts
+
+
+def pool_of(view: View) -> Pool:
+    """Returns the GPUs of open nodes that no job which must stay holds."""
     cluster = view.cluster
     if not cluster.states and view.jobs.all_preemptible:
-        return cluster.gpus
-    pool = sum(g for n, g in enumerate(cluster.capacity) if cluster.is_open(n))
+        return Pool(cluster.gpus)
+    gpus = sum(g for n, g in enumerate(cluster.capacity) if cluster.is_open(n))
     spans = (span for j in staying(view) for span in view.running[j].spans)
-    return pool - sum(g for n, g in spans if cluster.is_open(n))
+    return Pool(gpus - sum(g for n, g in spans if cluster.is_open(n)))
 
 
 def is_limited(view: View) -> bool:
@@ -72,15 +97,21 @@ def limits(view: View) -> list[Limit]:
 class Budget:
     """What is left to promise while jobs are served one after another."""
 
-    def __init__(self, view: View, gpus: int) -> None:
-        self.gpus = self._whole = gpus
+    def __init__(self, view: View, pool: Pool) -> None:
+        self.gpus = self._whole = pool.gpus
+        self._pool = pool
         self._least = view.jobs.least_gpus
         self._limits = limits(view)
         self._left = [limit.gpus for limit in self._limits]
 
+    def least(self, job: int) -> int:
+        """Returns the least share of a job."""
+        low = int(self._least[job])
+        return int(self._pool.booked(np.array([low]))[0]) if self._pool.per_machine else low
+
     def take(self, job: int) -> bool:
         """Promises a job its least share; False, and nothing is taken, if it does not fit."""
-        low = int(self._least[job])
+        low = self.least(job)
         if low > self.gpus:
             return False
         touched = self._touched(job)
@@ -93,7 +124,7 @@ class Budget:
 
     def could_run(self, job: int) -> bool:
         """Tells whether the job's least share would fit if nobody else was there."""
-        low = int(self._least[job])
+        low = self.least(job)
         return low <= self._whole and all(low <= self._limits[i].gpus for i in self._touched(job))
 
     def _touched(self, job: int) -> list[int]:

@@ -16,15 +16,16 @@ from dovetail.core.passes import NO_ROOM, Because
 from dovetail.core.plan import Draft
 from dovetail.core.resizing import adjust
 from dovetail.core.view import Changes, View
-from dovetail.mechanisms.budget import limits
+from dovetail.mechanisms.budget import Pool, limits
 
 
 @dataclass(frozen=True, slots=True)
 class Contenders:
-    """The jobs that run from now on, in (submission, id) order, and the GPUs they share.
+    """The jobs that run from now on, in (submission, id) order, and what they may get.
 
-    `held` is what each has now; `low` to `cap` what it may get. `stopped` are running jobs
-    that run no longer. `present` counts all who would run, waiting ones included.
+    `held` is what each has now, `low` to `cap` the range of its share, `rates[kind]` its believed
+    speed by GPUs. `stopped` are running jobs that run no longer. `present` counts all who would
+    run, waiting ones included.
     """
 
     jobs: Ints
@@ -32,7 +33,7 @@ class Contenders:
     kind: Ints
     low: Ints
     cap: Ints
-    gpus: int
+    rates: Floats
     stopped: tuple[int, ...]
     present: int
 
@@ -56,7 +57,7 @@ def movable(view: View) -> Ints | slice:
     return np.flatnonzero(view.jobs.preemptible[view.progress.running().jobs])
 
 
-def contenders(view: View, gpus: int, served: Sequence[int] | None = None) -> Contenders:
+def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> Contenders:
     """Returns the jobs in `served` as those that run; None means everybody present."""
     rows = movable(view)
     running = view.progress.running()
@@ -75,37 +76,47 @@ def contenders(view: View, gpus: int, served: Sequence[int] | None = None) -> Co
     order = np.argsort(jobs)
     jobs = jobs[order]
     holds = np.concatenate([held, np.zeros(newcomers.size)])[order].astype(np.int64)
-    low = view.jobs.least_gpus[jobs]
-    cap = np.minimum(view.jobs.most_gpus[jobs], min(widest(view), max(1, gpus)))
+    low, cap = _range(view, pool, jobs)
+    # A booking can be wider than any job: a gang of three books four.
+    width = max(widest(view), int(pool.booked(np.array([widest(view)]))[0]))
+    kind, rates = view.physics.kind_of[jobs], view.physics.rates(width)
+    return Contenders(jobs, holds, kind, low, cap, rates, stopped, present)
+
+
+def _range(view: View, pool: Pool, jobs: Ints) -> tuple[Ints, Ints]:
+    """Returns the least and the greatest share of each job."""
+    low = pool.booked(view.jobs.least_gpus[jobs])
+    cap = np.minimum(view.jobs.most_gpus[jobs], min(widest(view), max(1, pool.gpus)))
     for limit in limits(view):
         members = limit.members(jobs)
         cap[members] = np.minimum(cap[members], limit.gpus)
-    kind = view.physics.kind_of[jobs]
-    return Contenders(jobs, holds, kind, low, np.maximum(low, cap), gpus, stopped, present)
+    return low, np.maximum(low, pool.allowed(cap))
 
 
-def satisfied(rates: Floats, who: Contenders) -> Ints | None:
+def satisfied(who: Contenders, gpus: int) -> Ints | None:
     """Returns the shares beyond which nobody gains, if the pool holds all of them, else None.
 
     Every rule that hands out GPUs until nobody gains from one more ends there: no need to ask it.
     """
-    if int(who.low.sum()) > who.gpus:
+    if int(who.low.sum()) > gpus:
         return None
+    rates = who.rates
     stalls = np.ones(rates.shape, bool)
     stalls[:, :-1] = rates[:, 1:] <= rates[:, :-1]
     counts = np.where(stalls, np.arange(rates.shape[1]), rates.shape[1])
     useful = np.minimum.accumulate(counts[:, ::-1], axis=1)[:, ::-1]
     shares = np.minimum(useful[who.kind, who.low], who.cap)
-    return shares if int(shares.sum()) <= who.gpus else None
+    return shares if int(shares.sum()) <= gpus else None
 
 
-def best_counts(rates: Floats, who: Contenders) -> Ints:
+def best_counts(who: Contenders) -> Ints:
     """Returns the fewest GPUs, within its range, on which each contender is fastest."""
+    rates = who.rates
     fastest = np.maximum.accumulate(rates, axis=1)
     better = np.zeros(rates.shape, np.int64)
     better[:, 1:] = np.where(rates[:, 1:] > fastest[:, :-1], np.arange(1, rates.shape[1]), 0)
-    best = np.maximum.accumulate(better, axis=1)[who.kind, np.minimum(who.cap, rates.shape[1] - 1)]
-    return np.asarray(np.maximum(who.low, best))
+    best = np.maximum.accumulate(better, axis=1)
+    return np.asarray(np.maximum(who.low, best[who.kind, who.cap]))
 
 
 def within_limits(view: View, who: Contenders, shares: Ints) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.core.job import Floats, Ints
 from dovetail.core.view import View
-from dovetail.mechanisms.budget import Budget, is_limited
+from dovetail.mechanisms.budget import Budget, Pool, is_limited
 from dovetail.mechanisms.elastic import movable, widest
 
 
@@ -34,7 +34,7 @@ def least_lengths(view: View, jobs: Sequence[int]) -> list[float]:
     return lengths
 
 
-def shortest_first(view: View, gpus: int) -> list[int] | None:
+def shortest_first(view: View, pool: Pool) -> list[int] | None:
     """Returns the jobs that get their least shares, the shortest first; None means all do.
 
     Who does not fit into what is left is passed over. The queue must be in order of
@@ -43,14 +43,14 @@ def shortest_first(view: View, gpus: int) -> list[int] | None:
     running = view.progress.running()
     rows = movable(view)
     jobs = running.jobs[rows]
-    if not is_limited(view) and len(jobs) + len(view.waiting) <= gpus:
+    if not is_limited(view) and len(jobs) + len(view.waiting) <= pool.gpus:
         everybody = np.concatenate([jobs, np.array(list(view.waiting), np.int64)])
-        if int(view.jobs.least_gpus[everybody].sum()) <= gpus:
+        if int(pool.booked(view.jobs.least_gpus[everybody]).sum()) <= pool.gpus:
             return None
     lengths_s = lengths_on_least(view, jobs, running.left_s[rows])
     order = np.lexsort((jobs, lengths_s))
     runners = list(zip(lengths_s[order].tolist(), jobs[order].tolist(), strict=True))
-    return _served(view, runners, Budget(view, gpus))
+    return _served(view, runners, Budget(view, pool))
 
 
 def _served(view: View, runners: list[tuple[float, int]], budget: Budget) -> list[int]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.core.messages import RESUME, START
 from dovetail.core.view import View
-from dovetail.mechanisms.budget import Budget, is_limited
+from dovetail.mechanisms.budget import Budget, Pool, is_limited
 from dovetail.mechanisms.elastic import movable
 
 Lines = tuple[tuple[int, ...], ...]
@@ -57,31 +58,35 @@ class Turns:
         return _turns(lines, units, {j: t for j, t in self.until_s if j in placed})
 
 
-def next_turns(view: View, turns: Turns, gpus: int, unit_s: float) -> Turns:
+NO_TURNS = Turns()
+"""The turns while nobody has yet had to wait."""
+
+
+def next_turns(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
     """Returns the turns after what happened since the last decision.
 
     While `crowded`, the jobs of `until_s` are to run, and nobody else that may be stopped.
     """
-    if _all_fit(view, gpus):
+    if _all_fit(view, pool):
         return Turns(units=tuple(_present_units(view, turns).items()))
     if not turns.crowded:
         turns = _begun(view, turns, unit_s)
     else:
         turns = _moved_on(view, turns)
-    return _chosen(view, turns, gpus, unit_s)
+    return _chosen(view, turns, pool, unit_s)
 
 
-def _all_fit(view: View, gpus: int) -> bool:
+def _all_fit(view: View, pool: Pool) -> bool:
     """Tells whether the least shares of all jobs that could ever run fit together."""
     runners = view.progress.running().jobs[movable(view)]
     limited = is_limited(view)
-    if not limited and len(runners) + len(view.waiting) > 2 * gpus:
+    if not limited and len(runners) + len(view.waiting) > 2 * pool.gpus:
         return False  # NOTE: spares a pass over the thousands that wait.
     everybody = np.concatenate([runners, np.array(list(view.waiting), np.int64)])
-    least = view.jobs.least_gpus[everybody]
+    least = pool.booked(view.jobs.least_gpus[everybody])
     if not limited:
-        return int(least[least <= gpus].sum()) <= gpus
-    budget = Budget(view, gpus)
+        return int(least[least <= pool.gpus].sum()) <= pool.gpus
+    budget = Budget(view, pool)
     return all(budget.take(job) for job in everybody.tolist() if budget.could_run(job))
 
 
@@ -133,17 +138,19 @@ def _moved_on(view: View, turns: Turns) -> Turns:
     return _turns(lines, units, until_s)
 
 
-def _chosen(view: View, turns: Turns, gpus: int, unit_s: float) -> Turns:
+def _chosen(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
     """Returns the turns after free GPUs went to the first in line.
 
     Who does not fit is passed over by jobs of as many units alone: else a gang could wait for
     ever behind small jobs that come and go.
     """
-    budget = Budget(view, gpus)
+    budget = Budget(view, pool)
     until_s, units, lines = dict(turns.until_s), dict(turns.units), turns.lines
     for job in until_s:
         budget.take(job)
-    least, preemptible = view.jobs.least_gpus, view.jobs.preemptible
+    preemptible = view.jobs.preemptible
+    # A unit is time to run: what it takes to get going comes on top.
+    switch_s = max(view.switch_s.get(START, 0.0), view.switch_s.get(RESUME, 0.0))
     for level, line in enumerate(turns.lines):
         left: list[int] = []
         blocked = False
@@ -153,9 +160,10 @@ def _chosen(view: View, turns: Turns, gpus: int, unit_s: float) -> Turns:
                 break
             if not budget.take(job):
                 left.append(job)
-                blocked |= budget.gpus < int(least[job]) <= gpus
+                blocked |= budget.gpus < budget.least(job) <= pool.gpus
                 continue
-            until_s[job] = view.now + unit_s if preemptible[job] else float("inf")
+            begins_s = view.now if job in view.running else view.now + switch_s
+            until_s[job] = begins_s + unit_s if preemptible[job] else float("inf")
             if level:
                 units[job] = level
         if len(left) < len(line):

@@ -14,19 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dovetail.core.job import Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.budget import pool_gpus
-from dovetail.mechanisms.elastic import (
-    churned,
-    contenders,
-    drafted,
-    satisfied,
-    waits,
-    widest,
-    within_limits,
-)
+from dovetail.mechanisms.elastic import Contenders, churned, satisfied, waits
+from dovetail.mechanisms.elastic_round import Manner
+from dovetail.mechanisms.estimation import Measured
 from dovetail.mechanisms.shortest_first import least_lengths, shortest_first
 
 
@@ -35,23 +29,36 @@ from dovetail.mechanisms.shortest_first import least_lengths, shortest_first
 class AfsL:
     """Apathetic future share with known lengths; elastic, preemptive."""
 
+    packing: str = "none"
+    estimates: str = "exact"
+    measure_s: float = 60.0
+
     knows: ClassVar[frozenset[str]] = frozenset({"length", "scaling"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
     order: ClassVar[Order] = Order(least_lengths)
-    initial: ClassVar[None] = None
+    initial: ClassVar[Measured] = ()
+
+    def __post_init__(self) -> None:
+        Manner(self.packing, self.estimates, self.measure_s)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Hands out the GPUs anew if jobs or nodes came or went."""
+        """Hands out the GPUs anew if jobs or nodes came or went, or a job reports."""
+        assert isinstance(memory, tuple)
+        manner = Manner(self.packing, self.estimates, self.measure_s)
         if not churned(view.changes):
-            return Decision()
-        from dovetail.algorithms.afs_compiled import shares_by_length
+            return Decision(None, memory, manner.next_report_s(view, None, memory))
 
-        gpus = pool_gpus(view)
-        who = contenders(view, gpus, shortest_first(view, gpus))
-        rates = view.physics.rates(widest(view))
-        shares = satisfied(rates, who)
-        if shares is None:
+        def hand_out(who: Contenders, gpus: int) -> Ints:
+            from dovetail.algorithms.afs_compiled import shares_by_length
+
+            shares = satisfied(who, gpus)
+            if shares is not None:
+                return shares
             left_s = view.progress.left_s(who.jobs.tolist())
-            shares = shares_by_length(left_s, rates, who.kind, who.cap, gpus, who.low)
-        draft = drafted(view, who, within_limits(view, who, shares))
-        return Decision(draft, because=waits(view, draft))
+            return shares_by_length(left_s, who.rates, who.kind, who.cap, gpus, who.low)
+
+        measured = manner.known(view, memory)
+        pool = manner.pool(view)
+        draft = manner.share_out(view, pool, shortest_first(view, pool), measured, hand_out)
+        wake_at = manner.next_report_s(view, draft, measured)
+        return Decision(draft, measured, wake_at, waits(view, draft))

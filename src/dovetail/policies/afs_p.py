@@ -16,22 +16,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from dovetail.core.job import Floats, Ints
+from dovetail.algorithms.draws import uniform_draws
+from dovetail.core.job import Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.budget import pool_gpus
-from dovetail.mechanisms.elastic import (
-    Contenders,
-    churned,
-    contenders,
-    drafted,
-    satisfied,
-    waits,
-    widest,
-    within_limits,
-)
-from dovetail.mechanisms.turns import Turns, next_turns
+from dovetail.mechanisms.elastic import Contenders, satisfied
+from dovetail.mechanisms.elastic_round import Manner
+from dovetail.mechanisms.turn_round import TurnMemory, check_unit, share_in_turns
 
 TIES = ("keep", "random")
 
@@ -44,42 +36,40 @@ class AfsP:
     unit_s: float = 7200.0
     tie: str = "keep"
     seed: int = 0
+    packing: str = "none"
+    estimates: str = "exact"
+    measure_s: float = 60.0
 
     knows: ClassVar[frozenset[str]] = frozenset({"attained service", "scaling"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
-    initial: ClassVar[Turns] = Turns()
+    initial: ClassVar[TurnMemory] = TurnMemory()
 
     def __post_init__(self) -> None:
-        if not 0 < self.unit_s < float("inf"):
-            raise ValueError("a unit is a positive number of seconds")
+        Manner(self.packing, self.estimates, self.measure_s)
+        check_unit(self.unit_s)
         if self.tie not in TIES:
             raise ValueError(f"tie is keep or random, not '{self.tie}'")
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Hands out the GPUs anew if jobs or nodes came or went or a unit is over."""
-        assert isinstance(memory, Turns)
-        if not churned(view.changes):
-            return Decision(None, memory, memory.wake_at)
-        gpus = pool_gpus(view)
-        turns = next_turns(view, memory, gpus, self.unit_s)
-        who = contenders(view, gpus, turns.runners)
-        rates = view.physics.rates(widest(view))
-        shares = satisfied(rates, who)
-        if shares is None:
-            shares = self._shares(view.now, rates, who)
-        draft = drafted(view, who, within_limits(view, who, shares))
-        turns = turns.settled(view.running if draft is None else draft.placed)
-        return Decision(draft, turns, turns.wake_at, waits(view, draft))
+        """Hands out the GPUs anew if jobs or nodes came or went, or a unit or measurement ends."""
+        manner = Manner(self.packing, self.estimates, self.measure_s)
 
-    def _shares(self, now: float, rates: Floats, who: Contenders) -> Ints:
+        def hand_out(who: Contenders, gpus: int) -> Ints:
+            shares = satisfied(who, gpus)
+            return self._shares(view.now, who, gpus) if shares is None else shares
+
+        return share_in_turns(view, memory, manner, self.unit_s, hand_out)
+
+    def _shares(self, now: float, who: Contenders, gpus: int) -> Ints:
         from dovetail.algorithms.afs_compiled import shares_without_length
 
-        if self.tie == "keep":
-            return shares_without_length(rates, who.kind, who.cap, who.gpus, who.low)
-        order = np.random.default_rng([self.seed, int(now * 1e6)]).permutation(len(who.jobs))
-        shares = np.empty(len(order), np.int64)
-        shares[order] = shares_without_length(
-            rates, who.kind[order], who.cap[order], who.gpus, who.low[order]
+        scan = np.arange(len(who.jobs))
+        if self.tie == "random":
+            instant = int(np.float64(now).view(np.int64))
+            scan = np.argsort(uniform_draws(self.seed, instant, who.jobs))
+        shares = np.empty(len(scan), np.int64)
+        shares[scan] = shares_without_length(
+            who.rates, who.kind[scan], who.cap[scan], gpus, who.low[scan]
         )
         return shares

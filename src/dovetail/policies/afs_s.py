@@ -14,20 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.algorithms.water_filling import water_filling_from
+from dovetail.core.job import Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.budget import pool_gpus
-from dovetail.mechanisms.elastic import (
-    best_counts,
-    churned,
-    contenders,
-    drafted,
-    waits,
-    widest,
-    within_limits,
-)
-from dovetail.mechanisms.turns import Turns, next_turns
+from dovetail.mechanisms.elastic import Contenders, best_counts
+from dovetail.mechanisms.elastic_round import Manner
+from dovetail.mechanisms.turn_round import TurnMemory, check_unit, share_in_turns
 
 
 @register("afs-s")
@@ -36,26 +29,24 @@ class AfsS:
     """Max-Min up to the best number of GPUs, and processor sharing; elastic, preemptive."""
 
     unit_s: float = 7200.0
+    packing: str = "none"
+    estimates: str = "exact"
+    measure_s: float = 60.0
 
     knows: ClassVar[frozenset[str]] = frozenset({"attained service", "scaling"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "resize"})
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
-    initial: ClassVar[Turns] = Turns()
+    initial: ClassVar[TurnMemory] = TurnMemory()
 
     def __post_init__(self) -> None:
-        if not 0 < self.unit_s < float("inf"):
-            raise ValueError("a unit is a positive number of seconds")
+        Manner(self.packing, self.estimates, self.measure_s)
+        check_unit(self.unit_s)
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Hands out the GPUs anew if jobs or nodes came or went or a unit is over."""
-        assert isinstance(memory, Turns)
-        if not churned(view.changes):
-            return Decision(None, memory, memory.wake_at)
-        gpus = pool_gpus(view)
-        turns = next_turns(view, memory, gpus, self.unit_s)
-        who = contenders(view, gpus, turns.runners)
-        best = best_counts(view.physics.rates(widest(view)), who)
-        shares = water_filling_from(who.low, best, who.gpus)
-        draft = drafted(view, who, within_limits(view, who, shares))
-        turns = turns.settled(view.running if draft is None else draft.placed)
-        return Decision(draft, turns, turns.wake_at, waits(view, draft))
+        """Hands out the GPUs anew if jobs or nodes came or went, or a unit or measurement ends."""
+
+        def hand_out(who: Contenders, gpus: int) -> Ints:
+            return water_filling_from(who.low, best_counts(who), gpus)
+
+        manner = Manner(self.packing, self.estimates, self.measure_s)
+        return share_in_turns(view, memory, manner, self.unit_s, hand_out)

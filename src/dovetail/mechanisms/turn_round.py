@@ -1,0 +1,43 @@
+"""One decision of a policy that shares elastically while all fit and takes turns when not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.core.policy import Decision
+from dovetail.core.view import View
+from dovetail.mechanisms.elastic import churned, waits
+from dovetail.mechanisms.elastic_round import HandOut, Manner
+from dovetail.mechanisms.estimation import Measured
+from dovetail.mechanisms.turns import NO_TURNS, Turns, next_turns
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMemory:
+    """What is remembered from one decision to the next."""
+
+    turns: Turns = NO_TURNS
+    measured: Measured = ()
+
+
+def check_unit(unit_s: float) -> None:
+    """Raises ValueError unless a unit is a positive number of seconds."""
+    if not 0 < unit_s < float("inf"):
+        raise ValueError("a unit is a positive number of seconds")
+
+
+def share_in_turns(
+    view: View, memory: object, manner: Manner, unit_s: float, hand_out: HandOut
+) -> Decision:
+    """Returns the decision: shares for everybody, or for those whose turn it is."""
+    assert isinstance(memory, TurnMemory)
+    if not churned(view.changes):
+        report_s = manner.next_report_s(view, None, memory.measured)
+        return Decision(None, memory, min(memory.turns.wake_at, report_s))
+    measured = manner.known(view, memory.measured)
+    pool = manner.pool(view)
+    turns = next_turns(view, memory.turns, pool, unit_s)
+    draft = manner.share_out(view, pool, turns.runners, measured, hand_out)
+    turns = turns.settled(view.running if draft is None else draft.placed)
+    wake_at = min(turns.wake_at, manner.next_report_s(view, draft, measured))
+    return Decision(draft, TurnMemory(turns, measured), wake_at, waits(view, draft))
