@@ -84,6 +84,15 @@ CASES = (
         WHOLE_SECONDS,
     ),
     Case("AFS Optimus", AFS, "optimus", f"{POOL} --adopt elastic:1", 97341.8270, WHOLE_SECONDS),
+    Case("AFS-L", AFS, "afs-l", f"{POOL} --adopt elastic:1", 83781.7962, WHOLE_SECONDS),
+    Case(
+        "AFS-P",
+        AFS,
+        "afs-p",
+        f"{POOL} --adopt elastic:1",
+        87125.3199,
+        "where the rule says nothing we keep the earlier job, they draw lots; tie=random is nearer",
+    ),
 )
 
 

@@ -265,8 +265,9 @@ def afs(
             return x
         return math.ceil(x) if whole_seconds else round(x / TOGETHER_S) * TOGETHER_S
 
+    wake_s: Callable[[], float] = getattr(share, "wake_s", lambda: math.inf)
     for job in jobs:
-        job.left = job.iterations
+        job.left, job.share = job.iterations, 0
     waiting = list(jobs)
     present: list[PeerJob] = []
     done: list[PeerJob] = []
@@ -274,7 +275,7 @@ def afs(
     while waiting or present:
         arrival = up(waiting[0].submit_s) if waiting else math.inf
         end = min((j.end_s for j in present if j.share), default=math.inf)
-        then = min(arrival, end)
+        then = min(arrival, end, wake_s())
         for job in present:
             if job.share:
                 job.left -= (then - now) / job.seconds(job.share)
@@ -288,3 +289,98 @@ def afs(
         for job in present:
             job.end_s = up(now + job.left * job.seconds(job.share)) if job.share else math.inf
     return [j.end_s - j.submit_s for j in sorted(done, key=lambda j: j.number)]
+
+
+def afs_l(present: list[PeerJob], now: float, pool: int, *, tie_to_shorter: bool = False) -> None:
+    """Hands GPUs out one by one, each to the winner of a tournament in list order.
+
+    With at least as many jobs as GPUs the shortest on one GPU have one each. In an exact tie the
+    longer of two wins, or the shorter if `tie_to_shorter`.
+    """
+    line = sorted(present, key=lambda j: (j.submit_s, j.number))
+    for job in line:
+        job.share = 0
+    if len(line) >= pool:
+        for job in sorted(line, key=lambda j: j.left * j.seconds(1))[:pool]:
+            job.share = 1
+        return
+    for job in line:
+        job.share = 1
+    slack = 1e-9 if tie_to_shorter else 0.0  # so that a tie is one however it is rounded
+    for _ in range(pool - len(line)):
+        growing = [j for j in line if j.share < j.max_gpus]
+        if not growing:
+            return
+        best = growing[0]
+        for other in growing[1:]:
+            short, long = best, other
+            if other.left * other.seconds(other.share) < best.left * best.seconds(best.share):
+                short, long = other, best
+            # Times, not speeds: r(g)/r(g+1) is speed(g+1)/speed(g).
+            mine = short.seconds(short.share) / short.seconds(short.share + 1)
+            theirs = long.seconds(long.share + 1) / long.seconds(long.share)
+            best = short if mine + theirs > 2 - slack * (mine - 1) else long
+        best.share += 1
+
+
+class AfsP:
+    """Their AFS-P: those promoted least often are promoted for two hours; no lengths are used.
+
+    While all fit, everybody has a GPU and spare ones go to whoever is better off with one by the
+    inequality without lengths; where it says nothing the earlier candidate stays.
+    """
+
+    unit_s = 7200.0
+
+    def __init__(self) -> None:
+        self.times: dict[int, int] = {}
+        self.until_s: dict[int, float] = {}
+        self.since_s: dict[int, float] = {}
+
+    def __call__(self, present: list[PeerJob], now: float, pool: int) -> None:
+        """Sets the shares."""
+        line = sorted(present, key=lambda j: (j.submit_s, j.number))
+        ran = [j for j in line if j.share]
+        for job in line:
+            self.since_s.setdefault(job.number, now)
+            job.share = 0
+        if len(line) <= pool:
+            self.until_s = {}
+            self._spread(line, pool)
+            return
+        if not self.until_s:
+            self.until_s = {j.number: now + self.unit_s for j in ran}
+        self.until_s = {j.number: self.until_s[j.number] for j in ran if j.number in self.until_s}
+        for number in [n for n, end in self.until_s.items() if end <= now]:
+            del self.until_s[number]
+            self.times[number] = self.times.get(number, 0) + 1
+            self.since_s[number] = now
+        idle = [j for j in line if j.number not in self.until_s]
+        idle.sort(key=lambda j: (self.times.get(j.number, 0), self.since_s[j.number], j.number))
+        for job in idle[: pool - len(self.until_s)]:
+            self.until_s[job.number] = now + self.unit_s
+        for job in line:
+            job.share = int(job.number in self.until_s)
+
+    def wake_s(self) -> float:
+        """Returns when the next promotion ends."""
+        return min(self.until_s.values(), default=math.inf)
+
+    def _spread(self, line: list[PeerJob], pool: int) -> None:
+        for job in line:
+            job.share = 1
+        for _ in range(pool - len(line)):
+            growing = [
+                j
+                for j in line
+                if j.share < j.max_gpus and j.seconds(j.share + 1) < j.seconds(j.share)
+            ]
+            if not growing:
+                return
+            best = growing[0]
+            for other in growing[1:]:
+                gain = 1 - other.seconds(other.share + 1) / other.seconds(other.share)
+                loss = best.seconds(best.share) / best.seconds(best.share + 1) - 1
+                if gain > loss * (1 + 1e-9):
+                    best = other
+            best.share += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,12 +110,21 @@ class Budget:
         low = int(self._least[job])
         return int(self._pool.booked(np.array([low]))[0]) if self._pool.per_machine else low
 
+    def promise(self, jobs: Sequence[int]) -> None:
+        """Counts the least shares of jobs that have them already, whatever is left."""
+        if self._limits:
+            for job in jobs:
+                self.take(job)
+        else:
+            least = self._pool.booked(self._least[np.asarray(jobs, np.int64)])
+            self.gpus = max(0, self.gpus - int(least.sum()))
+
     def take(self, job: int) -> bool:
         """Promises a job its least share; False, and nothing is taken, if it does not fit."""
         low = self.least(job)
         if low > self.gpus:
             return False
-        touched = self._touched(job)
+        touched = self._touched(job) if self._limits else []
         if any(self._left[i] < low for i in touched):
             return False
         self.gpus -= low

@@ -59,23 +59,19 @@ def movable(view: View) -> Ints | slice:
 
 def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> Contenders:
     """Returns the jobs in `served` as those that run; None means everybody present."""
-    rows = movable(view)
-    running = view.progress.running()
+    running, rows = view.progress.running(), movable(view)
     runners, held = running.jobs[rows], running.gpus[rows]
     present = len(runners) + len(view.waiting)
-    stopped: tuple[int, ...] = ()
     if served is None:
-        newcomers = np.array(list(view.waiting), np.int64)
+        jobs = np.concatenate([runners, np.array(list(view.waiting), np.int64)])
     else:
-        chosen = np.asarray(served, np.int64)
-        stay = np.isin(runners, chosen)
-        stopped = tuple(np.sort(runners[~stay]).tolist())
-        newcomers = np.setdiff1d(chosen, runners)
-        runners, held = runners[stay], held[stay]
-    jobs = np.concatenate([runners, newcomers]) if newcomers.size else runners
-    order = np.argsort(jobs)
-    jobs = jobs[order]
-    holds = np.concatenate([held, np.zeros(newcomers.size)])[order].astype(np.int64)
+        jobs = np.array(served, np.int64)
+    jobs.sort()
+    place = np.minimum(np.searchsorted(jobs, runners), max(0, len(jobs) - 1))
+    stay = jobs[place] == runners if len(jobs) else np.zeros(len(runners), bool)
+    holds = np.zeros(len(jobs), np.int64)
+    holds[place[stay]] = held[stay]
+    stopped = tuple(np.sort(runners[~stay]).tolist())
     low, cap = _range(view, pool, jobs)
     # A booking can be wider than any job: a gang of three books four.
     width = max(widest(view), int(pool.booked(np.array([widest(view)]))[0]))
@@ -98,8 +94,9 @@ def satisfied(who: Contenders, gpus: int) -> Ints | None:
 
     Every rule that hands out GPUs until nobody gains from one more ends there: no need to ask it.
     """
-    if int(who.low.sum()) > gpus:
-        return None
+    idle = gpus - int(who.low.sum())
+    if idle <= 0:
+        return None if idle else who.low.copy()
     rates = who.rates
     stalls = np.ones(rates.shape, bool)
     stalls[:, :-1] = rates[:, 1:] <= rates[:, :-1]

@@ -146,8 +146,7 @@ def _chosen(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
     """
     budget = Budget(view, pool)
     until_s, units, lines = dict(turns.until_s), dict(turns.units), turns.lines
-    for job in until_s:
-        budget.take(job)
+    budget.promise(list(until_s))
     preemptible = view.jobs.preemptible
     # A unit is time to run: what it takes to get going comes on top.
     switch_s = max(view.switch_s.get(START, 0.0), view.switch_s.get(RESUME, 0.0))
