@@ -159,6 +159,16 @@ def test_a_closed_node_takes_no_new_work() -> None:
             assert fact.placement.by_node().get(1, 0) <= 1
 
 
+def test_a_job_stays_on_the_type_of_gpu_it_asked_for() -> None:
+    rows = [elastic(900.0, gpu_type="t4"), elastic(900.0, gpu_type="v100"), elastic(900.0)]
+    story = play(rows, QUICK + ",growth=8", "2x2:t4+1x4:v100")
+    nodes = {job: set[int]() for job in range(3)}
+    for fact in placed(story):
+        nodes[fact.job] |= set(fact.placement.by_node())
+    assert nodes[0] <= {0, 1}
+    assert nodes[1] == {2}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -49,6 +49,11 @@ class Efficiency:
         """Returns the steps of the initial batch in each phase."""
         return tuple(b - a for a, b in pairwise((0.0, *self.progress)))
 
+    @property
+    def most_gpus(self) -> int:
+        """Returns the most GPUs that some batch still gives their least to."""
+        return self.max_batch // self.least_per_gpu
+
     def gain(self, batch: float, phase: int) -> float:
         """Returns the steps of the initial batch that one step of `batch` is worth."""
         worth = batch / self.initial_batch
