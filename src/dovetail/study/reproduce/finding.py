@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WITHIN, HOLDS, MISSED, SHOWN = "within", "holds", "missed", "no published value"
-VERDICTS = (WITHIN, HOLDS, MISSED, SHOWN)
+BESIDE = "no band"
+"""What stands beside the paper's number without being held to it: what it was run on differs."""
+VERDICTS = (WITHIN, HOLDS, MISSED, BESIDE, SHOWN)
 TIE = 0.01
 """Two results closer than this are a tie, which breaks no order."""
 
@@ -39,7 +41,7 @@ class Finding:
         if self.holds is not None:
             return HOLDS if self.holds else MISSED
         if self.band is None:
-            return SHOWN
+            return SHOWN if self.published is None else BESIDE
         low, high = self.band
         return WITHIN if self.ours is not None and low <= self.ours <= high else MISSED
 
