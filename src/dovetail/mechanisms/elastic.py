@@ -121,16 +121,17 @@ def within_limits(view: View, who: Contenders, shares: Ints) -> Ints:
 
     One GPU at a time leaves the largest share that is above its least.
     """
+    cut = shares.copy()
     for limit in limits(view):
         members = limit.members(who.jobs)
-        over = int(shares[members].sum()) - limit.gpus
+        over = int(cut[members].sum()) - limit.gpus
         while over > 0:
-            above = np.where(shares[members] > who.low[members], shares[members], 0)
+            above = np.where(cut[members] > who.low[members], cut[members], 0)
             if not above.any():
                 break
-            shares[members[int(np.argmax(above))]] -= 1
+            cut[members[int(np.argmax(above))]] -= 1
             over -= 1
-    return shares
+    return cut
 
 
 def drafted(view: View, who: Contenders, shares: Ints) -> Draft | None:

@@ -8,7 +8,9 @@ start (`exact`) or measured while a job runs (`overestimate`, each time for `mea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from dovetail.core.job import Ints
 from dovetail.core.plan import Draft
@@ -71,7 +73,11 @@ class Manner:
             who = believed(view, pool, who, measured)
         # Jobs on closing nodes hold more than the pool has: they keep their least.
         gpus = pool.gpus if served is None else max(pool.gpus, int(who.low.sum()))
-        shares = within_limits(view, who, hand_out(who, gpus))
+        shares = hand_out(who, gpus)
+        # What a limit takes from its jobs goes to the others, in a new round with lower caps.
+        while ((fitting := within_limits(view, who, shares)) < shares).any():
+            who = replace(who, cap=np.where(fitting < shares, fitting, who.cap))
+            shares = hand_out(who, gpus)
         if self.packing == "network":
             return packed(view, pool, who, shares)
         return drafted(view, who, shares)
