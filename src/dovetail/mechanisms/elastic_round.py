@@ -71,8 +71,10 @@ class Manner:
         who = contenders(view, pool, served)
         if self.estimates == "overestimate":
             who = believed(view, pool, who, measured)
-        # Jobs on closing nodes hold more than the pool has: they keep their least.
-        gpus = pool.gpus if served is None else max(pool.gpus, int(who.low.sum()))
+        gpus = pool.gpus
+        if served is not None and self.packing == "none":
+            # Jobs on closing nodes hold more than the pool has: they keep their least.
+            gpus = max(gpus, int(who.low.sum()))
         shares = hand_out(who, gpus)
         # What a limit takes from its jobs goes to the others, in a new round with lower caps.
         while ((fitting := within_limits(view, who, shares)) < shares).any():
