@@ -63,10 +63,12 @@ class PairRules:
 
     By guest and host class: `reach` is the longest guest, in seconds per second the host has
     left, for which sharing pays; `fewest` the fewest steps with which it fits, 0 if none do.
+    Unless `weighs`, nothing is asked of speeds and ratios, which then count as 1.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, weighs: bool) -> None:
         jobs = view.jobs
+        self.weighs = weighs
         self.physics = view.physics
         self.shareable: Bools = jobs.shareable
         columns = (view.physics.kind_of, np.array(view.shape_of), jobs.shareable)
@@ -116,7 +118,8 @@ class PairRules:
                 self.reach = np.concatenate([self.reach, np.zeros_like(self.reach)], axis=1)
                 self.fewest = np.concatenate([self.fewest, np.zeros_like(self.fewest)], axis=1)
         self.host_of[job] = self._hosts[host]
-        self.speed_of[job] = view.physics.speed(job, placement, ())
+        if self.weighs:
+            self.speed_of[job] = view.physics.speed(job, placement, ())
         self._seen[job] = placement
 
     def meet(self, guests: Ints) -> None:
@@ -157,7 +160,7 @@ class PairRules:
         return GuestRow(
             steps,
             [physics.footprint_bytes(job, s) for s in steps],
-            np.array([1.0 / physics.accumulated(job, s) for s in steps]),
+            np.array([1.0 / physics.accumulated(job, s) if self.weighs else 1.0 for s in steps]),
             np.zeros(0),
             none,
             none,
@@ -177,6 +180,8 @@ class PairRules:
                 if other_bytes + row.held_bytes[line] > host.memory_bytes:
                     continue
                 fits[line] = True
+                if not self.weighs:
+                    continue
                 guest_ratio[line], host_ratio[line] = self.physics.interference(
                     job, steps, other, host.steps
                 )
@@ -238,9 +243,9 @@ _rules: WeakKeyDictionary[WaitingQueue, PairRules] = WeakKeyDictionary()
 # reckoned anew at each decision it would cost a hundred times the decision itself.
 
 
-def rules_of(view: View) -> PairRules:
+def rules_of(view: View, *, weighs: bool) -> PairRules:
     """Returns the rules of the run a view looks upon."""
     rules = _rules.get(view.waiting)
-    if rules is None or rules.physics is not view.physics:
-        rules = _rules[view.waiting] = PairRules(view)
+    if rules is None or rules.physics is not view.physics or rules.weighs != weighs:
+        rules = _rules[view.waiting] = PairRules(view, weighs)
     return rules

@@ -13,7 +13,7 @@ arrivals are looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from dovetail.core.messages import Reason
 from dovetail.core.passes import NO_ROOM, Because
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
-from dovetail.mechanisms.pair_rules import rules_of
+from dovetail.mechanisms.pair_rules import PairRules, rules_of
 from dovetail.mechanisms.shared_gpus import Looked, Seat, SharedGpus
 
 NO_BENEFIT = "SharingDoesNotPay"
@@ -30,7 +30,9 @@ NO_BENEFIT = "SharingDoesNotPay"
 
 
 class Beside(Protocol):
-    """How a policy chooses whom a waiting job joins."""
+    """How a policy chooses whom a waiting job joins; `weighs` if by speeds and ratios."""
+
+    weighs: ClassVar[bool]
 
     def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
         """Returns how many GPUs hosts may offer to a job of each class, of that length.
@@ -67,16 +69,19 @@ def decide(view: View, memory: object, beside: Beside, *, by_service: bool = Fal
     `by_service` says that the order of the queue is length times GPUs, not length.
     """
     draft = view.plan.draft()
-    gpus = SharedGpus(view, draft, rules_of(view), memory)
+    rules = rules_of(view, weighs=beside.weighs)
+    gpus = SharedGpus(view, draft, rules, memory)
     search = _Search(gpus, beside)
     version = view.plan.version
     settled = isinstance(memory, Looked) and memory.plan_version == version
     waiting = (
-        _arrived(view) if settled and not view.changes.capacity else _waiting(view, by_service)
+        _arrived(view, rules)
+        if settled and not view.changes.capacity
+        else _waiting(view, rules, by_service)
     )
     whole = len(waiting) == len(view.waiting)
     if not whole and search.any_of(waiting):
-        waiting, whole = _waiting(view, by_service), True
+        waiting, whole = _waiting(view, rules, by_service), True
     started = search.sweep(waiting) if whole else 0
     because = search.reasons(waiting, started) if whole else None
     if not started:
@@ -85,18 +90,18 @@ def decide(view: View, memory: object, beside: Beside, *, by_service: bool = Fal
     return Decision(chosen, gpus.looked(version + bool(started)), because=because)
 
 
-def _waiting(view: View, by_service: bool) -> Waiting:
+def _waiting(view: View, rules: PairRules, by_service: bool) -> Waiting:
     jobs, keys = view.waiting.columns()
     length_s = keys / view.jobs.gpus[jobs] if by_service else keys
-    return Waiting(jobs, keys, length_s, rules_of(view).guest_of[jobs])
+    return Waiting(jobs, keys, length_s, rules.guest_of[jobs])
 
 
-def _arrived(view: View) -> Waiting:
+def _arrived(view: View, rules: PairRules) -> Waiting:
     jobs = [j for j in view.changes.arrived if j in view.waiting]
     numbers = np.array(jobs, np.int64)
     keys = np.array([view.waiting.key(j) for j in jobs], np.float64)
     length_s = np.array(view.progress.left_s(jobs), np.float64)
-    return Waiting(numbers, keys, length_s, rules_of(view).guest_of[numbers])
+    return Waiting(numbers, keys, length_s, rules.guest_of[numbers])
 
 
 class _Search:

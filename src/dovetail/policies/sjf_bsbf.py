@@ -49,6 +49,7 @@ class BestBenefit:
     """Joins the hosts that gain from it, best first."""
 
     by_benefit: bool
+    weighs: ClassVar[bool] = True
 
     def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
         """Returns the GPUs of the hosts that gain from a job of each class, of that length."""

@@ -27,6 +27,8 @@ from dovetail.policies.sjf_bsbf import PRIORITIES, left_s, left_service
 class FirstFit:
     """Takes all free GPUs and then the first with one job whose memory has room."""
 
+    weighs: ClassVar[bool] = False
+
     def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
         """Returns the GPUs whose memory has room for a job of each class, whatever its length."""
         return (gpus.rules.fewest[guests][:, gpus.hosts] > 0) @ gpus.alone
