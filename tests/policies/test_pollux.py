@@ -46,6 +46,13 @@ def test_jobs_start_at_the_next_multiple_of_the_interval() -> None:
     assert [story.starts(j)[0][0] for j in range(3)] == [0.0, 7.0, 119.0]
 
 
+def test_an_interval_that_floats_cannot_hold_still_ticks() -> None:
+    step_s = 0.02040816326530612
+    assert int(15 * step_s / step_s) == 14
+    story = play([Row(1, 1.5), Row(1, 0.5, submit_s=0.99)], QUICK + f",interval={step_s}", "1x1")
+    assert sorted(story.ended()) == [0, 1]
+
+
 def test_gpus_of_a_job_that_ended_wait_for_the_next_round() -> None:
     story = play([Row(4, 70.0), Row(4, 10.0, submit_s=5.0)], QUICK, "1x4")
     assert [story.starts(j)[0][0] for j in (0, 1)] == [0.0, 120.0]

@@ -101,6 +101,7 @@ class Pollux:
         if not view.running and not view.waiting:
             return Decision(memory=past)
         at = floor(view.now / self.interval)
+        at += (at + 1) * self.interval <= view.now  # a quotient may be rounded down
         next_s = (at + 1) * self.interval
         due = view.changes.woke or view.now == at * self.interval
         if not due or view.now == past.at_s:
