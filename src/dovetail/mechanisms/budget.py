@@ -101,6 +101,7 @@ class Budget:
     def __init__(self, view: View, pool: Pool) -> None:
         self.gpus = self._whole = pool.gpus
         self._pool = pool
+        self._booked: dict[int, int] = {}
         self._least = view.jobs.least_gpus
         self._limits = limits(view)
         self._left = [limit.gpus for limit in self._limits]
@@ -108,7 +109,11 @@ class Budget:
     def least(self, job: int) -> int:
         """Returns the least share of a job."""
         low = int(self._least[job])
-        return int(self._pool.booked(np.array([low]))[0]) if self._pool.per_machine else low
+        if not self._pool.per_machine:
+            return low
+        if low not in self._booked:
+            self._booked[low] = int(self._pool.booked(np.array([low]))[0])
+        return self._booked[low]
 
     def promise(self, jobs: Sequence[int]) -> None:
         """Counts the least shares of jobs that have them already, whatever is left."""

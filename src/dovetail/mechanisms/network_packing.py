@@ -86,12 +86,10 @@ def packed(view: View, pool: Pool, who: Contenders, shares: Ints) -> Draft | Non
 def _bookings(view: View, pool: Pool, jobs: list[int]) -> list[dict[int, int]]:
     """Returns what each job books now, by machine."""
     running = view.running
-    held = [running[j].by_node() if j in running else {} for j in jobs]
+    booked = pool.booked(np.arange(pool.per_machine + 1)).tolist()
     return [
-        {n: int(b) for n, b in zip(h, pool.booked(np.array(list(h.values()))), strict=True)}
-        if h
-        else h
-        for h in held
+        {node: booked[gpus] for node, gpus in running[j].by_node().items()} if j in running else {}
+        for j in jobs
     ]
 
 

@@ -27,6 +27,19 @@ def lengths_on_least(view: View, jobs: Ints, left_s: Floats) -> Floats:
     return lengths_s
 
 
+def left_s_of(view: View, jobs: Ints) -> Floats:
+    """Returns the forecast lengths less the progress of jobs in ascending order."""
+    running = view.progress.running()
+    left_s = np.empty(len(jobs))
+    place = np.minimum(np.searchsorted(jobs, running.jobs), len(jobs) - 1)
+    runs = jobs[place] == running.jobs
+    left_s[place[runs]] = running.left_s[runs]
+    waits = np.ones(len(jobs), bool)
+    waits[place[runs]] = False
+    left_s[waits] = view.progress.left_s(jobs[waits].tolist())
+    return left_s
+
+
 def least_lengths(view: View, jobs: Sequence[int]) -> list[float]:
     """Returns the keys of waiting jobs: their lengths on their least shares."""
     left_s = np.array(view.progress.left_s(jobs))

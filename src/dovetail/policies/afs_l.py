@@ -21,7 +21,7 @@ from dovetail.core.view import View
 from dovetail.mechanisms.elastic import Contenders, churned, satisfied, waits
 from dovetail.mechanisms.elastic_round import Manner
 from dovetail.mechanisms.estimation import Measured
-from dovetail.mechanisms.shortest_first import least_lengths, shortest_first
+from dovetail.mechanisms.shortest_first import least_lengths, left_s_of, shortest_first
 
 
 @register("afs-l")
@@ -54,7 +54,7 @@ class AfsL:
             shares = satisfied(who, gpus)
             if shares is not None:
                 return shares
-            left_s = view.progress.left_s(who.jobs.tolist())
+            left_s = left_s_of(view, who.jobs)
             return shares_by_length(left_s, who.rates, who.kind, who.cap, gpus, who.low)
 
         measured = manner.known(view, memory)
