@@ -176,10 +176,15 @@ def jct_by_size(results: Results) -> Figure:
 
 def gpu_seconds(results: Results) -> Figure:
     """Draws where every GPU-second of the capacity went, one bar a policy."""
+    return stacked_seconds({name: result.gpu_seconds for name, result in results.items()})
+
+
+def stacked_seconds(seconds: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Draws the GPU-seconds of each kind as shares of their sum, one bar a name."""
     with canvas.house_style():
-        names = list(results)
+        names = list(seconds)
         figure, (axes,) = canvas.sheet(1.5 + 0.34 * max(len(names), 1))
-        pieces = [stackable(results[n].gpu_seconds) for n in names]
+        pieces = [stackable(seconds[n]) for n in names]
         totals = [sum(p.values()) for p in pieces]
         if not any(t > 0 for t in totals):
             canvas.say_nothing_to_show(axes, "no capacity recorded")

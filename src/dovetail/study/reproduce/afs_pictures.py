@@ -1,0 +1,311 @@
+"""The figures of the AFS paper as we find them, drawn like the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.record.plots import canvas
+from dovetail.record.plots.run import legend, stacked_seconds
+from dovetail.record.result import GPU_SECOND_KINDS
+from dovetail.study.reproduce.afs_live import LIVE_H, monitored
+from dovetail.study.reproduce.afs_plan import (
+    ALTRUISTIC,
+    AWARE,
+    DAYS,
+    LOADS,
+    MAXIMAL,
+    NAMES,
+    UNAWARE,
+    Case,
+    Outcomes,
+    Plan,
+)
+from dovetail.study.reproduce.afs_rows import DAY_S, HOUR_S, MODERATE_H
+from dovetail.study.reproduce.afs_trial import SERIES, sequence
+from dovetail.study.reproduce.finding import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BINS = 100
+"""Jobs are put into so many bins of equal size (Figure 10)."""
+METRIC_WORDS = {"QL": "jobs waiting (QL)", "CE": "efficiency (CE)", "BI": "blocking (BI)"}
+
+
+def pictures(outcomes: Outcomes, plan: Plan) -> Iterator[Picture]:
+    """Yields all pictures that what was played allows."""
+    cases = [c for c in plan.cases if c.load is None]
+    for case in (c for c in cases if c.detailed):
+        yield from _of_one(outcomes, case)
+    yield from _over_traces(outcomes, cases)
+    if any(c.load is not None for c in plan.cases):
+        yield Picture(
+            "loads",
+            "Gain of AFS over rigid policies by load",
+            "Mean JCT under the rigid policy over that under AFS, one line a trace.",
+            partial(_loads, outcomes, plan.cases),
+        )
+    yield Picture(
+        "fig07-live",
+        "Figure 7a: mean JCT with the costs of a real cluster",
+        "Filled: ours; outlined: published.",
+        partial(_live, outcomes, plan),
+    )
+    for day in DAYS if plan.days else ():
+        yield Picture(
+            f"fig08-day{day}",
+            f"Figure 8: day {day}, each video prediction job",
+            "How much longer a job took than on CoDDL's runtime, jobs in order of that.",
+            partial(_runtimes, monitored(outcomes, plan, day)),
+        )
+
+
+def _of_one(outcomes: Outcomes, case: Case) -> Iterator[Picture]:
+    tag, label = case.workload.number, case.workload.label
+    yield Picture(
+        f"fig02-trace{tag}",
+        f"Figure 2: QL, CE and BI, {label}",
+        "Averages over equal spans of each run, one draw of models.",
+        partial(_metrics, outcomes, case),
+    )
+    yield Picture(
+        f"fig10-trace{tag}",
+        f"Figure 10: whose jobs gain, {label}",
+        "Jobs in order of JCT under the baseline (SRTF above, Tiresias-L below), in bins of "
+        "equal size; mean of the reductions in a bin.",
+        partial(_by_length, outcomes, case),
+    )
+    yield Picture(
+        f"gpu-seconds-trace{tag}",
+        f"Where all GPU-seconds went, {label}",
+        "Useful work is at the requested size; where fewer GPUs did it, the time held.",
+        partial(_gpu_seconds, outcomes, case),
+    )
+
+
+def _over_traces(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Picture]:
+    for key, name, title in (
+        ("avg_jct_s", "fig05", "Figure 5: mean JCT"),
+        ("p99_jct_s", "fig09", "Figure 9: 99th percentile of JCTs"),
+    ):
+        for base, policies, words in (
+            ("srtf", AWARE, "aware"),
+            ("tiresias", UNAWARE, "unaware"),
+        ):
+            shown = [p for p in policies if p != base and all(p in c.policies for c in cases)]
+            yield Picture(
+                f"{name}-{words}",
+                f"{title}, length-{words} policies",
+                f"Reduction over {NAMES[base]}: above 1 is better.",
+                partial(_bars, outcomes, cases, base, shown, key, True),
+            )
+    for name, title, base, group in (
+        ("fig11", "Figure 11: idle GPUs lent", "srtf", (*ALTRUISTIC, "afs-l")),
+        (
+            "fig13",
+            "Figure 13: reduction from AFS-L",
+            "afs-l",
+            ("srtf", "max-min", "afs-p", "afs-s"),
+        ),
+    ):
+        yield Picture(
+            name,
+            title,
+            f"Reduction of the mean JCT over {NAMES[base]}: above 1 is better.",
+            partial(_bars, outcomes, cases, base, group, "avg_jct_s", True),
+        )
+    yield Picture(
+        "fig06",
+        "Figure 6: the largest useful sizes",
+        "Mean JCT over that at the requested sizes: above 1 is worse.",
+        partial(_blowups, outcomes, cases),
+    )
+
+
+def _bars(
+    outcomes: Outcomes,
+    cases: Sequence[Case],
+    base: str,
+    policies: Sequence[str],
+    key: str,
+    reduction: bool,
+) -> Figure:
+    ratios = {
+        NAMES[p]: [
+            outcomes.mean(c, base, key) / outcomes.mean(c, p, key)
+            if reduction
+            else outcomes.mean(c, p, key) / outcomes.mean(c, base, key)
+            for c in cases
+        ]
+        for p in policies
+    }
+    return _grouped([str(c.workload.number) for c in cases], ratios, f"over {NAMES[base]}")
+
+
+def _blowups(outcomes: Outcomes, cases: Sequence[Case]) -> Figure:
+    ratios = {
+        NAMES[p]: [outcomes.mean(c, p) / outcomes.mean(c, p.removesuffix("-max")) for c in cases]
+        for p in MAXIMAL
+    }
+    return _grouped([str(c.workload.number) for c in cases], ratios, "over requested sizes")
+
+
+def _grouped(groups: Sequence[str], values: Mapping[str, Sequence[float]], words: str) -> Figure:
+    """Draws bars from 1, on a scale of factors: a group for each trace, a bar for each policy."""
+    with canvas.house_style():
+        figure, (axes,) = canvas.sheet(2.8)
+        width = 0.84 / len(values)
+        for i, (name, heights) in enumerate(values.items()):
+            at = np.arange(len(groups)) + (i - (len(values) - 1) / 2) * width
+            tops = np.array(heights)
+            axes.bar(at, tops - 1, width, bottom=1, color=canvas.colour(i), label=name)
+        axes.set_yscale("log")
+        axes.axhline(1.0, color=canvas.INK, linewidth=0.8)
+        low, high = (f(v for one in values.values() for v in one) for f in (min, max))
+        axes.set_ylim(min(low, 1.0) / 1.15, max(high, 1.0) * 1.15)
+        canvas.spell_log_ratios(axes, "y")
+        axes.set_xticks(range(len(groups)), groups)
+        axes.set_xlabel("trace (number in Table 3)")
+        axes.set_ylabel(words)
+        canvas.grid(axes, "y")
+        legend(axes, len(values))
+        return figure
+
+
+def _metrics(outcomes: Outcomes, case: Case) -> Figure:
+    with canvas.house_style():
+        figure, panels = canvas.sheet(5.2, len(SERIES))
+        looks = canvas.looks(NAMES[p] for p in MODERATE_H)
+        longest = 0.0
+        for policy in MODERATE_H:
+            kept = outcomes[case.trial(policy, 0)]
+            days = np.array(sequence(kept, "t")) / DAY_S
+            longest = max(longest, float(days[-1]))
+            for axes, name in zip(panels, SERIES, strict=True):
+                axes.plot(days, sequence(kept, name), **looks[NAMES[policy]], linewidth=1.2)
+        for axes, name in zip(panels, SERIES, strict=True):
+            axes.set_ylabel(METRIC_WORDS[name])
+            canvas.grid(axes)
+            axes.set_xlim(0, longest)
+        panels[0].set_yscale("symlog", linthresh=1)
+        panels[2].set_yscale("symlog", linthresh=0.01)
+        panels[0].set_ylim(bottom=0)
+        panels[2].set_ylim(bottom=0)
+        panels[-1].set_xlabel("time since first submission (days)")
+        legend(panels[0], len(MODERATE_H))
+        return figure
+
+
+def _by_length(outcomes: Outcomes, case: Case) -> Figure:
+    with canvas.house_style():
+        figure, panels = canvas.sheet(4.8, 2)
+        for axes, base, policies in (
+            (panels[0], "srtf", [p for p in AWARE if p != "srtf"]),
+            (panels[1], "tiresias", [p for p in UNAWARE if p != "tiresias"]),
+        ):
+            looks = canvas.looks(NAMES[p] for p in policies)
+            before = np.array(sequence(outcomes[case.trial(base, 0)], "jct"))
+            bins = np.array_split(np.argsort(before, kind="stable"), BINS)
+            for policy in policies:
+                after = np.array(sequence(outcomes[case.trial(policy, 0)], "jct"))
+                gain = [float(np.mean(before[b] / after[b])) for b in bins]
+                axes.plot(range(1, BINS + 1), gain, **looks[NAMES[policy]], linewidth=1.2)
+            axes.set_yscale("log")
+            axes.axhline(1.0, color=canvas.INK, linewidth=0.8)
+            canvas.spell_log_ratios(axes, "y")
+            axes.set_ylabel(f"over {NAMES[base]}")
+            axes.legend(ncols=2, loc="best")
+            canvas.grid(axes)
+        panels[1].set_xlabel("bin of jobs, by JCT under the baseline")
+        panels[1].set_xlim(1, BINS)
+        return figure
+
+
+def _gpu_seconds(outcomes: Outcomes, case: Case) -> Figure:
+    kept = {
+        NAMES[p]: {kind: outcomes.mean(case, p, f"gpu:{kind}") for kind in GPU_SECOND_KINDS}
+        for p in case.policies
+    }
+    return stacked_seconds(kept)
+
+
+def _loads(outcomes: Outcomes, cases: Sequence[Case]) -> Figure:
+    with canvas.house_style():
+        figure, panels = canvas.sheet(4.6, 2)
+        names = list(dict.fromkeys(c.workload.label for c in cases))
+        looks = canvas.looks(names)
+        for axes, base, mine in (
+            (panels[0], "srtf", "afs-l"),
+            (panels[1], "tiresias", "afs-p"),
+        ):
+            for name in names:
+                at = [c for c in cases if c.workload.label == name and c.load is not None]
+                gain = [outcomes.mean(c, base) / outcomes.mean(c, mine) for c in at]
+                look = looks[name] | {"label": str(at[0].workload.number)}
+                axes.plot([c.load or 0.0 for c in at], gain, marker="o", markersize=4, **look)
+            axes.set_yscale("log")
+            axes.axhline(1.0, color=canvas.INK, linewidth=0.8)
+            canvas.spell_log_ratios(axes, "y")
+            axes.set_ylabel(f"{NAMES[base]} / {NAMES[mine]}")
+            canvas.grid(axes)
+        panels[1].set_xlabel("offered load")
+        panels[1].set_xticks(LOADS)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            title="trace",
+            loc="outside upper center",
+            ncols=9,
+            handlelength=1.2,
+            columnspacing=0.9,
+        )
+        return figure
+
+
+def _live(outcomes: Outcomes, plan: Plan) -> Figure:
+    with canvas.house_style():
+        figure, (axes,) = canvas.sheet(2.2)
+        for y, trial in enumerate(plan.live):
+            hours = outcomes[trial]["avg_jct_s"] / HOUR_S
+            axes.barh(y - 0.18, hours, 0.36, color=canvas.colour(0), label="ours")
+            if plan.live[0].workload.file:
+                axes.barh(
+                    y + 0.18,
+                    LIVE_H[trial.policy],
+                    0.36,
+                    facecolor="none",
+                    label="published",
+                    edgecolor=canvas.INK,
+                )
+        axes.set_yticks(range(len(plan.live)), [NAMES[t.policy] for t in plan.live])
+        axes.invert_yaxis()
+        axes.set_xlabel("mean JCT (h)")
+        canvas.grid(axes, "x")
+        legend(axes, 2)
+        return figure
+
+
+def _runtimes(ratios: Mapping[str, Sequence[float]]) -> Figure:
+    with canvas.house_style():
+        figure, (axes,) = canvas.sheet(2.6)
+        _draw_sorted(axes, {words: found for words, found in ratios.items() if words != "CoDDL"})
+        axes.axhline(1.0, color=canvas.INK, linewidth=0.8)
+        axes.set_yscale("log")
+        canvas.spell_log_ratios(axes, "y")
+        axes.set_xlabel("share of the jobs (%)")
+        axes.set_ylabel("JCT over CoDDL's")
+        canvas.grid(axes)
+        legend(axes, 2)
+        return figure
+
+
+def _draw_sorted(axes: Axes, ratios: Mapping[str, Sequence[float]]) -> None:
+    looks = canvas.looks(ratios)
+    for words, found in ratios.items():
+        axes.plot(np.linspace(0, 100, len(found)), np.sort(found), **looks[words])

@@ -1,0 +1,301 @@
+"""What the AFS paper says of its simulations, held against ours: one group of rows a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from dovetail.study.reproduce.afs_plan import (
+    ALTRUISTIC,
+    AWARE,
+    FOLLOWER_H,
+    MAXIMAL,
+    NAMES,
+    UNAWARE,
+    Case,
+    Outcomes,
+    Plan,
+)
+from dovetail.study.reproduce.afs_toy import ToyTrial
+from dovetail.study.reproduce.afs_workload import Workload
+from dovetail.study.reproduce.finding import Finding, at_most, ratio_band
+
+SPREAD = 0.3
+"""Give or take, on published ratios (ALGORITHMS section 7.2)."""
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+MODERATE_H = {"srtf": 31.1, "srsf": 32.8, "max-min": 18.3, "afs-l": 15.2}
+HEAVY_D = {"srtf": 3.53, "srsf": 3.32, "max-min": 63.2, "afs-l": 2.40}
+"""Mean JCTs of Figure 2 (section 2.2)."""
+RANGES = (
+    ("srtf", "afs-l", 1.2, 2.7),
+    ("tiresias", "afs-p", 1.9, 3.1),
+    ("themis", "afs-p", 1.2, 2.2),
+)
+"""How much longer the mean JCT is under one than under the other, least and most (section 5.2)."""
+BLOWUP = {"srtf-max": 4.85, "srsf-max": 5.84, "tiresias-max": 16.14}
+"""The worst trace of Figure 6."""
+PSP_MOST = 2.0
+"""AFS-P's mean JCT over AFS-L's is at most that (appendix D)."""
+ALIKE = 1.1
+"""AFS-S is close to AFS-P: the paper says similar without a number; a tenth is our reading."""
+
+
+def table_3(plan: Plan) -> Iterator[Finding]:
+    """Yields how many jobs each trace has."""
+    for vc, file in plan.clusters:
+        yield Finding(
+            "Table 3: jobs of the traces",
+            f"trace {vc.number} ({vc.name})",
+            len(Workload(vc.name, vc.number, file)),
+            "jobs",
+            vc.jobs,
+            ratio_band(vc.jobs, 0.01),
+            why="the public conversion of the trace holds no more of them",
+        )
+
+
+def figure_2(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
+    """Yields the example of moderate contention: trace 9, as its SRTF and SRSF tell."""
+    part = f"Figure 2a, moderate contention: {case.workload.label}, {case.words}"
+    real = case.workload.number == 9 and bool(case.workload.file)
+    best = MODERATE_H["afs-l"]
+    for policy, hours in MODERATE_H.items():
+        ours = outcomes.mean(case, policy)
+        yield Finding(
+            part,
+            f"mean JCT, {NAMES[policy]}",
+            ours / HOUR_S,
+            "h",
+            hours if real else None,
+            ratio_band(hours, SPREAD) if real else None,
+        )
+        if policy != "afs-l":
+            yield Finding(
+                part,
+                f"{NAMES[policy]} over AFS-L",
+                ours / outcomes.mean(case, "afs-l"),
+                "x",
+                hours / best if real else None,
+                ratio_band(hours / best, SPREAD) if real else None,
+            )
+    yield from _in_order(part, outcomes, case, ("afs-l", "max-min", "srtf"))
+    yield from _in_order(part, outcomes, case, ("max-min", "srsf"))
+    for key, words in (("avg_queue_length", "QL"), ("avg_blocking_index", "BI")):
+        low, high = (outcomes.mean(case, p, key) for p in ("max-min", "srtf"))
+        yield Finding(part, f"mean {words}: Max-Min at most SRTF", holds=at_most(low, high))
+    yield from metrics(outcomes, case, part)
+
+
+def figure_2_heavy(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
+    """Yields an example of heavy contention; the paper does not say which trace its own is."""
+    part = f"Figure 2b, heavy contention: {case.workload.label}, {case.words}"
+    for policy, days in HEAVY_D.items():
+        yield Finding(
+            part, f"mean JCT, {NAMES[policy]}", outcomes.mean(case, policy) / DAY_S, "d", days
+        )
+    yield from _in_order(part, outcomes, case, ("afs-l", "srsf", "srtf", "max-min"))
+    low, high = (outcomes.mean(case, p, "avg_queue_length") for p in ("srtf", "max-min"))
+    yield Finding(part, "mean QL: SRTF at most Max-Min", holds=at_most(low, high))
+    yield from metrics(outcomes, case, part)
+
+
+def metrics(outcomes: Outcomes, case: Case, part: str) -> Iterator[Finding]:
+    """Yields QL, CE and BI, averaged over the run."""
+    for key, words in (
+        ("avg_queue_length", "QL"),
+        ("cluster_efficiency", "CE"),
+        ("avg_blocking_index", "BI"),
+    ):
+        for policy in MODERATE_H:
+            yield Finding(part, f"mean {words}, {NAMES[policy]}", outcomes.mean(case, policy, key))
+
+
+def _in_order(part: str, outcomes: Outcomes, case: Case, order: Sequence[str]) -> Iterator[Finding]:
+    for better, worse in pairwise(order):
+        low, high = outcomes.mean(case, better), outcomes.mean(case, worse)
+        yield Finding(
+            part,
+            f"mean JCT: {NAMES[better]} at most {NAMES[worse]}",
+            high / low,
+            "x",
+            holds=at_most(low, high),
+        )
+
+
+def figure_5(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
+    """Yields who is best in each category, by how much, and what elasticity alone gives."""
+    part = f"Figure 5, {case.workload.label}, {case.words}"
+    for mine, category, words in (
+        ("afs-l", AWARE, "length-aware"),
+        ("afs-p", UNAWARE, "length-unaware"),
+    ):
+        others = {p: outcomes.mean(case, p) for p in category if p in case.policies and p != mine}
+        next_best = min(others, key=lambda p: others[p])
+        own = outcomes.mean(case, mine)
+        won = outcomes.draws(case, mine, next_best)
+        yield Finding(
+            part,
+            f"{NAMES[mine]} best of the {words} policies; next is {NAMES[next_best]} "
+            f"(in {won} of {case.seeds} draws)",
+            others[next_best] / own,
+            "x",
+            holds=at_most(own, others[next_best]),
+        )
+    for other, mine, low, high in RANGES:
+        if other in case.policies:
+            yield Finding(
+                part,
+                f"{NAMES[other]} over {NAMES[mine]}; published: {low:g} to {high:g}",
+                outcomes.mean(case, other) / outcomes.mean(case, mine),
+                "x",
+                band=(low * (1 - SPREAD), high * (1 + SPREAD)) if case.load is None else None,
+            )
+    yield from _elasticity(part, outcomes, case)
+    if case.load is None and case.workload.file:
+        yield from _trends(part, outcomes, case)
+
+
+def _elasticity(part: str, outcomes: Outcomes, case: Case) -> Iterator[Finding]:
+    """Yields the part of AFS' gain over a rigid policy that Max-Min has as well."""
+    plain = outcomes.mean(case, "max-min")
+    for rigid, mine in (("srtf", "afs-l"), ("tiresias", "afs-p")):
+        base, own = outcomes.mean(case, rigid), outcomes.mean(case, mine)
+        if base > own:
+            yield Finding(
+                part,
+                f"share of {NAMES[mine]}'s gain over {NAMES[rigid]} that Max-Min gives",
+                100 * (base - plain) / (base - own),
+                "%",
+            )
+
+
+def _trends(part: str, outcomes: Outcomes, case: Case) -> Iterator[Finding]:
+    from dovetail.study.reproduce.afs_workload import TABLE_3
+
+    bursty = next(vc.bursty for vc in TABLE_3 if vc.number == case.workload.number)
+    srtf, srsf, even = (outcomes.mean(case, p) for p in ("srtf", "srsf", "max-min"))
+    if bursty:
+        yield Finding(part, "Max-Min worse than SRTF", even / srtf, "x", holds=at_most(srtf, even))
+        yield Finding(part, "SRSF at most SRTF", srtf / srsf, "x", holds=at_most(srsf, srtf))
+    else:
+        ahead = at_most(even, min(srtf, srsf))
+        yield Finding(part, "Max-Min beats SRTF and SRSF", srtf / even, "x", holds=ahead)
+
+
+def figure_6(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yields what the largest useful sizes cost policies that cannot change them."""
+    part = "Figure 6: requested sizes replaced by the largest useful ones"
+    for policy in MAXIMAL:
+        base = policy.removesuffix("-max")
+        blown = [outcomes.mean(c, policy) / outcomes.mean(c, base) for c in cases]
+        for case, ratio in zip(cases, blown, strict=True):
+            yield Finding(
+                part, f"{NAMES[policy]} over {NAMES[base]}, {case.workload.label}", ratio, "x"
+            )
+        yield Finding(
+            part,
+            f"{NAMES[policy]} over {NAMES[base]}, worst trace",
+            max(blown),
+            "x",
+            BLOWUP[policy],
+            ratio_band(BLOWUP[policy], SPREAD),
+        )
+        better = sum(ratio < 0.99 for ratio in blown)
+        yield Finding(
+            part,
+            f"{NAMES[policy]} is better than {NAMES[base]} on at most one trace",
+            better,
+            "traces",
+            holds=better <= 1,
+        )
+
+
+def figure_9(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yields how the tails compare."""
+    part = "Figure 9: 99th percentile of JCTs"
+    for base, mine in (("srtf", "afs-l"), ("tiresias", "afs-p")):
+        ratios = [
+            outcomes.mean(c, base, "p99_jct_s") / outcomes.mean(c, mine, "p99_jct_s") for c in cases
+        ]
+        for case, ratio in zip(cases, ratios, strict=True):
+            yield Finding(
+                part, f"{NAMES[base]} over {NAMES[mine]}, {case.workload.label}", ratio, "x"
+            )
+        better = sum(ratio > 1 for ratio in ratios)
+        yield Finding(
+            part,
+            f"{NAMES[mine]} has the shorter tail in most cases",
+            better,
+            f"of {len(cases)}",
+            holds=2 * better > len(cases),
+        )
+
+
+def figure_11(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yields what lending idle GPUs gives to rigid policies, and what it leaves to AFS-L."""
+    part = "Figure 11: idle GPUs lent to running jobs"
+    for case in cases:
+        where = case.workload.label
+        for policy in ALTRUISTIC:
+            base = policy.removesuffix("-e")
+            lent, rigid = outcomes.mean(case, policy), outcomes.mean(case, base)
+            yield Finding(
+                part,
+                f"{NAMES[policy]} improves on {NAMES[base]}, {where}",
+                rigid / lent,
+                "x",
+                holds=at_most(lent, rigid),
+            )
+        own = outcomes.mean(case, "afs-l")
+        best = min(outcomes.mean(case, p) for p in ALTRUISTIC)
+        yield Finding(part, f"AFS-L beats both, {where}", best / own, "x", holds=at_most(own, best))
+
+
+def figure_13(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yields what not knowing lengths, and knowing only the best count, costs."""
+    part = "Figure 13: AFS-P and AFS-S beside AFS-L"
+    for case in cases:
+        aware, unaware, simple = (outcomes.mean(case, p) for p in ("afs-l", "afs-p", "afs-s"))
+        where = case.workload.label
+        yield Finding(
+            part,
+            f"AFS-P over AFS-L, {where}; published: at most {PSP_MOST:g}",
+            unaware / aware,
+            "x",
+            band=(0.0, PSP_MOST * (1 + SPREAD)),
+        )
+        yield Finding(part, f"AFS-S over AFS-P, {where}", simple / unaware, "x")
+    alike = [outcomes.mean(c, "afs-s") / outcomes.mean(c, "afs-p") <= ALIKE for c in cases]
+    yield Finding(
+        part,
+        f"AFS-S within {100 * (ALIKE - 1):.0f} % of AFS-P in many cases (half or more)",
+        sum(alike),
+        f"of {len(cases)}",
+        holds=2 * sum(alike) >= len(cases),
+    )
+
+
+def appendix_a(outcomes: Outcomes) -> Iterator[Finding]:
+    """Yields the toy: SRTF is best without a future, and worse than equal shares with one."""
+    part = "Appendix A: two jobs on two GPUs"
+    srtf, even = (outcomes[ToyTrial(p)]["avg_jct_h"] for p in ("srtf", "max-min"))
+    why = "the paper prints 1.25 h, the mean of the run times; JCTs are 1 h and 1 + 1.5 h"
+    yield Finding(part, "mean JCT, SRTF", srtf, "h", 1.75, (1.7499, 1.7501), why=why)
+    yield Finding(part, "mean JCT, equal shares", even, "h", 2.0, (1.9999, 2.0001))
+    for hours in FOLLOWER_H:
+        srtf, even = (outcomes[ToyTrial(p, hours)]["avg_jct_h"] for p in ("srtf", "max-min"))
+        yield Finding(
+            part,
+            f"with later jobs of x = {hours:g} h, equal shares beat SRTF",
+            srtf / even,
+            "x",
+            holds=even < srtf,
+        )
+
+
+def varied(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
+    """Yields what one free choice at a time changes."""
+    for words, trial in plan.varied:
+        part = f"Varying one thing: {trial.workload.label}, 64 GPUs, one draw"
+        yield Finding(part, f"mean JCT, {words}", outcomes[trial]["avg_jct_s"] / HOUR_S, "h")
