@@ -13,7 +13,7 @@ from dovetail.physics.throughput import iteration_s
 from dovetail.physics.zoo import shipped
 from dovetail.record.plots import canvas
 from dovetail.study.reproduce.finding import Picture
-from dovetail.study.reproduce.sjf_bsbf_beds import BATCH_PER_GPU, MODELS, Bed
+from dovetail.study.reproduce.sjf_bsbf_beds import BATCH_PER_GPU, HOURS_S, MODELS, Bed
 from dovetail.study.reproduce.sjf_bsbf_published import TABLE_2
 from dovetail.study.reproduce.sjf_bsbf_runs import QUANTILES, SHARING, XIS, Results, Run
 
@@ -49,10 +49,10 @@ def throughput() -> Figure:
                 ]
                 name = f"{batch / steps:g}"
                 axes.plot(GPUS, rates, color=canvas.colour(place), marker="o", ms=3, label=name)
-            axes.set_title(f"{model}, {batch} on each GPU")
+            axes.set_title(model)
             axes.set_ylim(bottom=0)
             axes.set_xticks(GPUS)
-            axes.legend(title="sub-batch", fontsize=7, title_fontsize=7)
+            axes.legend(title="sub-batch", fontsize=7, title_fontsize=7, loc="upper left")
             canvas.grid(axes)
         _outer_labels(figure, "GPUs", "samples per second")
         return figure
@@ -71,13 +71,15 @@ def interference() -> Figure:
             mine = [between.ratio(profile, b, other, beside) for b in cuts]
             theirs = [between.ratio(other, beside, profile, b) for b in cuts]
             places = np.arange(len(cuts))
-            axes.bar(places - 0.2, mine, 0.4, color=canvas.colour(0), label=model)
+            axes.bar(places - 0.2, mine, 0.4, color=canvas.colour(0), label="the model")
             axes.bar(places + 0.2, theirs, 0.4, color=canvas.colour(1), label="cifar10 beside it")
             axes.axhline(1.0, color=canvas.FAINT, linewidth=0.8)
             axes.set_xticks(places, [f"{b:g}" for b in cuts])
             axes.set_title(model)
             axes.set_ylim(bottom=0)
-            axes.legend(fontsize=7)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=8
+        )
         _outer_labels(figure, "sub-batch", "interference ratio")
         return figure
 
@@ -87,13 +89,14 @@ def distribution(lines: Sequence[Line]) -> Figure:
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
         for (_, hours, shares), look in _looks(lines):
-            axes.plot(hours, shares, **look)
+            axes.plot([HOURS_S * h for h in hours], shares, **look)
         axes.set_xscale("log")
-        axes.set_xlabel("JCT (h)")
+        canvas.spell_log_durations(axes)
+        axes.set_xlabel("JCT")
         axes.set_ylabel("share of jobs")
         axes.set_ylim(0, 1)
         canvas.grid(axes)
-        axes.legend(loc="lower right")
+        axes.legend(loc="upper left")
         return figure
 
 
@@ -105,7 +108,7 @@ def by_model(bars: Bars) -> Figure:
         for place, (policy, hours) in enumerate(bars.items()):
             at = np.arange(len(MODELS)) + (place - (len(bars) - 1) / 2) * width
             axes.bar(at, hours, width, color=canvas.colour(place), label=policy)
-        axes.set_xticks(range(len(MODELS)), MODELS)
+        axes.set_xticks(range(len(MODELS)), MODELS, fontsize=8)
         axes.set_ylabel("mean time not running (h)")
         canvas.grid(axes, "y")
         axes.legend(fontsize=8, ncols=2)
@@ -167,7 +170,8 @@ def pictures(results: Results) -> list[Picture]:
         Picture(
             "figure-2",
             "Figure 2: throughput by sub-batch",
-            "Equation 7 with the zoo's parameters: cutting a batch costs throughput.",
+            "Equation 7 with the zoo's parameters; batches on each GPU as one-GPU jobs have them. "
+            "Cutting a batch costs throughput.",
             throughput,
         ),
         Picture(
