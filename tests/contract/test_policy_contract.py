@@ -52,6 +52,8 @@ VARIANTS = (
     "themis:f=0,lease=9",
     "themis:f=0.5,lease=40,seed=3",
     "antman:share=0.3,seed=2,bypass=skip",
+    "gandiva:slice=7",
+    "gandiva-deadline:slice=11",
 )
 EVERY = [*OWN, *VARIANTS]
 BUSY = [name for name in EVERY if name not in IDLE]

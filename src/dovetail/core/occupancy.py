@@ -150,7 +150,8 @@ class Occupancy:
         self.placement_of[job] = placement
         for node, gpu in placement.named():
             held = self.named.get((node, gpu), ())
-            self.named[node, gpu] = (*held, job)
+            # Sorted, so that a step undone leaves what was there before.
+            self.named[node, gpu] = (*held, job) if not held else tuple(sorted((*held, job)))
             if not held:
                 self._shift(node, -1)
 

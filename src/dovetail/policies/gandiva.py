@@ -1,0 +1,164 @@
+"""Gandiva: everybody gets going soon: first come first served, then in company, then by turns.
+
+Waiting jobs start on free GPUs in order of submission; who does not fit is passed over. While
+some still wait, once in every `slice`:
+
+1. Two jobs that have shared a slice and together do less than one alone are parted: the guest
+   waits again, and no two of their kinds are put together any more.
+2. Who waits joins a job that asks for as many GPUs, on its GPUs: the least utilised first.
+3. Who still waits takes GPUs from those that have run a slice, longest first, and so in turn.
+
+A slice is of work: what a switch takes comes on top.
+
+When nobody waits, guests move to free GPUs; jobs that are spread over more nodes than they need
+move together when there is room.
+
+Source: Gandiva (OSDI 2018) sections 3 and 4, grow-shrink left out; parting below 1 as in Gavel's
+artifact; ALGORITHMS section 6. Knows: interference (of what it has put together), memory.
+Stops running jobs: yes, after a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import ClassVar
+
+from dovetail.core.order import Order
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.mechanisms.company import Company
+from dovetail.mechanisms.elastic import waits
+from dovetail.mechanisms.gangs import Gang, Kinds, defragment, gangs_of, kinds_of, pack, part, pays
+from dovetail.mechanisms.time_slices import Turn, take_turns
+
+Urgency = Callable[[View, int], float]
+"""Gives how urgent a job is: the smaller the more, infinity for no hurry at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """When the slice and the trial of the last pair end, and whose kinds do not go together."""
+
+    next_s: float = -inf
+    trial_s: float = -inf
+    bad: frozenset[Kinds] = frozenset()
+
+
+def no_hurry(view: View, job: int) -> float:
+    """Returns infinity: nobody is more urgent than another."""
+    return inf
+
+
+@register("gandiva")
+@dataclass(frozen=True, slots=True)
+class Gandiva:
+    """First come first served, packing and time slicing; preemptive. `slice` in seconds."""
+
+    slice: float = 60.0
+
+    knows: ClassVar[frozenset[str]] = frozenset({"interference", "memory"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "share"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[Slices] = Slices()
+
+    def __post_init__(self) -> None:
+        check_slice(self.slice)
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Starts, packs and rotates jobs in order of submission."""
+        assert isinstance(memory, Slices)
+        return decide(view, memory, self.slice, no_hurry)
+
+
+def check_slice(slice_s: float) -> None:
+    """Raises ValueError unless a slice is a time above zero."""
+    if not 0 < slice_s < inf:
+        raise ValueError("a slice is a number of seconds above zero")
+
+
+def decide(view: View, memory: Slices, slice_s: float, urgency: Urgency) -> Decision:
+    """Starts jobs, and at the end of a slice parts, packs and rotates them, by urgency."""
+    # A slice is of work: where a switch took longer than a slice, nobody would ever get on.
+    slice_s += max(view.switch_s.values(), default=0.0)
+    draft, changes = view.plan.draft(), view.changes
+    company = Company(view, draft, lambda job: False)
+    ends = view.now >= memory.next_s
+    gangs = gangs_of(view) if ends and (view.waiting or memory.trial_s > -inf) else []
+    slices = replace(memory, bad=memory.bad | _parted(view, draft, gangs, slice_s))
+    _fill(view, draft, company)
+    if ends and _somebody_waits(view, draft):
+        slices = replace(slices, next_s=view.now + slice_s)
+        hosts = pack(view, draft, _waiting(view, draft), slices.bad)
+        if hosts:
+            slices = replace(slices, trial_s=view.now + slice_s)
+        alone = [gang for gang in gangs if gang.jobs[0] not in hosts]
+        line = _line(view, draft, urgency)
+        take_turns(view, draft, company, line, _turns(view, draft, alone, slice_s, urgency))
+    if ends or changes.ended or changes.capacity:
+        defragment(view, draft)
+        _fill(view, draft, company)
+        _resume(view, draft, company)
+    if not _somebody_waits(view, draft):
+        part(view, draft)
+    because = waits(view, draft)
+    next_s = slices.next_s if because else inf
+    trial_s = slices.trial_s if slices.trial_s > view.now else inf
+    return Decision(draft, slices, min(next_s, trial_s), because)
+
+
+def _parted(view: View, draft: Draft, gangs: list[Gang], slice_s: float) -> set[Kinds]:
+    """Stops the guests that have shared a slice to no good; returns what kinds were together."""
+    bad: set[Kinds] = set()
+    for gang in gangs:
+        if len(gang.jobs) < 2 or gang.since_s + slice_s > view.now or pays(view, *gang.jobs):
+            continue
+        stoppable = [job for job in reversed(gang.jobs) if view.jobs.preemptible[job]]
+        if stoppable:
+            draft.remove(stoppable[0])
+            bad.add(kinds_of(view, *gang.jobs))
+    return bad
+
+
+def _fill(view: View, draft: Draft, company: Company) -> None:
+    """Starts waiting jobs in order on free GPUs; who does not fit is passed over."""
+    scan = view.waiting.scan(draft.free_gpus)
+    while draft.free_gpus and (job := scan.next()) is not None:
+        if job not in draft.placed and not company.start(job):
+            scan.drop()
+
+
+def _resume(view: View, draft: Draft, company: Company) -> None:
+    """Places who was stopped just now where there is room after all."""
+    if draft.free_gpus:
+        for job in sorted(view.running.keys() - draft.placed.keys()):
+            company.start(job)
+
+
+def _somebody_waits(view: View, draft: Draft) -> bool:
+    return len(draft.placed) < len(view.running) + len(view.waiting)
+
+
+def _waiting(view: View, draft: Draft) -> Iterator[int]:
+    return (job for job in view.waiting if job not in draft.placed)
+
+
+def _line(view: View, draft: Draft, urgency: Urgency) -> list[tuple[float, int]]:
+    """Returns who still waits and how urgent each is: most urgent first, then longest waiting."""
+    since_s = view.progress.pending_since_s
+    line = sorted((urgency(view, job), since_s(job), job) for job in _waiting(view, draft))
+    return [(urgent, job) for urgent, _, job in line]
+
+
+def _turns(
+    view: View, draft: Draft, gangs: list[Gang], slice_s: float, urgency: Urgency
+) -> list[Turn]:
+    """Returns the gangs that have run a slice and whose jobs all may be stopped."""
+    over = (gang for gang in gangs if gang.since_s + slice_s <= view.now)
+    return [
+        Turn(min(urgency(view, job) for job in gang.jobs), gang)
+        for gang in over
+        if all(job in draft.placed and view.jobs.preemptible[job] for job in gang.jobs)
+    ]

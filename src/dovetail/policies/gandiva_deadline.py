@@ -1,0 +1,53 @@
+"""Gandiva by deadlines: as `gandiva`, but who has least slack comes first.
+
+Slack is the time to the deadline less the time left alone. It ranks who starts, who gets company
+and who gets a turn; a gang is stopped only for a job of less slack. Jobs without a deadline
+have no hurry: among themselves they take turns as in `gandiva`.
+
+Source: the deadline-aware Gandiva of GIMBAL section 6.1; ALGORITHMS section 6. Knows: length,
+interference (of what it has put together), memory.
+Stops running jobs: yes, after a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.core.order import Order
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.policies.gandiva import Slices, check_slice, decide
+
+
+def _latest_starts_s(view: View, jobs: Sequence[int]) -> list[float]:
+    """Returns when each job must run on to meet its deadline, which ranks as slack does."""
+    left_s = view.progress.left_s(jobs)
+    due_s = view.jobs.deadline_s
+    return [float(due_s[job]) - left for job, left in zip(jobs, left_s, strict=True)]
+
+
+def _urgency(view: View, job: int) -> float:
+    return _latest_starts_s(view, (job,))[0]
+
+
+@register("gandiva-deadline")
+@dataclass(frozen=True, slots=True)
+class GandivaDeadline:
+    """Least slack first, packing and time slicing; preemptive. `slice` in seconds."""
+
+    slice: float = 60.0
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "interference", "memory"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "share"})
+    order: ClassVar[Order] = Order(_latest_starts_s)
+    initial: ClassVar[Slices] = Slices()
+
+    def __post_init__(self) -> None:
+        check_slice(self.slice)
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Starts, packs and rotates jobs in order of slack."""
+        assert isinstance(memory, Slices)
+        return decide(view, memory, self.slice, _urgency)
