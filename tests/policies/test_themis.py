@@ -120,6 +120,15 @@ def test_leases_take_turns_by_who_is_behind() -> None:
     assert story.stops(0) == [(10.0 + 20 * i, "preempted") for i in range(9)]
 
 
+def test_a_lease_is_never_shorter_than_two_switches() -> None:
+    # Switches of 30 s, lease 10: turns of 60 s, of which 30 are work. Job 0 works 30 to 60 s, job
+    # 1 90 to 120, job 0 its last ten 150 to 160, and job 1, at once, 190 to 200.
+    rows = [Row(1, 40), Row(1, 40)]
+    story = play(rows, "themis:lease=10", "1x1", switching="per-start:30")
+    assert story.stops(0) == [(60.0, "preempted")]
+    assert story.finishes == [160, 200]
+
+
 def test_nobody_gives_gpus_back_before_the_lease_ends() -> None:
     rows = [flex(40), flex(8, 2)]
     assert play(rows, "themis", "1x4").finishes == [10, 12]

@@ -70,7 +70,9 @@ class Themis:
         draft = reshare(view, dict(zip(ledger.jobs.tolist(), shares.tolist(), strict=True)))
         placed = np.isin(ledger.jobs, np.fromiter(draft.placed, np.int64), assume_unique=True)
         begun = placed & (expired | (held == 0))
-        ledger = ledger.leased(ledger.jobs[begun], view.now + self.lease)
+        # Where a switch took longer than a lease, nobody would ever get on.
+        lease_s = max(self.lease, 2 * max(view.switch_s.values(), default=0.0))
+        ledger = ledger.leased(ledger.jobs[begun], view.now + lease_s)
         return Decision(draft, ledger, _next_end_s(ledger, placed), waits(view, draft))
 
     def _auctioned(self, view: View, ledger: Ledger, held: Ints, pool: int) -> Ints:
