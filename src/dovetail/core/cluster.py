@@ -116,6 +116,11 @@ class Cluster:
         """Holds the state of every node that is not up."""
         return dict(self.states)
 
+    @cached_property
+    def installed_gpus(self) -> int:
+        """Holds the number of GPUs of all nodes, whatever their state."""
+        return sum(self.installed)
+
     def capacity_of(self, node: int) -> int:
         """Returns the GPUs of one node that may hold jobs now."""
         return 0 if self.state_of.get(node) == DOWN else self.installed[node]

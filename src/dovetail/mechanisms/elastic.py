@@ -47,7 +47,7 @@ def churned(changes: Changes) -> bool:
 
 def widest(view: View) -> int:
     """Returns the most GPUs that any job can be given here, whatever is up and whoever is there."""
-    return max(1, min(view.jobs.widest_gpus, sum(view.cluster.installed)))
+    return max(1, min(view.jobs.widest_gpus, view.cluster.installed_gpus))
 
 
 def movable(view: View) -> Ints | slice:
@@ -74,7 +74,9 @@ def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> C
     stopped = tuple(np.sort(runners[~stay]).tolist())
     low, cap = _range(view, pool, jobs)
     # A booking can be wider than any job: a gang of three books four.
-    width = max(widest(view), int(pool.booked(np.array([widest(view)]))[0]))
+    width = widest(view)
+    if pool.per_machine:
+        width = max(width, int(pool.booked(np.array([width]))[0]))
     kind, rates = view.physics.kind_of[jobs], view.physics.rates(width)
     return Contenders(jobs, holds, kind, low, cap, rates, stopped, present)
 
