@@ -47,7 +47,7 @@ def water_filling_from(low_gpus: IntArray, caps_gpus: IntArray, pool_gpus: int) 
             level = middle
         else:
             beyond = middle
-    shares = np.clip(level, low, caps)
+    shares: IntArray = np.clip(level, low, caps)
     thirsty = np.flatnonzero((shares == level) & (caps > level))
     shares[thirsty[: pool_gpus - int(shares.sum())]] += 1
     return shares
