@@ -129,6 +129,14 @@ def test_nobody_is_third_but_a_pair_gives_way_together() -> None:
     assert story.stops(0) == story.stops(1) == [(60.0, "preempted")]
 
 
+def test_whose_turn_it_is_may_have_company_at_once() -> None:
+    # Jobs 0 and 1 share from 0 s, 2 and 3 wait from 1 s. At 60 s the pair gives way to job 2, and
+    # job 3 joins it; at 120 s the first two are back.
+    story = run([row(1, 100), row(1, 100), row(1, 100, 1), row(1, 100, 1)])
+    assert [story.starts(j)[0] for j in (2, 3)] == [(60.0, "start")] * 2
+    assert [story.starts(j)[1] for j in (0, 1)] == [(120.0, "resume")] * 2
+
+
 class Utilised(CurvedPhysics):
     """Jobs beside their like: what they lose to one another says how much of a GPU they use."""
 

@@ -86,17 +86,21 @@ def decide(view: View, memory: Slices, slice_s: float, urgency: Urgency) -> Deci
     draft, changes = view.plan.draft(), view.changes
     company = Company(view, draft, lambda job: False)
     ends = view.now >= memory.next_s
-    gangs = gangs_of(view) if ends and (view.waiting or memory.trial_s > -inf) else []
-    slices = replace(memory, bad=memory.bad | _parted(view, draft, gangs, slice_s))
+    slices, gangs = memory, None
+    if ends and -inf < memory.trial_s <= view.now:
+        gangs = gangs_of(view)
+        bad = memory.bad | _parted(view, draft, gangs, slice_s)
+        slices = replace(memory, trial_s=-inf, bad=bad)
     _fill(view, draft, company)
     if ends and _somebody_waits(view, draft):
         slices = replace(slices, next_s=view.now + slice_s)
+        gangs = gangs_of(view) if gangs is None else gangs
         hosts = pack(view, draft, _waiting(view, draft), slices.bad)
-        if hosts:
-            slices = replace(slices, trial_s=view.now + slice_s)
         alone = [gang for gang in gangs if gang.jobs[0] not in hosts]
         line = _line(view, draft, urgency)
         take_turns(view, draft, company, line, _turns(view, draft, alone, slice_s, urgency))
+        if pack(view, draft, _waiting(view, draft), slices.bad) or hosts:
+            slices = replace(slices, trial_s=view.now + slice_s)
     if ends or changes.ended or changes.capacity:
         defragment(view, draft)
         _fill(view, draft, company)
