@@ -36,7 +36,7 @@ def adjust(view: View, changed: Mapping[int, int]) -> Draft:
     All others keep what they hold; else as `reshare`.
     """
     if view.placing.running == "repack":
-        return _repacked(view, {j: p.gpus for j, p in view.running.items()} | changed)
+        return _repacked(view, {**{j: p.gpus for j, p in view.running.items()}, **changed})
     draft = view.plan.draft()
     running, preemptible = view.running, view.jobs.preemptible
     growing: list[int] = []

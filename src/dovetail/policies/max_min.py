@@ -47,7 +47,8 @@ class MaxMin:
         pool = max(0, pool - sum(stay.values()))
         if self.overflow == "earliest" and len(view.waiting) > pool and _all_take_one(view):
             # NOTE: thousands may wait, of whom none can be served: 15 times as fast so.
-            first = sorted([*(j for j in view.running if j not in stay), *islice(view.waiting, pool)])
+            movable = (j for j in view.running if j not in stay)
+            first = sorted([*movable, *islice(view.waiting, pool)])
             return Decision(reshare(view, dict.fromkeys(first[:pool], 1) | stay))
         jobs = [j for j in self._ranked(view) if j not in stay]
         return Decision(reshare(view, _shares(view, jobs, pool) | stay))
