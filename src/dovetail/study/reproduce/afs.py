@@ -37,6 +37,7 @@ def _rows(outcomes: Outcomes, planned: Plan) -> Iterator[Finding]:
     heavy = _first(at_64, HEAVY)
     if heavy is not None:
         yield from afs_rows.figure_2_heavy(outcomes, heavy)
+    yield from afs_rows.ranges(outcomes, at_64)
     for case in planned.cases:
         yield from afs_rows.figure_5(outcomes, case)
     for figure in (
@@ -45,7 +46,7 @@ def _rows(outcomes: Outcomes, planned: Plan) -> Iterator[Finding]:
         afs_rows.figure_11,
         afs_rows.figure_13,
     ):
-        yield from figure(outcomes, at_64)
+        yield from figure(outcomes, [c for c in at_64 if "afs-s" in c.policies])
     yield from afs_live.figure_7(outcomes, planned)
     yield from afs_live.figure_8(outcomes, planned)
     yield from afs_rows.appendix_a(outcomes)
@@ -73,18 +74,22 @@ def _notes(setting: Setting, planned: Plan) -> Iterator[str]:
             "TuftsNATLab/PCS, simulation/traces; put trace_<cluster>.csv.gz into "
             "traces/philly/afs_vcs of a folder and give it with --data or DOVETAIL_DATA."
         )
-    sliced = [c.workload for c in planned.cases if c.workload.busiest_days and c.load is None]
-    if sliced:
-        named = ", ".join(f"{w.number} ({len(w)} jobs)" for w in sliced)
+    if planned.clusters and setting.effort == "default":
         yield (
-            f"Only the busiest {sliced[0].busiest_days:g} days of the large traces: {named}. "
-            "At 64 GPUs they ask for more than the whole trace does. --full plays all of them."
+            "Traces of more than 5,000 jobs: one draw, no Themis, one load beside 64 GPUs; the "
+            "one of more than 30,000 only at 64 GPUs and under the policies of Figure 5. Themis "
+            "is played with the first draw alone. --full leaves nothing out."
         )
-    seeds = planned.cases[0].seeds
+    case = planned.cases[0]
+    drawn = len(case.draws) - 1 if case.workload.file else len(case.draws)
+    authors = "the models that the files give, which are the authors' own draw, and " * (
+        drawn < len(case.draws)
+    )
     yield (
-        f"{seeds} draw(s) of models among the nine of Table 4; means over the draws. Except for "
-        "Figures 7 and 8 nothing but the number of GPUs decides how fast a job is, and changing "
-        "it is free, as in the paper's simulator (section 5.1)."
+        f"Models: {authors}{drawn} draws by seed among the nine of Table 4. Figures 2, 6, 7a and "
+        "the pictures show the first draw, orders hold for the mean over all. Except for Figures "
+        "7 and 8 nothing but the number of GPUs decides how fast a job is, and changing it is "
+        "free, as in the paper's simulator (section 5.1)."
     )
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean, median
+
+import numpy as np
 
 from dovetail.study.reproduce.afs_plan import CODDL, DAYS, NAMES, RUNTIMES, Outcomes, Plan
 from dovetail.study.reproduce.afs_rows import HOUR_S, SPREAD
 from dovetail.study.reproduce.afs_trial import AfsTrial, sequence
+from dovetail.study.reproduce.afs_workload import MONITORED, Workload
 from dovetail.study.reproduce.finding import Finding, at_most, ratio_band
 
 LIVE_H = {"tiresias": 1.45, "themis": 0.50, "optimus": 0.46, "afs-p": 0.41}
 """Mean JCTs of Figure 7a: trace 9 at a hundredth of its time."""
-MONITORED = "afs/videoprediction"
 FASTER = {50: {"no RC": 2.12, "no RC/ES": 2.82}, 116: {"no RC": 1.19, "no RC/ES": 1.30}}
 """How much sooner the monitored job ends with all of CoDDL (Figure 8)."""
+SCENE_S = 600.0
+"""The jobs that may be the monitored one come within so many seconds of the busiest of the day."""
 
 
 def figure_7(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
@@ -44,55 +49,74 @@ def figure_7(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
         )
 
 
-def monitored(outcomes: Outcomes, plan: Plan, day: int) -> dict[str, list[float]]:
-    """Returns by runtime how much longer each video prediction job of a day took than on CoDDL's.
+def monitored(outcomes: Outcomes, plan: Plan, scene: Workload) -> dict[str, list[float]]:
+    """Returns by runtime how much longer each job that may be the monitored one took than on CoDDL.
 
-    The paper watches one such job and does not say which.
+    These are the video prediction jobs of the busiest minutes, over all draws of models: the
+    paper watches one such job and does not say which.
     """
     ratios: dict[str, list[float]] = {words: [] for words in RUNTIMES.values()}
     for trial in plan.days:
-        if trial.workload.day != day:
-            continue
-        names = trial.workload.jobs(trial.models, trial.seed).jobs.model.texts()
-        own = sequence(outcomes[trial], "jct")
-        best = sequence(outcomes[_on_coddl(trial)], "jct")
-        ratios[RUNTIMES[trial.switching]] += [
-            a / b for a, b, name in zip(own, best, names, strict=True) if name == MONITORED
-        ]
+        if trial.workload == scene:
+            own = sequence(outcomes[trial], "jct")
+            best = sequence(outcomes[replace(trial, switching=CODDL)], "jct")
+            ratios[RUNTIMES[trial.switching]] += [own[j] / best[j] for j in _watched(trial)]
     return ratios
 
 
-def _on_coddl(trial: AfsTrial) -> AfsTrial:
-    return AfsTrial(
-        trial.workload, trial.policy, seed=trial.seed, switching=CODDL, detailed=trial.detailed
-    )
+def _watched(trial: AfsTrial) -> list[int]:
+    """Returns the jobs of a scene that may be the monitored one."""
+    if trial.workload.told_s:
+        return [0]
+    jobs = trial.workload.jobs(trial.models, trial.seed).jobs
+    submit = jobs.submit_s
+    within = np.searchsorted(submit, submit + SCENE_S) - np.arange(len(submit))
+    first = int(np.argmax(within))
+    scene = range(first, first + int(within[first]))
+    names = jobs.model.texts()
+    return [j for j in scene if names[j] == MONITORED]
+
+
+WHY = (
+    "the 19 short jobs, 2 to 70 s apart, that the paper tells of are not in the public conversion "
+    "of day 50, whether days count from 0 or 1: its densest ten minutes hold 8 jobs of hours, "
+    "which some seconds of restarts cannot double; the scene as told stands beside it"
+)
+
+
+def scenes(plan: Plan) -> list[Workload]:
+    """Returns what Figure 8 was played on: two days, and the first of them as told."""
+    return list(dict.fromkeys(trial.workload for trial in plan.days))
 
 
 def figure_8(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     """Yields what preparing GPUs and cancelling outdated orders give."""
-    for day in DAYS if plan.days else ():
-        part = f"Figure 8: day {day} of trace 10 under AFS-P"
-        ratios = monitored(outcomes, plan, day)
+    for scene in scenes(plan):
+        day = DAYS[0] if scene.told_s else scene.day
+        part = f"Figure 8, AFS-P: {scene.label if scene.told_s else f'day {day} of trace 10'}"
+        ratios = monitored(outcomes, plan, scene)
         for words, published in FASTER[day].items():
             found = ratios[words]
-            yield Finding(
-                part,
-                f"{words} over CoDDL, one monitored job; ours: the median of {len(found)}",
-                median(found),
-                "x",
-                published,
-            )
-            yield Finding(part, f"{words} over CoDDL, most of all such jobs", max(found), "x")
-            yield Finding(part, f"{words} over CoDDL, mean of all such jobs", fmean(found), "x")
+            if found:
+                yield Finding(
+                    part,
+                    f"{words} over CoDDL, median of {len(found)} jobs that may be the monitored",
+                    median(found),
+                    "x",
+                    published,
+                    None if scene.told_s else ratio_band(published, SPREAD),
+                    why=WHY,
+                )
+                yield Finding(part, f"{words} over CoDDL, most of these", max(found), "x")
         means = {
             words: fmean(
                 outcomes[t]["avg_jct_s"]
                 for t in plan.days
-                if t.workload.day == day and RUNTIMES[t.switching] == words
+                if t.workload == scene and RUNTIMES[t.switching] == words
             )
             for words in RUNTIMES.values()
         }
-        for words in list(FASTER[day]):
+        for words in FASTER[day]:
             yield Finding(
                 part,
                 f"mean JCT of all jobs, {words} over CoDDL",

@@ -11,11 +11,10 @@ import numpy as np
 from dovetail.record.plots import canvas
 from dovetail.record.plots.run import legend, stacked_seconds
 from dovetail.record.result import GPU_SECOND_KINDS
-from dovetail.study.reproduce.afs_live import LIVE_H, monitored
+from dovetail.study.reproduce.afs_live import LIVE_H, monitored, scenes
 from dovetail.study.reproduce.afs_plan import (
     ALTRUISTIC,
     AWARE,
-    DAYS,
     LOADS,
     MAXIMAL,
     NAMES,
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SHOWN_TOLD_S = 1800.0
+"""The told scene that has a picture."""
 BINS = 100
 """Jobs are put into so many bins of equal size (Figure 10)."""
 METRIC_WORDS = {"QL": "jobs waiting (QL)", "CE": "efficiency (CE)", "BI": "blocking (BI)"}
@@ -56,12 +57,16 @@ def pictures(outcomes: Outcomes, plan: Plan) -> Iterator[Picture]:
         "Filled: ours; outlined: published.",
         partial(_live, outcomes, plan),
     )
-    for day in DAYS if plan.days else ():
+    for scene in scenes(plan):
+        tag = f"told-{scene.told_s:g}s" if scene.told_s else f"day{scene.day}"
+        if scene.told_s and scene.told_s != SHOWN_TOLD_S:
+            continue
         yield Picture(
-            f"fig08-day{day}",
-            f"Figure 8: day {day}, each video prediction job",
-            "How much longer a job took than on CoDDL's runtime, jobs in order of that.",
-            partial(_runtimes, monitored(outcomes, plan, day)),
+            f"fig08-{tag}",
+            f"Figure 8: {scene.label if scene.told_s else f'day {scene.day} of trace 10'}",
+            "How much longer each job that may be the monitored one took than on CoDDL's "
+            "runtime, jobs in order of that, all draws of models.",
+            partial(_runtimes, monitored(outcomes, plan, scene)),
         )
 
 
@@ -97,13 +102,14 @@ def _over_traces(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Picture]
             ("srtf", AWARE, "aware"),
             ("tiresias", UNAWARE, "unaware"),
         ):
-            shown = [p for p in policies if p != base and all(p in c.policies for c in cases)]
+            shown = [p for p in policies if p != base and any(p in c.policies for c in cases)]
             yield Picture(
                 f"{name}-{words}",
                 f"{title}, length-{words} policies",
                 f"Reduction over {NAMES[base]}: above 1 is better.",
-                partial(_bars, outcomes, cases, base, shown, key, True),
+                partial(_bars, outcomes, cases, base, shown, key),
             )
+    cases = [c for c in cases if "afs-s" in c.policies]
     for name, title, base, group in (
         ("fig11", "Figure 11: idle GPUs lent", "srtf", (*ALTRUISTIC, "afs-l")),
         (
@@ -117,7 +123,7 @@ def _over_traces(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Picture]
             name,
             title,
             f"Reduction of the mean JCT over {NAMES[base]}: above 1 is better.",
-            partial(_bars, outcomes, cases, base, group, "avg_jct_s", True),
+            partial(_bars, outcomes, cases, base, group, "avg_jct_s"),
         )
     yield Picture(
         "fig06",
@@ -133,13 +139,12 @@ def _bars(
     base: str,
     policies: Sequence[str],
     key: str,
-    reduction: bool,
 ) -> Figure:
     ratios = {
         NAMES[p]: [
-            outcomes.mean(c, base, key) / outcomes.mean(c, p, key)
-            if reduction
-            else outcomes.mean(c, p, key) / outcomes.mean(c, base, key)
+            outcomes.first(c, base, key) / outcomes.first(c, p, key)
+            if p in c.policies
+            else float("nan")
             for c in cases
         ]
         for p in policies
@@ -149,7 +154,7 @@ def _bars(
 
 def _blowups(outcomes: Outcomes, cases: Sequence[Case]) -> Figure:
     ratios = {
-        NAMES[p]: [outcomes.mean(c, p) / outcomes.mean(c, p.removesuffix("-max")) for c in cases]
+        NAMES[p]: [outcomes.first(c, p) / outcomes.first(c, p.removesuffix("-max")) for c in cases]
         for p in MAXIMAL
     }
     return _grouped([str(c.workload.number) for c in cases], ratios, "over requested sizes")
@@ -166,7 +171,8 @@ def _grouped(groups: Sequence[str], values: Mapping[str, Sequence[float]], words
             axes.bar(at, tops - 1, width, bottom=1, color=canvas.colour(i), label=name)
         axes.set_yscale("log")
         axes.axhline(1.0, color=canvas.INK, linewidth=0.8)
-        low, high = (f(v for one in values.values() for v in one) for f in (min, max))
+        known = [v for one in values.values() for v in one if v == v]
+        low, high = min(known), max(known)
         axes.set_ylim(min(low, 1.0) / 1.15, max(high, 1.0) * 1.15)
         canvas.spell_log_ratios(axes, "y")
         axes.set_xticks(range(len(groups)), groups)
@@ -183,7 +189,7 @@ def _metrics(outcomes: Outcomes, case: Case) -> Figure:
         looks = canvas.looks(NAMES[p] for p in MODERATE_H)
         longest = 0.0
         for policy in MODERATE_H:
-            kept = outcomes[case.trial(policy, 0)]
+            kept = outcomes[case.trial(policy, case.draws[0])]
             days = np.array(sequence(kept, "t")) / DAY_S
             longest = max(longest, float(days[-1]))
             for axes, name in zip(panels, SERIES, strict=True):
@@ -192,13 +198,25 @@ def _metrics(outcomes: Outcomes, case: Case) -> Figure:
             axes.set_ylabel(METRIC_WORDS[name])
             canvas.grid(axes)
             axes.set_xlim(0, longest)
-        panels[0].set_yscale("symlog", linthresh=1)
-        panels[2].set_yscale("symlog", linthresh=0.01)
-        panels[0].set_ylim(bottom=0)
-        panels[2].set_ylim(bottom=0)
+        panels[1].set_ylim(0, 1)
+        for axes, least in ((panels[0], 1.0), (panels[2], 0.01)):
+            _zero_and_powers(axes, least)
         panels[-1].set_xlabel("time since first submission (days)")
         legend(panels[0], len(MODERATE_H))
         return figure
+
+
+def _zero_and_powers(axes: Axes, least: float) -> None:
+    """Shows zero and powers of ten from `least` on."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axes.set_yscale("symlog", linthresh=least)
+    top = axes.get_ylim()[1]
+    powers = [0.0, *(p for e in range(-2, 7) if least <= (p := 10.0**e) <= top)]
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(FixedLocator(powers))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_yticklabels([f"{p:g}" for p in powers])
 
 
 def _by_length(outcomes: Outcomes, case: Case) -> Figure:
@@ -209,10 +227,10 @@ def _by_length(outcomes: Outcomes, case: Case) -> Figure:
             (panels[1], "tiresias", [p for p in UNAWARE if p != "tiresias"]),
         ):
             looks = canvas.looks(NAMES[p] for p in policies)
-            before = np.array(sequence(outcomes[case.trial(base, 0)], "jct"))
+            before = np.array(sequence(outcomes[case.trial(base, case.draws[0])], "jct"))
             bins = np.array_split(np.argsort(before, kind="stable"), BINS)
             for policy in policies:
-                after = np.array(sequence(outcomes[case.trial(policy, 0)], "jct"))
+                after = np.array(sequence(outcomes[case.trial(policy, case.draws[0])], "jct"))
                 gain = [float(np.mean(before[b] / after[b])) for b in bins]
                 axes.plot(range(1, BINS + 1), gain, **looks[NAMES[policy]], linewidth=1.2)
             axes.set_yscale("log")
@@ -237,6 +255,7 @@ def _gpu_seconds(outcomes: Outcomes, case: Case) -> Figure:
 def _loads(outcomes: Outcomes, cases: Sequence[Case]) -> Figure:
     with canvas.house_style():
         figure, panels = canvas.sheet(4.6, 2)
+        cases = [c for c in cases if c.load is not None]
         names = list(dict.fromkeys(c.workload.label for c in cases))
         looks = canvas.looks(names)
         for axes, base, mine in (
@@ -244,7 +263,7 @@ def _loads(outcomes: Outcomes, cases: Sequence[Case]) -> Figure:
             (panels[1], "tiresias", "afs-p"),
         ):
             for name in names:
-                at = [c for c in cases if c.workload.label == name and c.load is not None]
+                at = [c for c in cases if c.workload.label == name]
                 gain = [outcomes.mean(c, base) / outcomes.mean(c, mine) for c in at]
                 look = looks[name] | {"label": str(at[0].workload.number)}
                 axes.plot([c.load or 0.0 for c in at], gain, marker="o", markersize=4, **look)

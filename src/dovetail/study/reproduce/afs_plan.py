@@ -15,6 +15,7 @@ from dovetail.study.reproduce.afs_workload import (
     Workload,
     available,
 )
+from dovetail.study.reproduce.finding import at_most
 from dovetail.study.reproduce.setting import Setting
 from dovetail.study.reproduce.trials import Numbers, Trial
 
@@ -30,11 +31,16 @@ NAMES = {
     "srsf-max": "SRSF-max", "tiresias-max": "Tiresias-max",
 }  # fmt: skip
 
+AUTHORS = -1
+"""The draw of models that the files hold: the one the paper's own numbers are from."""
+
 LOADS = (0.7, 1.0, 1.5)
 CODDL = "restart:30,prepared:10"
 RUNTIMES = {CODDL: "CoDDL", f"{CODDL},one-by-one": "no RC", "restart:30": "no RC/ES"}
 """The runtimes of Figure 8: without cancelling outdated orders, without preparing GPUs."""
 DAYS = (50, 116)
+TOLD_S = (600.0, 1800.0, 3600.0, 14400.0)
+"""Seconds that the monitored job of Figure 8a may take on one GPU: the paper does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Case:
     workload: Workload
     nodes: int
     policies: tuple[str, ...]
-    seeds: int
+    draws: tuple[int, ...]
     load: float | None = None
     detailed: bool = False
 
@@ -55,15 +61,24 @@ class Case:
             return f"{4 * self.nodes} GPUs"
         return f"load {self.load:g}, {4 * self.nodes} GPUs"
 
-    def trial(self, policy: str, seed: int) -> AfsTrial:
+    def trial(self, policy: str, draw: int) -> AfsTrial:
         """Returns the run of one policy with one draw of models."""
         return AfsTrial(
-            self.workload, policy, self.nodes, seed, detailed=self.detailed and seed == 0
+            self.workload,
+            policy,
+            self.nodes,
+            max(draw, 0),
+            "file" if draw == AUTHORS else "drawn",
+            detailed=self.detailed and draw == self.draws[0],
         )
+
+    def played(self, policy: str) -> tuple[int, ...]:
+        """Returns the draws in which a policy is played: Themis, whose leases take long, in one."""
+        return self.draws[:1] if policy == "themis" else self.draws
 
     def trials(self) -> list[AfsTrial]:
         """Returns the runs of all policies and draws."""
-        return [self.trial(p, s) for p in self.policies for s in range(self.seeds)]
+        return [self.trial(p, d) for p in self.policies for d in self.played(p)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +109,24 @@ class Outcomes:
     def __getitem__(self, trial: Trial) -> Numbers:
         return self._of[trial]
 
+    def first(self, case: Case, policy: str, key: str = "avg_jct_s") -> float:
+        """Returns a number of a policy in the first draw, the authors' own if the file has it."""
+        return self._of[case.trial(policy, case.draws[0])][key]
+
     def mean(self, case: Case, policy: str, key: str = "avg_jct_s") -> float:
         """Returns a number of a policy as an average over the draws of models."""
-        return fmean(self._of[case.trial(policy, s)][key] for s in range(case.seeds))
+        return fmean(self._of[case.trial(policy, d)][key] for d in case.played(policy))
 
-    def draws(self, case: Case, smaller: str, larger: str) -> int:
-        """Returns in how many draws one policy's mean JCT is at most the other's."""
-        from dovetail.study.reproduce.finding import at_most
-
-        pairs = [
-            [self._of[case.trial(p, s)]["avg_jct_s"] for p in (smaller, larger)]
-            for s in range(case.seeds)
-        ]
-        return sum(at_most(a, b) for a, b in pairs)
+    def won(self, case: Case, policy: str, others: Sequence[str]) -> int:
+        """Returns in how many draws no other policy has a smaller mean JCT, ties apart."""
+        return sum(
+            all(
+                at_most(*(self._of[case.trial(p, d)]["avg_jct_s"] for p in (policy, other)))
+                for other in others
+                if d in case.played(other)
+            )
+            for d in case.draws
+        )
 
 
 SLOW = {"themis": 12.0, "afs-p": 6.0, "afs-s": 6.0, "max-min": 2.0}
@@ -121,7 +141,11 @@ def _cost(trial: AfsTrial) -> float:
 def plan(setting: Setting) -> Plan:
     """Returns what the effort allows on the traces that are there, else on generated months."""
     clusters = available(setting)
-    workloads = [_workload(setting, vc) for vc in clusters if _is_played(setting, vc)]
+    workloads = [
+        Workload(vc.name, vc.number, str(setting.path(vc.file)))
+        for vc in clusters
+        if _is_played(setting, vc)
+    ]
     if not workloads:
         months = setting.chosen(2, 3, 3)
         workloads = [Workload(f"like {n}", n) for n, _, _ in GENERATED[:months]]
@@ -144,53 +168,56 @@ FOLLOWER_H = (1.1, 1.25, 1.4, 1.6, 1.75, 1.9)
 """Hours that each later job of appendix A takes on two GPUs."""
 
 QUICK = (4, 9)
-LARGE_JOBS = 5000
-SLICE_DAYS = 14.0
-"""Clusters with more jobs than that are played in their busiest two weeks, unless in full."""
+LARGE_JOBS, HUGE_JOBS = 5000, 30_000
+"""Unless in full, larger traces than these are played with one draw at 64 GPUs and one load, and
+under the policies of Figure 5 at 64 GPUs alone."""
+ONE_LOAD = 1.0
 
 
 def _is_played(setting: Setting, vc: VirtualCluster) -> bool:
     return setting.effort != "quick" or vc.number in QUICK
 
 
-def _workload(setting: Setting, vc: VirtualCluster) -> Workload:
-    slice_days = SLICE_DAYS if vc.jobs > LARGE_JOBS and setting.effort != "full" else 0.0
-    return Workload(vc.name, vc.number, str(setting.path(vc.file)), busiest_days=slice_days)
-
-
 def _cases(setting: Setting, workload: Workload) -> list[Case]:
-    seeds = setting.seeds or setting.chosen(1, 3, 20)
     both = tuple(dict.fromkeys((*AWARE, *UNAWARE)))
     every = (*both, "afs-s", *ALTRUISTIC, *MAXIMAL)
-    cases = [Case(workload, NODES, every, seeds, detailed=workload.number in (1, 9))]
-    loads = setting.chosen(0, len(LOADS), len(LOADS))
-    return cases + [
-        Case(workload, workload.nodes_for(load), both, seeds, load) for load in LOADS[:loads]
+    seeds = range(setting.seeds or setting.chosen(0, 2, 20))
+    loads = LOADS[: setting.chosen(0, len(LOADS), len(LOADS))]
+    if setting.effort != "full" and len(workload) > LARGE_JOBS:
+        seeds, huge = range(0), len(workload) > HUGE_JOBS
+        loads = () if huge else (ONE_LOAD,)
+        both, every = (tuple(p for p in some if p != "themis") for some in (both, every))
+        every = both if huge else every
+    draws = (AUTHORS, *seeds) if workload.file else tuple(seeds or range(1))
+    sizes = [(None, NODES, every), *((x, workload.nodes_for(x), both) for x in loads)]
+    return [
+        Case(workload, nodes, policies, draws, load, load is None and workload.number in DETAILED)
+        for load, nodes, policies in sizes
     ]
+
+
+DETAILED = (1, 9)
+"""The traces whose QL, CE, BI and single jobs are drawn: one of each kind of contention."""
 
 
 def _live(example: Workload) -> list[AfsTrial]:
     """Returns Figure 7a: time a hundred times as fast, real switches on a real cluster."""
     squeezed = Workload(example.name, example.number, example.file, squeezed=100.0)
     policies = ("tiresias", "themis", "optimus", "afs-p")
-    return [AfsTrial(squeezed, p, switching=CODDL) for p in policies]
+    return [AfsTrial(squeezed, p, models="file", switching=CODDL) for p in policies]
 
 
 def _days(setting: Setting) -> list[AfsTrial]:
-    """Returns Figure 8: two days of trace 10 under AFS-P, on three runtimes."""
+    """Returns Figure 8: two days of trace 10, and its first day as told, on three runtimes."""
     vc = next((vc for vc in available(setting) if vc.number == 10), None)
-    if vc is None:
-        return []
     seeds = setting.seeds or setting.chosen(2, 8, 20)
+    scenes = [Workload("as told", 10, told_s=length_s) for length_s in TOLD_S]
+    if vc is not None:
+        file = str(setting.path(vc.file))
+        scenes += [Workload(vc.name, vc.number, file, day=day) for day in DAYS]
     return [
-        AfsTrial(
-            Workload(vc.name, vc.number, str(setting.path(vc.file)), day=day),
-            "afs-p",
-            seed=seed,
-            switching=words,
-            detailed=True,
-        )
-        for day in DAYS
+        AfsTrial(scene, "afs-p", seed=seed, switching=words, detailed=True)
+        for scene in scenes
         for words in RUNTIMES
         for seed in range(seeds)
     ]
@@ -200,15 +227,19 @@ def _varied(setting: Setting, example: Workload) -> Sequence[tuple[str, AfsTrial
     """Returns runs in which one free choice differs from what the rest uses."""
     policies = ("max-min", "afs-l", "afs-p")
     varied = [
-        (f"{NAMES[p]}, models as in the file", AfsTrial(example, p, models="file"))
+        (f"{NAMES[p]}, models drawn with seed {seed}", AfsTrial(example, p, seed=seed))
         for p in policies
-        if example.file
+        for seed in range(setting.chosen(1, 2, 2))
     ]
     for words, policy in (
         ("AFS-P, unit of half an hour", "afs-p:unit-s=1800"),
         ("AFS-P, unit of eight hours", "afs-p:unit-s=28800"),
         ("AFS-P, ties drawn by lot", "afs-p:tie=random"),
+        ("Tiresias-L, queues end at 3250 GPU-s (as elsewhere)", "tiresias"),
+        ("Tiresias-L, at 3250 and 7200", "tiresias:thresholds=3250/7200"),
+        ("Tiresias-L, at 3250, 7200, 18000 and 36000", "tiresias:thresholds=3250/7200/18000/36000"),
+        ("AFS-P (as elsewhere)", "afs-p"),
         ("Max-Min, least recently served first", "max-min:overflow=least-recent"),
     ):
-        varied.append((words, AfsTrial(example, policy)))
+        varied.append((words, AfsTrial(example, policy, models="file")))
     return varied if setting.effort != "quick" else varied[: len(policies)]

@@ -37,8 +37,6 @@ BLOWUP = {"srtf-max": 4.85, "srsf-max": 5.84, "tiresias-max": 16.14}
 """The worst trace of Figure 6."""
 PSP_MOST = 2.0
 """AFS-P's mean JCT over AFS-L's is at most that (appendix D)."""
-ALIKE = 1.1
-"""AFS-S is close to AFS-P: the paper says similar without a number; a tenth is our reading."""
 
 
 def table_3(plan: Plan) -> Iterator[Finding]:
@@ -61,7 +59,7 @@ def figure_2(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
     real = case.workload.number == 9 and bool(case.workload.file)
     best = MODERATE_H["afs-l"]
     for policy, hours in MODERATE_H.items():
-        ours = outcomes.mean(case, policy)
+        ours = outcomes.first(case, policy)
         yield Finding(
             part,
             f"mean JCT, {NAMES[policy]}",
@@ -74,7 +72,7 @@ def figure_2(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
             yield Finding(
                 part,
                 f"{NAMES[policy]} over AFS-L",
-                ours / outcomes.mean(case, "afs-l"),
+                ours / outcomes.first(case, "afs-l"),
                 "x",
                 hours / best if real else None,
                 ratio_band(hours / best, SPREAD) if real else None,
@@ -82,7 +80,7 @@ def figure_2(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
     yield from _in_order(part, outcomes, case, ("afs-l", "max-min", "srtf"))
     yield from _in_order(part, outcomes, case, ("max-min", "srsf"))
     for key, words in (("avg_queue_length", "QL"), ("avg_blocking_index", "BI")):
-        low, high = (outcomes.mean(case, p, key) for p in ("max-min", "srtf"))
+        low, high = (outcomes.first(case, p, key) for p in ("max-min", "srtf"))
         yield Finding(part, f"mean {words}: Max-Min at most SRTF", holds=at_most(low, high))
     yield from metrics(outcomes, case, part)
 
@@ -92,10 +90,10 @@ def figure_2_heavy(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
     part = f"Figure 2b, heavy contention: {case.workload.label}, {case.words}"
     for policy, days in HEAVY_D.items():
         yield Finding(
-            part, f"mean JCT, {NAMES[policy]}", outcomes.mean(case, policy) / DAY_S, "d", days
+            part, f"mean JCT, {NAMES[policy]}", outcomes.first(case, policy) / DAY_S, "d", days
         )
     yield from _in_order(part, outcomes, case, ("afs-l", "srsf", "srtf", "max-min"))
-    low, high = (outcomes.mean(case, p, "avg_queue_length") for p in ("srtf", "max-min"))
+    low, high = (outcomes.first(case, p, "avg_queue_length") for p in ("srtf", "max-min"))
     yield Finding(part, "mean QL: SRTF at most Max-Min", holds=at_most(low, high))
     yield from metrics(outcomes, case, part)
 
@@ -108,12 +106,12 @@ def metrics(outcomes: Outcomes, case: Case, part: str) -> Iterator[Finding]:
         ("avg_blocking_index", "BI"),
     ):
         for policy in MODERATE_H:
-            yield Finding(part, f"mean {words}, {NAMES[policy]}", outcomes.mean(case, policy, key))
+            yield Finding(part, f"mean {words}, {NAMES[policy]}", outcomes.first(case, policy, key))
 
 
 def _in_order(part: str, outcomes: Outcomes, case: Case, order: Sequence[str]) -> Iterator[Finding]:
     for better, worse in pairwise(order):
-        low, high = outcomes.mean(case, better), outcomes.mean(case, worse)
+        low, high = outcomes.first(case, better), outcomes.first(case, worse)
         yield Finding(
             part,
             f"mean JCT: {NAMES[better]} at most {NAMES[worse]}",
@@ -133,27 +131,66 @@ def figure_5(outcomes: Outcomes, case: Case) -> Iterator[Finding]:
         others = {p: outcomes.mean(case, p) for p in category if p in case.policies and p != mine}
         next_best = min(others, key=lambda p: others[p])
         own = outcomes.mean(case, mine)
-        won = outcomes.draws(case, mine, next_best)
         yield Finding(
             part,
-            f"{NAMES[mine]} best of the {words} policies; next is {NAMES[next_best]} "
-            f"(in {won} of {case.seeds} draws)",
+            f"{NAMES[mine]} best of the {words}; next: {NAMES[next_best]} "
+            f"(in {outcomes.won(case, mine, tuple(others))} of {len(case.draws)} draws)",
             others[next_best] / own,
             "x",
             holds=at_most(own, others[next_best]),
         )
-    for other, mine, low, high in RANGES:
+    for other, mine, _, _ in RANGES:
         if other in case.policies:
             yield Finding(
                 part,
-                f"{NAMES[other]} over {NAMES[mine]}; published: {low:g} to {high:g}",
+                f"{NAMES[other]} over {NAMES[mine]}, mean over draws",
                 outcomes.mean(case, other) / outcomes.mean(case, mine),
                 "x",
-                band=(low * (1 - SPREAD), high * (1 + SPREAD)) if case.load is None else None,
             )
     yield from _elasticity(part, outcomes, case)
     if case.load is None and case.workload.file:
         yield from _trends(part, outcomes, case)
+
+
+def ranges(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Finding]:
+    """Yields what AFS gains on each trace with the authors' own models, the least and the most."""
+    part = "Figure 5: gain on each trace, the authors' own draw of models"
+    held = bool(cases[0].workload.file)
+    for other, mine, low, high in RANGES:
+        found = {
+            c.workload: outcomes.first(c, other) / outcomes.first(c, mine)
+            for c in cases
+            if other in c.policies
+        }
+        pair = f"{NAMES[other]} over {NAMES[mine]}"
+        for workload, ratio in found.items():
+            band = (low * (1 - SPREAD), high * (1 + SPREAD)) if held else None
+            yield Finding(
+                part,
+                f"{pair}, {workload.label}; published: {low:g} to {high:g}",
+                ratio,
+                "x",
+                band=band,
+                why=WHY.get(pair, ""),
+            )
+        if not held or len(found) < MANY:
+            continue
+        for words, choose, published in (("least", min, low), ("most", max, high)):
+            ratio = choose(found.values())
+            band = ratio_band(published, SPREAD)
+            yield Finding(
+                part, f"{pair}, {words}", ratio, "x", published, band, why=WHY.get(pair, "")
+            )
+
+
+MANY = 5
+"""From so many traces on their least and most are held against those of all eleven."""
+WHY = {
+    "Tiresias-L over AFS-P": "the thresholds of Tiresias' queues, which the paper does not give, "
+    "decide it: see Varying one thing",
+    "Themis over AFS-P": "of Themis only the order is claimed: the simplified auction knows every "
+    "job's length, and its fair share scales as measured",
+}
 
 
 def _elasticity(part: str, outcomes: Outcomes, case: Case) -> Iterator[Finding]:
@@ -188,7 +225,7 @@ def figure_6(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Finding]:
     part = "Figure 6: requested sizes replaced by the largest useful ones"
     for policy in MAXIMAL:
         base = policy.removesuffix("-max")
-        blown = [outcomes.mean(c, policy) / outcomes.mean(c, base) for c in cases]
+        blown = [outcomes.first(c, policy) / outcomes.first(c, base) for c in cases]
         for case, ratio in zip(cases, blown, strict=True):
             yield Finding(
                 part, f"{NAMES[policy]} over {NAMES[base]}, {case.workload.label}", ratio, "x"
@@ -260,20 +297,18 @@ def figure_13(outcomes: Outcomes, cases: Sequence[Case]) -> Iterator[Finding]:
         where = case.workload.label
         yield Finding(
             part,
-            f"AFS-P over AFS-L, {where}; published: at most {PSP_MOST:g}",
+            f"AFS-P is at most twice AFS-L, {where}",
             unaware / aware,
             "x",
-            band=(0.0, PSP_MOST * (1 + SPREAD)),
+            holds=at_most(unaware, PSP_MOST * aware),
         )
-        yield Finding(part, f"AFS-S over AFS-P, {where}", simple / unaware, "x")
-    alike = [outcomes.mean(c, "afs-s") / outcomes.mean(c, "afs-p") <= ALIKE for c in cases]
-    yield Finding(
-        part,
-        f"AFS-S within {100 * (ALIKE - 1):.0f} % of AFS-P in many cases (half or more)",
-        sum(alike),
-        f"of {len(cases)}",
-        holds=2 * sum(alike) >= len(cases),
-    )
+        yield Finding(
+            part,
+            f"AFS-S over AFS-P, {where}; the paper: similar in many cases",
+            simple / unaware,
+            "x",
+            band=ratio_band(1.0, SPREAD),
+        )
 
 
 def appendix_a(outcomes: Outcomes) -> Iterator[Finding]:

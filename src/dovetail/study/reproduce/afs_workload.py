@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dovetail.core.job import Labels
+from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import Trace
 from dovetail.physics.zoo import zoo
 from dovetail.study.reproduce.setting import Setting
@@ -22,9 +22,7 @@ from dovetail.workload.generate import Recipe, generate
 from dovetail.workload.transform import (
     DAY_S,
     assign_models,
-    busiest_window,
     compressed,
-    gpu_seconds,
     gpus_for_load,
     rebased,
     time_window,
@@ -79,24 +77,26 @@ TABLE_3 = (
 class Workload:
     """Jobs by where they come from: a file, or (without one) a generated month.
 
-    `busiest_days` keeps the window that asks for most; `day` only what was submitted on that day
-    (the first is 1); `squeezed` lets time pass so many times as fast.
+    `day` keeps only what was submitted on that day (the first is 0); `squeezed` lets time pass so
+    many times as fast. `told_s` stands for the scene of Figure 8a, as its prose has it, around a
+    job of so many seconds.
     """
 
     name: str
     number: int
     file: str = ""
-    busiest_days: float = 0.0
-    day: int = 0
+    day: int = -1
     squeezed: float = 1.0
+    told_s: float = 0.0
 
     @property
     def label(self) -> str:
         """Returns what a part of the report calls it."""
+        if self.told_s:
+            return f"Figure 8a {self.name}, a job of {self.told_s:g} s"
         if not self.file:
             return f"generated month {self.name}"
-        part = f", busiest {self.busiest_days:g} days" if self.busiest_days else ""
-        return f"trace {self.number} ({self.name}{part})"
+        return f"trace {self.number} ({self.name})"
 
     def jobs(self, models: str, seed: int) -> Trace:
         """Returns the jobs: models `drawn` by seed, or as in the `file`."""
@@ -104,13 +104,8 @@ class Workload:
         if models == "file" and trace.jobs.model.names:
             return trace
         most = [(name, zoo()[name].max_gpus.value) for name in MODELS]
-        return assign_models(trace, most, seed=seed)
-
-    def load(self, nodes: int) -> float:
-        """Returns the load the jobs offer to so many nodes."""
-        trace = _jobs_of(self)
-        span_s = float(trace.jobs.submit_s[-1] - trace.jobs.submit_s[0])
-        return gpu_seconds(trace) / (nodes * GPUS_PER_NODE * span_s)
+        drawn = assign_models(trace, most, seed=seed)
+        return of_one_model(drawn, MONITORED, [0]) if self.told_s else drawn
 
     def nodes_for(self, load: float) -> int:
         """Returns the nodes on which the jobs offer a load, or as many as the widest job needs."""
@@ -124,13 +119,13 @@ class Workload:
 
 @lru_cache(maxsize=16)
 def _jobs_of(workload: Workload) -> Trace:
+    if workload.told_s:
+        return _told(workload.told_s)
     if not workload.file:
         return _generated(workload.number)
     trace = rebased(open_traces([workload.file]))
-    if workload.busiest_days:
-        trace = busiest_window(trace, workload.busiest_days)
-    if workload.day:
-        trace = rebased(time_window(trace, (workload.day - 1) * DAY_S, workload.day * DAY_S))
+    if workload.day >= 0:
+        trace = rebased(time_window(trace, workload.day * DAY_S, (workload.day + 1) * DAY_S))
     return trace if workload.squeezed == 1 else compressed(trace, workload.squeezed)
 
 
@@ -143,6 +138,25 @@ def _generated(number: int) -> Trace:
     return generate(
         Recipe("philly-like", jobs=jobs, days=30.0, load=load, cluster_gpus=64, seed=number)
     )
+
+
+MONITORED = "afs/videoprediction"
+"""The model of the job that Figure 8 watches."""
+TOLD_JOBS, TOLD_GAPS_S, TOLD_SHORT_S = 19, (2.0, 70.0), (50.0, 95.0)
+"""Figure 8a: 19 short jobs, 2 to 70 s apart. How short is our reading: most jobs of that day that
+end within three minutes take between these."""
+
+
+def _told(length_s: float) -> Trace:
+    """Returns one job and the short ones that come after it, all on one GPU."""
+    rng = np.random.default_rng(8)
+    after = np.cumsum(rng.uniform(*TOLD_GAPS_S, size=TOLD_JOBS))
+    lengths = np.concatenate(([length_s], rng.uniform(*TOLD_SHORT_S, size=TOLD_JOBS)))
+    n = TOLD_JOBS + 1
+    jobs = JobTable.build(
+        [str(i) for i in range(n)], np.concatenate(([0.0], after)), np.ones(n, dtype=np.int64)
+    )
+    return Trace.of(jobs, lengths, "Figure 8a as told")
 
 
 def available(setting: Setting) -> list[VirtualCluster]:
