@@ -31,6 +31,13 @@ POLICIES = [
     "gittins:delta=6,samples-min=3",
     "max-min",
     "max-min:overflow=least-recent",
+    "optimus",
+    "srsf-e",
+    "srtf-max",
+    "tiresias-max:thresholds=6/20",
+    "themis:f=0.5,lease=5",
+    "antman:bypass=skip",
+    "gandiva:slice=3",
 ]
 CLUSTER = Cluster(
     (NodeGroup("a", 2, 4, cpus=24.0), NodeGroup("b", 1, 2)), queues=(QueueSpec("q", 3),)

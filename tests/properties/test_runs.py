@@ -33,6 +33,13 @@ POLICIES = [
     "gittins:delta=6,samples-min=3",
     "max-min",
     "max-min:overflow=least-recent",
+    "optimus",
+    "srsf-e",
+    "srtf-max",
+    "tiresias-max:thresholds=6/20",
+    "themis:f=0.5,lease=5",
+    "antman:bypass=skip",
+    "gandiva:slice=3",
 ]
 TIMES = st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0, 7.25])
 PLACINGS = st.builds(
