@@ -7,7 +7,8 @@ drawn from Pollux's published workloads and their lengths scaled to those two me
 same, with lengths no more uneven than the testbed's iterations. `wide`: the same, with small jobs
 of 1, 2 and 4 GPUs in equal parts; `wide even`: both.
 `tuned`: Pollux's workloads of 240 jobs as they are. `philly`: jobs of Philly's busiest eight
-hours, with their GPUs and run times, and a model drawn for each. `physical`: the testbed's mix.
+hours, with their GPUs and run times, and a model drawn for each. `physical`: the testbed's mix,
+with iterations drawn evenly in their logarithm; `physical even`: evenly.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Bed:
             return open_traces([path])
         if self.kind == "philly":
             return _philly(self)
-        return _physical(self) if self.kind == "physical" else _implied(self)
+        return _physical(self) if "physical" in self.kind else _implied(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +204,11 @@ def _physical(bed: Bed) -> Trace:
             model = MODELS[int(draw.integers(len(MODELS)))]
             profile = known.find(model)
             assert profile is not None
-            low, high = np.log(PHYSICAL_ITERATIONS)
-            iterations = float(np.exp(draw.uniform(low, high)))
+            low, high = PHYSICAL_ITERATIONS
+            if "even" in bed.kind:
+                iterations = float(draw.uniform(low, high))
+            else:
+                iterations = float(np.exp(draw.uniform(np.log(low), np.log(high))))
             each = BATCH_PER_GPU[model]
             length_s = iterations * iteration_s(profile, gpus=gpus, batch_per_gpu=each)
             chosen.append(_Kind(model, gpus, each * gpus, length_s))

@@ -47,7 +47,7 @@ class Run:
 
     def play(self) -> Numbers:
         """Returns mean JCT and time not running of each class and model, in hours."""
-        nodes = 4 if self.bed.kind == "physical" else 16
+        nodes = 4 if "physical" in self.bed.kind else 16
         group = NodeGroup("all", nodes, 4, gpu_memory_bytes=self.memory_gib * GIB)
         elastic = 1.0 if self.policy.startswith("pollux") else 0.0
         options = Options(
