@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dovetail.study.reproduce import afs_live, afs_rows
+from dovetail.study.reproduce import afs_live, afs_rows, afs_why
 from dovetail.study.reproduce.afs_pictures import pictures
 from dovetail.study.reproduce.afs_plan import Case, Outcomes, Plan, plan
 from dovetail.study.reproduce.afs_workload import TABLE_3
@@ -20,10 +20,11 @@ HEAVY = (3, 1, 5, 8, 2)
 def find(setting: Setting, trials: Trials) -> Findings:
     """Returns all tables and figures of the paper anew."""
     planned = plan(setting)
-    asked = planned.trials()
+    whole = setting.effort == "full"
+    asked = [*planned.trials(), *afs_why.trials(planned, whole=whole)]
     outcomes = Outcomes(dict(zip(asked, trials.play(asked), strict=True)))
     return Findings(
-        tuple(_rows(outcomes, planned)),
+        (*_rows(outcomes, planned), *afs_why.rows(outcomes, planned, whole=whole)),
         tuple(pictures(outcomes, planned)),
         tuple(_notes(setting, planned)),
     )

@@ -51,7 +51,7 @@ class AfsTrial:
     def play(self) -> Numbers:
         """Returns means, tails, and where all GPU-seconds went."""
         result = simulate(
-            self.workload.jobs(self.models, self.seed), parse_policy(self.policy), self._options()
+            self.workload.jobs(self.models, self.seed), parse_policy(self.policy), self.options()
         )
         kept = {key: _number(result.summary.get(key)) for key in KEPT}
         kept |= {f"gpu:{kind}": result.gpu_seconds[kind] for kind in GPU_SECOND_KINDS}
@@ -60,7 +60,8 @@ class AfsTrial:
             kept |= _over_time(result)
         return kept
 
-    def _options(self) -> Options:
+    def options(self) -> Options:
+        """Returns what the run is played with."""
         live = bool(self.switching)
         return Options(
             cluster=Cluster.parse(f"{self.nodes}x{GPUS_PER_NODE}"),
