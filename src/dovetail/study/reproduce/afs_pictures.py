@@ -228,11 +228,11 @@ def _by_length(outcomes: Outcomes, case: Case) -> Figure:
         ):
             looks = canvas.looks(NAMES[p] for p in policies)
             before = np.array(sequence(outcomes[case.trial(base, case.draws[0])], "jct"))
-            bins = np.array_split(np.argsort(before, kind="stable"), BINS)
+            bins = np.array_split(np.argsort(before, kind="stable"), min(BINS, len(before)))
             for policy in policies:
                 after = np.array(sequence(outcomes[case.trial(policy, case.draws[0])], "jct"))
                 gain = [float(np.mean(before[b] / after[b])) for b in bins]
-                axes.plot(range(1, BINS + 1), gain, **looks[NAMES[policy]], linewidth=1.2)
+                axes.plot(range(1, len(bins) + 1), gain, **looks[NAMES[policy]], linewidth=1.2)
             axes.set_yscale("log")
             axes.axhline(1.0, color=canvas.INK, linewidth=0.8)
             canvas.spell_log_ratios(axes, "y")
@@ -240,7 +240,7 @@ def _by_length(outcomes: Outcomes, case: Case) -> Figure:
             axes.legend(ncols=2, loc="best")
             canvas.grid(axes)
         panels[1].set_xlabel("bin of jobs, by JCT under the baseline")
-        panels[1].set_xlim(1, BINS)
+        panels[1].set_xlim(1, len(bins))
         return figure
 
 
