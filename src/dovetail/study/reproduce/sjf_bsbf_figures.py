@@ -111,7 +111,7 @@ def by_model(bars: Bars) -> Figure:
         axes.set_xticks(range(len(MODELS)), MODELS, fontsize=8)
         axes.set_ylabel("mean time not running (h)")
         canvas.grid(axes, "y")
-        axes.legend(fontsize=8, ncols=2)
+        figure.legend(fontsize=8, ncols=3, loc="outside upper center")
         return figure
 
 
@@ -123,8 +123,8 @@ def against(lines: Sequence[Line], label: str, *, threshold: bool = False) -> Fi
             axes.plot(values, hours, marker="o", markersize=3.5, **look)
         axes.set_xlabel(label)
         axes.set_ylabel("mean JCT (h)")
-        axes.set_ylim(bottom=0)
         if threshold:
+            axes.set_ylim(bottom=0)
             axes.axvline(ALWAYS_PAYS_BELOW, color=canvas.INK, linewidth=1, linestyle="dotted")
             axes.annotate(
                 "any pair gains",
@@ -139,9 +139,21 @@ def against(lines: Sequence[Line], label: str, *, threshold: bool = False) -> Fi
                 (6, 8),
                 textcoords="offset points",
             )
+        else:
+            _log_hours(axes)
         canvas.grid(axes)
         axes.legend(fontsize=8)
         return figure
+
+
+def _log_hours(axes: Axes) -> None:
+    """Makes the y axis logarithmic, labelled at 1, 2 and 5 of each decade."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _looks(lines: Sequence[Line]) -> list[tuple[Line, canvas.Look]]:
@@ -185,7 +197,7 @@ def pictures(results: Results) -> list[Picture]:
         Picture(
             "figure-6a",
             "Figure 6(a): more jobs in the same hours",
-            f"Mean JCT on 64 GPUs. {seeds}",
+            f"Mean JCT on 64 GPUs; each number of jobs is drawn anew. {seeds}",
             partial(against, _load_lines(results), "jobs"),
         ),
         Picture(
