@@ -78,8 +78,9 @@ def _notes(setting: Setting, planned: Plan) -> Iterator[str]:
     if planned.clusters and setting.effort == "default":
         yield (
             "Traces of more than 5,000 jobs: one draw, no Themis, one load beside 64 GPUs; the "
-            "one of more than 30,000 only at 64 GPUs and under the policies of Figure 5. Themis "
-            "is played with the first draw alone. --full leaves nothing out."
+            "one of more than 30,000 only at 64 GPUs and under the policies of Figure 5. Themis, "
+            "whose leases take long to play, only at 64 GPUs and with the first draw. --full "
+            "leaves nothing out but Themis' other draws."
         )
     case = planned.cases[0]
     drawn = len(case.draws) - 1 if case.workload.file else len(case.draws)
