@@ -19,7 +19,17 @@ from dovetail.core.errors import DovetailError
 from dovetail.study.given import DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ["simulate", "compare", "bound", "policies", "models", "trace", "replay", "demo"]
+OURS = [
+    "simulate",
+    "compare",
+    "bound",
+    "policies",
+    "models",
+    "trace",
+    "replay",
+    "reproduce",
+    "demo",
+]
 
 
 def leaves(name: str) -> list[str]:

@@ -66,6 +66,7 @@ def test_a_duration_is_said_as_people_say_it(seconds, words):
 def test_ratios_shares_and_counts_in_words():
     assert [factor(x) for x in (1.3, 0.474, 123.4, None)] == ["1.30x", "0.47x", "123x", "–"]
     assert [percent(x) for x in (0.714, 0.002, 1.0, 0.0)] == ["71 %", "0.2 %", "100 %", "0 %"]
+    assert [percent(x) for x in (-0.2, -0.004, -0.0004)] == ["-20 %", "-0.4 %", "0 %"]
     assert [count(x) for x in (1234.0, 2.5, None)] == ["1,234", "2.5", "–"]
 
 

@@ -59,7 +59,9 @@ def percent(share: float | None) -> str:
     """Returns a share as `71 %`."""
     if share is None or share != share:
         return MISSING
-    return f"{share * 100:.1f} %" if 0 < share < 0.0995 else f"{share * 100:.0f} %"
+    if -0.0005 < share < 0:
+        return "0 %"
+    return f"{share * 100:.1f} %" if 0 < abs(share) < 0.0995 else f"{share * 100:.0f} %"
 
 
 def count(value: float | None) -> str:
