@@ -174,7 +174,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, ma
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.integers(1, 40), SPANS), min_size=1, max_size=8),
-    st.sampled_from([CODDL, CODDL + ",one-by-one", "restart:30", "none"]),
+    st.sampled_from([CODDL, CODDL + ",one-by-one", "restart:30", "restart:30,one-by-one", "none"]),
 )
 def test_work_is_conserved_under_any_sequence_of_resizes(
     steps: list[tuple[int, tuple[tuple[int, int], ...]]], switching: str
@@ -186,3 +186,33 @@ def test_work_is_conserved_under_any_sequence_of_resizes(
     # Every invariant, the work among them, is checked inside.
     story = play(orders, elastic(150), switching=switching)
     assert story.how == ["completed"]
+
+
+def test_without_cancelling_gpus_change_hands_when_the_order_under_way_is_done() -> None:
+    # Job 0 grows to 4 GPUs at 10 s, due at 20 s. At 12 s it is to shrink to 3 for job 1, which
+    # gets its GPU at once, or, where orders are not cancelled, after 20.004 s.
+    orders = [
+        (0, {0: ((0, 2),)}),
+        (10, {0: ((0, 4),)}),
+        (12, {0: ((0, 3),), 1: ((0, 1),)}),
+    ]
+    rows = (elastic(100), Row(1, 5, 12))
+    at_once = play(orders, *rows, cluster="1x4")
+    late = play(orders, *rows, cluster="1x4", switching=CODDL + ",one-by-one")
+    assert at_once.finishes[1] == 17
+    assert late.finishes[1] == pytest.approx(20.004 + 5)
+
+
+def test_without_cancelling_a_restart_is_finished_first() -> None:
+    # Restarts of 30 s: to 4 GPUs at 10 s, until 40 s; the order of 12 s to 3 begins only then.
+    orders = [
+        (0, {0: ((0, 2),)}),
+        (10, {0: ((0, 4),)}),
+        (12, {0: ((0, 3),), 1: ((0, 1),)}),
+    ]
+    rows = (elastic(100), Row(1, 5, 12))
+    at_once = play(orders, *rows, cluster="1x4", switching="restart:30")
+    late = play(orders, *rows, cluster="1x4", switching="restart:30,one-by-one")
+    # 90 s of work are left at 10 s, at 3/2 of the speed on 2 GPUs.
+    assert at_once.finishes == [pytest.approx(42 + 60), 17]
+    assert late.finishes == [pytest.approx(70 + 60), pytest.approx(45)]

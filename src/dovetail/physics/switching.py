@@ -29,7 +29,8 @@ class Switching:
 
     `prepare_s` is how long an elastic job trains on as before while GPUs it did not have are
     made ready; one that keeps none of its GPUs then pays `move_s`. `cancels` says that a newer
-    order replaces one under way; if not, orders for one job are carried out one after another.
+    order replaces one under way; if not, a job's orders are carried out one after another, and
+    the GPUs it is to give up change hands only then.
     """
 
     start_s: float = 0.0

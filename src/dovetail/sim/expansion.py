@@ -39,25 +39,25 @@ class Expansions:
         return placed if found is None else found.training
 
     def order(
-        self, job: int, before: Placement, after: Placement, now: float
+        self, job: int, before: Placement, after: Placement, now: float, begin_s: float
     ) -> tuple[Placement, float]:
         """Takes a new order for a running job; returns what trains from now on, after what pause.
 
-        An expansion under way is given up for it, or, if orders do not cancel, only delays it.
-        A job that keeps none of the GPUs it trains on starts anew elsewhere.
+        `begin_s` is when the GPUs it gains are free. An expansion under way is given up for the
+        order, or, if orders do not cancel, only delays it. A job that keeps none of the GPUs it
+        trains on starts anew elsewhere.
         """
         switching = self._switching
         earlier = self._under_way.pop(job, None)
         trained = before if earlier is None else earlier.training
         kept = trained.kept_in(after)
         if kept is None:
-            return after, switching.move_s
+            return after, begin_s - now + switching.move_s
         pause_s = 0.0 if kept.gpus == trained.gpus else switching.resize_s
         if kept.gpus == after.gpus:
             return after, pause_s
-        begin_s = now
         if earlier is not None and not switching.cancels:
-            begin_s = earlier.due_s + switching.resize_s
+            begin_s = max(begin_s, earlier.due_s + switching.resize_s)
         self._under_way[job] = Expansion(kept, begin_s + switching.prepare_s)
         return kept, pause_s
 

@@ -45,6 +45,7 @@ from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
 from dovetail.core.view import Changes, View
 from dovetail.physics.switching import Switching
 from dovetail.sim.expansion import Expansions
+from dovetail.sim.handover import Handover
 
 NEVER = float("inf")
 OWN_MOMENT = 3
@@ -182,6 +183,7 @@ class SimWorld:
         now = state.now
         facts = self._facts
         touched: set[int] = set()
+        handover = self._handover(changes)
         for change in changes:
             job, before, after = change
             if before is not None:
@@ -195,7 +197,7 @@ class SimWorld:
                 facts.append(Stopped(now, job, "preempted", state.done[job]))
         for change in changes:
             if change.after is not None:
-                touched.update(self._place(change, facts))
+                touched.update(self._place(change, handover, facts))
         if touched:
             touched.difference_update(c.job for c in changes)
             self._retime(sorted(touched), facts)
@@ -205,18 +207,37 @@ class SimWorld:
             if wrong:
                 raise IllegalPlan("; ".join(wrong))
 
-    def _place(self, change: Change, facts: list[Fact]) -> list[int]:
+    def _handover(self, changes: Sequence[Change]) -> Handover:
+        """Returns the GPUs that change hands late, where orders under way are not cancelled."""
+        handover, now = Handover(), self.state.now
+        if self._scene.switching.cancels:
+            return handover
+        for job, before, after in changes:
+            if before is not None and self._busy_s(job) > now:
+                pause_s = self._delay[RESIZE] if self._expansions.due_s(job) < NEVER else 0.0
+                handover.give_up(before, after, self._busy_s(job) + pause_s)
+        return handover
+
+    def _busy_s(self, job: int) -> float:
+        """Returns until when a running job carries out its last order."""
+        due = self._expansions.due_s(job)
+        return self.state.since_s[job] if due == NEVER else max(due, self.state.since_s[job])
+
+    def _place(self, change: Change, handover: Handover, facts: list[Fact]) -> list[int]:
         """Starts, moves or resizes one job; returns its neighbours."""
         job, before, after = change
         assert after is not None
         state, now = self.state, self.state.now
         how = state.how(change)
-        training, delay = after, self._delay[how]
+        begin = handover.take(before, after, now)
+        training, delay = after, begin - now + self._delay[how]
         if before is not None:
             keeps_training = how in (ADJUST, RESIZE)
             if self._scene.switching.prepare_s and state.jobs.elastic[job]:
-                training, delay = self._expansions.order(job, before, after, now)
+                training, delay = self._expansions.order(job, before, after, now, begin)
                 keeps_training = True
+            elif how == RESIZE and not self._scene.switching.cancels:
+                delay = max(begin, state.since_s[job]) - now + self._delay[how]
             if keeps_training:
                 # To change the manner or some of the GPUs does not end a switch under way.
                 delay = max(delay, state.since_s[job] - now)
