@@ -198,7 +198,7 @@ def _metrics(outcomes: Outcomes, case: Case) -> Figure:
             axes.set_ylabel(METRIC_WORDS[name])
             canvas.grid(axes)
             axes.set_xlim(0, longest)
-        panels[1].set_ylim(0, 1)
+        panels[1].set_ylim(0, 1.05)
         for axes, least in ((panels[0], 1.0), (panels[2], 0.01)):
             _zero_and_powers(axes, least)
         panels[-1].set_xlabel("time since first submission (days)")
