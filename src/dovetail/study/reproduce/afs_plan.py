@@ -36,8 +36,12 @@ AUTHORS = -1
 
 LOADS = (0.7, 1.0, 1.5)
 CODDL = "restart:30,prepared:10"
-RUNTIMES = {CODDL: "CoDDL", f"{CODDL},one-by-one": "no RC", "restart:30": "no RC/ES"}
-"""The runtimes of Figure 8: without cancelling outdated orders, without preparing GPUs."""
+RUNTIMES = {
+    CODDL: "CoDDL",
+    f"{CODDL},one-by-one": "no RC",
+    "restart:30,one-by-one": "no RC/ES",
+}
+"""The runtimes of Figure 8: without cancelling outdated orders, and without preparing GPUs too."""
 DAYS = (50, 116)
 TOLD_S = (600.0, 1800.0, 3600.0, 14400.0)
 """Seconds that the monitored job of Figure 8a may take on one GPU: the paper does not say."""
