@@ -15,6 +15,7 @@ from dovetail.core.messages import (
     Fact,
     NodeChanged,
     Retimed,
+    Shrunk,
     Started,
     Stopped,
     Submitted,
@@ -52,7 +53,7 @@ class Life:
             return
         kept = self.trained.kept_in(started.placement)
         assert kept is not None, "who keeps no GPU cannot train on"
-        assert kept.gpus + started.preparing == started.placement.gpus
+        assert kept.gpus + started.preparing <= started.placement.gpus
         self.trained = kept
 
     def close_stretch(self, t: float) -> None:
@@ -105,7 +106,17 @@ def lives(facts: Sequence[Fact]) -> dict[int, Life]:
             assert life.trained.gpus < placement.gpus, "it had GPUs in preparation"
             life.close_stretch(fact.t)
             life.open = (placement, fact.t, fact.rate, fact.from_s)
-            life.trained = placement
+            if not fact.preparing:
+                life.trained = placement
+        elif isinstance(fact, Shrunk):
+            life = told[fact.job]
+            assert life.open is not None, "only a running job shrinks"
+            before, held = life.open[0].by_node(), fact.placement.by_node()
+            assert all(before[node] == gpus for node, gpus in held.items())
+            assert len(held) < len(before), "whole nodes are lost"
+            life.close_stretch(fact.t)
+            life.open = (fact.placement, fact.t, fact.rate, fact.from_s)
+            life.trained = life.trained.kept_in(fact.placement) or fact.placement
         elif isinstance(fact, Retimed):
             life = told[fact.job]
             assert life.open is not None, "only a running job is re-timed"
@@ -149,7 +160,7 @@ def _within_capacity(scene: Scene, facts: Sequence[Fact]) -> None:
     cluster = scene.cluster
     placed: dict[int, Placement] = {}
     for i, fact in enumerate(facts):
-        if isinstance(fact, Started):
+        if isinstance(fact, Started | Shrunk):
             placed[fact.job] = fact.placement
         elif isinstance(fact, Stopped | Ended):
             placed.pop(fact.job, None)
@@ -164,7 +175,7 @@ def _within_capacity(scene: Scene, facts: Sequence[Fact]) -> None:
 def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
     """Asserts that between instants every job runs at the speed its neighbours leave it."""
     placed: dict[int, Placement] = {}
-    trained: dict[int, Placement] = {}
+    trained: dict[int, Placement | None] = {}
     rate: dict[int, float] = {}
     since_s: dict[int, float] = {}
     done_s: dict[int, float] = defaultdict(float)
@@ -175,11 +186,16 @@ def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
             since_s[job] = fact.t
         if isinstance(fact, Started):
             since_s[job] = fact.from_s
-            kept = trained[fact.job].kept_in(fact.placement) if fact.preparing else None
+            before = trained.get(fact.job)
+            kept = before.kept_in(fact.placement) if before and fact.preparing else None
             placed[fact.job], rate[fact.job] = fact.placement, fact.rate
-            trained[fact.job] = kept or fact.placement
-        elif isinstance(fact, Switched):
-            trained[fact.job], rate[fact.job] = placed[fact.job], fact.rate
+            trained[fact.job] = kept if fact.preparing else fact.placement
+        elif isinstance(fact, Switched | Shrunk):
+            if isinstance(fact, Shrunk):
+                placed[fact.job] = fact.placement
+            # Which of its GPUs train while others are still made ready, no fact says.
+            trained[fact.job] = None if fact.preparing else placed[fact.job]
+            rate[fact.job], since_s[fact.job] = fact.rate, fact.from_s
         elif isinstance(fact, Retimed):
             rate[fact.job] = fact.rate
         elif isinstance(fact, Stopped | Ended):
@@ -187,12 +203,15 @@ def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
             since_s.pop(fact.job, None)
         if i + 1 < len(facts) and facts[i + 1].t > fact.t:
             for job, placement in placed.items():
+                training = trained[job]
+                if training is None:
+                    continue
                 more_s = max(0.0, fact.t - since_s[job])
                 mine = set(placement.named())
                 near = sorted(j for j, p in placed.items() if j != job and mine & set(p.named()))
                 true = scene.truth.speed(
                     job,
-                    trained[job],
+                    training,
                     [(j, placed[j]) for j in near],
                     done_s[job] + rate[job] * more_s,
                 )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Story, play_scene, scene_of, trace_of
-from dovetail.core.messages import Started, Switched
+from dovetail.core.messages import Shrunk, Started, Switched
 from dovetail.core.order import Order
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
@@ -103,7 +103,10 @@ def test_orders_that_do_not_cancel_are_carried_out_one_after_another() -> None:
     at_once = play(orders, elastic(100))
     one_by_one = play(orders, elastic(100), switching=CODDL + ",one-by-one")
     assert at_once.finishes == [pytest.approx(22.004 + 78 / 4)]
-    assert one_by_one.finishes == [pytest.approx(30.008 + (100 - 30.004) / 4)]
+    # 20 done at 20 s, then 4 GPUs from 20.004 s to 30.004 s, then 8 from 30.008 s on.
+    assert one_by_one.finishes == [pytest.approx(30.008 + (100 - 20 - 2 * 10) / 4)]
+    switched = [f for f in one_by_one.facts if isinstance(f, Switched)]
+    assert [(f.t, f.preparing) for f in switched] == [(20, 4), (pytest.approx(30.004), 0)]
 
 
 def test_who_gives_up_gpus_it_trains_on_goes_on_with_those_it_keeps() -> None:
@@ -216,3 +219,71 @@ def test_without_cancelling_a_restart_is_finished_first() -> None:
     # 90 s of work are left at 10 s, at 3/2 of the speed on 2 GPUs.
     assert at_once.finishes == [pytest.approx(42 + 60), 17]
     assert late.finishes == [pytest.approx(70 + 60), pytest.approx(45)]
+
+
+def test_a_job_that_is_stopped_forgets_its_expansion() -> None:
+    # To 4 at 10 s, stopped at 15 s with 15 done, resumed on 2 at 16 s: 85 s from 46 s on.
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)}), (15, {0: ()}), (16, {0: ((0, 2),)})]
+    story = play(orders, elastic(100))
+    assert story.finishes == [pytest.approx(46 + 85)]
+    assert not [f for f in story.facts if isinstance(f, Switched)]
+
+
+def test_who_loses_gpus_in_preparation_with_their_node_trains_on() -> None:
+    # Grows to node 1 at 10 s; node 1 is lost at 15 s: only a pause of 4 ms.
+    orders = [(0, {0: ((0, 2),)}), (10, {0: ((0, 2), (1, 2))})]
+    story = play(orders, elastic(100), capacity=[(15.0, [(1, "down")])])
+    assert story.finishes == [pytest.approx(100.004)]
+    assert story.tally.preemptions == [0]
+
+
+def test_who_loses_gpus_it_trains_on_goes_on_with_the_others() -> None:
+    # 4 GPUs on two nodes at speed 2 until 10 s; then 2 GPUs: 80 s more.
+    orders = [(0, {0: ((0, 2), (1, 2))})]
+    lost = [(10.0, [(1, "down")])]
+    story = play(orders, elastic(100), capacity=lost)
+    assert story.finishes == [pytest.approx(10.004 + 80)]
+    [shrunk] = [f for f in story.facts if isinstance(f, Shrunk)]
+    assert (shrunk.t, shrunk.placement.spans, shrunk.rate) == (10, ((0, 2),), 1)
+    # A runtime that restarts loses it whole, and so does a job that needs more than is left.
+    again = [*orders, (20, {0: ((0, 2),)})]
+    restarted = play(again, elastic(100), switching="restart:30", capacity=lost)
+    assert restarted.finishes == [pytest.approx(20 + 30 + 80)]
+    needy = Row(4, 50, elastic=True, min_gpus=3, max_gpus=16)
+    evicted = play([*orders, (20, {0: ((2, 4),)})], needy, capacity=lost)
+    assert evicted.tally.preemptions == [1]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), SPANS), min_size=1, max_size=6),
+    st.integers(0, 3),
+    st.integers(1, 90),
+    st.sampled_from([CODDL, CODDL + ",one-by-one"]),
+)
+def test_work_is_conserved_when_a_node_is_lost_meanwhile(
+    steps: list[tuple[int, tuple[tuple[int, int], ...]]], node: int, at: int, switching: str
+) -> None:
+    now, orders = 0.0, []
+    for wait, spans in [(0, ((0, 2),)), *steps]:
+        now += wait
+        if now < at:
+            orders.append((now, {0: spans}))
+    elsewhere = tuple((n, 2) for n in range(4) if n != node)
+    orders.append((at + 50.0, {0: elsewhere}))
+    lost = [(float(at), [(node, "down")])]
+    story = play(orders, elastic(400), switching=switching, capacity=lost)
+    assert story.how == ["completed"]
+
+
+def test_the_log_tells_of_lost_gpus(tmp_path: Path) -> None:
+    lost = [(10.0, [(1, "down")])]
+    story = play([(0, {0: ((0, 2), (1, 2))})], elastic(100), capacity=lost)
+    path = tmp_path / "log.jsonl"
+    with path.open("w") as file:
+        writer = LogWriter(file, story.scene.trace, story.scene.truth, {})
+        writer.record(story.facts)
+        writer.close()
+    _, records = read_log(path)
+    read = [fact_of(r, {story.scene.trace.jobs.job_id[0]: 0}) for r in records]
+    assert read == list(story.facts)

@@ -19,6 +19,7 @@ from dovetail.core.messages import (
     Fact,
     NodeChanged,
     Retimed,
+    Shrunk,
     Started,
     Stopped,
     Submitted,
@@ -85,7 +86,7 @@ def instants(facts: Iterable[Fact]) -> list[Instant]:
 def _is_event(fact: Fact) -> bool:
     if isinstance(fact, Stopped):
         return fact.why == NODE_DOWN
-    return isinstance(fact, Submitted | Ended | NodeChanged | Woke)
+    return isinstance(fact, Submitted | Ended | Shrunk | NodeChanged | Woke)
 
 
 def _passes_by(fact: Fact) -> bool:
@@ -129,6 +130,7 @@ class ReplayWorld:
         ended: list[int] = []
         evicted: list[int] = []
         nodes: list[tuple[int, str]] = []
+        shrunk: list[Shrunk] = []
         for fact in instant.events:
             match fact:
                 case Submitted(_, job, _):
@@ -144,12 +146,17 @@ class ReplayWorld:
                     nodes.append((node, node_state))
                 case Retimed(_, job, rate):
                     state.retime(job, rate)
-                case Switched(t, job, rate, from_s):
+                case Shrunk(_, job, placement, _, _, _):
+                    state.plan.shrink(job, placement)
+                    shrunk.append(fact)
+                case Switched(t, job, rate, from_s, _):
                     state.switch(job, rate, from_s - t)
                 case Woke():
                     changes.woke = True
         if nodes:
             self._state.change_nodes(nodes)
+        for t, job, placement, rate, from_s, _ in shrunk:
+            state.start(job, placement, rate, from_s - t)
         changes.arrived, changes.ended, changes.evicted = arrived, ended, evicted
         changes.capacity = bool(nodes)
 

@@ -46,12 +46,27 @@ class Started(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """The GPUs in preparation joined; the job makes progress at `rate` from `from_s` on."""
+    """GPUs made ready joined; the job makes progress at `rate` from `from_s` on.
+
+    `preparing` of its GPUs are still being made ready.
+    """
 
     t: float
     job: int
     rate: float
     from_s: float
+    preparing: int = 0
+
+
+class Shrunk(NamedTuple):
+    """A job lost GPUs with a node and trains on with the others, at `rate` from `from_s` on."""
+
+    t: float
+    job: int
+    placement: Placement
+    rate: float
+    from_s: float
+    preparing: int = 0
 
 
 class Retimed(NamedTuple):
@@ -109,7 +124,18 @@ class Explained(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-Fact = Submitted | Started | Switched | Retimed | Stopped | Ended | NodeChanged | Woke | Explained
+Fact = (
+    Submitted
+    | Started
+    | Switched
+    | Shrunk
+    | Retimed
+    | Stopped
+    | Ended
+    | NodeChanged
+    | Woke
+    | Explained
+)
 
 
 class Recorder(Protocol):

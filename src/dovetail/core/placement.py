@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from dovetail.core.errors import IllegalPlan
@@ -95,6 +95,23 @@ class Placement:
         if spans == self.spans:
             return self
         return Placement(spans, names, self.accumulation_steps)
+
+    def without(self, nodes: Collection[int]) -> Placement | None:
+        """Returns the part on other nodes, trained in the same manner; None if there is none.
+
+        Samples and fractions are per worker and are left out.
+        """
+        rows = [i for i, (node, _) in enumerate(self.spans) if node not in nodes]
+        if len(rows) == len(self.spans):
+            return self
+        if not rows:
+            return None
+        return Placement(
+            tuple(self.spans[i] for i in rows),
+            tuple(self.gpu_ids[i] for i in rows) if self.gpu_ids else (),
+            self.accumulation_steps,
+            batch_size=self.batch_size,
+        )
 
     def named(self) -> Iterator[tuple[int, int]]:
         """Yields the (node, GPU id) pairs of a placement, none if it does not name its GPUs."""

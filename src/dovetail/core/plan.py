@@ -105,6 +105,14 @@ class Plan:
         self.version += 1
         return placement
 
+    def shrink(self, job: int, placement: Placement) -> None:
+        """Leaves a job on part of its GPUs, the others being lost with their node."""
+        self.discard()
+        self._occupancy.release(job, self._placed[job])
+        self._occupancy.hold(job, placement)
+        self._placed[job] = self._drafted[job] = placement
+        self.version += 1
+
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
         """Adopts a cluster in which some nodes changed state; lost ones hold no job any more."""
         self.discard()

@@ -22,6 +22,7 @@ from dovetail.core.messages import (
     NodeChanged,
     Reason,
     Retimed,
+    Shrunk,
     Started,
     Stopped,
     Submitted,
@@ -98,10 +99,15 @@ class LogWriter:
                 return (
                     f'{{"t":{t},"e":"stopped","job":{name[job]},"why":"{why}","done_s":{done_s!r}}}'
                 )
-            case Switched(_, job, rate, from_s):
+            case Switched(_, job, rate, from_s, preparing):
                 return (
                     f'{{"t":{t},"e":"switched","job":{name[job]},"rate":{rate!r},'
-                    f'"from":{from_s!r}}}'
+                    f'"from":{from_s!r}{_preparing(preparing)}}}'
+                )
+            case Shrunk(_, job, placement, rate, from_s, preparing):
+                return (
+                    f'{{"t":{t},"e":"shrunk","job":{name[job]},{self._spell(placement)},'
+                    f'"rate":{rate!r},"from":{from_s!r}{_preparing(preparing)}}}'
                 )
             case Retimed(_, job, rate):
                 return f'{{"t":{t},"e":"retimed","job":{name[job]},"rate":{rate!r}}}'
@@ -141,6 +147,10 @@ class LogWriter:
         if len(self._spans) < 100_000:
             self._spans[placement] = said
         return said
+
+
+def _preparing(gpus: int) -> str:
+    return f',"preparing":{gpus}' if gpus else ""
 
 
 def _number(value: float) -> str:
@@ -252,7 +262,12 @@ def _fact(r: dict[str, object], index_of: dict[str, int]) -> Fact:
             preparing = int(r.get("preparing", 0))  # type: ignore[call-overload]
             return Started(t, job, str(r["how"]), _placement(r), rate, from_s, preparing)
         case "switched":
-            return Switched(t, job, float(r["rate"]), float(r["from"]))  # type: ignore[arg-type]
+            rate, from_s = float(r["rate"]), float(r["from"])  # type: ignore[arg-type]
+            return Switched(t, job, rate, from_s, int(r.get("preparing", 0)))  # type: ignore[call-overload]
+        case "shrunk":
+            rate, from_s = float(r["rate"]), float(r["from"])  # type: ignore[arg-type]
+            preparing = int(r.get("preparing", 0))  # type: ignore[call-overload]
+            return Shrunk(t, job, _placement(r), rate, from_s, preparing)
         case "retimed":
             return Retimed(t, job, float(r["rate"]))  # type: ignore[arg-type]
         case "stopped":

@@ -22,6 +22,7 @@ from dovetail.core.messages import (
     Fact,
     NodeChanged,
     Retimed,
+    Shrunk,
     Started,
     Stopped,
     Submitted,
@@ -121,6 +122,8 @@ class Tally:
                 self._stopped(fact)  # type: ignore[arg-type]
             elif kind is Switched:
                 self._switched(fact)  # type: ignore[arg-type]
+            elif kind is Shrunk:
+                self._shrunk(fact)  # type: ignore[arg-type]
             elif kind is Retimed:
                 self._retimed(fact)  # type: ignore[arg-type]
             elif kind is NodeChanged:
@@ -247,10 +250,16 @@ class Tally:
         self._enter(job, placement, t, rate, from_s, preparing)
 
     def _switched(self, fact: Switched) -> None:
-        t, job, rate, from_s = fact
+        t, job, rate, from_s, preparing = fact
         placement = self._running[job][0]
         self._leave(job, t)
-        self._enter(job, placement, t, rate, from_s, 0)
+        self._enter(job, placement, t, rate, from_s, preparing)
+
+    def _shrunk(self, fact: Shrunk) -> None:
+        t, job, placement, rate, from_s, preparing = fact
+        self._leave(job, t)
+        self.resizes[job] += 1
+        self._enter(job, placement, t, rate, from_s, preparing)
 
     def _enter(
         self, job: int, placement: Placement, t: float, rate: float, from_s: float, preparing: int

@@ -6,6 +6,7 @@ The plan says at once who holds which GPUs; here is which of them train until th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from dovetail.core.placement import Placement
@@ -14,53 +15,92 @@ from dovetail.physics.switching import Switching
 NEVER = float("inf")
 
 
-class Expansion(NamedTuple):
-    """A job trains as `training` says until `due_s`; then all GPUs of its placement do."""
+class Step(NamedTuple):
+    """From `due_s` on a job trains as `training` says."""
 
-    training: Placement
     due_s: float
+    training: Placement
 
 
 class Expansions:
-    """The expansions under way, by job."""
+    """What trains now, and the steps under way, of each job that is growing."""
 
     def __init__(self, switching: Switching) -> None:
         self._switching = switching
-        self._under_way: dict[int, Expansion] = {}
+        self._training: dict[int, Placement] = {}
+        self._steps: dict[int, list[Step]] = {}
 
     def due_s(self, job: int) -> float:
-        """Returns when the switch of a job is due, never if none is under way."""
-        found = self._under_way.get(job)
-        return NEVER if found is None else found.due_s
+        """Returns when the next switch of a job is due, never if none is under way."""
+        steps = self._steps.get(job)
+        return steps[0].due_s if steps else NEVER
+
+    def done_s(self, job: int) -> float:
+        """Returns when all orders for a job will be carried out; in the past if none is open."""
+        steps = self._steps.get(job)
+        return steps[-1].due_s + self._switching.resize_s if steps else -NEVER
 
     def training(self, job: int, placed: Placement) -> Placement:
         """Returns the part of a job's placement that trains now."""
-        found = self._under_way.get(job)
-        return placed if found is None else found.training
+        return self._training.get(job, placed)
 
     def order(
         self, job: int, before: Placement, after: Placement, now: float, begin_s: float
     ) -> tuple[Placement, float]:
         """Takes a new order for a running job; returns what trains from now on, after what pause.
 
-        `begin_s` is when the GPUs it gains are free. An expansion under way is given up for the
-        order, or, if orders do not cancel, only delays it. A job that keeps none of the GPUs it
-        trains on starts anew elsewhere.
+        `begin_s` is when the GPUs it gains are free. What is under way is given up for the
+        order, or, if orders do not cancel, carried out first, as far as the job keeps the
+        GPUs. A job that keeps none of the GPUs it trains on starts anew elsewhere.
         """
         switching = self._switching
-        earlier = self._under_way.pop(job, None)
-        trained = before if earlier is None else earlier.training
+        trained = self.training(job, before)
+        steps = [] if switching.cancels else self._steps.get(job, [])
+        self.forget(job)
         kept = trained.kept_in(after)
         if kept is None:
             return after, begin_s - now + switching.move_s
         pause_s = 0.0 if kept.gpus == trained.gpus else switching.resize_s
-        if kept.gpus == after.gpus:
+        steps = _growing(kept, [Step(s.due_s, s.training.kept_in(after) or kept) for s in steps])
+        reached = steps[-1].training if steps else kept
+        if reached.gpus < after.gpus:
+            if steps:
+                begin_s = max(begin_s, steps[-1].due_s + switching.resize_s)
+            steps.append(Step(begin_s + switching.prepare_s, after))
+        if not steps:
             return after, pause_s
-        if earlier is not None and not switching.cancels:
-            begin_s = max(begin_s, earlier.due_s + switching.resize_s)
-        self._under_way[job] = Expansion(kept, begin_s + switching.prepare_s)
+        self._training[job], self._steps[job] = kept, steps
         return kept, pause_s
 
+    def carry_out(self, job: int) -> None:
+        """Lets a job train as its next step says."""
+        step = self._steps[job].pop(0)
+        self._training[job] = step.training
+        if not self._steps[job]:
+            self.forget(job)
+
+    def lose(self, job: int, nodes: Collection[int]) -> None:
+        """Takes lost nodes out of what trains and is to train; some of what trains must be left."""
+        if job not in self._steps:
+            return
+        kept = self._training[job].without(nodes)
+        assert kept is not None
+        left = [Step(s.due_s, s.training.without(nodes) or kept) for s in self._steps[job]]
+        self.forget(job)
+        steps = _growing(kept, left)
+        if steps:
+            self._training[job], self._steps[job] = kept, steps
+
     def forget(self, job: int) -> None:
-        """Gives up the expansion of a job that stops, ends or has switched."""
-        self._under_way.pop(job, None)
+        """Gives up what is under way for a job that stops, ends or has switched."""
+        self._training.pop(job, None)
+        self._steps.pop(job, None)
+
+
+def _growing(training: Placement, steps: list[Step]) -> list[Step]:
+    """Returns the steps that still add GPUs to what trains before them."""
+    left: list[Step] = []
+    for step in steps:
+        if step.training.gpus > (left[-1].training if left else training).gpus:
+            left.append(step)
+    return left

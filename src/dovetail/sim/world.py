@@ -31,6 +31,7 @@ from dovetail.core.messages import (
     Reason,
     Recorder,
     Retimed,
+    Shrunk,
     Started,
     Stopped,
     Submitted,
@@ -49,8 +50,7 @@ from dovetail.sim.handover import Handover
 
 NEVER = float("inf")
 OWN_MOMENT = 3
-"""The kind of an entry of the heap at which a job goes on at another speed (0 completion, 1 time
-limit, 2 cancellation)."""
+"""The kind of a heap entry at which a job goes on at another speed (0 end, 1 limit, 2 cancelled)."""
 OVER = -1
 """The version of a job that has ended: every entry of the heap that names it is stale."""
 IDLE_WAKES_MAX = 100_000
@@ -214,14 +214,12 @@ class SimWorld:
             return handover
         for job, before, after in changes:
             if before is not None and self._busy_s(job) > now:
-                pause_s = self._delay[RESIZE] if self._expansions.due_s(job) < NEVER else 0.0
-                handover.give_up(before, after, self._busy_s(job) + pause_s)
+                handover.give_up(before, after, self._busy_s(job))
         return handover
 
     def _busy_s(self, job: int) -> float:
         """Returns until when a running job carries out its last order."""
-        due = self._expansions.due_s(job)
-        return self.state.since_s[job] if due == NEVER else max(due, self.state.since_s[job])
+        return max(self._expansions.done_s(job), self.state.since_s[job])
 
     def _place(self, change: Change, handover: Handover, facts: list[Fact]) -> list[int]:
         """Starts, moves or resizes one job; returns its neighbours."""
@@ -327,12 +325,13 @@ class SimWorld:
             self._retime([job], facts)
             self._schedule(job)
             return
-        self._expansions.forget(job)
+        self._expansions.carry_out(job)
         state.settle(job)
         rate = self._rate(job, placement)
         state.switch(job, rate, self._delay[RESIZE])
         self._schedule(job)
-        facts.append(Switched(now, job, rate, state.since_s[job]))
+        preparing = placement.gpus - self._expansions.training(job, placement).gpus
+        facts.append(Switched(now, job, rate, state.since_s[job], preparing))
 
     def _rate(self, job: int, placement: Placement) -> float:
         """Returns the speed of a running job as it trains now."""
@@ -366,16 +365,50 @@ class SimWorld:
         placed = state.plan.placed.items()
         hit = sorted(j for j, p in placed if any(n in lost for n, _ in p.spans)) if lost else []
         touched: set[int] = set()
+        shrunk: list[int] = []
+        evicted: list[int] = []
         for job in hit:
             touched.update(self._on_gpus_of(state.plan.placed[job]))
             self._book_run(job)
+            left = self._left_of(job, lost)
+            if left is not None:
+                self._expansions.lose(job, lost)
+                state.plan.shrink(job, left)
+                shrunk.append(job)
+                continue
             self._expansions.forget(job)
             state.evict(job)
             self._forget_end(job)
             facts.append(Stopped(now, job, NODE_DOWN, state.done[job]))
+            evicted.append(job)
         state.change_nodes(list(after.items()))
+        for job in shrunk:
+            self._go_on(job, facts)
         self._retime(sorted(touched.difference(hit)), facts)
-        return hit
+        return evicted
+
+    def _left_of(self, job: int, lost: set[int]) -> Placement | None:
+        """Returns where an elastic job can train on without some nodes, None if it cannot."""
+        jobs, placement = self.state.jobs, self.state.plan.placed[job]
+        may = jobs.elastic[job] and "resize" in self._policy.powers
+        left = placement.without(lost)
+        training = self._expansions.training(job, placement).without(lost)
+        if left is None or training is None or not (may and self._scene.switching.prepare_s):
+            return None
+        return left if left.gpus >= int(jobs.min_gpus[job]) else None
+
+    def _go_on(self, job: int, facts: list[Fact]) -> None:
+        """Lets a job train with the GPUs it has left, after the pause of a switch."""
+        state, now = self.state, self.state.now
+        placement = state.plan.placed[job]
+        delay = max(self._delay[RESIZE], state.since_s[job] - now)
+        state.settle(job)
+        rate = self._rate(job, placement)
+        state.start(job, placement, rate, delay)
+        self._from_s[job] = now + delay
+        self._schedule(job)
+        preparing = placement.gpus - self._expansions.training(job, placement).gpus
+        facts.append(Shrunk(now, job, placement, rate, now + delay, preparing))
 
     def _schedule(self, job: int) -> None:
         """Puts the end of a running job into the heap and makes earlier entries stale."""
@@ -401,7 +434,9 @@ class SimWorld:
         """Returns when a job switches to GPUs made ready, or reaches another phase of speed."""
         state = self.state
         due = self._expansions.due_s(job)
-        if not state.plan.placed[job].batch_size or not state.rate[job]:
+        placement = state.plan.placed[job]
+        changed = self._expansions.training(job, placement).batch_size
+        if not changed or not state.rate[job]:
             return due
         end_s = self._scene.truth.phase_end_s(job, state.done[job])
         return min(due, state.since_s[job] + (end_s - state.done[job]) / state.rate[job])
