@@ -50,7 +50,7 @@ from dovetail.sim.handover import Handover
 
 NEVER = float("inf")
 OWN_MOMENT = 3
-"""The kind of a heap entry at which a job goes on at another speed (0 end, 1 limit, 2 cancelled)."""
+"""The kind of a heap entry at which a job changes speed (0: it ends, 1: limit, 2: cancelled)."""
 OVER = -1
 """The version of a job that has ended: every entry of the heap that names it is stale."""
 IDLE_WAKES_MAX = 100_000

@@ -1,0 +1,109 @@
+"""How long a decision of the elastic policies takes with 10,000 GPUs and 2,000 jobs.
+
+Run:  python -m benchmarks.elastic_decision [--quick] [--policies afs-l,afs-p,...]
+
+Elastic jobs of the AFS models arrive at once until some 2,000 are there; from then on they
+arrive as fast as they end. Each row times the decisions from then on, at each arrival and at
+each end, in CPU time, so that other programs do not count; the first, which loads the compiled
+kernels, is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import thread_time
+
+import numpy as np
+
+import dovetail.policies  # registers the policies
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable, Labels
+from dovetail.core.policy import parse_policy
+from dovetail.core.trace import ENDS, Trace
+from dovetail.physics.zoo import zoo
+from dovetail.sim.world import SimWorld
+from dovetail.study.given import split_policies
+from dovetail.study.options import Options
+from dovetail.study.run import build_scene
+
+assert dovetail.policies
+
+GPUS, JOBS, DECISIONS = 10_000, 2_000, 1_500
+POLICIES = "afs-l afs-p afs-s max-min optimus srtf-e afs-l:packing=network"
+
+
+class _Silence:
+    """A recorder that keeps nothing."""
+
+    def record(self, facts: object) -> None:
+        """Drops the facts."""
+
+
+def steady_trace(gpus: int, present: int, more: int, seed: int) -> Trace:
+    """Returns `present` elastic jobs at once, then `more` at the rate at which they end."""
+    draw = np.random.default_rng(seed)
+    models = [name for name in sorted(zoo()) if name.startswith("afs/")]
+    n = present + more
+    drawn = [models[i] for i in draw.integers(0, len(models), n)]
+    most = np.array([min(gpus, zoo()[name].max_gpus.value) for name in drawn], np.int64)
+    requested = np.minimum(2 ** draw.integers(0, 4, n), most).astype(np.int64)
+    length_s = np.exp(draw.normal(np.log(30_000.0), 1.0, n))
+    gap_s = float(length_s.mean()) / present
+    submit_s = np.concatenate([np.zeros(present), np.cumsum(draw.exponential(gap_s, more))])
+    jobs = JobTable.build(
+        [str(i) for i in range(n)],
+        submit_s,
+        requested,
+        model=Labels.of(drawn),
+        min_gpus=np.ones(n, np.int64),
+        max_gpus=most,
+        elastic=np.ones(n, bool),
+    )
+    ended = np.full(n, ENDS.index("completed"), np.int8)
+    return Trace(jobs, length_s, np.full(n, np.nan), ended, "steady")
+
+
+def measure(policy_text: str, gpus: int, present: int, more: int) -> str:
+    """Returns a row: how many jobs were there and how long decisions took."""
+    trace = steady_trace(gpus, present, more, seed=1)
+    scene = build_scene(trace, Options(Cluster.uniform(gpus // 8, 8)))
+    policy = parse_policy(policy_text)
+    world = SimWorld(scene, policy, _Silence())
+    memory, wake_at = policy.initial, float("inf")
+    took_ms: list[float] = []
+    there: list[int] = []
+    while world.advance(wake_at) and len(took_ms) < DECISIONS:
+        view = world.observe()
+        began = thread_time()
+        decision = policy.decide(view, memory)
+        spent_ms = 1e3 * (thread_time() - began)
+        if view.now > 0:
+            took_ms.append(spent_ms)
+            there.append(len(view.running) + len(view.waiting))
+        memory, wake_at = decision.memory, decision.wake_at
+        if decision.draft is None:
+            view.plan.discard()
+        else:
+            world.apply(decision.draft)
+        world.note(decision)
+    p50, p99 = np.percentile(took_ms, [50, 99])
+    return (
+        f"| {policy_text} | {len(took_ms):,} | {np.mean(there):,.0f} | "
+        f"{p50:.2f} | {p99:.2f} | {max(took_ms):.1f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size")
+    parser.add_argument("--policies", default=POLICIES)
+    given = parser.parse_args()
+    size = 10 if given.quick else 1
+    print("| policy | decisions | jobs, mean | p50 ms | p99 ms | worst ms |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for policy in split_policies(given.policies):
+        print(measure(policy, GPUS // size, JOBS // size, DECISIONS), flush=True)
+
+
+if __name__ == "__main__":
+    main()
