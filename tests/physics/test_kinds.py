@@ -25,21 +25,25 @@ ROWS = [
     Row(1, 100, model="afs/vgg16"),
     Row(3, 100),
     Row(4, 50, model="pollux/bert"),
+    Row(4, 100, model="pollux/cifar10"),
 ]
 TRACE = trace_of(*ROWS)
 
 
 def physics(kind: str) -> Physics:
     shared = Injected(1.7)
+    linear = LinearPhysics(TRACE.jobs, shared)
     if kind == "linear":
-        return LinearPhysics(TRACE.jobs, shared)
+        return linear
+    if kind == "noisy linear":
+        return NoisyPhysics(linear, TRACE.jobs, 0.3, 1)
     placed = PlacedPhysics(
         TRACE.jobs, CLUSTER, shipped(), interference=shared, by_count=kind == "counted"
     )
     return NoisyPhysics(placed, TRACE.jobs, 0.3, 1) if kind == "noisy" else placed
 
 
-KINDS = pytest.mark.parametrize("kind", ["linear", "placed", "counted", "noisy"])
+KINDS = pytest.mark.parametrize("kind", ["linear", "placed", "counted", "noisy", "noisy linear"])
 
 
 def on(gpus: int, **more: object) -> Placement:
@@ -50,8 +54,30 @@ def on(gpus: int, **more: object) -> Placement:
 
 def test_model_requested_gpus_and_batch_make_the_kind() -> None:
     kinds = physics("placed").kind_of.tolist()
-    assert len(set(kinds)) == 6
+    assert len(set(kinds)) == 7
     assert kinds[0] == kinds[6]
+
+
+def test_belief_tells_models_apart_that_are_one_kind_in_truth() -> None:
+    truth, belief = physics("linear"), physics("noisy linear")
+    # Four GPUs each: bert, bert of another batch, bert again, cifar10.
+    assert [truth.kind_of[j] for j in (0, 2, 6, 7)] == [truth.kind_of[0]] * 4
+    assert belief.kind_of[0] == belief.kind_of[2] == belief.kind_of[6] != belief.kind_of[7]
+    assert belief.speed(0, on(2), ()) != belief.speed(7, on(2), ())
+    # What the truth tells apart stays apart, in the same order.
+    assert physics("noisy").kind_of.tolist() == physics("placed").kind_of.tolist()
+
+
+@KINDS
+def test_jobs_of_a_kind_are_alike_in_every_answer(kind: str) -> None:
+    one = physics(kind)
+    jobs = range(len(ROWS))
+    for a, b in [(a, b) for a in jobs for b in jobs if one.kind_of[a] == one.kind_of[b]]:
+        assert one.scale(a) == one.scale(b)
+        for other in jobs:
+            assert one.interference(a, 1, other, 1) == one.interference(b, 1, other, 1)
+        for gpus in range(1, 9):
+            assert one.speed(a, on(gpus), ()) == one.speed(b, on(gpus), ())
 
 
 @KINDS
@@ -83,7 +109,7 @@ def test_accumulation_costs_what_the_speed_says(kind: str) -> None:
             true = one.speed(job, on(row.gpus, accumulation_steps=steps), ())
             assert one.accumulated(job, steps) == pytest.approx(true)
             assert true <= 1 + 1e-12, "with equal ratios a smaller sub-batch is never faster"
-    if kind != "linear":
+    if "linear" not in kind:
         assert one.accumulated(3, 4) < 0.99
 
 
@@ -97,7 +123,7 @@ def test_ratios_are_shared_over_alone(kind: str) -> None:
     alone, shared = one.speed(a, pair[0], ()), one.speed(a, pair[0], [(b, pair[1])])
     assert max(1, alone / shared) == pytest.approx(mine)
     assert mine >= 1 and theirs >= 1
-    if kind != "noisy":
+    if "noisy" not in kind:
         assert mine == theirs == 1.7
 
 

@@ -27,11 +27,16 @@ class NoisyPhysics:
             raise InputError("--belief", f"sigma must be between 0 and 10, not {sigma}")
         self._truth, self._jobs, self._sigma, self._seed = truth, jobs, sigma, seed
         self._rates: dict[int, Floats] = {}
+        # Errors go by model, so jobs of two models differ even where the truth takes them for one.
+        seen = np.column_stack([truth.kind_of, jobs.model.codes])
+        _, example, kind_of = np.unique(seen, axis=0, return_index=True, return_inverse=True)
+        self._example: list[int] = example.tolist()
+        self._kind_of = kind_of.reshape(-1).astype(np.int64)
 
     @property
     def kind_of(self) -> Ints:
-        """Returns the kinds of the truth: they are what can be seen of a job."""
-        return self._truth.kind_of
+        """Returns the kind of each job: what it is in truth, and its model."""
+        return self._kind_of
 
     def speed(
         self,
@@ -67,9 +72,8 @@ class NoisyPhysics:
     def rates(self, max_gpus: int) -> Floats:
         """Returns the believed speeds by kind; the requested GPUs have been seen."""
         if max_gpus not in self._rates:
-            believed = np.array(self._truth.rates(max_gpus))
-            kinds, example = np.unique(self.kind_of, return_index=True)
-            for kind, job in zip(kinds.tolist(), example.tolist(), strict=True):
+            believed = self._truth.rates(max_gpus)[self._truth.kind_of[self._example]]
+            for kind, job in enumerate(self._example):
                 model, requested = self._jobs.model.text(job), int(self._jobs.gpus[job])
                 for gpus in range(1, max_gpus + 1):
                     if gpus != requested:
