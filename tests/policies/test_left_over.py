@@ -26,6 +26,17 @@ def test_what_is_left_goes_to_the_running_job_that_gains_most() -> None:
         assert shares_of(stage) == {0: 3, 1: 4, 2: 1}
 
 
+def test_gains_are_measured_in_speeds_of_one_gpu_whatever_a_job_asked_for() -> None:
+    # One GPU is left. To job 0 (asks for two) it is worth .7 of its speed on one GPU, to job 1
+    # .5; in shares of the speed as requested it would be .35 and .5.
+    rows = [Row(2, 9, **FLEX), Row(1, 9, **FLEX)]  # type: ignore[arg-type]
+    curves = ((1, 2, 2.7, 3.0), (1, 1.5, 1.8, 2.0))
+    for name in ("srtf-e", "srsf-e"):
+        stage = Stage(rows, name, "1x4")
+        stage.view.physics = CurvedPhysics(stage.trace.jobs, curves)
+        assert shares_of(stage) == {0: 3, 1: 1}
+
+
 def test_no_job_starts_by_what_is_left() -> None:
     # Job 0 asks for 2 of 3 GPUs, job 1 for 2: one is left, and job 1 could run on one. It waits.
     rows = [Row(2, 5, **FLEX), Row(2, 9, **FLEX)]  # type: ignore[arg-type]

@@ -117,3 +117,33 @@ def test_a_peak_that_even_the_empty_cluster_cannot_hold_is_cut_to_what_it_can() 
     # Job 0 could use six GPUs of a type of which there are four: once it is alone it gets those.
     rows = [flex(2, 6, max_gpus=6, gpu_type="t4"), Row(1, 1, gpu_type="v100")]
     assert play(rows, "srtf-max", "2x2:t4+4x1:v100").finishes == [4, 1]
+
+
+MAX_FORMS = ("srtf-max", "srsf-max", "tiresias-max")
+
+
+@pytest.mark.parametrize("name", [*MAX_FORMS, "srtf-e", "srsf-e"])
+def test_a_job_that_is_not_elastic_waits_for_all_it_asked_for(name: str) -> None:
+    # It names a least of one, which says nothing while it may not be resized. A node is away from
+    # 10 s to 90 s.
+    rigid = Row(8, 100, min_gpus=1, max_gpus=8)
+    story = play([rigid], name, "2x4", capacity=[(10.0, [(1, "down")]), (90.0, [(1, "up")])])
+    assert [t for t, _ in story.starts(0)] == [0.0, 90.0]
+    # Two of eight GPUs are left beside a job that may not be stopped; it wants four.
+    rows = [Row(6, 100, preemptible=False), Row(4, 50, submit_s=1, min_gpus=1, max_gpus=8)]
+    assert play(rows, name, "1x8").finishes == [100, 150]
+
+
+@pytest.mark.parametrize("name", MAX_FORMS)
+def test_a_job_that_may_not_be_stopped_starts_on_what_it_asked_for(name: str) -> None:
+    # Nobody could take back what it got for want of other takers.
+    rows = [flex(2, 10, preemptible=False), Row(2, 5, submit_s=1)]
+    assert play(rows, name, "1x4").finishes == [10, 6]
+
+
+@pytest.mark.parametrize("name", MAX_FORMS)
+def test_where_its_type_has_no_room_a_job_that_is_not_elastic_is_not_cut(name: str) -> None:
+    # By count two GPUs are there, of its type only one until 20 s.
+    rows = [Row(2, 10, min_gpus=1, max_gpus=2, gpu_type="t4")]
+    away = [(0.0, [(0, "down")]), (20.0, [(0, "up")])]
+    assert play(rows, name, "2x1:t4+1x1:v100", capacity=away).finishes == [30]

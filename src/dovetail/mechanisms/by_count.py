@@ -55,7 +55,8 @@ def place_whole(view: View, jobs: Ints, sizes: Ints) -> tuple[Draft, Because]:
     """Stops whoever was not served and places each newcomer with all its GPUs or not at all.
 
     A running job keeps the GPUs it has. Where even the empty cluster has no room for a size (it
-    must lie on one node, or on nodes of one type), the job alone gets as many as there is room for.
+    must lie on one node, or on nodes of one type), the job alone, if it can do with less, gets as
+    many as there is room for.
     """
     draft = view.plan.repack() if view.placing.running == "repack" else view.plan.draft()
     if view.placing.running == "repack":
@@ -70,7 +71,7 @@ def place_whole(view: View, jobs: Ints, sizes: Ints) -> tuple[Draft, Because]:
         if job in draft.placed:
             continue
         spans = find(draft.occupancy, view.shape(job), gpus)
-        while spans is None and not draft.placed and gpus > int(view.jobs.min_gpus[job]):
+        while spans is None and not draft.placed and gpus > int(view.jobs.least_gpus[job]):
             gpus -= 1
             spans = find(draft.occupancy, view.shape(job), gpus)
         if spans is not None:

@@ -22,7 +22,7 @@ from dovetail.mechanisms.marginal_shares import speeds
 def peak_gpus(view: View, jobs: Ints) -> Ints:
     """Returns the fewest GPUs on which each job is fastest, within its limits and the cluster.
 
-    A job that is not elastic has no choice: its request.
+    A job that is not elastic, or may not be stopped, has no choice: its request.
     """
     table = view.jobs
     kinds, row = np.unique(view.physics.kind_of[jobs], return_inverse=True)
@@ -31,9 +31,8 @@ def peak_gpus(view: View, jobs: Ints) -> Ints:
     faster = rates[:, 1:] > before * (1 + RELATIVE_TOLERANCE)
     best = np.where(faster, np.arange(1, rates.shape[1]), 0)
     best_up_to = np.maximum.accumulate(np.pad(best, ((0, 0), (1, 0))), axis=1)
-    most = np.minimum(table.max_gpus[jobs], rates.shape[1] - 1)
-    peak = np.maximum(best_up_to[row, most], table.min_gpus[jobs])
-    return np.asarray(np.where(table.elastic[jobs], peak, table.gpus[jobs]))
+    most = np.minimum(table.most_gpus[jobs], rates.shape[1] - 1)
+    return np.asarray(np.maximum(best_up_to[row, most], table.least_gpus[jobs]))
 
 
 def left_at_peak_s(view: View, jobs: Ints, left_s: Floats) -> tuple[Floats, Ints]:
@@ -51,10 +50,11 @@ def waiting_left_at_peak_s(view: View, jobs: Sequence[int]) -> tuple[Floats, Int
 def serve_at_peak(view: View, keys: Keys, bypass: str) -> tuple[Draft, Because]:
     """Gives peak sizes to the jobs of smallest key; a job runs at its peak or waits.
 
-    Who runs is settled by counts. While nodes are away no size is larger than what is there.
+    Who runs is settled by counts. While nodes are away no size is larger than what is there,
+    if the job can do with less.
     """
     line, pool = by_key(view, keys), pool_gpus(view)
     sizes = np.minimum(peak_gpus(view, line), pool)
-    sizes = np.maximum(sizes, view.jobs.min_gpus[line])
+    sizes = np.maximum(sizes, view.jobs.least_gpus[line])
     runs = admitted(sizes, pool, strict=bypass == "strict")
     return place_whole(view, line[runs], sizes[runs])
