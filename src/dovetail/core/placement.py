@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dovetail.core.errors import IllegalPlan
 
@@ -76,7 +76,8 @@ class Placement:
     def kept_in(self, other: Placement) -> Placement | None:
         """Returns the part of this placement whose GPUs `other` holds too; None if there is none.
 
-        Where one of the two does not name its GPUs, counts on each node decide.
+        Where one of the two does not name its GPUs, counts on each node decide. A part trains in
+        the manner of the whole, with its batch and accumulation steps; see `_part`.
         """
         if self.gpu_ids and other.gpu_ids:
             theirs = set(other.named())
@@ -94,24 +95,24 @@ class Placement:
             return None
         if spans == self.spans:
             return self
-        return Placement(spans, names, self.accumulation_steps)
+        return self._part(spans, names)
 
     def without(self, nodes: Collection[int]) -> Placement | None:
-        """Returns the part on other nodes, trained in the same manner; None if there is none.
-
-        Samples and fractions are per worker and are left out.
-        """
+        """Returns the part on other nodes, trained in the same manner; None if there is none."""
         rows = [i for i, (node, _) in enumerate(self.spans) if node not in nodes]
         if len(rows) == len(self.spans):
             return self
         if not rows:
             return None
-        return Placement(
-            tuple(self.spans[i] for i in rows),
-            tuple(self.gpu_ids[i] for i in rows) if self.gpu_ids else (),
-            self.accumulation_steps,
-            batch_size=self.batch_size,
-        )
+        names = tuple(self.gpu_ids[i] for i in rows) if self.gpu_ids else ()
+        return self._part(tuple(self.spans[i] for i in rows), names)
+
+    def _part(self, spans: Spans, gpu_ids: tuple[tuple[int, ...], ...]) -> Placement:
+        """Returns this placement cut to fewer GPUs, all that holds for the whole job kept.
+
+        Samples and fractions are per worker and cannot be cut: they are whole and even again.
+        """
+        return replace(self, spans=spans, gpu_ids=gpu_ids, fractions=(), samples=())
 
     def named(self) -> Iterator[tuple[int, int]]:
         """Yields the (node, GPU id) pairs of a placement, none if it does not name its GPUs."""
