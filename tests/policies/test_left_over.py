@@ -26,6 +26,17 @@ def test_what_is_left_goes_to_the_running_job_that_gains_most() -> None:
         assert shares_of(stage) == {0: 3, 1: 4, 2: 1}
 
 
+def test_equal_gains_go_to_the_smallest_key_and_not_to_the_smallest_id() -> None:
+    # All scale linearly, so each GPU more gains one. Of 9 and 5 s the shorter gets all it can use.
+    rows = [Row(1, 9, **FLEX), Row(1, 5, **FLEX)]  # type: ignore[arg-type]
+    for name in ("srtf-e", "srsf-e"):
+        assert shares_of(Stage(rows, name, "1x5")) == {0: 1, 1: 4}
+    # Job 0 is shorter by time (4 s against 5), job 1 by service (12 GPU-s against 5).
+    rows = [Row(3, 4, **FLEX), Row(1, 5, **FLEX)]  # type: ignore[arg-type]
+    assert shares_of(Stage(rows, "srtf-e", "1x5")) == {0: 4, 1: 1}
+    assert shares_of(Stage(rows, "srsf-e", "1x5")) == {0: 3, 1: 2}
+
+
 def test_gains_are_measured_in_speeds_of_one_gpu_whatever_a_job_asked_for() -> None:
     # One GPU is left. To job 0 (asks for two) it is worth .7 of its speed on one GPU, to job 1
     # .5; in shares of the speed as requested it would be .35 and .5.

@@ -22,7 +22,7 @@ def share_left_over(view: View, keys: Keys, bypass: str) -> tuple[Draft, Because
     """Gives requested sizes to the jobs of smallest key, and then one GPU after the other.
 
     Each goes to the elastic job that runs and gains most, `(p(c+1) - p(c)) / p(1)`, up to its
-    most; no job starts by it. `keys` ranks the running jobs.
+    most, equal gains to the smallest key; no job starts by it. `keys` ranks the running jobs.
     """
     line, pool = by_key(view, keys), pool_gpus(view)
     sizes = view.jobs.gpus[line]
