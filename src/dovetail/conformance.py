@@ -165,7 +165,7 @@ class PolicyConformance:
         """Its spelling, which stands in every manifest, makes an equal policy."""
         made = self._made()
         parameters = spell(made).partition(":")[2]
-        base = self.policy.split(".py:")[0] + ".py:" + type(made).__name__
+        base = self.policy.partition(".py")[0] + ".py:" + type(made).__name__
         name = base if ".py" in self.policy else name_of(made)
         again = parse_policy(f"{name}:{parameters}" if parameters else name)
         assert spell(again) == spell(made), f"{spell(made)} reads back as {spell(again)}"

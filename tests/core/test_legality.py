@@ -81,7 +81,9 @@ def test_a_share_needs_the_power_an_elastic_job_and_its_range() -> None:
     assert faults(stage, [(1, ((0, 1),))]) == []
     assert faults(stage, [(1, ((0, 4),))]) == ["job 1 takes 1 to 3 GPUs, not 4"]
     assert faults(stage, [(0, ((0, 3),))]) == ["job 0 asked for 2 GPUs and got 3"]
-    assert faults(stage, [(1, ((0, 3),))], ALL - {"resize"}) == ["job 1 asked for 2 GPUs and got 3"]
+    assert faults(stage, [(1, ((0, 3),))], ALL - {"resize"}) == [
+        "job 1 asked for 2 GPUs and got 3 without the power to resize"
+    ]
 
 
 def test_back_to_the_requested_size_is_a_resize_as_well() -> None:

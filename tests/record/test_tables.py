@@ -108,7 +108,8 @@ def test_the_sentence_names_the_best_its_gain_its_bound_and_who_pays():
     }
     assert comparison_sentence(replace(comparison, results=results)) == (
         "srtf finishes the mean job 2.00x sooner than fifo (95 % interval 1.82x to 2.22x); "
-        "2.00x the bound no schedule can beat; the biggest jobs (>8 GPUs) wait 1.80x longer."
+        "2.00x the bound no schedule of its kind can beat; the biggest jobs (>8 GPUs) wait "
+        "1.80x longer."
     )
 
 

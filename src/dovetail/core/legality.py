@@ -61,7 +61,8 @@ def _check_placement(
     if gpus != shape.gpus:
         low, high = int(view.jobs.min_gpus[job]), int(view.jobs.max_gpus[job])
         if "resize" not in powers or not view.jobs.elastic[job]:
-            found.append(f"{_name(view, job)} asked for {shape.gpus} GPUs and got {gpus}")
+            without = "" if "resize" in powers else " without the power to resize"
+            found.append(f"{_name(view, job)} asked for {shape.gpus} GPUs and got {gpus}{without}")
         elif not low <= gpus <= high:
             found.append(f"{_name(view, job)} takes {low} to {high} GPUs, not {gpus}")
     if before is not None:

@@ -20,6 +20,7 @@ from dovetail.record.page import Cell, Row, figure, page, table
 from dovetail.record.result import Comparison, RunResult
 from dovetail.record.words import (
     MISSING,
+    bounds_said,
     comparison_sentence,
     count,
     duration,
@@ -104,8 +105,8 @@ def comparison_report(comparison: Comparison) -> str:
 CAPTIONS = {
     "mean": (
         "Mean JCT",
-        "Point: mean; whiskers: 95 % interval over traces like this one. Dashed: the bound, which "
-        "no schedule can beat on this very trace.",
+        "Point: mean; whiskers: 95 % interval over traces like this one. Dashed: the bound that no "
+        "schedule with the powers of the policy can beat on this very trace.",
     ),
     "jct": ("Job completion times", "Share of the jobs that took at most so long."),
     "size": ("JCT by job size", QUANTILES),
@@ -194,8 +195,7 @@ def _notes(notes: list[str]) -> str:
 def _bound_words(comparison: Comparison) -> str:
     if comparison.bound_s is None:
         return ""
-    kind = comparison.bound.get("kind")
-    return f"Bound: mean JCT {duration(comparison.bound_s)}" + (f" ({kind})." if kind else ".")
+    return f"Bound on the mean JCT: {bounds_said(comparison)}."
 
 
 def _policy_table(comparison: Comparison) -> str:

@@ -14,6 +14,7 @@ import polars as pl
 from dovetail.record.result import GPU_SECOND_KINDS, Comparison, RunResult
 from dovetail.record.words import (
     MISSING,
+    bounds_said,
     comparison_sentence,
     count,
     duration,
@@ -48,9 +49,7 @@ def comparison_view(comparison: Comparison) -> Group:
         ),
     ]
     if comparison.bound_s is not None:
-        kind = comparison.bound.get("kind")
-        words = f"Bound on the mean JCT: {duration(comparison.bound_s)}"
-        parts.append(Text(words + (f" ({kind})" if kind else "")))
+        parts.append(Text(f"Bound on the mean JCT: {bounds_said(comparison)}"))
     parts += [Text(f"Note: {note}") for note in comparison.notes]
     return _apart(parts)
 

@@ -150,10 +150,21 @@ def comparison_sentence(comparison: Comparison) -> str:
         gain = _sooner(short[best["policy"]], short[base], ratio, low, high)
     parts = [gain]
     if best["x_bound"] is not None:
-        parts.append(f"{factor(best['x_bound'])} the bound no schedule can beat")
+        parts.append(f"{factor(best['x_bound'])} the bound no schedule of its kind can beat")
     if best["policy"] != base and (fate := _fate_of_biggest(comparison, str(best["policy"]))):
         parts.append(fate)
     return "; ".join(parts) + "."
+
+
+def bounds_said(comparison: Comparison) -> str:
+    """Returns the bound for each set of powers that a policy of the comparison has."""
+    every = comparison.bound.get("all")
+    if not isinstance(every, dict) or len(every) < 2:
+        kind = comparison.bound.get("kind")
+        return duration(comparison.bound_s) + (f" ({kind})" if kind else "")
+    return ", ".join(
+        f"{duration(max(found.values()))} ({powers})" for powers, found in every.items()
+    )
 
 
 def _sooner(

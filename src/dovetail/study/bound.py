@@ -85,7 +85,7 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
         if powers.elastic
         else rigid_demand(trace.jobs.submit_s, trace.duration_s, trace.jobs.gpus)
     )
-    if powers.interleaving or powers.sharing:
+    if (powers.interleaving or powers.sharing) and trace.jobs.shareable.any():
         demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
     return lower_bounds(demand, _capacity(trace, options), powers)
 

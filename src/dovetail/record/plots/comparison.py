@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def mean_jct(comparison: Comparison) -> Figure:
-    """Draws each policy's mean JCT with its 95 % interval, and the bound none can beat."""
+    """Draws each policy's mean JCT with its 95 % interval, and the bound that judges it.
+
+    Where policies may do different things to jobs their bounds differ: each row has its own.
+    """
     with canvas.house_style():
         rows = comparison.ranked.filter(pl.col("avg_jct_s").is_finite()).to_dicts()
         figure, (axes,) = canvas.sheet(1.2 + 0.36 * max(len(rows), 1))
@@ -43,8 +46,16 @@ def mean_jct(comparison: Comparison) -> Figure:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlim(0, max(ends_s) / unit_s * 1.22)
         axes.set_xlabel(f"mean JCT ({unit}), 95 % interval")
-        if comparison.bound_s is not None:
-            _draw_bound(axes, comparison.bound_s / unit_s)
+        bounds = {
+            y: row["avg_jct_s"] / row["x_bound"] / unit_s
+            for y, row in enumerate(rows)
+            if row["x_bound"]
+        }
+        if bounds and max(bounds.values()) - min(bounds.values()) > 1e-6 * max(bounds.values()):
+            for y, at in bounds.items():
+                _draw_bound_of_one(axes, y, at)
+        elif bounds:
+            _draw_bound(axes, bounds[min(bounds)])
         canvas.grid(axes, "x")
         return figure
 
@@ -76,6 +87,11 @@ def _draw_bound(axes: Axes, at: float) -> None:
         va="bottom",
         size=9,
     )
+
+
+def _draw_bound_of_one(axes: Axes, y: int, at: float) -> None:
+    dashed = (0, (4, 2))
+    axes.plot([at, at], [y - 0.42, y + 0.42], color=canvas.INK, linewidth=1.4, linestyle=dashed)
 
 
 def _unit(longest_s: float) -> tuple[str, float]:

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.study.reproduce.finding import MISSED, Finding, Findings
+from dovetail.study.reproduce.finding import HOLDS, MISSED, WITHIN, Finding, Findings
 from dovetail.study.reproduce.studies import Study
 
 if TYPE_CHECKING:
@@ -51,7 +51,12 @@ def findings_dict(study: Study, findings: Findings) -> dict[str, object]:
 def _row_dict(row: Finding) -> dict[str, object]:
     low, high = row.band or (None, None)
     kept = {k: v for k, v in asdict(row).items() if k not in ("band", "holds", "why")}
-    return {**kept, "low": low, "high": high, "verdict": row.verdict, "why": row.why}
+    return {**kept, "low": low, "high": high, "verdict": row.verdict, "why": _why(row)}
+
+
+def _why(row: Finding) -> str:
+    """Returns the reason of a row, which a row that is as it should be does not need."""
+    return "" if row.verdict in (WITHIN, HOLDS) else row.why
 
 
 def report(study: Study, findings: Findings) -> str:
@@ -68,7 +73,7 @@ def report(study: Study, findings: Findings) -> str:
         body.append(f"<h2>What it was run on</h2><ul>{items}</ul>")
     for part, rows in groupby(findings.rows, key=lambda row: row.part):
         listed = [
-            Row(r.what, [Cell(c, is_words=i == 3) for i, c in enumerate(cells(r)[1:])], r.why)
+            Row(r.what, [Cell(c, is_words=i == 3) for i, c in enumerate(cells(r)[1:])], _why(r))
             for r in rows
         ]
         body += [f"<h2>{escape(part)}</h2>", table(HEADS, listed)]
