@@ -1,7 +1,7 @@
 """SJF-BSBF and SJF-FFS written once more, plainly: no classes, no bounds, one job at a time.
 
 Follows ALGORITHMS sections 1.3 and 1.4 line by line, with the scalar pair decision; only the
-placing of whole gangs on free GPUs is the project's own.
+placing of whole gangs on free GPUs is the project's own. Nodes have four GPUs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.algorithms.pair_sharing import PairChoice, SubBatch, best_sub_batch
+from dovetail.core.errors import IllegalPlan
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
@@ -53,7 +54,9 @@ class Plain:
         wanted = view.shape(job).gpus
         if draft.free_gpus >= wanted:
             spans = view.placing.find(draft.occupancy, view.shape(job))
-            assert spans is not None
+            if spans is None:
+                assert refuses(view)
+                return
             if view.jobs.shareable[job]:
                 ids = tuple(draft.occupancy.idle_ids(n, g) for n, g in spans)
                 draft.place(job, Placement(spans, ids, alone_steps(view, job)))
@@ -65,16 +68,49 @@ class Plain:
             )
             if chosen is None:
                 return
-            gpus, steps = chosen
-            rest = wanted - len(gpus)
-            if rest:
-                spans = view.placing.find(draft.occupancy, view.shape(job), rest)
-                assert spans is not None
-                gpus += [(n, i) for n, g in spans for i in draft.occupancy.idle_ids(n, g)]
-            nodes = list(dict.fromkeys(n for n, _ in gpus))
-            ids = tuple(tuple(sorted(i for n, i in gpus if n == node)) for node in nodes)
-            spans = tuple((n, len(i)) for n, i in zip(nodes, ids, strict=True))
+            if not self._seated(view, draft, job, *chosen):
+                assert refuses(view)
+                for gpus, steps in self._single_hosts(view, draft, job):
+                    if self._seated(view, draft, job, gpus, steps):
+                        return
+
+    def _seated(self, view: View, draft: Draft, job: int, gpus: list[Gpu], steps: int) -> bool:
+        wanted = view.shape(job).gpus
+        rest = wanted - len(gpus)
+        if rest:
+            spans = view.placing.find(draft.occupancy, view.shape(job), rest)
+            if spans is None:
+                return False
+            gpus = gpus + [(n, i) for n, g in spans for i in draft.occupancy.idle_ids(n, g)]
+        nodes = list(dict.fromkeys(n for n, _ in gpus))
+        if view.placing.consolidate == "strict" and len(nodes) > -(-wanted // 4):
+            return False
+        ids = tuple(tuple(sorted(i for n, i in gpus if n == node)) for node in nodes)
+        spans = tuple((n, len(i)) for n, i in zip(nodes, ids, strict=True))
+        try:
             draft.place(job, Placement(spans, ids, steps))
+        except IllegalPlan:
+            return False
+        return True
+
+    def _single_hosts(self, view: View, draft: Draft, job: int) -> list[tuple[list[Gpu], int]]:
+        wanted = view.shape(job).gpus
+        found: list[tuple[float, Gpu | int, list[Gpu], int]] = []
+        for host in {h for _, h in alone_on(view, draft)}:
+            free = {g for g, _ in alone_on(view, draft)}
+            its = [g for g in draft.placed[host].named() if g in free]
+            fitting = fitting_steps(view, draft, job, host)
+            choice = pair(view, draft, job, host)
+            if len(its) < wanted or not (fitting if self.first_fit else choice.shares):
+                continue
+            on = [n for n, _ in its]
+            few = sorted(its, key=lambda g: (-on.count(g[0]), g)) if wanted < len(its) else its
+            if self.first_fit:
+                found.append((0.0, min(its), few[:wanted], fitting[0]))
+            else:
+                key = -choice.benefit_s if self.by_benefit else choice.pair_s
+                found.append((key, host, few[:wanted], choice.steps))
+        return [(gpus, steps) for _, _, gpus, steps in sorted(found, key=lambda f: f[:2])]
 
     def _first(self, view: View, draft: Draft, job: int) -> tuple[list[Gpu], int] | None:
         need = view.shape(job).gpus - draft.free_gpus
@@ -111,6 +147,10 @@ class Plain:
             steps = max(steps, choice.steps)
         enough = gpus and len(gpus) + draft.free_gpus >= wanted
         return (gpus, steps) if enough else None
+
+
+def refuses(view: View) -> bool:
+    return view.placing.consolidate == "strict" or view.plan.occupancy.books_more
 
 
 def alone_on(view: View, draft: Draft) -> Iterator[tuple[Gpu, int]]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from builders import Row, Stage, Story, play, play_scene, policy_of, scene_of, trace_of
 from dovetail.core.beliefs import Neighbour
+from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.messages import Started
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
@@ -22,7 +23,7 @@ def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> 
 def run(
     rows: Sequence[Row],
     classes: str,
-    cluster: str,
+    cluster: str | Cluster,
     *,
     xi: float = 1.5,
     options: str = "",
@@ -179,3 +180,28 @@ def test_two_on_a_gpu_are_of_two_classes_and_nobody_is_stopped(
                 on[gpu] = here
                 assert len({classes[j] for j in here}) == len(here)
     assert all(story.stops(j) == [] for j in range(len(rows)))
+
+
+def test_where_the_first_hosts_lie_apart_one_that_holds_the_whole_gang_will_do() -> None:
+    # Two nodes of three. The first four GPUs with company to spare lie on both; job 2 has three
+    # of node 1 to itself.
+    rows = [row(1, 100), row(2, 100, shareable=False), row(3, 500, 0.5), row(3, 10, 1)]
+    story = run(rows, "gggo", "2x3", xi=1.2, placing="strict")
+    seat = next(f for f in story.facts if isinstance(f, Started) and f.job == 3)
+    assert (seat.t, seat.placement.by_node()) == (1.0, {1: 3})
+
+
+def test_a_host_without_cpus_for_the_guest_makes_way_for_the_next() -> None:
+    rows = [row(2, 500, cpus=4.0), row(2, 600, cpus=1.0), row(2, 10, 1, cpus=6.0)]
+    cluster = Cluster((NodeGroup("all", 2, 2, cpus=8),))
+    story = run(rows, "ggo", cluster, xi=1.2)
+    assert story.starts(2) == [(1.0, "start")]
+
+
+def test_who_starts_may_make_a_place_for_one_before_it() -> None:
+    # Two nodes of two; a gang of two may not be spread. Jobs 0 and 1 leave a GPU of each node
+    # free, so by count job 2 needs no company. Once job 3 has that of node 0, job 2 joins job 1.
+    rows = [row(1, 100), row(1, 100, 0.1), row(2, 10, 2), row(1, 50, 2)]
+    rows.insert(1, row(1, 0.5, 0.05))
+    story = run(rows, "ggogg", "2x2", xi=1.2, options=",bypass=skip", placing="strict")
+    assert [story.starts(j) for j in (3, 4)] == [[(2.0, "start")]] * 2

@@ -174,6 +174,86 @@ def test_gangs_that_may_not_be_spread_do_not_spread_over_hosts(policy: str) -> N
     assert where(strict, 3).nodes == 2
 
 
+@pytest.mark.parametrize("policy", ["sjf-bsbf", "sjf-ffs"])
+def test_where_the_best_hosts_lie_apart_one_that_holds_the_whole_gang_will_do(policy: str) -> None:
+    # Two nodes of four. Jobs 0 and 1 hold two GPUs of node 0 each, job 2 all of node 1. A gang of
+    # four that may not be spread finds its best host on node 0, and job 1 shares with nobody.
+    rows = [
+        Row(2, 100, shareable=True),
+        Row(2, 1000),
+        Row(4, 500, submit_s=0.5, shareable=True),
+        Row(4, 10, submit_s=1, shareable=True),
+        Row(4, 60, submit_s=1, shareable=True),
+    ]
+    for jobs in (rows[:4], rows[:3] + rows[4:]):
+        trace = trace_of(*jobs)
+        truth = LinearPhysics(trace.jobs, Injected(2.0))
+        story = play_scene(scene_of(trace, "2x4", truth=truth, placing="strict"), policy)
+        assert begins(story)[3] == 1.0
+        assert where(story, 3).by_node() == {1: 4}
+
+
+def pairs_apart(*more: Row) -> Story:
+    """Plays jobs beside hosts of one GPU, ratio 2: a host needs twice the length of its guest.
+
+    Nodes have two GPUs, gangs may not be spread. Nodes 0 and 1 have a host each, of 100 and 101 s,
+    and a job that shares with nobody; node 2 has two hosts, of 300 and 301 s.
+    """
+    lengths = (100, 900, 101, 900, 300, 301)
+    rows = [
+        Row(1, length, submit_s=i * 0.01, shareable=length != 900)
+        for i, length in enumerate(lengths)
+    ]
+    trace = trace_of(*rows, *more)
+    truth = LinearPhysics(trace.jobs, Injected(2.0))
+    scene = scene_of(trace, "3x2", truth=truth, placing="strict,first-fit")
+    return play_scene(scene, "sjf-bsbf")
+
+
+def test_who_is_refused_a_seat_does_not_speak_for_longer_jobs_of_its_class() -> None:
+    # The short gang's best hosts lie on nodes 0 and 1; the long one gains on node 2 only.
+    pair = [Row(2, length, submit_s=1, shareable=True) for length in (9, 90)]
+    story = pairs_apart(*pair)
+    assert begins(story)[7] == 1.0
+    assert where(story, 7).by_node() == {2: 2}
+    assert begins(story)[6] > 100.0
+
+
+def test_time_alone_may_bring_other_hosts_to_the_front() -> None:
+    # At 97 s the hosts on nodes 0 and 1 have too little left for 9 s. The job that comes then
+    # starts nowhere.
+    story = pairs_apart(Row(2, 9, submit_s=1, shareable=True), Row(1, 5, submit_s=97))
+    assert begins(story)[6] == 97.0
+    assert where(story, 6).by_node() == {2: 2}
+
+
+def test_who_starts_may_make_a_place_for_one_before_it() -> None:
+    # Two nodes of two. Jobs 0 and 2 leave a GPU of each node free, so by count job 3 needs no
+    # host. Once job 4 has that of node 0, job 3 joins job 2 on node 1.
+    rows = [Row(1, 100), Row(1, 0.5, submit_s=0.05), Row(1, 100, submit_s=0.1, shareable=True)]
+    rows += [Row(2, 10, submit_s=2, shareable=True), Row(1, 50, submit_s=2)]
+    trace = trace_of(*rows)
+    truth = LinearPhysics(trace.jobs, Injected(1.2))
+    for policy in ("sjf-bsbf", "sjf-ffs"):
+        scene = scene_of(trace, "2x2", truth=truth, placing="strict")
+        assert begins(play_scene(scene, policy))[3:] == [2.0, 2.0]
+
+
+def test_a_host_without_cpus_for_the_guest_makes_way_for_the_next() -> None:
+    # Both nodes have eight CPUs: the host that would gain most leaves four, the guest wants six.
+    trace = trace_of(
+        Row(2, 500, shareable=True, cpus=4),
+        Row(2, 600, shareable=True, cpus=1),
+        Row(2, 10, submit_s=1, shareable=True, cpus=6),
+    )
+    cluster = Cluster((NodeGroup("all", 2, 2, cpus=8),))
+    truth = LinearPhysics(trace.jobs, Injected(1.2))
+    for policy in ("sjf-bsbf", "sjf-ffs"):
+        story = play_scene(scene_of(trace, cluster, truth=truth), policy)
+        assert begins(story)[2] == 1.0
+        assert where(story, 2).by_node() == {1: 2}
+
+
 def two_berts(policy: str, memory_bytes: float, host_batch: int, guest_batch: int) -> Story:
     """Plays two BERT jobs on one GPU: 2.56 GB each and 0.43 GB for each sample of a micro-batch."""
     trace = trace_of(

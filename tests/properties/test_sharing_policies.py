@@ -45,6 +45,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     """Draws a small busy cluster and jobs of the six models, or of none."""
     rows = []
     t = 0.0
+    by_cpus = draw(st.integers(0, 3)) == 0
     for _ in range(draw(st.integers(3, 22))):
         t += draw(st.sampled_from([0.0, 0.0, 3.0, 40.0]))
         model = draw(st.sampled_from(MODELS))
@@ -57,12 +58,13 @@ def scenes(draw: st.DrawFn) -> Scene:
                 model=model,
                 batch_size=draw(st.sampled_from([0, 0, 64])) * gpus,
                 shareable=draw(st.integers(0, 9)) > 0,
+                cpus=draw(st.sampled_from([0.0, 1.0, 5.0])) * gpus if by_cpus else 0.0,
             )
         )
     trace = trace_of(*rows)
     memory = draw(st.sampled_from([6, 11, 16, 40])) * GIB
     nodes = draw(st.integers(2, 4))
-    cluster = Cluster((NodeGroup("all", nodes, 4, gpu_memory_bytes=memory),))
+    cluster = Cluster((NodeGroup("all", nodes, 4, gpu_memory_bytes=memory, cpus=20.0),))
     uneven = Uneven(draw(st.sampled_from([1.0, 1.6, 3.0, 6.0])))
     even = Injected(draw(st.sampled_from([1.0, 1.25, 1.5, 1.75, 2.0])))
     chosen = draw(st.sampled_from([uneven, even]))
@@ -76,6 +78,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         switching=draw(st.sampled_from(["none", "restart:7"])),
         forecast=draw(st.sampled_from(["known", "noisy:0.7"])),
         capacity=capacity if breaks else (),
+        placing=draw(st.sampled_from(["prefer", "strict", "strict,first-fit"])),
     )
 
 
@@ -100,7 +103,7 @@ PAIRS: list[tuple[str, Policy]] = [
 
 
 @pytest.mark.parametrize(("name", "plain"), PAIRS, ids=[name for name, _ in PAIRS])
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(scene=scenes())
 def test_it_decides_as_the_plain_one(name: str, plain: Policy, scene: Scene) -> None:
     fast = play_scene(scene, parse_policy(name))

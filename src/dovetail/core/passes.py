@@ -34,6 +34,11 @@ def check_bypass(bypass: str) -> None:
         raise ValueError(f"bypass is strict or skip, not '{bypass}'")
 
 
+def refuses(view: View) -> bool:
+    """Tells whether a job may find no place though there are GPUs enough for it by count."""
+    return view.placing.consolidate == "strict" or view.plan.occupancy.books_more
+
+
 def behind(head: int) -> Because:
     """Returns the reasons of a strict queue whose head finds no room."""
     return (Reason("Resources", job=head), Reason("Priority", behind=head))

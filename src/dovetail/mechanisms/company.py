@@ -7,6 +7,7 @@ GPUs are shared by naming them, so a job that allows sharing is started on named
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from dovetail.core.errors import IllegalPlan
+from dovetail.core.passes import refuses
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
@@ -45,6 +47,10 @@ class Company:
         self._alone: dict[_Hosts, SortedList] | None = None
         self._welcome: dict[tuple[_Hosts, int, bool], bool] = {}
 
+    def has_started(self, job: int) -> bool:
+        """Tells whether a waiting job has been started in the draft."""
+        return job in self._draft.placed
+
     def start(self, job: int) -> bool:
         """Starts a job on free GPUs by the placement rule; False if it finds no room."""
         view, draft = self._view, self._draft
@@ -64,17 +70,28 @@ class Company:
 
         On GPUs of its type, on nodes open for work, whose one job is welcome and leaves it
         memory; by node and number. False, and nothing changes, if there are too few, if the gang
-        may not be spread and would be, or where a quota or a host says no.
+        may not be spread and would be, or where a quota or a host says no, unless there is one
+        job whose GPUs alone would do.
         """
-        view, draft = self._view, self._draft
+        view = self._view
         shape = view.shape(job)
-        missing = max(0, shape.gpus - _free_gpus(view, draft, shape.gpu_type))
+        missing = shape.gpus - _free_gpus(view, self._draft, shape.gpu_type)
+        if missing <= 0:
+            return False
         taken = self._seats(job, welcome, missing)
         if len(taken) < missing:
             return False
+        if self._sit(job, taken):
+            return True
+        return refuses(view) and any(self._sit(job, g) for g in self._single(job, welcome))
+
+    def _sit(self, job: int, taken: Sequence[Gpu]) -> bool:
+        """Starts a gang on shared GPUs, and free ones for the rest; False if that is refused."""
+        view, draft = self._view, self._draft
+        shape = view.shape(job)
         idle: list[Gpu] = []
-        if missing < shape.gpus:
-            spans = view.placing.find(draft.occupancy, shape, shape.gpus - missing)
+        if len(taken) < shape.gpus:
+            spans = view.placing.find(draft.occupancy, shape, shape.gpus - len(taken))
             if spans is None:
                 return False
             idle = idle_gpus(draft, spans)
@@ -91,6 +108,15 @@ class Company:
             self._gpus()[self._key(host, gpu)].remove(gpu)
         self._add(job, idle)
         return True
+
+    def _single(self, job: int, welcome: Callable[[int], bool]) -> list[list[Gpu]]:
+        """Returns gangs on the GPUs of one job each, on few nodes; the first at hand first."""
+        occupancy, wanted = self._draft.occupancy, self._view.shape(job).gpus
+        of_host: dict[int, list[Gpu]] = {}
+        for gpu in self._seats(job, welcome, len(occupancy.named)):
+            of_host.setdefault(occupancy.sharers(*gpu)[0], []).append(gpu)
+        whole = [gpus for gpus in of_host.values() if len(gpus) >= wanted]
+        return [_on_few_nodes(gpus)[:wanted] for gpus in whole]
 
     def _seats(self, job: int, welcome: Callable[[int], bool], count: int) -> list[Gpu]:
         """Returns the first `count` GPUs a job may share, fewer if there are no more."""
@@ -161,6 +187,12 @@ def join(draft: Draft, guest: int, host: int) -> bool:
     except IllegalPlan:
         return False
     return True
+
+
+def _on_few_nodes(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Returns GPUs in order, those of nodes with most of them first."""
+    held = Counter(node for node, _ in gpus)
+    return sorted(gpus, key=lambda g: (-held[g[0]], g))
 
 
 def _job(occupant: tuple[int, Placement]) -> int:

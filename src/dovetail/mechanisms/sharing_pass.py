@@ -8,18 +8,25 @@ place where a shorter one of its class found none: neither in this pass, in whic
 at least as much from everybody as the new host gives, nor later, for hosts only get nearer to
 their ends. So each class is tried until one of its jobs fails, and while no job ends only the
 arrivals are looked at.
+
+That holds where counts alone say who fits. Where a seat can be refused for more (a gang that may
+not be spread, quotas, CPUs and memory of hosts) a longer job may be offered other hosts, and
+hosts change their order as time goes by: there everybody is looked at in every decision, until
+nobody else can start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.messages import Reason
-from dovetail.core.passes import NO_ROOM, Because
+from dovetail.core.passes import NO_ROOM, Because, refuses
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.mechanisms.pair_rules import PairRules, rules_of
@@ -44,6 +51,22 @@ class Beside(Protocol):
     def seat(self, gpus: SharedGpus, guest: int, length_s: float, need: int) -> Seat | None:
         """Returns where a job goes that finds too few free GPUs, or None if it waits."""
         ...
+
+    def single_hosts(self, gpus: SharedGpus, guest: int, length_s: float) -> Sequence[Seat]:
+        """Returns seats beside one host each that holds the whole gang, the best first."""
+        ...
+
+
+class Tried(Enum):
+    """How it went with a job: `SHORT` of GPUs by count, or `REFUSED` although there are enough.
+
+    `REFUSED_ALL` is a refusal that any length would meet.
+    """
+
+    STARTED = auto()
+    SHORT = auto()
+    REFUSED = auto()
+    REFUSED_ALL = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +95,8 @@ def decide(view: View, memory: object, beside: Beside, *, by_service: bool = Fal
     rules = rules_of(view, weighs=beside.weighs)
     gpus = SharedGpus(view, draft, rules, memory)
     search = _Search(gpus, beside)
-    version = view.plan.version
-    settled = isinstance(memory, Looked) and memory.plan_version == version
+    version, picky = view.plan.version, refuses(view)
+    settled = isinstance(memory, Looked) and memory.plan_version == version and not picky
     waiting = (
         _arrived(view, rules)
         if settled and not view.changes.capacity
@@ -83,6 +106,11 @@ def decide(view: View, memory: object, beside: Beside, *, by_service: bool = Fal
     if not whole and search.any_of(waiting):
         waiting, whole = _waiting(view, rules, by_service), True
     started = search.sweep(waiting) if whole else 0
+    more = started if picky else 0
+    while more:
+        left = np.array([j not in draft.placed for j in waiting.jobs.tolist()])
+        more = search.sweep(waiting.only(left))
+        started += more
     because = search.reasons(waiting, started) if whole else None
     if not started:
         view.plan.discard()
@@ -116,21 +144,30 @@ class _Search:
         return bool(self._hopeful(waiting).any())
 
     def sweep(self, waiting: Waiting) -> int:
-        """Starts jobs in order, each class until one of its jobs fails; returns how many."""
+        """Starts jobs in order; returns how many.
+
+        Each class until one of its jobs is short of GPUs. Who is refused does not speak for the
+        rest of its class, unless any length would be, and that until the next start.
+        """
         some = waiting.only(self._hopeful(waiting)[waiting.guests])
         order = np.lexsort((some.jobs, some.keys))
         jobs, guests = some.jobs[order].tolist(), some.guests[order].tolist()
         alive = set(guests)
+        refused: set[int] = set()
         started = 0
         for job, guest in zip(jobs, guests, strict=True):
-            if guest not in alive:
+            if guest not in alive or guest in refused:
                 continue
-            if self._try(job, guest):
+            tried = self._try(job, guest)
+            if tried is Tried.STARTED:
                 started += 1
-                continue
-            alive.remove(guest)
-            if not alive:
-                break
+                refused.clear()
+            elif tried is Tried.REFUSED_ALL:
+                refused.add(guest)
+            elif tried is Tried.SHORT:
+                alive.remove(guest)
+                if not alive:
+                    break
         return started
 
     def reasons(self, waiting: Waiting, started: int) -> Because:
@@ -167,14 +204,20 @@ class _Search:
         hopeful[guests] = needs <= np.maximum(offered, 0)
         return hopeful
 
-    def _try(self, job: int, guest: int) -> bool:
-        gpus = self._gpus
+    def _try(self, job: int, guest: int) -> Tried:
+        gpus, beside = self._gpus, self._beside
         need = int(gpus.rules.guest_gpus[guest]) - gpus.free_for(guest)
         if need <= 0:
-            return gpus.start_alone(job)
+            return Tried.STARTED if gpus.start_alone(job) else Tried.REFUSED_ALL
         length_s = gpus.view.progress.left_s((job,))[0]
-        seat = self._beside.seat(gpus, guest, length_s, need)
-        return seat is not None and gpus.start_beside(job, seat)
+        seat = beside.seat(gpus, guest, length_s, need)
+        if seat is None:
+            return Tried.SHORT
+        if gpus.start_beside(job, seat):
+            return Tried.STARTED
+        if any(gpus.start_beside(job, s) for s in beside.single_hosts(gpus, guest, length_s)):
+            return Tried.STARTED
+        return Tried.REFUSED if beside.weighs else Tried.REFUSED_ALL
 
 
 def _of_each(guests: Ints) -> tuple[Ints, Ints]:

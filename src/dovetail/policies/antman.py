@@ -24,7 +24,7 @@ import numpy as np
 from dovetail.algorithms.draws import uniform_draws
 from dovetail.core.job import Bools, Ints
 from dovetail.core.order import Order
-from dovetail.core.passes import check_bypass
+from dovetail.core.passes import check_bypass, refuses
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.company import Company, utilisation
@@ -72,22 +72,32 @@ class AntMan:
     def decide(self, view: View, memory: object) -> Decision:
         """Starts what can start; `memory` is the plan under which all that waits was tried."""
         version = view.plan.version
-        jobs, guest = view.waiting.columns()
-        fresh = np.isin(jobs, np.array(view.changes.arrived, np.int64))
         draft = view.plan.draft()
         classes = self._opportunistic(view, np.arange(len(view.jobs)))
         company = Company(view, draft, classes.__getitem__)
-        started = False
-        for opportunistic in (False, True):
-            mine = np.argsort(jobs)
-            mine = mine[guest[mine] == opportunistic]
-            if memory == version and not started:
-                mine = self._worth_trying(mine, fresh)
-            started |= self._start(view, company, jobs[mine].tolist(), classes)
+        started = more = self._pass(view, company, classes, memory == version)
+        while more and refuses(view):  # a new host may be just where another job needs it
+            more = self._pass(view, company, classes, False)
         if started:
             return Decision(draft, version + 1, because=waits(view, draft))
         view.plan.discard()
         return Decision(None, version, because=waits(view, None))
+
+    def _pass(self, view: View, company: Company, classes: Bools, settled: bool) -> bool:
+        """Starts guaranteed jobs, then opportunistic ones; tells whether any was started.
+
+        `settled` says that who waited before was tried under this plan.
+        """
+        jobs, guest = view.waiting.columns()
+        fresh = np.isin(jobs, np.array(view.changes.arrived, np.int64))
+        started = False
+        for opportunistic in (False, True):
+            mine = np.argsort(jobs)
+            mine = mine[guest[mine] == opportunistic]
+            if settled and not started:
+                mine = self._worth_trying(mine, fresh)
+            started |= self._start(view, company, jobs[mine].tolist(), classes)
+        return started
 
     def _opportunistic(self, view: View, jobs: Ints) -> Bools:
         if self.classes == "priority":
@@ -115,6 +125,8 @@ class AntMan:
         failed: set[tuple[int, int, bool]] = set()
         started = False
         for job in jobs:
+            if company.has_started(job):
+                continue
             shareable = bool(view.jobs.shareable[job])
             like = view.shape_of[job], int(view.physics.kind_of[job]), shareable
             if like in failed:

@@ -13,7 +13,7 @@ length, interference, scaling, memory. Stops running jobs: no.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,27 +58,41 @@ class BestBenefit:
 
     def seat(self, gpus: SharedGpus, guest: int, length_s: float, need: int) -> Seat | None:
         """Returns GPUs of the best hosts until the gang is full, the last host's set cut."""
-        pairs = gpus.rules.row(guest)
-        bounds = _bounds_s(gpus, np.array([guest]))[0]
-        rows = np.flatnonzero((bounds > length_s) & (gpus.alone > 0))
-        if int(gpus.alone[rows].sum()) < need:
-            return None
-        offered = offers(pairs, gpus.hosts[rows], gpus.left_s[rows], length_s)
-        value = -offered.benefit_s if self.by_benefit else offered.pair_s
-        best = np.lexsort((gpus.jobs[rows], value))
-        best = best[offered.pays[best]]
         wanted = int(gpus.rules.guest_gpus[guest])
         hosts: list[tuple[int, int]] = []
         steps, taken = 1, 0
-        for place in best.tolist():
-            row = int(rows[place])
+        for row, asked in self._best(gpus, guest, length_s, need):
             count = min(int(gpus.alone[row]), wanted - taken)
             hosts.append((row, count))
-            steps = max(steps, int(offered.steps[place]))
+            steps = max(steps, asked)
             taken += count
             if taken == wanted:
                 break
         return Seat(tuple(hosts), steps) if taken >= need else None
+
+    def single_hosts(self, gpus: SharedGpus, guest: int, length_s: float) -> list[Seat]:
+        """Returns seats beside one host each that holds the whole gang, the best first."""
+        wanted = int(gpus.rules.guest_gpus[guest])
+        best = self._best(gpus, guest, length_s, wanted)
+        return [Seat(((row, wanted),), steps) for row, steps in best if gpus.alone[row] >= wanted]
+
+    def _best(
+        self, gpus: SharedGpus, guest: int, length_s: float, need: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yields the rows of hosts that gain, the best first, and the steps each asks for.
+
+        None where all of them have fewer than `need` GPUs.
+        """
+        pairs = gpus.rules.row(guest)
+        bounds = _bounds_s(gpus, np.array([guest]))[0]
+        rows = np.flatnonzero((bounds > length_s) & (gpus.alone > 0))
+        if int(gpus.alone[rows].sum()) < need:
+            return
+        offered = offers(pairs, gpus.hosts[rows], gpus.left_s[rows], length_s)
+        value = -offered.benefit_s if self.by_benefit else offered.pair_s
+        best = np.lexsort((gpus.jobs[rows], value))
+        for place in best[offered.pays[best]].tolist():
+            yield int(rows[place]), int(offered.steps[place])
 
 
 def _bounds_s(gpus: SharedGpus, guests: Ints) -> Floats:

@@ -9,6 +9,7 @@ memory. Stops running jobs: no.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,21 +40,36 @@ class FirstFit:
         fewest = gpus.rules.fewest[guest][gpus.hosts]
         if int(gpus.alone[fewest > 0].sum()) < need:
             return None
-        gpus.name_hosts()
-        fit = fewest.tolist()
-        rows = np.flatnonzero(gpus.alone > 0).tolist()
-        row_of = {job: row for row, job in enumerate(gpus.jobs.tolist())}
-        usable = {int(gpus.jobs[row]) for row in rows if fit[row]}
         counts: dict[int, int] = {}
         chosen: list[Gpu] = []
-        for gpu, job in gpus.single():
-            if job in usable:
-                chosen.append(gpu)
-                counts[row_of[job]] = counts.get(row_of[job], 0) + 1
-                if len(chosen) == need:
-                    steps = max(fit[row] for row in counts)
-                    return Seat(tuple(counts.items()), steps, tuple(chosen))
+        for gpu, row in _in_order(gpus, fewest):
+            chosen.append(gpu)
+            counts[row] = counts.get(row, 0) + 1
+            if len(chosen) == need:
+                steps = max(int(fewest[row]) for row in counts)
+                return Seat(tuple(counts.items()), steps, tuple(chosen))
         return None
+
+    def single_hosts(self, gpus: SharedGpus, guest: int, length_s: float) -> list[Seat]:
+        """Returns seats beside one host each that holds the whole gang, by its first GPU."""
+        wanted = int(gpus.rules.guest_gpus[guest])
+        fewest = gpus.rules.fewest[guest][gpus.hosts]
+        rows = dict.fromkeys(row for _, row in _in_order(gpus, fewest))
+        whole = (row for row in rows if gpus.alone[row] >= wanted)
+        return [Seat(((row, wanted),), int(fewest[row])) for row in whole]
+
+
+def _in_order(gpus: SharedGpus, fewest: Ints) -> Iterator[tuple[Gpu, int]]:
+    """Yields the GPUs a guest may share and the row of whom it finds there, by node and number.
+
+    `fewest` are the steps with which it fits each row, 0 where it does not.
+    """
+    gpus.name_hosts()
+    usable = np.flatnonzero((gpus.alone > 0) & (fewest > 0))
+    row_of = dict(zip(gpus.jobs[usable].tolist(), usable.tolist(), strict=True))
+    for gpu, job in gpus.single():
+        if job in row_of:
+            yield gpu, row_of[job]
 
 
 _RANK = {"time": Order(left_s), "service": Order(left_service)}
