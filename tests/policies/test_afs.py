@@ -213,6 +213,7 @@ def test_a_gang_of_three_books_four_and_leaves_one_idle() -> None:
         "afs-l:packing=always",
         "afs-l:estimates=guess",
         "afs-p:measure-s=0",
+        "afs-p:unit-s=1e-9",
         "afs-p:unit-s=0",
         "afs-p:tie=never",
         "afs-s:unit-s=-1",

@@ -96,9 +96,9 @@ def test_an_interval_does_not_keep_an_empty_cluster_awake() -> None:
     assert len(story.batches) < 12
 
 
-def test_an_endless_interval_is_refused() -> None:
-    for text in ("inf", "-1"):
-        with pytest.raises(Exception, match="interval is a number of seconds"):
+def test_an_endless_interval_or_one_that_never_ends_a_run_is_refused() -> None:
+    for text in ("inf", "-1", "1e-12"):
+        with pytest.raises(Exception, match="interval is a number of seconds from 1 on"):
             policy_of(f"optimus:interval={text}")
 
 

@@ -47,9 +47,9 @@ def test_jobs_start_at_the_next_multiple_of_the_interval() -> None:
 
 
 def test_an_interval_that_floats_cannot_hold_still_ticks() -> None:
-    step_s = 0.02040816326530612
-    assert int(15 * step_s / step_s) == 14
-    story = play([Row(1, 1.5), Row(1, 0.5, submit_s=0.99)], QUICK + f",interval={step_s}", "1x1")
+    step_s = 4 / 3
+    assert int(7 * step_s / step_s) == 6
+    story = play([Row(1, 98), Row(1, 33, submit_s=64.7)], QUICK + f",interval={step_s}", "1x1")
     assert sorted(story.ended()) == [0, 1]
 
 
@@ -180,6 +180,10 @@ def test_a_job_stays_on_the_type_of_gpu_it_asked_for() -> None:
     "wrong",
     [
         "interval=0",
+        "interval=1e-9",
+        "interval=inf",
+        "restart=inf",
+        "restart=-1",
         "population=1",
         "generations=0",
         "growth=0",

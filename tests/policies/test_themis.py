@@ -169,7 +169,7 @@ def test_a_job_under_lease_grows_and_gives_all_back_when_it_ends() -> None:
 
 
 def test_parameters_out_of_range_are_refused() -> None:
-    for text in ("f=1", "f=-0.1", "lease=0", "lease=inf"):
+    for text in ("f=1", "f=-0.1", "lease=0", "lease=1e-9", "lease=inf"):
         with pytest.raises(Exception, match="themis"):
             policy_of(f"themis:{text}")
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Story, play_scene, scene_of, trace_of
+from dovetail.core.errors import InputError
 from dovetail.core.messages import Shrunk, Started, Switched
 from dovetail.core.order import Order
 from dovetail.core.policy import POWERS, Decision
@@ -167,6 +168,9 @@ def test_the_words_of_the_switching_model() -> None:
     assert Switching.parse("prepared:5,restart:30").resize_s == 0.004
     assert not Switching.parse(CODDL + ",one-by-one").cancels
     assert "one order after another" in str(Switching.parse(CODDL + ",one-by-one"))
+    for text in ("none:7", "one-by-one:5", "restart:30,one-by-one:", "none:x"):
+        with pytest.raises(InputError, match="takes no number"):
+            Switching.parse(text)
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=3).map(

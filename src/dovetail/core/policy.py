@@ -143,15 +143,15 @@ def parse_policy(text: str) -> Policy:
 
 def _build(cls: type, head: str, rest: str) -> Policy:
     hints = get_type_hints(cls)
-    known = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    known = {f.name.replace("_", "-"): hints[f.name] for f in dataclasses.fields(cls)}
     given: dict[str, object] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
-        name = key.strip().replace("-", "_")
+        name = key.strip().replace("_", "-")
         if not equals or name not in known:
             mend = nearest(name, known) if known else "it has no parameters"
             raise InputError(f"policy '{head}'", f"no parameter '{key}'", mend)
-        given[name] = _value(f"policy '{head}'", key, value, known[name])
+        given[name.replace("-", "_")] = _value(f"policy '{head}'", key, value, known[name])
     try:
         policy: Policy = cls(**given)
     except ValueError as error:

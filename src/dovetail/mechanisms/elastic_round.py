@@ -19,6 +19,7 @@ from dovetail.mechanisms.budget import Pool, pool_of
 from dovetail.mechanisms.elastic import Contenders, contenders, drafted, within_limits
 from dovetail.mechanisms.estimation import Measured, believed, next_report_s, remeasured
 from dovetail.mechanisms.network_packing import machine_pool, packed
+from dovetail.mechanisms.parameters import check_period
 
 PACKING = ("none", "network")
 ESTIMATES = ("exact", "overestimate")
@@ -40,8 +41,7 @@ class Manner:
             raise ValueError(f"packing is none or network, not '{self.packing}'")
         if self.estimates not in ESTIMATES:
             raise ValueError(f"estimates are exact or overestimate, not '{self.estimates}'")
-        if not 0 < self.measure_s < float("inf"):
-            raise ValueError("to measure takes a positive number of seconds")
+        check_period("measure-s", self.measure_s)
 
     def pool(self, view: View) -> Pool:
         """Returns the GPUs to share out."""

@@ -20,12 +20,6 @@ class TurnMemory:
     measured: Measured = ()
 
 
-def check_unit(unit_s: float) -> None:
-    """Raises ValueError unless a unit is a positive number of seconds."""
-    if not 0 < unit_s < float("inf"):
-        raise ValueError("a unit is a positive number of seconds")
-
-
 def share_in_turns(
     view: View, memory: object, manner: Manner, unit_s: float, hand_out: HandOut
 ) -> Decision:

@@ -20,6 +20,7 @@ RECONFIGURE_S = 0.004
 """One update of the communication stack of a job whose new GPUs are ready (AFS section 4.3)."""
 PREPARE_S = 10.0
 """To load the graph and fetch the parameters on new GPUs; the paper gives no number."""
+WITHOUT_NUMBER = ("none", "one-by-one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,11 @@ class Switching:
         }
         words = text.split(",")
         for word in words:
-            name, _, number = word.partition(":")
+            name, colon, number = word.partition(":")
             if name not in touched:
                 raise InputError("--switching", f"unknown model '{name}'", nearest(name, touched))
+            if colon and name in WITHOUT_NUMBER:
+                raise InputError("--switching", f"'{name}' takes no number, not '{word}'")
             for cost in touched[name]:
                 costs[cost] = _seconds(word, number)
             if name == "prepared":

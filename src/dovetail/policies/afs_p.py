@@ -23,7 +23,8 @@ from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic import Contenders, satisfied
 from dovetail.mechanisms.elastic_round import Manner
-from dovetail.mechanisms.turn_round import TurnMemory, check_unit, share_in_turns
+from dovetail.mechanisms.parameters import check_period, check_seed
+from dovetail.mechanisms.turn_round import TurnMemory, share_in_turns
 
 TIES = ("keep", "random")
 
@@ -47,7 +48,8 @@ class AfsP:
 
     def __post_init__(self) -> None:
         Manner(self.packing, self.estimates, self.measure_s)
-        check_unit(self.unit_s)
+        check_period("unit-s", self.unit_s)
+        check_seed(self.seed)
         if self.tie not in TIES:
             raise ValueError(f"tie is keep or random, not '{self.tie}'")
 

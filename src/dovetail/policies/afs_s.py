@@ -20,7 +20,8 @@ from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic import Contenders, best_counts
 from dovetail.mechanisms.elastic_round import Manner
-from dovetail.mechanisms.turn_round import TurnMemory, check_unit, share_in_turns
+from dovetail.mechanisms.parameters import check_period
+from dovetail.mechanisms.turn_round import TurnMemory, share_in_turns
 
 
 @register("afs-s")
@@ -40,7 +41,7 @@ class AfsS:
 
     def __post_init__(self) -> None:
         Manner(self.packing, self.estimates, self.measure_s)
-        check_unit(self.unit_s)
+        check_period("unit-s", self.unit_s)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Hands out the GPUs anew if jobs or nodes came or went, or a unit or measurement ends."""

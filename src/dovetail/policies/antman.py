@@ -29,6 +29,7 @@ from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.company import Company, utilisation
 from dovetail.mechanisms.elastic import waits
+from dovetail.mechanisms.parameters import check_seed
 
 CLASSES = ("lot", "priority")
 
@@ -53,6 +54,7 @@ class AntMan:
 
     def __post_init__(self) -> None:
         check_bypass(self.bypass)
+        check_seed(self.seed)
         if self.classes not in CLASSES:
             raise ValueError(f"classes is lot or priority, not '{self.classes}'")
         if not 0 <= self.share <= 1:

@@ -26,6 +26,7 @@ from dovetail.core.view import View
 from dovetail.mechanisms.by_count import by_submission, pool_gpus
 from dovetail.mechanisms.elastic import waits
 from dovetail.mechanisms.marginal_shares import grown
+from dovetail.mechanisms.parameters import check_period
 
 
 @register("optimus")
@@ -41,8 +42,8 @@ class Optimus:
     initial: ClassVar[float] = -inf
 
     def __post_init__(self) -> None:
-        if not 0 <= self.interval < inf:
-            raise ValueError(f"interval is a number of seconds, not {self.interval}")
+        if self.interval:
+            check_period("interval", self.interval)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Shares the GPUs out anew; between two intervals nothing changes."""

@@ -29,6 +29,7 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.allocation import drafted, room_for
+from dovetail.mechanisms.parameters import check_period, check_seed
 
 if TYPE_CHECKING:
     from dovetail.algorithms.pollux_search import Contest
@@ -88,12 +89,14 @@ class Pollux:
     initial: ClassVar[Past] = Past()
 
     def __post_init__(self) -> None:
-        if not (self.interval > 0 and self.restart >= 0 and self.threshold > 0):
-            raise ValueError("interval and threshold must be above 0, restart 0 or more")
+        check_period("interval", self.interval)
+        check_seed(self.seed)
+        if not (0 <= self.restart < NEVER and self.threshold > 0):
+            raise ValueError("restart is a number of seconds, threshold must be above 0")
         if self.population < 2 or self.generations < 1 or self.growth < 1:
             raise ValueError("the search needs a population of 2 and a generation, growth 1")
-        if not 0 <= self.decay < NEVER or self.seed < 0:
-            raise ValueError("decay and seed must be 0 or more")
+        if not 0 <= self.decay < NEVER:
+            raise ValueError("decay must be 0 or more")
 
     def decide(self, view: View, memory: object) -> Decision:
         """Searches at multiples of the interval; else waits for the next one."""

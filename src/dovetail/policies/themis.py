@@ -32,6 +32,7 @@ from dovetail.mechanisms.by_count import by_submission
 from dovetail.mechanisms.elastic import churned, waits
 from dovetail.mechanisms.finish_time import Ledger, Standing, standing
 from dovetail.mechanisms.marginal_shares import Worth, grown, speeds
+from dovetail.mechanisms.parameters import check_period, check_seed
 
 
 @register("themis")
@@ -51,8 +52,8 @@ class Themis:
     def __post_init__(self) -> None:
         if not 0 <= self.f < 1:
             raise ValueError(f"f is a share in [0, 1), not {self.f:g}")
-        if not 0 < self.lease < inf:
-            raise ValueError("a lease is a number of seconds above zero")
+        check_period("lease", self.lease)
+        check_seed(self.seed)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Auctions what is free and what was held for a lease; wakes when the next one ends."""
