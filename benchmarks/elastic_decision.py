@@ -11,32 +11,20 @@ kernels, is left out.
 from __future__ import annotations
 
 import argparse
-from time import thread_time
 
 import numpy as np
 
-import dovetail.policies  # registers the policies
+from benchmarks.decisions import timed
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.policy import parse_policy
 from dovetail.core.trace import ENDS, Trace
 from dovetail.physics.zoo import zoo
-from dovetail.sim.world import SimWorld
 from dovetail.study.given import split_policies
 from dovetail.study.options import Options
 from dovetail.study.run import build_scene
 
-assert dovetail.policies
-
 GPUS, JOBS, DECISIONS = 10_000, 2_000, 1_500
 POLICIES = "afs-l afs-p afs-s max-min optimus srtf-e afs-l:packing=network"
-
-
-class _Silence:
-    """A recorder that keeps nothing."""
-
-    def record(self, facts: object) -> None:
-        """Drops the facts."""
 
 
 def steady_trace(gpus: int, present: int, more: int, seed: int) -> Trace:
@@ -67,25 +55,13 @@ def measure(policy_text: str, gpus: int, present: int, more: int) -> str:
     """Returns a row: how many jobs were there and how long decisions took."""
     trace = steady_trace(gpus, present, more, seed=1)
     scene = build_scene(trace, Options(Cluster.uniform(gpus // 8, 8)))
-    policy = parse_policy(policy_text)
-    world = SimWorld(scene, policy, _Silence())
-    memory, wake_at = policy.initial, float("inf")
     took_ms: list[float] = []
     there: list[int] = []
-    while world.advance(wake_at) and len(took_ms) < DECISIONS:
-        view = world.observe()
-        began = thread_time()
-        decision = policy.decide(view, memory)
-        spent_ms = 1e3 * (thread_time() - began)
-        if view.now > 0:
-            took_ms.append(spent_ms)
-            there.append(len(view.running) + len(view.waiting))
-        memory, wake_at = decision.memory, decision.wake_at
-        if decision.draft is None:
-            view.plan.discard()
-        else:
-            world.apply(decision.draft)
-        world.note(decision)
+    for _, waiting, running, spent_ms in timed(scene, policy_text):
+        took_ms.append(spent_ms)
+        there.append(waiting + running)
+        if len(took_ms) == DECISIONS:
+            break
     p50, p99 = np.percentile(took_ms, [50, 99])
     return (
         f"| {policy_text} | {len(took_ms):,} | {np.mean(there):,.0f} | "

@@ -11,32 +11,20 @@ A ratio of 1.25 lets everybody share, 2.0 few; `measured` lies between.
 from __future__ import annotations
 
 import argparse
-from time import thread_time
 
 import numpy as np
 
-import dovetail.policies  # registers the policies
+from benchmarks.decisions import timed
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.policy import parse_policy
 from dovetail.core.trace import ENDS, Trace
-from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options
 from dovetail.study.run import build_scene
-
-assert dovetail.policies
 
 GPUS, WAITING = 10_000, 10_000
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3")
 SIZES = np.array([1, 2, 4, 8, 16, 32])
 SHARES = np.array([0.55, 0.12, 0.13, 0.12, 0.06, 0.02])
-
-
-class _Silence:
-    """A recorder that keeps nothing."""
-
-    def record(self, facts: object) -> None:
-        """Drops the facts."""
 
 
 def busy_trace(gpus: int, waiting: int, more: int, seed: int) -> Trace:
@@ -67,31 +55,17 @@ def measure(policy_text: str, interference: str | float, gpus: int, waiting: int
     trace = busy_trace(gpus, waiting, more, seed=1)
     cluster = Cluster((NodeGroup("all", gpus // 8, 8, gpu_memory_bytes=16 * GIB),))
     scene = build_scene(trace, Options(cluster, interference=interference))
-    policy = parse_policy(policy_text)
-    world = SimWorld(scene, policy, _Silence())
-    memory, wake_at = policy.initial, float("inf")
     took_ms: list[float] = []
     queue: list[int] = []
     shared = 0.0
     last_s = float(trace.jobs.submit_s[-1])
-    while world.advance(wake_at):
-        view = world.observe()
+    for view, waits, _, spent_ms in timed(scene, policy_text):
         if view.now >= last_s:
             break
-        began = thread_time()
-        decision = policy.decide(view, memory)
-        spent_ms = 1e3 * (thread_time() - began)
-        if view.now > 0:
-            took_ms.append(spent_ms)
-            queue.append(len(view.waiting))
-        memory, wake_at = decision.memory, decision.wake_at
-        if decision.draft is None:
-            view.plan.discard()
-        else:
-            world.apply(decision.draft)
-        world.note(decision)
-        named = view.plan.occupancy.named.values()
+        took_ms.append(spent_ms)
+        queue.append(waits)
         if len(took_ms) % 500 == 0:
+            named = view.plan.occupancy.named.values()
             shared = sum(len(jobs) == 2 for jobs in named) / gpus
     p50, p99 = np.percentile(took_ms, [50, 99])
     return (

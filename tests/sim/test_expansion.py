@@ -1,9 +1,6 @@
 """Expansions prepared while training goes on, by hand (ALGORITHMS section 2.4)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -11,41 +8,13 @@ from hypothesis import strategies as st
 
 from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
-from dovetail.core.messages import Shrunk, Started, Switched
-from dovetail.core.order import Order
-from dovetail.core.policy import POWERS, Decision
-from dovetail.core.view import View
+from dovetail.core.messages import Fact, Shrunk, Started, Switched
 from dovetail.physics.switching import Switching
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import gpu_seconds
+from timetable import Orders, Timetable
 
-Orders = Sequence[tuple[float, Mapping[int, tuple[tuple[int, int], ...]]]]
 CODDL = "restart:30,prepared:10"
-
-
-@dataclass(frozen=True)
-class Timetable:
-    """Places jobs on spans at given times; an empty tuple stops a job."""
-
-    orders: Orders
-    powers: ClassVar[frozenset[str]] = frozenset(POWERS)
-    knows: ClassVar[frozenset[str]] = frozenset()
-    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
-    initial: ClassVar[int] = 0
-
-    def decide(self, view: View, memory: object) -> Decision:
-        assert isinstance(memory, int)
-        draft = view.plan.draft()
-        while memory < len(self.orders) and self.orders[memory][0] <= view.now:
-            for job, spans in self.orders[memory][1].items():
-                alive = job in view.running or job in view.waiting
-                if alive and spans:
-                    draft.place(job, spans)
-                elif job in draft.placed:
-                    draft.remove(job)
-            memory += 1
-        due = self.orders[memory][0] if memory < len(self.orders) else float("inf")
-        return Decision(draft, memory, wake_at=due)
 
 
 def play(
@@ -57,6 +26,16 @@ def play(
 
 def elastic(duration_s: float, gpus: int = 2) -> Row:
     return Row(gpus, duration_s, elastic=True, min_gpus=1, max_gpus=16)
+
+
+def reread(story: Story, path: Path) -> list[Fact]:
+    """Returns the facts of a story of one job, written to a log and read back."""
+    with path.open("w") as file:
+        writer = LogWriter(file, story.scene.trace, story.scene.truth, {})
+        writer.record(story.facts)
+        writer.close()
+    _, records = read_log(path)
+    return [fact_of(r, {story.scene.trace.jobs.job_id[0]: 0}) for r in records]
 
 
 def test_it_trains_on_while_new_gpus_are_made_ready() -> None:
@@ -153,14 +132,7 @@ def test_a_job_that_ends_or_loses_its_node_forgets_its_expansion() -> None:
 
 def test_the_log_tells_of_preparation_and_switch(tmp_path: Path) -> None:
     story = play([(0, {0: ((0, 2),)}), (10, {0: ((0, 4),)})], elastic(100))
-    path = tmp_path / "log.jsonl"
-    with path.open("w") as file:
-        writer = LogWriter(file, story.scene.trace, story.scene.truth, {})
-        writer.record(story.facts)
-        writer.close()
-    _, records = read_log(path)
-    read = [fact_of(r, {story.scene.trace.jobs.job_id[0]: 0}) for r in records]
-    assert read == list(story.facts)
+    assert reread(story, tmp_path / "log.jsonl") == list(story.facts)
 
 
 def test_the_words_of_the_switching_model() -> None:
@@ -283,11 +255,4 @@ def test_work_is_conserved_when_a_node_is_lost_meanwhile(
 def test_the_log_tells_of_lost_gpus(tmp_path: Path) -> None:
     lost = [(10.0, [(1, "down")])]
     story = play([(0, {0: ((0, 2), (1, 2))})], elastic(100), capacity=lost)
-    path = tmp_path / "log.jsonl"
-    with path.open("w") as file:
-        writer = LogWriter(file, story.scene.trace, story.scene.truth, {})
-        writer.record(story.facts)
-        writer.close()
-    _, records = read_log(path)
-    read = [fact_of(r, {story.scene.trace.jobs.job_id[0]: 0}) for r in records]
-    assert read == list(story.facts)
+    assert reread(story, tmp_path / "log.jsonl") == list(story.facts)

@@ -1,40 +1,14 @@
 """How a job trains on the GPUs it keeps while others are made ready: with the batch it had."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
 
 from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Retimed, Started, Switched
-from dovetail.core.order import Order
 from dovetail.core.placement import Placement
-from dovetail.core.policy import POWERS, Decision
-from dovetail.core.view import View
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.zoo import shipped
-
-
-@dataclass(frozen=True)
-class Manners:
-    """Places job 0 as told, at given times."""
-
-    orders: Sequence[tuple[float, Placement]]
-    powers: ClassVar[frozenset[str]] = frozenset(POWERS)
-    knows: ClassVar[frozenset[str]] = frozenset()
-    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
-    initial: ClassVar[int] = 0
-
-    def decide(self, view: View, memory: object) -> Decision:
-        assert isinstance(memory, int)
-        draft = view.plan.draft()
-        while memory < len(self.orders) and self.orders[memory][0] <= view.now:
-            draft.place(0, self.orders[memory][1])
-            memory += 1
-        due = self.orders[memory][0] if memory < len(self.orders) else float("inf")
-        return Decision(draft, memory, wake_at=due)
+from timetable import Timetable
 
 
 def grown(before: Placement, after: Placement, at_s: float) -> tuple[Story, PlacedPhysics]:
@@ -43,7 +17,7 @@ def grown(before: Placement, after: Placement, at_s: float) -> tuple[Story, Plac
     trace = trace_of(row)
     truth = PlacedPhysics(trace.jobs, Cluster.parse("4x4"), shipped())
     scene = scene_of(trace, "4x4", truth=truth, switching="restart:30,prepared:10")
-    return play_scene(scene, Manners([(0.0, before), (at_s, after)])), truth
+    return play_scene(scene, Timetable([(0.0, {0: before}), (at_s, {0: after})])), truth
 
 
 @pytest.mark.parametrize(

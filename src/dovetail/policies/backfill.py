@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from dovetail.core.messages import START
 from dovetail.core.order import Order
-from dovetail.core.passes import behind
+from dovetail.core.passes import behind, refuses
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
@@ -107,10 +107,7 @@ def _ends(view: View, draft: Draft, started: Sequence[int]) -> list[tuple[float,
 
 def _counts_suffice(view: View, head: int) -> bool:
     """Tells whether the head fits as soon as enough GPUs are free, wherever they are."""
-    occupancy = view.plan.occupancy
-    return not (
-        view.placing.consolidate == "strict" or occupancy.books_more or view.shape(head).gpu_type
-    )
+    return not (refuses(view) or view.shape(head).gpu_type)
 
 
 def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Reservation:
