@@ -78,7 +78,9 @@ CAPACITY = ((2.0, [(0, "down")]), (4.5, [(1, "draining")]), (7.0, [(0, "up"), (1
 @given(
     jobs=rows(),
     placing=st.sampled_from(["", "strict,repack", "none,first-fit", "prefer,most-free,repack"]),
-    switching=st.sampled_from(["none", "restart:2", "per-start:1"]),
+    switching=st.sampled_from(
+        ["none", "restart:2", "per-start:1", "restart:2,prepared:1", "prepared:1,one-by-one"]
+    ),
     breaks=st.booleans(),
     coalesce_s=st.sampled_from([0.0, 0.0, 1.5]),
     cancelled=st.sampled_from(["work", "clock"]),

@@ -7,8 +7,9 @@ import pytest
 from result_scene import comparison_of, empty_result, pair, run_result
 from rich.console import Console
 
-from dovetail.record.tables import comparison_view, ranking, run_view
+from dovetail.record.tables import comparison_view, ranking, run_view, spending
 from dovetail.record.words import (
+    bounds_said,
     comparison_sentence,
     count,
     duration,
@@ -207,3 +208,27 @@ def test_a_run_prints_its_numbers_and_an_empty_one_does_not_fail():
 def test_the_example_pair_ranks_shortest_first():
     comparison = pair(200)
     assert comparison.ranked["policy"].to_list() == ["sjf", "fifo"]
+
+
+def test_the_gpu_time_of_each_policy_is_shown_in_shares() -> None:
+    comparison = named(["fifo", "srtf"], [2000.0, 1000.0], "fifo")
+    spent = {"useful": 60.0, "slowdown": -10.0, "switching": 0.0, "idle_waiting": 50.0}
+    results = {n: replace(r, gpu_seconds=spent) for n, r in comparison.results.items()}
+    table = spending(replace(comparison, results=results))
+    heads = [str(column.header) for column in table.columns]
+    assert heads == ["GPU-time", "useful", "slowed", "idle, jobs wait"]
+    assert [list(column.cells) for column in table.columns] == [
+        ["srtf", "fifo"],
+        ["60 %"] * 2,
+        ["-10 %"] * 2,
+        ["50 %"] * 2,
+    ]
+
+
+def test_each_set_of_powers_has_its_bound_in_words() -> None:
+    comparison = named(["fifo", "srtf"], [2000.0, 1000.0], "fifo")
+    every = {"exclusive, rigid": {"a": 60.0, "b": 3600.0}, "exclusive, elastic": {"a": 1800.0}}
+    said = bounds_said(replace(comparison, bound={"bound_s": 3600.0, "all": every}))
+    assert said == "1 h (exclusive, rigid), 30 min (exclusive, elastic)"
+    one = {"bound_s": 3600.0, "kind": "span; exclusive, rigid", "all": {"exclusive, rigid": {}}}
+    assert bounds_said(replace(comparison, bound=one)) == "1 h (span; exclusive, rigid)"

@@ -224,3 +224,22 @@ def test_a_worker_killed_from_outside_is_told_in_one_sentence(tmp_path: Path) ->
     )
     with pytest.raises(DovetailError, match="fewer --processes"):
         compare(busy_trace(120, 2.0), [f"{deadly}:Deadly", "fifo"], OPTIONS, processes=2)
+
+
+def test_powers_that_no_owner_allows_are_said_to_be_idle() -> None:
+    trace = trace_of(Row(1, 100.0), Row(2, 50.0, 10.0))
+    text = " ".join(one_process(trace, ["srtf", "max-min", "sjf-ffs"], OPTIONS).notes)
+    assert "No job is elastic, so max-min could resize none (--adopt elastic:1)." in text
+    assert "No job is shareable, so sjf-ffs could share none (--adopt shareable:1)." in text
+    adopted = replace(OPTIONS, adopt=(("elastic", 1.0), ("shareable", 1.0)))
+    text = " ".join(one_process(trace, ["max-min", "sjf-ffs"], adopted).notes)
+    assert "No job is" not in text
+
+
+def test_a_gain_of_sharing_is_explained() -> None:
+    jobs = [Row(1, 100.0, shareable=True), Row(1, 100.0, shareable=True)]
+    one_gpu = Options(Cluster.parse("1x1"), interference=1.25)
+    found = one_process(trace_of(*jobs), ["sjf-ffs"], one_gpu)
+    # Two jobs of 100 s in 125 s on one GPU: 75 GPU-seconds of work were had for nothing.
+    assert found.results["sjf-ffs:priority=time"].gpu_seconds["slowdown"] == pytest.approx(-75)
+    assert any("did more with less" in note for note in found.notes)
