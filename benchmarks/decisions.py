@@ -8,7 +8,8 @@ from time import thread_time
 import dovetail.policies  # registers the policies
 from dovetail.core.policy import parse_policy
 from dovetail.core.view import View
-from dovetail.sim.world import Scene, SimWorld
+from dovetail.sim.scene import Scene
+from dovetail.sim.world import SimWorld
 
 assert dovetail.policies
 

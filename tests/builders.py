@@ -27,7 +27,8 @@ from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.switching import Switching
 from dovetail.record.tally import Tally
-from dovetail.sim.world import CapacityTimeline, Scene, SimWorld
+from dovetail.sim.scene import CapacityTimeline, Scene
+from dovetail.sim.world import SimWorld
 from invariants import check
 
 assert dovetail.policies

@@ -24,7 +24,7 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Placement
 from dovetail.record.metrics import gpu_seconds
 from dovetail.record.tally import Tally
-from dovetail.sim.world import Scene
+from dovetail.sim.scene import Scene
 
 RELATIVE = 1e-9
 

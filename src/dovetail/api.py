@@ -269,8 +269,8 @@ def list_policies() -> pl.DataFrame:
         {
             "policy": name,
             "does": (sys.modules[cls.__module__].__doc__ or "").strip().split("\n", 1)[0],
-            "knows": ", ".join(sorted(cls.knows)),
-            "powers": ", ".join(sorted(cls.powers)),
+            "knows": ", ".join(sorted(cls().knows)),
+            "powers": ", ".join(sorted(cls().powers)),
             "spelled": spell(cls()),
         }
         for name, cls in registered().items()

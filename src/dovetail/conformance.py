@@ -36,7 +36,8 @@ from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
 from dovetail.physics.switching import Switching
 from dovetail.record.log import LogWriter
-from dovetail.sim.world import CapacityTimeline, Scene, SimWorld
+from dovetail.sim.scene import CapacityTimeline, Scene
+from dovetail.sim.world import SimWorld
 
 JOBS, NODES, GPUS_PER_NODE = 40, 3, 4
 PLACINGS = ("prefer", "strict", "none,first-fit", "strict,first-fit,repack", "none,most-free")

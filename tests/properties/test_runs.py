@@ -17,7 +17,7 @@ from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import Window, gpu_seconds, job_frame, summarize
 from dovetail.record.tally import Tally
-from dovetail.sim.world import Scene
+from dovetail.sim.scene import Scene
 from invariants import Life, close, lives
 
 POLICIES = [

@@ -15,7 +15,7 @@ from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.sharing import Injected
 from dovetail.physics.zoo import shipped
-from dovetail.sim.world import Scene
+from dovetail.sim.scene import Scene
 from plain_sharing import Plain
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3", "")

@@ -116,7 +116,7 @@ def test_whatever_is_shared_the_world_keeps_its_books(
     scene = scene_of(
         trace,
         f"{NODES}x{GPUS}",
-        truth=LinearPhysics(trace.jobs, Injected(1.6), cycle_ratio=1.25),
+        truth=LinearPhysics(trace.jobs, Injected(1.6)),
         switching=switching,
         capacity=capacity,
     )

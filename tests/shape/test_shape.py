@@ -12,7 +12,7 @@ FILES = sorted(p for p in SOURCE.rglob("*.py"))
 MAY_IMPORT: dict[str, set[str]] = {
     "core": {"core"},
     "algorithms": {"algorithms"},
-    "physics": {"physics", "core"},
+    "physics": {"physics", "core", "algorithms"},
     "forecast": {"forecast", "core"},
     "workload": {"workload", "core"},
     "record": {"record", "core"},

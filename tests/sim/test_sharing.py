@@ -63,14 +63,13 @@ def play(
     cluster: str = "1x2",
     *,
     interference: float = 1.5,
-    cycle_ratio: float = 1.0,
     powers: frozenset[str] = frozenset(POWERS),
     physics: Callable[[Trace], LinearPhysics] | None = None,
     **options: object,
 ) -> Story:
     trace = trace_of(*rows)
     shared = Injected(interference)
-    truth = physics(trace) if physics else LinearPhysics(trace.jobs, shared, cycle_ratio)
+    truth = physics(trace) if physics else LinearPhysics(trace.jobs, shared)
     scene = scene_of(trace, cluster, truth=truth, **options)  # type: ignore[arg-type]
     return play_scene(scene, Scripted(script, powers))  # type: ignore[arg-type]
 
@@ -215,19 +214,19 @@ def seat(phase: int, set_id: int = 3) -> Placement:
 
 
 def test_an_interleave_set_runs_at_its_cycle() -> None:
-    # Three jobs take turns at a cycle of 1.2 solo iterations: each at 1/1.2 whatever the number
-    # of neighbours, until it is alone. 6 s of work: 7.2 s; then 12 - 6 = 6 s left of the others.
+    # Jobs whose stages are not known take turns on the GPU: three at a third of their speed until
+    # the first has its 6 s at 18; then two at half, with 12 - 6 = 6 s left.
     rows = [willing(1, 6), willing(1, 12), willing(1, 12)]
-    story = play(rows, as_they_come(seat(0), seat(1), seat(2)), "1x1", cycle_ratio=1.2)
-    assert story.finishes == pytest.approx([7.2, 14.4, 14.4])
-    assert story.tally.integrals["held"] == pytest.approx(14.4)
+    story = play(rows, as_they_come(seat(0), seat(1), seat(2)), "1x1")
+    assert story.finishes == pytest.approx([18, 30, 30])
+    assert story.tally.integrals["held"] == pytest.approx(30)
 
 
 def test_the_last_of_an_interleave_set_runs_alone() -> None:
     rows = [willing(1, 6), willing(1, 12)]
-    story = play(rows, as_they_come(seat(0), seat(1)), "1x1", cycle_ratio=1.2)
-    # At 7.2 the other has 6 left and the GPU to itself.
-    assert story.finishes == pytest.approx([7.2, 13.2])
+    story = play(rows, as_they_come(seat(0), seat(1)), "1x1")
+    # At 12 the other has 6 left and the GPU to itself.
+    assert story.finishes == pytest.approx([12, 18])
     assert [f.rate for f in story.facts if isinstance(f, Retimed)] == [1.0]
 
 
@@ -240,10 +239,10 @@ def test_a_set_can_be_taken_apart_and_put_together_anew() -> None:
         return {}
 
     rows = [willing(1, 12), willing(1, 12), willing(1, 5, 6)]
-    story = play(rows, script, "1x2", cycle_ratio=1.2)
-    # 0 and 1 at 1/1.2 until 6: 5 each. 1 alone from 6: 13. 0 and 2 from 6: 2 ends at 12;
-    # 0 has 10 by then and ends at 14.
-    assert story.finishes == pytest.approx([14, 13, 12])
+    story = play(rows, script, "1x2")
+    # 0 and 1 at half speed until 6: 3 each. 1 alone from 6: 15. 0 and 2 from 6: 2 ends at 16;
+    # 0 has 8 by then and ends at 20.
+    assert story.finishes == pytest.approx([20, 15, 16])
 
 
 @pytest.mark.parametrize(

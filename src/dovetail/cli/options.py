@@ -60,6 +60,12 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         show_default=True,
         help="How jobs on one GPU slow each other: measured, or one ratio (>= 1) for all.",
     ),
+    click.option(
+        "--cycle",
+        default="barrier",
+        show_default=True,
+        help="How stages take turns: barrier or overlapped, no-contention, no-floor, three-stages.",
+    ),
     click.option("--adopt", default="", help="Draw owners' flags anew, as in elastic:0.5."),
     click.option("--assign-models", is_flag=True, help="Give jobs a model of the zoo by --seed."),
     click.option(

@@ -35,8 +35,8 @@ def policies(name: str | None, as_json: bool) -> None:
             said[each] = {
                 "does": page.split("\n", 1)[0],
                 "page": page,
-                "knows": sorted(cls.knows),
-                "powers": sorted(cls.powers),
+                "knows": sorted(cls().knows),
+                "powers": sorted(cls().powers),
                 "parameters": [f.name.replace("_", "-") for f in dataclasses.fields(cls)],
                 "spelled": spell(cls()),
             }

@@ -63,6 +63,9 @@ class RecordedForecast:
         """Returns the recorded length."""
         return self._length_s[job]
 
+    def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
+        """Learns nothing: what the forecast said is recorded."""
+
 
 def instants(facts: Iterable[Fact]) -> list[Instant]:
     """Returns the facts grouped by instant: events first, then what was decided."""

@@ -16,7 +16,7 @@ from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
-from dovetail.core.messages import ADJUST, HOW, MOVE, RESIZE, RESUME, START
+from dovetail.core.messages import ADJUST, HOW, LIMIT, MOVE, RESIZE, RESUME, START
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
@@ -132,13 +132,15 @@ class ClusterState:
         self._write(job)
 
     def how(self, change: Change) -> str:
-        """Returns why a job is placed: start, resume, move, resize or adjust."""
+        """Returns why a job is placed: one of `core.messages.HOW`."""
         if change.before is None:
             return START if self.first_start_s[change.job] == NEVER else RESUME
         assert change.after is not None
         if change.before.gpus != change.after.gpus:
             return RESIZE
-        return MOVE if change.before.moves_to(change.after) else ADJUST
+        if change.before.moves_to(change.after):
+            return MOVE
+        return ADJUST if change.before.fractions == change.after.fractions else LIMIT
 
     def start(self, job: int, placement: Placement, rate: float, delay_s: float) -> None:
         """Puts a job on its GPUs; it makes progress after `delay_s`."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dovetail.core.job import Floats, Ints
+from dovetail.core.job import Floats, Ints, PipelineStage
 from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
@@ -41,6 +41,31 @@ class BestBatches(NamedTuple):
         for array in self:
             array.setflags(write=False)
         return self
+
+
+class Interleaving(NamedTuple):
+    """What decides how long the cycle of an interleave set is (Muri section 4.1).
+
+    Per kind: `stage_s` [kinds, resources], the seconds an iteration as requested keeps each
+    resource busy, in stage order (storage, CPU, GPU, network), all 0 where they are not known;
+    `iteration_s` [kinds], the iteration alone, 0 where it is not known. `cycle` names the rule:
+    "barrier" (equation 3) or "overlapped" (what Muri's artifact computes). `contention` are the
+    factors on the cycle of 1, 2, ... members. With `floor` no cycle is shorter than a member's
+    iteration alone. Both arrays are read only.
+    """
+
+    stage_s: Floats
+    iteration_s: Floats
+    cycle: str = "barrier"
+    contention: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
+    floor: bool = True
+
+
+class WorkerTime(NamedTuple):
+    """Seconds of one forward pass of a worker over b samples: `fixed_s + per_sample_s * b`."""
+
+    fixed_s: float
+    per_sample_s: float
 
 
 class Physics(Protocol):
@@ -110,8 +135,41 @@ class Physics(Protocol):
         """Returns what a job as requested holds on each of its GPUs; 0 where it is not known."""
         ...
 
+    def fixed_bytes(self, job: int) -> float:
+        """Returns the part of the footprint that no batch changes; 0 where it is not known."""
+        ...
+
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
-        """Tells whether these jobs fit together into the memory of one GPU."""
+        """Tells whether these jobs fit together into the memory of one GPU.
+
+        Members of one interleave set use their activations in turns.
+        """
+        ...
+
+    @property
+    def interleaving(self) -> Interleaving:
+        """Returns what decides the cycle of an interleave set; the same value at every call."""
+        ...
+
+    def utilization(self, job: int) -> float:
+        """Returns the share of an iteration, alone as requested, in which the GPU works."""
+        ...
+
+    def workers(
+        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
+    ) -> tuple[WorkerTime, ...]:
+        """Returns how long a forward pass takes each worker, in rank order, as it is placed.
+
+        Empty where the batch of the job is not known.
+        """
+        ...
+
+    def graph(self, job: int) -> tuple[PipelineStage, ...]:
+        """Returns the pipeline stages of a job, replicas in rank order; () for a plain job."""
+        ...
+
+    def spread_speed(self, job: int) -> float:
+        """Returns the speed alone, as requested, if each worker had a node to itself."""
         ...
 
 
@@ -125,4 +183,8 @@ class Forecast(Protocol):
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the job's length alone on its requested GPUs, as believed on arrival."""
+        ...
+
+    def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
+        """Is told that a job is over after `ran_s` solo seconds; `how` as in `core.trace.ENDS`."""
         ...

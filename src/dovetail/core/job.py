@@ -27,7 +27,8 @@ NO_LABEL = -1
 class PipelineStage:
     """One pipeline stage of a job's parallelism graph (A-SRPT section III), per replica.
 
-    Times in seconds per iteration, data in bytes per iteration.
+    Times in seconds per iteration, data in bytes per iteration. A replica takes `slices` GPUs of
+    one node (tensor parallelism); its ranks follow one another.
     """
 
     replicas: int
@@ -36,6 +37,12 @@ class PipelineStage:
     activation_in_bytes: float
     activation_out_bytes: float
     parameter_bytes: float
+    slices: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Returns the GPUs of all replicas."""
+        return self.replicas * self.slices
 
 
 @dataclass(frozen=True, slots=True)

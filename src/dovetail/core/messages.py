@@ -11,12 +11,13 @@ from typing import NamedTuple, Protocol
 
 from dovetail.core.placement import Placement
 
-START, RESUME, MOVE, RESIZE, ADJUST = "start", "resume", "move", "resize", "adjust"
-"""Why a job was placed: for the first time, again, elsewhere, on more or fewer GPUs, or on the
-same GPUs in another manner (accumulation steps, fractions, samples, phase, named GPUs)."""
+START, RESUME, MOVE, RESIZE = "start", "resume", "move", "resize"
+"""Why a job was placed: for the first time, again, elsewhere, on more or fewer GPUs."""
+ADJUST, LIMIT = "adjust", "limit"
+"""Or on the same GPUs in another manner (accumulation steps, samples, phase, named GPUs), or under
+other limits of the share of each GPU it may use."""
 
-
-HOW = (START, RESUME, MOVE, RESIZE, ADJUST)
+HOW = (START, RESUME, MOVE, RESIZE, ADJUST, LIMIT)
 
 NODE_DOWN = "node down"
 """Why a job was stopped when it was not the policy's will."""

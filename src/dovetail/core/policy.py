@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.messages import Reason
@@ -54,8 +54,15 @@ class Decision:
 class Policy(Protocol):
     """The protocol of every policy; see docs/adding-a-policy.md."""
 
-    knows: ClassVar[frozenset[str]]
-    powers: ClassVar[frozenset[str]]
+    @property
+    def knows(self) -> frozenset[str]:
+        """Returns what it must know; a class attribute but for a policy that wraps another."""
+        ...
+
+    @property
+    def powers(self) -> frozenset[str]:
+        """Returns what it may do to jobs; a class attribute but for a policy that wraps another."""
+        ...
 
     @property
     def order(self) -> Order:
@@ -81,7 +88,8 @@ def register(name: str) -> Callable[[C], C]:
 
     def enter(cls: C) -> C:
         for words, known in ((cls.knows, KNOWLEDGE), (cls.powers, POWERS)):
-            unknown = set(words) - set(known)
+            # A wrapper's are properties, made of those of a policy that was checked itself.
+            unknown = set() if isinstance(words, property) else set(words) - set(known)
             if unknown:
                 raise TypeError(f"policy {name}: unknown declaration {sorted(unknown)}")
         taken = _registry.get(name)

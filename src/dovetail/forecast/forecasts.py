@@ -19,7 +19,14 @@ from dovetail.core.trace import Trace
 LENGTH = frozenset({"length"})
 
 
-class Known:
+class Settled:
+    """A forecast that does not learn from jobs that end."""
+
+    def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
+        """Learns nothing."""
+
+
+class Known(Settled):
     """The true length of every job."""
 
     knows: ClassVar[frozenset[str]] = LENGTH
@@ -32,7 +39,7 @@ class Known:
         return self._duration_s[job]
 
 
-class Limit:
+class Limit(Settled):
     """The user's time limit, as Slurm uses it. A job without one counts as `unlimited_s`."""
 
     knows: ClassVar[frozenset[str]] = LENGTH
@@ -46,7 +53,7 @@ class Limit:
         return self._limit_s[job]
 
 
-class Noisy:
+class Noisy(Settled):
     """The true length times a seeded log-normal factor of median 1 and spread `sigma`."""
 
     knows: ClassVar[frozenset[str]] = LENGTH
@@ -62,8 +69,8 @@ class Noisy:
         return self._length_s[job]
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+@dataclass(frozen=True)
+class Unknown(Settled):
     """No idea of lengths; a policy that needs them refuses to run."""
 
     knows: ClassVar[frozenset[str]] = frozenset()

@@ -1,7 +1,8 @@
 """The physics of jobs without a model: speed in proportion to GPUs, whatever the placement.
 
-Sharing slows both sides by the interference of jobs of unknown model; an interleave set runs at
-one injected ratio of cycle time to solo iteration time. Accumulation costs such a job nothing.
+Sharing slows both sides by the interference of jobs of unknown model. Stages that are not known
+are taken for the GPU's alone, so an interleave set of n such jobs runs at an n-th of the speed.
+Accumulation costs such a job nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Neighbour
-from dovetail.core.job import Floats, Ints, JobTable
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, WorkerTime
+from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
+from dovetail.physics.interleave import InterleaveRule, interleaving_of
 from dovetail.physics.sharing import Injected, Interference
 
 NEVER = float("inf")
@@ -25,16 +27,15 @@ class LinearPhysics:
 
     jobs: JobTable
     interference_of: Interference = field(default_factory=Injected)
-    cycle_ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.cycle_ratio < 1:
-            raise ValueError("a cycle is never shorter than an iteration alone")
         counts, kind = np.unique(self.jobs.gpus, return_inverse=True)
         object.__setattr__(self, "_gpus", self.jobs.gpus.tolist())
         object.__setattr__(self, "_kind_of", kind.astype(np.int64))
         object.__setattr__(self, "_requested", counts)
         object.__setattr__(self, "_rates", {})
+        unknown = interleaving_of([(None, 1)] * len(counts), InterleaveRule())
+        object.__setattr__(self, "_interleaving", unknown)
         object.__setattr__(self, "_xi", self.interference_of.ratio(None, 1.0, None, 1.0))
 
     @property
@@ -56,7 +57,7 @@ class LinearPhysics:
         if not neighbours:
             return alone
         if placement.interleave is not None:
-            return alone / self.cycle_ratio
+            return alone / (1 + len(neighbours))
         return alone / self._xi  # type: ignore[attr-defined,no-any-return]
 
     def phase_end_s(self, job: int, done_s: float) -> float:
@@ -105,3 +106,31 @@ class LinearPhysics:
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells that jobs of unknown footprint fit."""
         return True
+
+    def fixed_bytes(self, job: int) -> float:
+        """Returns 0: not known."""
+        return 0.0
+
+    @property
+    def interleaving(self) -> Interleaving:
+        """Returns stages that are not known."""
+        return self._interleaving  # type: ignore[attr-defined,no-any-return]
+
+    def utilization(self, job: int) -> float:
+        """Returns 1: nothing says that the GPU ever waits."""
+        return 1.0
+
+    def workers(
+        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
+    ) -> tuple[WorkerTime, ...]:
+        """Returns nothing: no batch is known that could be split."""
+        return ()
+
+    def graph(self, job: int) -> tuple[PipelineStage, ...]:
+        """Returns the graph that the trace gives the job."""
+        code = int(self.jobs.graph_code[job])
+        return self.jobs.graphs[code] if code >= 0 else ()
+
+    def spread_speed(self, job: int) -> float:
+        """Returns 1: placement does not matter."""
+        return 1.0

@@ -13,9 +13,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Neighbour, Physics
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, WorkerTime
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.job import Floats, Ints, JobTable
+from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
 
 
@@ -109,6 +109,38 @@ class NoisyPhysics:
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells what is true: memory is measured in the first dry run."""
         return self._truth.fits_memory(occupants, gpu_memory_bytes)
+
+    def fixed_bytes(self, job: int) -> float:
+        """Returns what is true: memory is measured in the first dry run."""
+        return self._truth.fixed_bytes(job)
+
+    @property
+    def interleaving(self) -> Interleaving:
+        """Returns the true stages."""
+        true = self._truth.interleaving
+        rows = self._truth.kind_of[self._example]
+        return true._replace(stage_s=true.stage_s[rows], iteration_s=true.iteration_s[rows])
+
+    def utilization(self, job: int) -> float:
+        """Returns what is true: utilisation is read off the device."""
+        return self._truth.utilization(job)
+
+    def workers(
+        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
+    ) -> tuple[WorkerTime, ...]:
+        """Returns what is true: forward passes are timed while a job trains."""
+        return self._truth.workers(job, placement, neighbours)
+
+    def graph(self, job: int) -> tuple[PipelineStage, ...]:
+        """Returns what is true: the graph is the owner's."""
+        return self._truth.graph(job)
+
+    def spread_speed(self, job: int) -> float:
+        """Returns the believed speed with each worker on a node of its own."""
+        gpus = int(self._jobs.gpus[job])
+        return self._truth.spread_speed(job) * self._factor(
+            self._jobs.model.text(job), gpus, ["spread"]
+        )
 
     def _factor(self, model: str, gpus: int, partners: Sequence[str]) -> float:
         return math.exp(self._sigma * _normal(f"{self._seed}/{model}/{gpus}/{'+'.join(partners)}"))

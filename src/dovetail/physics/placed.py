@@ -13,12 +13,13 @@ from math import ceil
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Neighbour
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, WorkerTime
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import Floats, Ints, JobTable
+from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
 from dovetail.physics import goodput
 from dovetail.physics.device import time_factor
+from dovetail.physics.interleave import InterleaveRule, Seat, Turns, interleaving_of
 from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.sharing import Injected, Interference
@@ -36,6 +37,7 @@ class PlacedPhysics:
         catalogue: Catalogue,
         *,
         interference: Interference | None = None,
+        interleaving: InterleaveRule | None = None,
         by_count: bool = False,
     ) -> None:
         self._interference = interference or Injected()
@@ -53,6 +55,11 @@ class PlacedPhysics:
         self._kind: list[int] = self._kind_of.tolist()
         self._batch = [self._global_batch(job, int(jobs.batch_size[job])) for job in self._example]
         self._goodput = [self._goodput_of(kind) for kind in range(len(self._example))]
+        self._interleaving = interleaving_of(
+            [(self._profile[job], self._gpus[job]) for job in self._example],
+            interleaving or InterleaveRule(),
+        )
+        self._turns = Turns(self._interleaving)
         self._rates: dict[int, Floats] = {}
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
         self._accumulated: dict[tuple[int, int], float] = {}
@@ -76,8 +83,12 @@ class PlacedPhysics:
             alone = self._relative(job, placement, done_s)
         if self._slowdown:
             alone /= max(self._slowdown[node] for node, _ in placement.spans)
-        if not neighbours or placement.interleave is not None:
+        if not neighbours:
             return alone
+        if placement.interleave is not None:
+            return alone / self._turns.slowdown(
+                self._kind[job], [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
+            )
         mine = self._micro_batch(job, placement.gpus, placement.accumulation_steps)
         return alone / max(
             self._interference.ratio(
@@ -158,8 +169,50 @@ class PlacedPhysics:
 
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells whether the jobs whose footprints are known fit together."""
+        if len(occupants) > 1 and all(p.interleave is not None for _, p in occupants):
+            fixed = [self.fixed_bytes(j) for j, _ in occupants]
+            whole = [self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants]
+            activations = max(w - f for w, f in zip(whole, fixed, strict=True))
+            return sum(fixed) + activations <= gpu_memory_bytes
         used = sum(self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants)
         return used <= gpu_memory_bytes
+
+    @property
+    def interleaving(self) -> Interleaving:
+        """Returns the stages by kind, and the rule of the cycle."""
+        return self._interleaving
+
+    def _seat(self, job: int, placement: Placement) -> Seat:
+        assert placement.interleave is not None
+        return self._kind[job], placement.interleave.phase
+
+    def fixed_bytes(self, job: int) -> float:
+        """Returns weights, gradients and optimiser state; 0 if the job has no model."""
+        profile = self._profile[job]
+        return 0.0 if profile is None else profile.memory.value.fixed_bytes
+
+    def utilization(self, job: int) -> float:
+        """Returns the share of an iteration in which the GPU works."""
+        times = self._interleaving
+        kind = self._kind[job]
+        alone_s = float(times.iteration_s[kind])
+        return min(1.0, float(times.stage_s[kind, -2]) / alone_s) if alone_s else 1.0
+
+    def workers(
+        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
+    ) -> tuple[WorkerTime, ...]:
+        """Returns the forward times of the workers as placed."""
+        return ()
+
+    def graph(self, job: int) -> tuple[PipelineStage, ...]:
+        """Returns the graph that the trace gives the job."""
+        return self._linear.graph(job)
+
+    def spread_speed(self, job: int) -> float:
+        """Returns the speed with each worker on a node of its own."""
+        if self._profile[job] is None or self._by_count:
+            return 1.0
+        return self._relative_to(job, self._gpus[job], self._gpus[job])
 
     def _global_batch(self, job: int, given: int) -> float:
         """Returns the samples of one iteration as requested; 0 where no profile says."""

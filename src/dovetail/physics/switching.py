@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.messages import ADJUST, MOVE, RESIZE, RESUME, START
+from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE, RESUME, START
 
 RESTART_S = 30.0
 """A full framework restart takes tens of seconds (AFS section 2.1)."""
@@ -20,13 +20,16 @@ RECONFIGURE_S = 0.004
 """One update of the communication stack of a job whose new GPUs are ready (AFS section 4.3)."""
 PREPARE_S = 10.0
 """To load the graph and fetch the parameters on new GPUs; the paper gives no number."""
+LIMIT_S = 3.6
+"""To put a worker under another compute limit, stable over models (GIMBAL section 4.2)."""
 WITHOUT_NUMBER = ("none", "one-by-one")
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
     """Seconds without progress after a first start, a resumption, a move, a resize, and after
-    a change of manner on the same GPUs (accumulation, fractions, samples), which is free.
+    a change of manner on the same GPUs (accumulation, samples, phase), which is free, and of the
+    limits of the share of each GPU that a job may use.
 
     `prepare_s` is how long an elastic job trains on as before while GPUs it did not have are
     made ready; one that keeps none of its GPUs then pays `move_s`. `cancels` says that a newer
@@ -39,6 +42,7 @@ class Switching:
     move_s: float = RESTART_S
     resize_s: float = RESTART_S
     adjust_s: float = 0.0
+    limit_s: float = LIMIT_S
     prepare_s: float = 0.0
     cancels: bool = True
 
@@ -56,11 +60,12 @@ class Switching:
             MOVE: self.move_s,
             RESIZE: self.resize_s,
             ADJUST: self.adjust_s,
+            LIMIT: self.limit_s,
         }[how]
 
     @staticmethod
     def parse(text: str) -> Switching:
-        """Returns the model for `none`, `restart:30`, `per-start:5`, `per-resize:2` or a file.
+        """Returns the model for words such as `none`, `restart:30`, `limit:3.6`, or for a file.
 
         Words may be joined by commas; `restart:30,prepared:10` is CoDDL's runtime, and with
         `one-by-one` it cannot cancel. A TOML file has the fields of this class. Raises
@@ -70,11 +75,12 @@ class Switching:
             return _from_file(Path(text))
         costs = {"start_s": 0.0, "resume_s": 0.0, "move_s": 0.0, "resize_s": 0.0}
         touched = {
-            "none": (),
+            "none": ("limit_s",),
             "restart": ("resume_s", "move_s", "resize_s"),
             "per-start": ("start_s", "resume_s", "move_s"),
             "per-resize": ("resize_s",),
             "prepared": (),
+            "limit": ("limit_s",),
             "one-by-one": (),
         }
         words = text.split(",")
@@ -84,8 +90,9 @@ class Switching:
                 raise InputError("--switching", f"unknown model '{name}'", nearest(name, touched))
             if colon and name in WITHOUT_NUMBER:
                 raise InputError("--switching", f"'{name}' takes no number, not '{word}'")
+            usual_s = {"none": 0.0, "limit": LIMIT_S}.get(name, RESTART_S)
             for cost in touched[name]:
-                costs[cost] = _seconds(word, number)
+                costs[cost] = _seconds(word, number, usual_s)
             if name == "prepared":
                 costs["prepare_s"] = _seconds(word, number, PREPARE_S)
         if "prepare_s" in costs:
@@ -98,7 +105,7 @@ class Switching:
         return ", ".join(said if self.cancels else [*said, "one order after another"])
 
 
-def _seconds(word: str, number: str, usual_s: float = RESTART_S) -> float:
+def _seconds(word: str, number: str, usual_s: float) -> float:
     try:
         return float(number) if number else usual_s
     except ValueError:

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dovetail.control.state import ClusterState
-from dovetail.core.beliefs import Forecast, Neighbour, Physics
-from dovetail.core.cluster import DOWN, Cluster
+from dovetail.core.beliefs import Neighbour
+from dovetail.core.cluster import DOWN
 from dovetail.core.errors import DovetailError, IllegalPlan, InputError
 from dovetail.core.legality import audit
 from dovetail.core.messages import (
     ADJUST,
     HOW,
+    LIMIT,
     NODE_DOWN,
     RESIZE,
     Ended,
@@ -39,14 +39,13 @@ from dovetail.core.messages import (
     Woke,
 )
 from dovetail.core.placement import Placement
-from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy, name_of
-from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
+from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT
 from dovetail.core.view import Changes, View
-from dovetail.physics.switching import Switching
 from dovetail.sim.expansion import Expansions
 from dovetail.sim.handover import Handover
+from dovetail.sim.scene import Scene
 
 NEVER = float("inf")
 OWN_MOMENT = 3
@@ -55,26 +54,6 @@ OVER = -1
 """The version of a job that has ended: every entry of the heap that names it is stale."""
 IDLE_WAKES_MAX = 100_000
 """Wake-ups in a row in which nothing at all happens; then the policy is taken to be stuck."""
-
-CapacityTimeline = Sequence[tuple[float, Sequence[tuple[int, str]]]]
-"""(time, [(node, state), ...]) in order of time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """Everything outside the policy that decides a run."""
-
-    trace: Trace
-    cluster: Cluster
-    truth: Physics
-    belief: Physics
-    forecast: Forecast
-    placing: Placing = field(default_factory=Placing)
-    switching: Switching = field(default_factory=Switching)
-    cancelled_by_clock: bool = False
-    capacity: CapacityTimeline = ()
-    coalesce_s: float = 0.0
-    audit_every: int = 0
 
 
 class SimWorld:
@@ -230,7 +209,7 @@ class SimWorld:
         begin = handover.take(before, after, now)
         training, delay = after, begin - now + self._delay[how]
         if before is not None:
-            keeps_training = how in (ADJUST, RESIZE)
+            keeps_training = how in (ADJUST, LIMIT, RESIZE)
             if self._scene.switching.prepare_s and state.jobs.elastic[job]:
                 training, delay = self._expansions.order(job, before, after, now, begin)
                 keeps_training = True
@@ -310,6 +289,7 @@ class SimWorld:
             if placement is not None and placement.gpu_ids:
                 touched.update(self._on_gpus_of(placement))
             how = ENDS[self._ends[job] if kind == 0 else TIMEOUT if kind == 1 else CANCELLED]
+            self._scene.forecast.ended(job, state.done[job], how, now)
             facts.append(Ended(now, job, how))
             ended.append(job)
         if touched:

@@ -31,6 +31,7 @@ class Given(TypedDict, total=False):
     physics: str
     profiles: Sequence[str]
     interference: str | float
+    cycle: str
     adopt: str
     cancelled: str
     capacity: str
@@ -50,6 +51,7 @@ DEFAULTS: Given = {
     "physics": "placed",
     "profiles": (),
     "interference": "measured",
+    "cycle": "barrier",
     "adopt": "",
     "cancelled": "work",
     "capacity": "",
@@ -83,6 +85,7 @@ def read_options(given: Given) -> Options:
         capacity=read_capacity(Path(said["capacity"]), cluster) if said["capacity"] else (),
         coalesce_s=said["coalesce_s"],
         interference=said["interference"],
+        cycle=said["cycle"],
         physics=said["physics"],
         profiles=tuple(str(p) for p in said["profiles"]),
         without=frozenset(filter(None, (p.strip() for p in said["without"].split(",")))),

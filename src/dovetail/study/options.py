@@ -10,6 +10,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
 from dovetail.core.trace import Trace
+from dovetail.physics.interleave import InterleaveRule
 from dovetail.physics.sharing import parse_interference
 from dovetail.physics.switching import Switching
 from dovetail.physics.zoo import shipped
@@ -39,6 +40,7 @@ class Options:
     capacity: Sequence[tuple[float, Sequence[tuple[int, str]]]] = ()
     coalesce_s: float = 0.0
     interference: str | float = "measured"
+    cycle: str = "barrier"
     physics: str = "placed"
     profiles: tuple[str, ...] = ()
     without: frozenset[str] = frozenset()
@@ -59,6 +61,7 @@ class Options:
         if not 0 <= self.coalesce_s < float("inf"):
             raise InputError("--coalesce-s", "it must be 0 or more")
         parse_interference(self.interference)
+        InterleaveRule.parse(self.cycle)
         for power in self.without:
             if power not in POWERS:
                 raise InputError("--without", f"unknown power '{power}'", nearest(power, POWERS))
@@ -84,6 +87,7 @@ class Options:
             "capacity_changes": len(self.capacity),
             "coalesce_s": self.coalesce_s,
             "interference": self.interference,
+            "cycle": self.cycle,
             "physics": self.physics,
             "profiles": list(self.profiles),
             "without": sorted(self.without),

@@ -152,6 +152,7 @@ def _options(manifest: dict[str, Any]) -> Options:
         forecast=manifest["forecast"],
         belief=manifest["belief"],
         interference=manifest["interference"],
+        cycle=manifest["cycle"],
         physics=manifest["physics"],
         profiles=tuple(manifest["profiles"]),
         window=Window(manifest["warm_up_s"], manifest["drain_s"]),

@@ -26,6 +26,7 @@ from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
+from dovetail.physics.interleave import InterleaveRule
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
@@ -44,7 +45,8 @@ from dovetail.record.metrics import (
 )
 from dovetail.record.result import RunResult
 from dovetail.record.tally import Tally
-from dovetail.sim.world import Scene, SimWorld
+from dovetail.sim.scene import Scene
+from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options, adopted
 from dovetail.study.uncertainty import Interval, blocks, mean_interval
 
@@ -106,6 +108,7 @@ def build_physics(trace: Trace, options: Options) -> Physics:
         options.cluster,
         Catalogue((*shipped_sets(), *given)),
         interference=interference,
+        interleaving=InterleaveRule.parse(options.cycle),
         by_count=options.physics == "counted",
     )
 

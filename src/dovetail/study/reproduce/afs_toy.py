@@ -20,7 +20,8 @@ from dovetail.physics.provenance import Provenance, Sourced
 from dovetail.physics.switching import Switching
 from dovetail.physics.zoo import Catalogue, zoo
 from dovetail.record.tally import Tally
-from dovetail.sim.world import Scene, SimWorld
+from dovetail.sim.scene import Scene
+from dovetail.sim.world import SimWorld
 from dovetail.study.reproduce.trials import Numbers
 
 HOUR_S = 3600.0

@@ -1,0 +1,115 @@
+"""Jobs that take turns on the resources of the same GPUs: the cycle of a set (Muri section 4.1).
+
+A member's speed is its iteration alone over the cycle of its set. A job whose stages are not
+known is taken to use nothing but the GPU for the whole of an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, cycle_s
+from dovetail.core.beliefs import Interleaving
+from dovetail.core.errors import InputError, nearest
+from dovetail.physics.profile import ModelProfile, StageTimes
+from dovetail.physics.throughput import iteration_s
+
+MEASURED_FACTORS = (1.0, 1.31, 1.48, 1.35)
+"""Measured over reckoned cycle of 1 to 4 members, of Muri's authors (ALGORITHMS section 4.1)."""
+ALONE = (1.0, 1.0, 1.0, 1.0)
+UNKNOWN_ROW = (0.0, 0.0, 1.0, 0.0)
+Seat = tuple[int, int]
+"""A kind of job, and the phase it sits in."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterleaveRule:
+    """How the cycle of an interleave set follows from its members' stages."""
+
+    cycle: str = BARRIER
+    contention: tuple[float, ...] = MEASURED_FACTORS
+    floor: bool = True
+    resources: int = 4
+
+    @staticmethod
+    def parse(text: str) -> InterleaveRule:
+        """Returns the rule of words such as `overlapped,no-contention,no-floor,three-stages`.
+
+        What is not said is as in `barrier,contention,floor,four-stages`. Raises InputError.
+        """
+        words = {
+            **{cycle: ("cycle", cycle) for cycle in CYCLES},
+            "contention": ("contention", MEASURED_FACTORS),
+            "no-contention": ("contention", ALONE),
+            "floor": ("floor", True),
+            "no-floor": ("floor", False),
+            "three-stages": ("resources", 3),
+            "four-stages": ("resources", 4),
+        }
+        chosen: dict[str, object] = {}
+        for word in text.split(","):
+            if word not in words:
+                raise InputError("--cycle", f"unknown word '{word}'", nearest(word, words))
+            field, value = words[word]
+            if field in chosen:
+                raise InputError("--cycle", f"'{word}' is said against an earlier word")
+            chosen[field] = value
+        return InterleaveRule(**chosen)  # type: ignore[arg-type]
+
+
+def interleaving_of(
+    profiles: Sequence[tuple[ModelProfile | None, int]], rule: InterleaveRule
+) -> Interleaving:
+    """Returns the stages of each kind, given its profile and its requested GPUs."""
+    stage_s = np.zeros((len(profiles), rule.resources))
+    iteration = np.zeros(len(profiles))
+    for kind, (profile, gpus) in enumerate(profiles):
+        times = profile.stage_times(gpus) if profile is not None else None
+        if profile is None or times is None:
+            continue
+        stage_s[kind] = _row(times, rule.resources)
+        iteration[kind] = iteration_s(profile, gpus=gpus)
+    for array in (stage_s, iteration):
+        array.setflags(write=False)
+    return Interleaving(stage_s, iteration, rule.cycle, rule.contention, rule.floor)
+
+
+def _row(times: StageTimes, resources: int) -> tuple[float, ...]:
+    storage, cpu, gpu, network = times.of_resources()
+    return (storage, cpu, gpu, network) if resources == 4 else (storage + cpu, gpu, network)
+
+
+class Turns:
+    """The speeds of interleave sets, each reckoned once."""
+
+    def __init__(self, interleaving: Interleaving) -> None:
+        self._known = interleaving
+        self._slowdown: dict[tuple[Seat, ...], dict[int, float]] = {}
+
+    def slowdown(self, kind: int, seats: Sequence[Seat]) -> float:
+        """Returns the cycle of the set over the iteration alone of one of its kinds."""
+        key = tuple(sorted(seats))
+        found = self._slowdown.get(key)
+        if found is None:
+            found = self._slowdown[key] = self._slowdowns(key)
+        return found[kind]
+
+    def _slowdowns(self, seats: Sequence[Seat]) -> dict[int, float]:
+        known = self._known
+        alone = {kind: self._alone_s(kind) for kind, _ in seats}
+        rows = [self._stages(kind) for kind, _ in seats]
+        cycle = cycle_s(rows, [phase for _, phase in seats], known.cycle)
+        cycle *= known.contention[len(seats) - 1]
+        if known.floor:
+            cycle = max(cycle, *alone.values())
+        return {kind: cycle / alone_s for kind, alone_s in alone.items()}
+
+    def _alone_s(self, kind: int) -> float:
+        return float(self._known.iteration_s[kind]) or 1.0
+
+    def _stages(self, kind: int) -> tuple[float, ...]:
+        row = tuple(self._known.stage_s[kind].tolist())
+        return row if any(row) else UNKNOWN_ROW[-len(row) :]

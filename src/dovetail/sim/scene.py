@@ -1,0 +1,32 @@
+"""Everything outside the policy that decides a run of the simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dovetail.core.beliefs import Forecast, Physics
+from dovetail.core.cluster import Cluster
+from dovetail.core.placing import Placing
+from dovetail.core.trace import Trace
+from dovetail.physics.switching import Switching
+
+CapacityTimeline = Sequence[tuple[float, Sequence[tuple[int, str]]]]
+"""(time, [(node, state), ...]) in order of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything outside the policy that decides a run."""
+
+    trace: Trace
+    cluster: Cluster
+    truth: Physics
+    belief: Physics
+    forecast: Forecast
+    placing: Placing = field(default_factory=Placing)
+    switching: Switching = field(default_factory=Switching)
+    cancelled_by_clock: bool = False
+    capacity: CapacityTimeline = ()
+    coalesce_s: float = 0.0
+    audit_every: int = 0
