@@ -91,7 +91,9 @@ def lives(facts: Sequence[Fact]) -> dict[int, Life]:
                 if before.gpus != fact.placement.gpus:
                     assert fact.how == "resize"
                 else:
-                    assert fact.how == ("move" if before.moves_to(fact.placement) else "adjust")
+                    same = before.fractions == fact.placement.fractions
+                    moved = before.moves_to(fact.placement)
+                    assert fact.how == ("move" if moved else "adjust" if same else "limit")
                 life.close_stretch(fact.t)
             else:
                 first = not life.stretches
