@@ -59,6 +59,7 @@ def test_a_policy_is_read_and_spelled_with_every_parameter(text: str, spelled: s
         ("", "no such policy"),
         ("fifo:bypas=skip", r"no parameter 'bypas' \(did you mean 'bypass'\?\)"),
         ("fifo:skip", "no parameter 'skip'"),
+        ("fifo:bypass", r"parameter 'bypass' has no value \(bypass=...\)"),
         ("sjf-bsbf:order=benefit", r"\(did you mean 'order-hosts'\?\)"),
         ("backfill:x=1", "it has no parameters"),
         ("fifo:bypass=maybe", "strict or skip, not 'maybe'"),

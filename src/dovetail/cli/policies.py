@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from textwrap import fill
 
 import click
+
+WIDTH = 80
 
 
 @click.command()
@@ -46,7 +49,9 @@ def policies(name: str | None, as_json: bool) -> None:
         click.echo(f"{said[name]['spelled']}\n\n{said[name]['page']}")
     else:
         for each, one in said.items():
-            click.echo(f"{each}\n    {one['does']}")
             knows = ", ".join(one["knows"]) or "nothing"
             powers = ", ".join(one["powers"]) or "none"
-            click.echo(f"    knows: {knows}; powers: {powers}; {one['spelled']}")
+            said_of_it = (one["does"], f"knows: {knows}; powers: {powers}", one["spelled"])
+            click.echo(each)
+            for part in said_of_it:
+                click.echo(fill(part, WIDTH, initial_indent="    ", subsequent_indent="      "))

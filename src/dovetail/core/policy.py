@@ -156,7 +156,9 @@ def _build(cls: type, head: str, rest: str) -> Policy:
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         name = key.strip().replace("_", "-")
-        if not equals or name not in known:
+        if not equals and name in known:
+            raise InputError(f"policy '{head}'", f"parameter '{key}' has no value", f"{key}=...")
+        if name not in known:
             mend = nearest(name, known) if known else "it has no parameters"
             raise InputError(f"policy '{head}'", f"no parameter '{key}'", mend)
         given[name.replace("-", "_")] = _value(f"policy '{head}'", key, value, known[name])

@@ -8,7 +8,7 @@ ready, then switches within milliseconds (section 2.4; AFS section 4.3).
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from dovetail.core.errors import InputError, nearest
@@ -84,10 +84,13 @@ class Switching:
             "one-by-one": (),
         }
         words = text.split(",")
-        for word in words:
-            name, colon, number = word.partition(":")
+        names = [word.partition(":")[0] for word in words]
+        for word, name in zip(words, names, strict=True):
+            _, colon, number = word.partition(":")
             if name not in touched:
                 raise InputError("--switching", f"unknown model '{name}'", nearest(name, touched))
+            if names.count(name) > 1 or (name == "none" and len(names) > 1):
+                raise InputError("--switching", f"'{word}' contradicts another word of '{text}'")
             if colon and name in WITHOUT_NUMBER:
                 raise InputError("--switching", f"'{name}' takes no number, not '{word}'")
             usual_s = {"none": 0.0, "limit": LIMIT_S}.get(name, RESTART_S)
@@ -98,6 +101,13 @@ class Switching:
         if "prepare_s" in costs:
             costs["resize_s"] = RECONFIGURE_S
         return Switching(**costs, cancels="one-by-one" not in words)
+
+    def scaled(self, factor: float) -> Switching:
+        """Returns the model in which every cost is `factor` times as high."""
+        costs = {
+            f.name: getattr(self, f.name) * factor for f in fields(self) if f.name != "cancels"
+        }
+        return replace(self, **costs)
 
     def __str__(self) -> str:
         costs = [f for f in fields(self) if f.name.endswith("_s")]

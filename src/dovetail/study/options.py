@@ -107,6 +107,8 @@ def parse_adopt(text: str) -> tuple[tuple[str, float], ...]:
         name, _, number = part.partition(":")
         if name not in ADOPTED:
             raise InputError("--adopt", f"unknown flag '{name}'", nearest(name, ADOPTED))
+        if name in given:
+            raise InputError("--adopt", f"'{name}' is given twice")
         try:
             given[name] = float(number)
         except ValueError:
