@@ -54,6 +54,7 @@ VARIANTS = (
     "antman:share=0.3,seed=2,bypass=skip",
     "gandiva:slice=7",
     "gandiva-deadline:slice=11",
+    "ticked:inner=tiresias:thresholds=20/60;inside=list,period-s=7",
 )
 EVERY = [*OWN, *VARIANTS]
 BUSY = [name for name in EVERY if name not in IDLE]
