@@ -10,9 +10,16 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import permutations
 
+import numpy as np
+import numpy.typing as npt
+
 BARRIER, OVERLAPPED = "barrier", "overlapped"
 CYCLES = (BARRIER, OVERLAPPED)
 Row = Sequence[float]
+Stages = tuple[float, float, float]
+"""Seconds of loading, on the GPU and on the network."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 SLOTS = 4
 """Members an interleave set of Muri's artifact has room for."""
@@ -39,32 +46,30 @@ def barrier_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
 def overlapped_s(rows: Sequence[Row], offsets: Sequence[int]) -> float:
     """Returns the cycle that Muri's artifact computes: stages start when the one before is done.
 
-    All before the last two resources is loading, which spans two slots. Members are taken in the
-    order of their offsets; two that lie two slots apart meet in two phases.
+    All before the last two resources is loading, which spans two slots. Offsets are slots; one
+    that nobody holds stays empty. Members of consecutive slots give the artifact's recurrence,
+    two that lie two slots apart its extra case for pairs.
     """
-    order = sorted(range(len(rows)), key=lambda i: offsets[i])
-    jobs = [(sum(rows[i][:-2]), rows[i][-2], rows[i][-1]) for i in order]
-    if len(jobs) == 1:
-        return sum(jobs[0])
-    if len(jobs) == 2 and (offsets[order[1]] - offsets[order[0]]) % SLOTS == 2:
-        (load_a, gpu_a, net_a), (load_b, gpu_b, net_b) = jobs
-        return max(load_a, gpu_b + net_b) + max(load_b, gpu_a + net_a)
-    return _settled_s(jobs)
+    if len(rows) == 1:
+        return sum(rows[0])
+    slots: list[Stages | None] = [None] * SLOTS
+    for row, offset in zip(rows, offsets, strict=True):
+        slots[offset % SLOTS] = (sum(row[:-2]), row[-2], row[-1])
+    return _settled_s(slots)
 
 
-def _settled_s(jobs: Sequence[tuple[float, float, float]]) -> float:
+def _settled_s(slots: Sequence[Stages | None]) -> float:
     """Returns the period of the artifact's recurrence over two rounds of its four slots."""
     done = [0.0]
-    members = len(jobs)
     for i in range(2 * SLOTS):
-        net, gpu, load = ((i + step) % SLOTS for step in (1, 2, 3))
+        net, gpu, load = (slots[(i + step) % SLOTS] for step in (1, 2, 3))
         ends = [0.0]
-        if net < members:
-            ends.append(done[i] + jobs[net][2])
-        if gpu < members:
-            ends.append(done[i] + jobs[gpu][1])
-        if load < members and i > 0:
-            ends.append(done[i - 1] + jobs[load][0])
+        if net is not None:
+            ends.append(done[i] + net[2])
+        if gpu is not None:
+            ends.append(done[i] + gpu[1])
+        if load is not None and i > 0:
+            ends.append(done[i - 1] + load[0])
         done.append(max(ends))
         if i >= SLOTS:
             now, before = done[i + 1] - done[i - 3], done[i] - done[i - 4]
@@ -74,31 +79,91 @@ def _settled_s(jobs: Sequence[tuple[float, float, float]]) -> float:
 
 
 @lru_cache(maxsize=64)
-def orderings(members: int, resources: int, cycle: str = BARRIER) -> tuple[tuple[int, ...], ...]:
+def orderings(
+    members: int, resources: int, cycle: str = BARRIER, *, consecutive: bool = False
+) -> tuple[tuple[int, ...], ...]:
     """Returns the offsets worth trying: all distinct ones with the first member at offset 0.
 
-    Rotating all offsets changes nothing, so these are all (k-1)!/(k-p)! (FIX-11). The overlapped
-    rule knows orders of consecutive slots, and two members two slots apart.
+    Rotating all offsets changes nothing, so these are all (k-1)!/(k-p)! (FIX-11). With
+    `consecutive` offsets are positions in a list, as equation 3 has it. The overlapped rule
+    knows orders of consecutive slots, and two members two slots apart.
     """
-    if members > (SLOTS if cycle == OVERLAPPED else resources):
+    if not 1 <= members <= (SLOTS if cycle == OVERLAPPED else resources):
         raise ValueError(f"{members} jobs cannot take turns on {resources} resources")
-    return tuple(_orderings(members, resources, cycle))
+    return tuple(_orderings(members, resources, cycle, consecutive))
 
 
-def _orderings(members: int, resources: int, cycle: str) -> Iterator[tuple[int, ...]]:
-    if cycle == OVERLAPPED:
+def _orderings(
+    members: int, resources: int, cycle: str, consecutive: bool
+) -> Iterator[tuple[int, ...]]:
+    if consecutive or cycle == OVERLAPPED:
         yield from permutations(range(members))
-        if members == 2:
+        if members == 2 and not consecutive:
             yield (0, 2)
         return
     for rest in permutations(range(1, resources), members - 1):
         yield (0, *rest)
 
 
-def best_ordering(rows: Sequence[Row], cycle: str = BARRIER) -> tuple[float, tuple[int, ...]]:
+def best_ordering(
+    rows: Sequence[Row], cycle: str = BARRIER, *, consecutive: bool = False
+) -> tuple[float, tuple[int, ...]]:
     """Returns the shortest cycle over all orderings, and the first ordering that has it."""
-    tried = orderings(len(rows), len(rows[0]), cycle)
+    tried = orderings(len(rows), len(rows[0]), cycle, consecutive=consecutive)
     return min((cycle_s(rows, offsets, cycle), offsets) for offsets in tried)
+
+
+def best_cycles(stage_s: Floats, sets: Ints, cycle: str = BARRIER) -> Floats:
+    """Returns the shortest cycle of each of many sets of equally many jobs.
+
+    `stage_s` [kinds, resources]; `sets` [n, members] holds rows of it. Each entry of the answer
+    [n] is `best_ordering(...)[0]` of that set, up to rounding.
+    """
+    tried = orderings(sets.shape[1], stage_s.shape[1], cycle)
+    best = np.full(len(sets), np.inf)
+    for offsets in tried:
+        np.minimum(best, cycles(stage_s, sets, offsets, cycle), out=best)
+    return best
+
+
+def cycles(stage_s: Floats, sets: Ints, offsets: Sequence[int], cycle: str = BARRIER) -> Floats:
+    """Returns `cycle_s` of each of many sets whose members sit at the same offsets."""
+    if cycle == OVERLAPPED:
+        return _overlapped_cycles(stage_s, sets, offsets)
+    resources = stage_s.shape[1]
+    total = np.zeros(len(sets))
+    for phase in range(resources):
+        longest = np.zeros(len(sets))
+        for member, offset in enumerate(offsets):
+            used_s = stage_s[:, (offset + phase) % resources]
+            np.maximum(longest, used_s[sets[:, member]], out=longest)
+        total += longest
+    return total
+
+
+def _overlapped_cycles(stage_s: Floats, sets: Ints, offsets: Sequence[int]) -> Floats:
+    if sets.shape[1] == 1:
+        return np.asarray(stage_s.sum(axis=1)[sets[:, 0]])
+    columns = stage_s[:, :-2].sum(axis=1), stage_s[:, -2], stage_s[:, -1]
+    load_s, gpu_s, net_s = ([c[sets[:, m]] for m in range(sets.shape[1])] for c in columns)
+    member = {offset % SLOTS: m for m, offset in enumerate(offsets)}
+    done = [np.zeros(len(sets))]
+    for i in range(2 * SLOTS):
+        net, gpu, load = (member.get((i + step) % SLOTS) for step in (1, 2, 3))
+        end = np.zeros(len(sets))
+        if net is not None:
+            end = np.maximum(end, done[i] + net_s[net])
+        if gpu is not None:
+            end = np.maximum(end, done[i] + gpu_s[gpu])
+        if load is not None and i > 0:
+            end = np.maximum(end, done[i - 1] + load_s[load])
+        done.append(end)
+    answer = done[2 * SLOTS] - done[SLOTS]
+    # Backwards, so that the first step at which a set has settled has the last word.
+    for i in reversed(range(SLOTS, 2 * SLOTS)):
+        now, before = done[i + 1] - done[i - 3], done[i] - done[i - 4]
+        answer = np.where(np.abs(now - before) <= SETTLED * before, now, answer)
+    return np.asarray(answer)
 
 
 def efficiency(rows: Sequence[Row], cycle_of_set_s: float) -> float:

@@ -1,7 +1,7 @@
 """Jobs that take turns on the resources of the same GPUs: the cycle of a set (Muri section 4.1).
 
-A member's speed is its iteration alone over the cycle of its set. A job whose stages are not
-known is taken to use nothing but the GPU for the whole of an iteration.
+A member's speed is its iteration alone over the cycle of its set. When one ends, the others keep
+their phases. Where a member's stages are not known the set takes turns on the GPU as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dovetail.physics.throughput import iteration_s
 MEASURED_FACTORS = (1.0, 1.31, 1.48, 1.35)
 """Measured over reckoned cycle of 1 to 4 members, of Muri's authors (ALGORITHMS section 4.1)."""
 ALONE = (1.0, 1.0, 1.0, 1.0)
-UNKNOWN_ROW = (0.0, 0.0, 1.0, 0.0)
 Seat = tuple[int, int]
 """A kind of job, and the phase it sits in."""
 
@@ -99,17 +98,12 @@ class Turns:
 
     def _slowdowns(self, seats: Sequence[Seat]) -> dict[int, float]:
         known = self._known
-        alone = {kind: self._alone_s(kind) for kind, _ in seats}
-        rows = [self._stages(kind) for kind, _ in seats]
+        alone = {kind: float(known.iteration_s[kind]) for kind, _ in seats}
+        if not all(alone.values()):
+            return dict.fromkeys(alone, float(len(seats)))
+        rows = [known.stage_s[kind].tolist() for kind, _ in seats]
         cycle = cycle_s(rows, [phase for _, phase in seats], known.cycle)
         cycle *= known.contention[len(seats) - 1]
         if known.floor:
             cycle = max(cycle, *alone.values())
         return {kind: cycle / alone_s for kind, alone_s in alone.items()}
-
-    def _alone_s(self, kind: int) -> float:
-        return float(self._known.iteration_s[kind]) or 1.0
-
-    def _stages(self, kind: int) -> tuple[float, ...]:
-        row = tuple(self._known.stage_s[kind].tolist())
-        return row if any(row) else UNKNOWN_ROW[-len(row) :]

@@ -56,7 +56,7 @@ class LinearPhysics:
         alone = 1.0 if gpus == requested[job] else gpus / requested[job]
         if not neighbours:
             return alone
-        if placement.interleave is not None:
+        if placement.interleave and all(there.interleave for _, there in neighbours):
             return alone / (1 + len(neighbours))
         return alone / self._xi  # type: ignore[attr-defined,no-any-return]
 

@@ -85,7 +85,7 @@ class PlacedPhysics:
             alone /= max(self._slowdown[node] for node, _ in placement.spans)
         if not neighbours:
             return alone
-        if placement.interleave is not None:
+        if placement.interleave and all(there.interleave for _, there in neighbours):
             return alone / self._turns.slowdown(
                 self._kind[job], [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
             )
