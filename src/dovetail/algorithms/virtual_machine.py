@@ -1,0 +1,86 @@
+"""One virtual machine, shortest remaining first, as a value that time moves on (A-SRPT 5.3).
+
+What `single_machine.srpt_completions` computes for releases known beforehand, here job by job
+as they come: an arrival and a completion cost O(log n). The machine may change its speed, as a
+cluster does that loses nodes; sizes are in units of work, speed in units a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from dovetail.algorithms.persistent_heap import Heap, pop, push
+
+NEVER = float("inf")
+NOBODY = -1
+TIE = 1e-9
+"""Sizes within this share are equal; then the job that runs goes on."""
+
+
+class VirtualMachine(NamedTuple):
+    """A single machine: the job on it had `left` units to do at `since_s`; others wait.
+
+    `waiting` holds (units left, job). Ties go to the smaller job number.
+    """
+
+    speed: float = 0.0
+    job: int = NOBODY
+    left: float = 0.0
+    since_s: float = 0.0
+    waiting: Heap = None
+
+    @property
+    def end_s(self) -> float:
+        """Returns when the job on the machine completes if nothing else comes."""
+        if self.job == NOBODY:
+            return NEVER
+        if not self.left:
+            return self.since_s
+        return self.since_s + self.left / self.speed if self.speed else NEVER
+
+
+def admitted(machine: VirtualMachine, now_s: float, job: int, size: float) -> VirtualMachine:
+    """Returns the machine after a job of some size came; all that ends by now has ended."""
+    speed, running, left, since_s, waiting = machine
+    if running == NOBODY:
+        return VirtualMachine(speed, job, size, now_s, waiting)
+    left_now = max(0.0, left - (now_s - since_s) * speed)
+    if size < left_now * (1.0 - TIE):
+        return VirtualMachine(speed, job, size, now_s, push(waiting, (left_now, running)))
+    return VirtualMachine(speed, running, left, since_s, push(waiting, (size, job)))
+
+
+def advanced(
+    machine: VirtualMachine, now_s: float, alive: Container[int]
+) -> tuple[VirtualMachine, list[int]]:
+    """Returns the machine at `now_s` and the jobs completed since, in order of completion.
+
+    Jobs not `alive` any more leave the machine undone, at the latest when their turn comes.
+    """
+    completed: list[int] = []
+    while True:
+        if machine.job != NOBODY and machine.job not in alive:
+            end_s = min(now_s, machine.end_s)
+        else:
+            end_s = machine.end_s
+            if end_s > now_s or machine.job == NOBODY:
+                return machine, completed
+            completed.append(machine.job)
+        machine = _next(machine, end_s)
+
+
+def at_speed(machine: VirtualMachine, now_s: float, speed: float) -> VirtualMachine:
+    """Returns the machine as it goes on from now with another speed."""
+    done = (now_s - machine.since_s) * machine.speed if machine.job != NOBODY else 0.0
+    left = max(0.0, machine.left - done)
+    return machine._replace(speed=speed, left=left, since_s=now_s)
+
+
+def _next(machine: VirtualMachine, now_s: float) -> VirtualMachine:
+    """Returns the machine with its job gone and the shortest waiting one on it."""
+    waiting = machine.waiting
+    if waiting is None:
+        return VirtualMachine(machine.speed)
+    left, job = waiting[0]
+    return VirtualMachine(machine.speed, job, left, now_s, pop(waiting))
