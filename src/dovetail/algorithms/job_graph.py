@@ -1,0 +1,177 @@
+"""The graph of a pipelined job: who exchanges how much with whom (A-SRPT section IV.B, FIX-15).
+
+Vertices are the replicas of all stages in rank order, stage by stage. An edge weighs the bytes
+that two replicas exchange in one iteration. It knows no servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+RING, TREE = "ring", "tree"
+COLLECTIVES = (RING, TREE)
+CONSERVED = 1e-6
+"""Relative difference up to which what one stage sends equals what the next receives."""
+
+
+class Stage(Protocol):
+    """One pipeline stage, per replica: seconds, and bytes, of one iteration."""
+
+    @property
+    def replicas(self) -> int:
+        """Returns the replicas that split each batch."""
+        ...
+
+    @property
+    def forward_s(self) -> float:
+        """Returns the seconds of a forward pass."""
+        ...
+
+    @property
+    def backward_s(self) -> float:
+        """Returns the seconds of a backward pass."""
+        ...
+
+    @property
+    def activation_in_bytes(self) -> float:
+        """Returns what it receives going forward."""
+        ...
+
+    @property
+    def activation_out_bytes(self) -> float:
+        """Returns what it sends going forward."""
+        ...
+
+    @property
+    def parameter_bytes(self) -> float:
+        """Returns what an AllReduce exchanges."""
+        ...
+
+    @property
+    def slices(self) -> int:
+        """Returns the GPUs of one server that a replica takes."""
+        ...
+
+
+class Edge(NamedTuple):
+    """Two vertices, the smaller first, and the bytes they exchange in one iteration."""
+
+    first: int
+    second: int
+    weight_bytes: float
+
+
+class JobGraph(NamedTuple):
+    """Vertices in rank order and what they exchange.
+
+    `stage` and `width` (GPUs) are per vertex. `heaviest` holds the edges, heaviest first, ties by
+    vertices; `near` per vertex its neighbours and the bytes to each.
+    """
+
+    stage: tuple[int, ...]
+    width: tuple[int, ...]
+    heaviest: tuple[Edge, ...]
+    near: tuple[tuple[tuple[int, float], ...], ...]
+
+
+def trouble_with(stages: Sequence[Stage]) -> str:
+    """Returns why this cannot be the graph of a job, or nothing.
+
+    What all replicas of a stage send is what all replicas of the next one receive:
+    `k[s-1] * d_out[s-1] = k[s] * d_in[s]` (section III).
+    """
+    for at, stage in enumerate(stages):
+        if stage.replicas < 1 or stage.slices < 1:
+            return f"stage {at + 1} needs at least one replica of at least one slice"
+        seconds = (stage.forward_s, stage.backward_s)
+        data = (stage.activation_in_bytes, stage.activation_out_bytes, stage.parameter_bytes)
+        if not all(0 <= x < float("inf") for x in (*seconds, *data)):
+            return f"stage {at + 1} has times or bytes that are negative or not finite"
+        if sum(seconds) <= 0:
+            return f"stage {at + 1} computes for no time"
+        if at:
+            before = stages[at - 1]
+            sent = before.replicas * before.activation_out_bytes
+            received = stage.replicas * stage.activation_in_bytes
+            if abs(sent - received) > CONSERVED * max(sent, received):
+                return (
+                    f"stage {at} sends {sent:g} bytes in all and stage {at + 1} "
+                    f"receives {received:g}"
+                )
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def job_graph(stages: tuple[Stage, ...], collective: str = RING) -> JobGraph:
+    """Returns the graph of a job. Raises ValueError where bytes are not conserved."""
+    trouble = trouble_with(stages)
+    if trouble:
+        raise ValueError(trouble)
+    stage_of = tuple(s for s, stage in enumerate(stages) for _ in range(stage.replicas))
+    weights: dict[tuple[int, int], float] = {}
+    first = 0
+    for s, stage in enumerate(stages):
+        if s:
+            _join_stages(weights, first, stages[s - 1], stage)
+        _join_replicas(weights, first, stage, collective)
+        first += stage.replicas
+    heaviest = sorted(
+        (Edge(a, b, w) for (a, b), w in weights.items() if w > 0),
+        key=lambda e: (-e.weight_bytes, e.first, e.second),
+    )
+    near: list[list[tuple[int, float]]] = [[] for _ in stage_of]
+    for a, b, weight in heaviest:
+        near[a].append((b, weight))
+        near[b].append((a, weight))
+    return JobGraph(
+        stage_of,
+        tuple(stages[s].slices for s in stage_of),
+        tuple(heaviest),
+        tuple(tuple(sorted(one)) for one in near),
+    )
+
+
+def _join_stages(
+    weights: dict[tuple[int, int], float], first: int, before: Stage, stage: Stage
+) -> None:
+    """Adds `2 d_in / k[s-1]` between each replica of a stage and each of the stage before."""
+    weight = 2 * stage.activation_in_bytes / before.replicas
+    for a in range(first - before.replicas, first):
+        for b in range(first, first + stage.replicas):
+            weights[a, b] = weight
+
+
+def _join_replicas(
+    weights: dict[tuple[int, int], float], first: int, stage: Stage, collective: str
+) -> None:
+    """Adds the AllReduce of a stage: a ring, or two binary trees with half of the data each."""
+    k = stage.replicas
+    share = (k - 1) / k * stage.parameter_bytes
+    if collective == RING:
+        # Two replicas have one edge (the graph is simple): its weight is h.
+        pairs = [(r, (r + 1) % k) for r in range(k)] if k > 2 else [(0, 1)] * (k - 1)
+        share *= 2
+    elif collective == TREE:
+        pairs = [*double_tree(k)]
+    else:
+        raise ValueError(f"unknown collective '{collective}'")
+    for a, b in pairs:
+        pair = (first + min(a, b), first + max(a, b))
+        weights[pair] = weights.get(pair, 0.0) + share
+
+
+def double_tree(k: int) -> tuple[tuple[int, int], ...]:
+    """Returns the (child, parent) pairs of the two binary trees of NCCL over k ranks.
+
+    In the first, the parent of r > 0 with lowest set bit q is `(r xor q) | 2q`, or `r xor q`
+    where that is no rank. The second is its mirror for even k, its shift by one for odd k.
+    """
+    one = []
+    for r in range(1, k):
+        low = r & -r
+        parent = (r ^ low) | (2 * low)
+        one.append((r, parent if parent < k else r ^ low))
+    other = [(k - 1 - a, k - 1 - b) if k % 2 == 0 else ((a + 1) % k, (b + 1) % k) for a, b in one]
+    return (*one, *other)

@@ -1,0 +1,162 @@
+"""How long one iteration of a pipelined job takes where its replicas are (A-SRPT (4) to (7)).
+
+Numbers in, seconds out. The equations are those of FIX-14, whose printed forms were damaged;
+where a replica has several slices, its GPUs share its exchange evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+from dovetail.algorithms.heavy_edge import heavy_edge
+from dovetail.algorithms.job_graph import RING, Stage
+
+ASYNCHRONOUS = 0
+"""Micro-batches of a pipeline without a barrier between iterations."""
+
+
+class Links(NamedTuple):
+    """A server of `gpus` GPUs: bytes per second between two of them, and through its NIC."""
+
+    intra_bytes_per_s: float
+    nic_bytes_per_s: float
+    gpus: int
+
+
+class Overlap(NamedTuple):
+    """What is left to be seen of backward pass and AllReduce where they overlap (section III)."""
+
+    backward: float = 1.0
+    all_reduce: float = 1.0
+
+
+class Parts(NamedTuple):
+    """The seconds of one stage on one server: computing (4), activations (5), AllReduce (6)."""
+
+    compute_s: float
+    exchange_s: float
+    all_reduce_s: float
+
+
+PLAIN = Overlap()
+
+
+def stage_parts(
+    stages: Sequence[Stage],
+    at: int,
+    held: Sequence[float],
+    links: Links,
+    overlap: Overlap = PLAIN,
+) -> Parts:
+    """Returns what stage `at` takes on a server that holds `held` replicas of each stage.
+
+    (5): what leaves the server passes the share of the NIC that the stage's GPUs own, so that the
+    number of replicas cancels. (6): a stage that spans servers reduces through that share, and
+    inside a server at its own speed.
+    """
+    stage, here, k = stages[at], held[at], stages[at].replicas
+    nic = stage.slices / links.gpus * links.nic_bytes_per_s
+    inside = stage.slices * links.intra_bytes_per_s
+    exchange_s = 0.0
+    for side, data in ((at - 1, stage.activation_in_bytes), (at + 1, stage.activation_out_bytes)):
+        if 0 <= side < len(stages):
+            near = held[side] / stages[side].replicas
+            exchange_s += 2 * data * ((1 - near) / nic + near / inside)
+    reduced = 2 * (k - 1) / k * stage.parameter_bytes
+    all_reduce_s = reduced / (inside if here >= k else here * nic)
+    return Parts(
+        stage.forward_s + overlap.backward * stage.backward_s,
+        exchange_s,
+        overlap.all_reduce * all_reduce_s,
+    )
+
+
+def server_s(
+    stages: Sequence[Stage], held: Sequence[float], links: Links, overlap: Overlap = PLAIN
+) -> float:
+    """Returns the longest of the stages on one server: the inner maximum of (7)."""
+    return max(
+        (sum(stage_parts(stages, s, held, links, overlap)) for s, x in enumerate(held) if x > 0),
+        default=0.0,
+    )
+
+
+def iteration_s(
+    stages: Sequence[Stage],
+    replicas: Sequence[Sequence[float]],
+    links: Links,
+    *,
+    micro_batches: int = ASYNCHRONOUS,
+    overlap: Overlap = PLAIN,
+) -> float:
+    """Returns alpha, the seconds of an iteration; `replicas[m][s]` are those on each server.
+
+    Asynchronous: the slowest stage anywhere (7). Synchronous with m micro-batches and S stages
+    (GPipe, 1F1B): `(m + S - 1) / m` times the slowest stage without its AllReduce, since the
+    pipeline fills and drains once an iteration, and then the slowest AllReduce.
+    """
+    parts = [
+        stage_parts(stages, s, held, links, overlap)
+        for held in replicas
+        for s, here in enumerate(held)
+        if here > 0
+    ]
+    if micro_batches == ASYNCHRONOUS:
+        return max(sum(part) for part in parts)
+    bubble = (micro_batches + len(stages) - 1) / micro_batches
+    busy_s = max(part.compute_s + part.exchange_s for part in parts)
+    return bubble * busy_s + max(part.all_reduce_s for part in parts)
+
+
+def spread_s(
+    stages: Sequence[Stage],
+    links: Links,
+    *,
+    micro_batches: int = ASYNCHRONOUS,
+    overlap: Overlap = PLAIN,
+) -> float:
+    """Returns alpha_max: every replica alone on a server, however many servers there are."""
+    alone = [[1.0 if s == at else 0.0 for s in range(len(stages))] for at in range(len(stages))]
+    return iteration_s(stages, alone, links, micro_batches=micro_batches, overlap=overlap)
+
+
+def packed_s(
+    stages: tuple[Stage, ...],
+    links: Links,
+    collective: str = RING,
+    *,
+    micro_batches: int = ASYNCHRONOUS,
+    overlap: Overlap = PLAIN,
+) -> float:
+    """Returns the estimated alpha_min: servers full but for the last, Heavy-Edge, (7).
+
+    Where a replica is wider than a server or slices leave gaps, ranks lie in their own order.
+    """
+    capacities = full_servers(sum(s.replicas * s.slices for s in stages), links.gpus)
+    servers = heavy_edge(stages, capacities, collective)
+    if servers is None:
+        servers = tuple(m for m, gpus in enumerate(capacities) for _ in range(gpus))
+    held = replicas_held(stages, servers)
+    return iteration_s(stages, held, links, micro_batches=micro_batches, overlap=overlap)
+
+
+def full_servers(gpus: int, per_server: int) -> tuple[int, ...]:
+    """Returns the GPUs on the fewest servers that hold them, all full but for the last."""
+    servers = ceil(gpus / per_server)
+    return (per_server,) * (servers - 1) + (gpus - per_server * (servers - 1),)
+
+
+def replicas_held(stages: Sequence[Stage], server_of: Sequence[int]) -> list[list[float]]:
+    """Returns the replicas of each stage on each server, from the server of each rank.
+
+    A replica whose slices lie on several servers counts on each by its slices there.
+    """
+    gpus = [[0] * len(stages) for _ in range(max(server_of) + 1)]
+    rank = 0
+    for s, stage in enumerate(stages):
+        for _ in range(stage.replicas * stage.slices):
+            gpus[server_of[rank]][s] += 1
+            rank += 1
+    return [[n / stage.slices for n, stage in zip(row, stages, strict=True)] for row in gpus]
