@@ -54,6 +54,9 @@ VARIANTS = (
     "antman:share=0.3,seed=2,bypass=skip",
     "gandiva:slice=7",
     "gandiva-deadline:slice=11",
+    "lucid:score-limit=4",
+    "lucid:score-limit=4,unequal=true,load=0",
+    "lucid:score-limit=4,unpack=0.9",
     "ticked:inner=tiresias:thresholds=20/60;inside=list,period-s=7",
 )
 EVERY = [*OWN, *VARIANTS]

@@ -1,0 +1,178 @@
+"""Lucid: least GPU-time first; under load two jobs that are light enough share a gang.
+
+Waiting jobs start on free GPUs in order of forecast length times GPUs; who does not fit is
+passed over. A job counts 0, 1 or 2 by how much of a GPU it asks for; while more GPUs are asked
+for than there are, who finds none joins a job of as many GPUs, on the same GPUs, if both their
+scores together are at most `score-limit` and both fit the memory.
+
+GIMBAL's relaxations are `score-limit` and `unequal`: then jobs of other sizes share as well, in
+co-location sets that are stars.
+
+Source: Lucid (ASPLOS 2023); ALGORITHMS section 6; relaxed as in GIMBAL section 7.2. Knows:
+length, interference, memory. Stops running jobs: no, unless `unpack` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import ClassVar
+
+from dovetail.core.order import Order
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.mechanisms.company import Company
+from dovetail.mechanisms.elastic import waits
+from dovetail.mechanisms.gangs import Kinds, kinds_of
+from dovetail.mechanisms.sharing_score import ScoreRule
+from dovetail.mechanisms.stars import StarSeats, neighbours
+from dovetail.mechanisms.trial import Trial
+
+TRIAL_S = 200.0
+"""How long Lucid's profiler watches a job."""
+
+
+def _left_service(view: View, jobs: Sequence[int]) -> list[float]:
+    gpus = view.jobs.gpus
+    return [s * int(gpus[j]) for j, s in zip(jobs, view.progress.left_s(jobs), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The jobs whose speed in company is being watched, and the kinds found too slow together."""
+
+    trials: tuple[Trial, ...] = ()
+    bad: frozenset[Kinds] = frozenset()
+
+
+@register("lucid")
+@dataclass(frozen=True, slots=True)
+class Lucid:
+    """Least GPU-time first, packing by sharing score; non-preemptive.
+
+    `tiny` and `jumbo` part the scores, as parts of a GPU; `most_gpus` is the largest job that
+    shares; `load` the GPUs asked for over those there are from which on jobs share; `unpack` the
+    speed in company below which the guest is stopped (0: never).
+    """
+
+    score_limit: int = 2
+    unequal: bool = False
+    tiny: float = 0.2
+    jumbo: float = 0.6
+    most_gpus: int = 8
+    load: float = 1.0
+    unpack: float = 0.0
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "interference", "memory"})
+    order: ClassVar[Order] = Order(_left_service)
+    initial: ClassVar[Watched] = Watched()
+
+    def __post_init__(self) -> None:
+        ScoreRule(self.tiny, self.jumbo)
+        if self.score_limit < 0:
+            raise ValueError("score-limit is 0 or more")
+        if self.most_gpus < 0 or self.load < 0:
+            raise ValueError("most-gpus and load are 0 or more")
+        if not 0 <= self.unpack < 1:
+            raise ValueError("unpack is a speed between 0 and 1, 1 being alone")
+
+    @property
+    def powers(self) -> frozenset[str]:
+        """Returns `share`, and `preempt` where jobs may be parted again."""
+        return frozenset({"share", "preempt"} if self.unpack else {"share"})
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Starts the jobs of least GPU-time on free GPUs, or in light company."""
+        assert isinstance(memory, Watched)
+        draft = view.plan.draft()
+        watched = self._parted(view, draft, memory) if self.unpack else memory
+        guests = self._fill(view, draft, watched)
+        if self.unpack:
+            watched = self._watch(view, draft, watched, guests)
+        wake_s = min((trial.ends_s for trial in watched.trials), default=inf)
+        return Decision(draft, watched, wake_s, waits(view, draft))
+
+    def _fill(self, view: View, draft: Draft, watched: Watched) -> list[int]:
+        """Starts waiting jobs in order, alone or beside others; returns those beside others."""
+        company = Company(view, draft, lambda job: False)
+        scores = ScoreRule(self.tiny, self.jumbo)
+        seats = StarSeats(view, draft, lambda job: scores.score(view, job), unequal=self.unequal)
+        packs = self._under_load(view)
+        kind_of = view.physics.kind_of
+        no_room: set[int] = set()
+        no_seat: set[tuple[int, int]] = set()
+        guests: list[int] = []
+        for job in self._line(view, draft):
+            if not draft.free_gpus and not packs:
+                break
+            shape = view.shape_of[job]
+            if shape not in no_room:
+                if company.start(job):
+                    no_seat.clear()
+                    continue
+                no_room.add(shape)
+            alike = (shape, int(kind_of[job]))
+            if not packs or alike in no_seat or not view.jobs.shareable[job]:
+                continue
+            if seats.start(job, self._welcome(view, job, scores, watched)):
+                guests.append(job)
+            else:
+                no_seat.add(alike)
+        return guests
+
+    def _line(self, view: View, draft: Draft) -> Iterable[int]:
+        """Returns who waits in order, those stopped just now among them."""
+        stopped = [job for job in sorted(view.running) if job not in draft.placed]
+        if not stopped:
+            return view.waiting
+        line = [*view.waiting, *stopped]
+        return [job for _, job in sorted(zip(_left_service(view, line), line, strict=True))]
+
+    def _welcome(
+        self, view: View, guest: int, scores: ScoreRule, watched: Watched
+    ) -> Callable[[int], bool]:
+        mine = scores.score(view, guest)
+        if int(view.jobs.gpus[guest]) > self.most_gpus:
+            return lambda host: False
+
+        def welcome(host: int) -> bool:
+            return (
+                int(view.jobs.gpus[host]) <= self.most_gpus
+                and mine + scores.score(view, host) <= self.score_limit
+                and kinds_of(view, guest, host) not in watched.bad
+            )
+
+        return welcome
+
+    def _under_load(self, view: View) -> bool:
+        asked = sum(view.shape(job).gpus for job in view.waiting)
+        held = sum(placement.gpus for placement in view.running.values())
+        occupancy = view.plan.occupancy
+        there = sum(c for n, c in enumerate(view.cluster.capacity) if n not in occupancy.closed)
+        return asked + held > self.load * there
+
+    def _watch(self, view: View, draft: Draft, watched: Watched, guests: Sequence[int]) -> Watched:
+        """Returns the memory in which each new guest and those beside it are watched."""
+        settle_s = max(view.switch_s.values(), default=0.0)
+        trials = [t for t in watched.trials if all(job in draft.placed for job in t.jobs)]
+        for guest in guests:
+            jobs = (guest, *sorted(neighbours(draft, guest, draft.placed[guest])))
+            trials.append(Trial.of(view, jobs, TRIAL_S, (settle_s,) * len(jobs)))
+        return replace(watched, trials=tuple(trials))
+
+    def _parted(self, view: View, draft: Draft, watched: Watched) -> Watched:
+        """Stops guests whose watch is over and in whose company somebody was too slow."""
+        due = [t for t in watched.trials if t.ends_s <= view.now]
+        going_on = tuple(t for t in watched.trials if t.ends_s > view.now)
+        bad = set(watched.bad)
+        for trial in due:
+            guest, *hosts = trial.jobs
+            together = guest in draft.placed and neighbours(draft, guest, draft.placed[guest])
+            if together != set(hosts) or not view.jobs.preemptible[guest]:
+                continue
+            if min(trial.speeds(view)) < self.unpack:
+                draft.remove(guest)
+                bad.update(kinds_of(view, guest, host) for host in hosts)
+        return replace(watched, trials=going_on, bad=frozenset(bad))
