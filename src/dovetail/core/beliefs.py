@@ -160,8 +160,13 @@ class Physics(Protocol):
     ) -> tuple[WorkerTime, ...]:
         """Returns how long a forward pass takes each worker, in rank order, as it is placed.
 
-        Empty where the batch of the job is not known.
+        Its limit and its own neighbour count, `samples` do not: they are the b of `WorkerTime`.
+        No time grows with the samples where the batch of the job is not known (`batch` 0).
         """
+        ...
+
+    def batch(self, job: int) -> int:
+        """Returns the samples of an iteration as requested, over all GPUs; 0 if not known."""
         ...
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:

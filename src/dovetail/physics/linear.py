@@ -2,7 +2,8 @@
 
 Sharing slows both sides by the interference of jobs of unknown model. Stages that are not known
 are taken for the GPU's alone, so an interleave set of n such jobs runs at an n-th of the speed.
-Accumulation costs such a job nothing.
+Accumulation costs such a job nothing. It is as busy as the median of the measured models, and its
+computing grows with its samples alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy as np
 from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, WorkerTime
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
+from dovetail.physics.gang import Sharer, straggling, worker_slowdowns
 from dovetail.physics.interleave import InterleaveRule, interleaving_of
+from dovetail.physics.limits import shipped_demand
 from dovetail.physics.sharing import Injected, Interference
 
 NEVER = float("inf")
@@ -51,14 +54,20 @@ class LinearPhysics:
         done_s: float = 0.0,
     ) -> float:
         """Returns solo seconds of progress per second."""
-        requested: list[int] = self._gpus  # type: ignore[attr-defined]
-        gpus = placement.gpus
-        alone = 1.0 if gpus == requested[job] else gpus / requested[job]
-        if not neighbours:
-            return alone
+        alone = self.alone(job, placement.gpus)
         if placement.interleave and all(there.interleave for _, there in neighbours):
             return alone / (1 + len(neighbours))
-        return alone / self._xi  # type: ignore[attr-defined,no-any-return]
+        if not (placement.fractions or placement.samples):
+            if not neighbours:
+                return alone
+            if not any(there.fractions for _, there in neighbours):
+                return alone / self._xi  # type: ignore[attr-defined,no-any-return]
+        return alone / straggling(self._slow(placement, neighbours), placement.samples, 0.0)
+
+    def alone(self, job: int, gpus: int) -> float:
+        """Returns the speed on so many GPUs without neighbours or limits."""
+        requested: list[int] = self._gpus  # type: ignore[attr-defined]
+        return 1.0 if gpus == requested[job] else gpus / requested[job]
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns inf: another batch changes nothing here."""
@@ -117,14 +126,36 @@ class LinearPhysics:
         return self._interleaving  # type: ignore[attr-defined,no-any-return]
 
     def utilization(self, job: int) -> float:
-        """Returns 1: nothing says that the GPU ever waits."""
-        return 1.0
+        """Returns the median of what was measured."""
+        return shipped_demand().median
 
     def workers(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> tuple[WorkerTime, ...]:
-        """Returns nothing: no batch is known that could be split."""
-        return ()
+        """Returns forward times in units of an even worker's alone and whole."""
+        if placement.interleave and all(there.interleave for _, there in neighbours):
+            slow = [1.0 + len(neighbours)] * placement.gpus
+        else:
+            slow = self._slow(placement, neighbours)
+        return self.workers_at(job, placement, slow)
+
+    def workers_at(
+        self, job: int, placement: Placement, slow: Sequence[float]
+    ) -> tuple[WorkerTime, ...]:
+        """Returns the forward times of workers that are so many times slower than alone."""
+        batch = placement.batch_size or self.batch(job)
+        if not batch:
+            return tuple(WorkerTime(one, 0.0) for one in slow)
+        return tuple(WorkerTime(0.0, one * placement.gpus / batch) for one in slow)
+
+    def batch(self, job: int) -> int:
+        """Returns the batch that the trace gives the job."""
+        return int(self.jobs.batch_size[job])
+
+    def _slow(self, placement: Placement, neighbours: Sequence[Neighbour]) -> list[float]:
+        median = shipped_demand().median
+        sharer = Sharer(median, self._xi)  # type: ignore[attr-defined]
+        return worker_slowdowns(placement, median, neighbours, [sharer] * len(neighbours))
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
         """Returns the graph that the trace gives the job."""

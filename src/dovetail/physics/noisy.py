@@ -131,6 +131,10 @@ class NoisyPhysics:
         """Returns what is true: forward passes are timed while a job trains."""
         return self._truth.workers(job, placement, neighbours)
 
+    def batch(self, job: int) -> int:
+        """Returns what is true: the batch is the owner's."""
+        return self._truth.batch(job)
+
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
         """Returns what is true: the graph is the owner's."""
         return self._truth.graph(job)

@@ -19,11 +19,20 @@ from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
 from dovetail.physics import goodput
 from dovetail.physics.device import time_factor
+from dovetail.physics.gang import Sharer, forward_times, straggling, worker_slowdowns
 from dovetail.physics.interleave import InterleaveRule, Seat, Turns, interleaving_of
+from dovetail.physics.limits import shipped_demand
 from dovetail.physics.linear import NEVER, LinearPhysics
+from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.sharing import Injected, Interference
-from dovetail.physics.throughput import fewest_steps, footprint_bytes, speed_relative
+from dovetail.physics.throughput import (
+    correction,
+    fewest_steps,
+    footprint_bytes,
+    speed_relative,
+    stretched,
+)
 from dovetail.physics.zoo import Catalogue
 
 
@@ -63,6 +72,7 @@ class PlacedPhysics:
         self._rates: dict[int, Floats] = {}
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
         self._accumulated: dict[tuple[int, int], float] = {}
+        self._utilizations: dict[tuple[int, int, int], float] = {}
 
     @property
     def kind_of(self) -> Ints:
@@ -78,17 +88,18 @@ class PlacedPhysics:
     ) -> float:
         """Returns solo seconds of progress per second."""
         if self._profile[job] is None:
-            alone = self._linear.speed(job, placement, ())
+            alone = self._linear.alone(job, placement.gpus)
         else:
             alone = self._relative(job, placement, done_s)
-        if self._slowdown:
-            alone /= max(self._slowdown[node] for node, _ in placement.spans)
-        if not neighbours:
+        if not (neighbours or placement.fractions or placement.samples):
+            if self._slowdown:
+                alone /= max(self._slowdown[node] for node, _ in placement.spans)
             return alone
-        if placement.interleave and all(there.interleave for _, there in neighbours):
-            return alone / self._turns.slowdown(
-                self._kind[job], [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
-            )
+        if self._goes_apart(placement, neighbours):
+            slow = self._slow(job, placement, neighbours)
+            if placement.samples:
+                return alone / self._straggling(job, placement, slow)
+            return alone / max(slow)
         mine = self._micro_batch(job, placement.gpus, placement.accumulation_steps)
         return alone / max(
             self._interference.ratio(
@@ -170,10 +181,9 @@ class PlacedPhysics:
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells whether the jobs whose footprints are known fit together."""
         if len(occupants) > 1 and all(p.interleave is not None for _, p in occupants):
-            fixed = [self.fixed_bytes(j) for j, _ in occupants]
-            whole = [self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants]
-            activations = max(w - f for w, f in zip(whole, fixed, strict=True))
-            return sum(fixed) + activations <= gpu_memory_bytes
+            held = (self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants)
+            fixed = (self.fixed_bytes(j) for j, _ in occupants)
+            return interleaved_bytes(zip(fixed, held, strict=True)) <= gpu_memory_bytes
         used = sum(self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants)
         return used <= gpu_memory_bytes
 
@@ -192,17 +202,89 @@ class PlacedPhysics:
         return 0.0 if profile is None else profile.memory.value.fixed_bytes
 
     def utilization(self, job: int) -> float:
-        """Returns the share of an iteration in which the GPU works."""
-        times = self._interleaving
-        kind = self._kind[job]
-        alone_s = float(times.iteration_s[kind])
-        return min(1.0, float(times.stage_s[kind, -2]) / alone_s) if alone_s else 1.0
+        """Returns how busy the job keeps each GPU; what limits and contention go by."""
+        return self._busy(job, self._gpus[job], 1)
 
     def workers(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> tuple[WorkerTime, ...]:
         """Returns the forward times of the workers as placed."""
-        return ()
+        profile = self._profile[job]
+        slow = self._slow(job, placement, neighbours)
+        if profile is None:
+            return self._linear.workers_at(job, placement, slow)
+        compute, steps = profile.compute[0][1].value, self._steps(job, placement)
+        scale = correction(profile, placement.gpus)
+        return forward_times(slow, scale * steps * compute.a_s, scale * compute.b_s_per_sample)
+
+    def batch(self, job: int) -> int:
+        """Returns the samples of an iteration as requested; 0 if nothing says."""
+        if self._profile[job] is None:
+            return self._linear.batch(job)
+        return round(self._batch[self._kind[job]])
+
+    def _goes_apart(self, placement: Placement, neighbours: Sequence[Neighbour]) -> bool:
+        """Tells whether more than one ratio for all workers decides the speed."""
+        if placement.fractions or placement.samples or self._slowdown:
+            return True
+        return any(there.fractions or there.interleave for _, there in neighbours)
+
+    def _slow(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> list[float]:
+        """Returns the slowdown of each worker by limits, its neighbours, its device or its set."""
+        gpus, steps = placement.gpus, placement.accumulation_steps
+        if placement.interleave and all(there.interleave for _, there in neighbours):
+            seats = [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
+            slow = [self._turns.slowdown(self._kind[job], seats) if neighbours else 1.0] * gpus
+        else:
+            profile, mine = self._profile[job], self._micro_batch(job, gpus, steps)
+            sharers = []
+            for other, there in neighbours:
+                beside = self._micro_batch(other, there.gpus, there.accumulation_steps)
+                ratio = self._interference.ratio(profile, mine, self._profile[other], beside)
+                busy = self._busy(other, there.gpus, there.accumulation_steps)
+                sharers.append(Sharer(busy, ratio))
+            slow = worker_slowdowns(placement, self._busy(job, gpus, steps), neighbours, sharers)
+        if self._slowdown:
+            device = [self._slowdown[node] for node, count in placement.spans for _ in range(count)]
+            slow = [s * d for s, d in zip(slow, device, strict=True)]
+        return slow
+
+    def _straggling(self, job: int, placement: Placement, slow: Sequence[float]) -> float:
+        """Returns the iteration with its samples over that of an even job alone and whole.
+
+        The exchange is as slow as the slowest worker makes it, whatever the samples.
+        """
+        profile = self._profile[job]
+        if profile is None:
+            return straggling(slow, placement.samples, 0.0)
+        gpus, steps = placement.gpus, self._steps(job, placement)
+        per_gpu = (placement.batch_size or self._batch[self._kind[job]]) / gpus
+        fixed_s = steps * profile.compute[0][1].value.a_s
+        even_s = fixed_s + profile.compute[0][1].value.b_s_per_sample * per_gpu
+        slowest = max(slow)
+        return slowest * stretched(
+            profile,
+            gpus=gpus,
+            nodes_used=self._well_placed_nodes(job, gpus) if self._by_count else placement.nodes,
+            batch_per_gpu=per_gpu,
+            accumulation_steps=steps,
+            factor=straggling(slow, placement.samples, fixed_s / even_s) / slowest,
+        )
+
+    def _steps(self, job: int, placement: Placement) -> int:
+        profile = self._profile[job]
+        assert profile is not None
+        per_gpu = (placement.batch_size or self._batch[self._kind[job]]) / placement.gpus
+        return max(placement.accumulation_steps, fewest_steps(profile, per_gpu))
+
+    def _busy(self, job: int, gpus: int, steps: int) -> float:
+        key = (self._kind[job], gpus, steps)
+        busy = self._utilizations.get(key)
+        if busy is None:
+            micro_batch = self._micro_batch(job, gpus, steps)
+            busy = shipped_demand().utilization(self._profile[job], micro_batch)
+            self._utilizations[key] = busy
+        return busy
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
         """Returns the graph that the trace gives the job."""

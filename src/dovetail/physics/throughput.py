@@ -85,6 +85,32 @@ def speed_relative(
     )
 
 
+def stretched(
+    profile: ModelProfile,
+    *,
+    gpus: int,
+    nodes_used: int,
+    batch_per_gpu: float,
+    accumulation_steps: int,
+    factor: float,
+) -> float:
+    """Returns an iteration whose computing takes `factor` times as long over the plain one."""
+    spans = spread(gpus, nodes_used)
+    comm_s = profile.network.value.comm_s(spans, profile.gradient_bytes.value)
+    computing = profile.compute[0][1].value
+    before_s, after_s = (
+        compute.iteration_s(
+            computing.scaled(scale),
+            batch=batch_per_gpu,
+            steps=accumulation_steps,
+            comm_s=comm_s,
+            overlap=profile.overlap.value,
+        )
+        for scale in (1.0, factor)
+    )
+    return after_s / before_s
+
+
 def footprint_bytes(
     profile: ModelProfile, *, gpus: int, batch_per_gpu: float = 0.0, accumulation_steps: int = 0
 ) -> float:
