@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, fields, replace
+from math import isnan
 from pathlib import Path
 
 from dovetail.core.errors import InputError, nearest
@@ -23,6 +24,9 @@ PREPARE_S = 10.0
 LIMIT_S = 3.6
 """To put a worker under another compute limit, stable over models (GIMBAL section 4.2)."""
 WITHOUT_NUMBER = ("none", "one-by-one")
+BY_PROFILE = "per-start:profile"
+"""The word for start-up times as they were measured, model by model (Muri's artifact)."""
+STARTS = (START, RESUME, MOVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ class Switching:
     `prepare_s` is how long an elastic job trains on as before while GPUs it did not have are
     made ready; one that keeps none of its GPUs then pays `move_s`. `cancels` says that a newer
     order replaces one under way; if not, a job's orders are carried out one after another, and
-    the GPUs it is to give up change hands only then.
+    the GPUs it is to give up change hands only then. With `by_profile` a start, a resumption or
+    a move takes so many times the start-up of the job's model on its GPUs, if that is known.
     """
 
     start_s: float = 0.0
@@ -45,6 +50,7 @@ class Switching:
     limit_s: float = LIMIT_S
     prepare_s: float = 0.0
     cancels: bool = True
+    by_profile: float = 0.0
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -52,8 +58,10 @@ class Switching:
             if not 0 <= value < float("inf"):
                 raise InputError("--switching", f"{f.name} must be 0 or more, not {value}")
 
-    def delay_s(self, how: str) -> float:
-        """Returns the cost of placing a job for this reason."""
+    def delay_s(self, how: str, startup_s: float = float("nan")) -> float:
+        """Returns the cost of placing a job for this reason, given its start-up if known."""
+        if self.by_profile and how in STARTS and not isnan(startup_s):
+            return self.by_profile * startup_s
         return {
             START: self.start_s,
             RESUME: self.resume_s,
@@ -67,9 +75,9 @@ class Switching:
     def parse(text: str) -> Switching:
         """Returns the model for words such as `none`, `restart:30`, `limit:3.6`, or for a file.
 
-        Words may be joined by commas; `restart:30,prepared:10` is CoDDL's runtime, and with
-        `one-by-one` it cannot cancel. A TOML file has the fields of this class. Raises
-        InputError.
+        `per-start:profile` takes each model's start-up as measured. Words may be joined by
+        commas; `restart:30,prepared:10` is CoDDL's runtime, and with `one-by-one` it cannot
+        cancel. A TOML file has the fields of this class. Raises InputError.
         """
         if text.endswith(".toml"):
             return _from_file(Path(text))
@@ -94,6 +102,8 @@ class Switching:
             if colon and name in WITHOUT_NUMBER:
                 raise InputError("--switching", f"'{name}' takes no number, not '{word}'")
             usual_s = {"none": 0.0, "limit": LIMIT_S}.get(name, RESTART_S)
+            if word == BY_PROFILE:
+                costs["by_profile"], number = 1.0, ""
             for cost in touched[name]:
                 costs[cost] = _seconds(word, number, usual_s)
             if name == "prepared":
@@ -112,6 +122,8 @@ class Switching:
     def __str__(self) -> str:
         costs = [f for f in fields(self) if f.name.endswith("_s")]
         said = [f"{f.name.removesuffix('_s')} {getattr(self, f.name):g} s" for f in costs]
+        if self.by_profile:
+            said.append(f"{self.by_profile:g} x the model's start-up where known")
         return ", ".join(said if self.cancels else [*said, "one order after another"])
 
 

@@ -17,7 +17,10 @@ CapacityTimeline = Sequence[tuple[float, Sequence[tuple[int, str]]]]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything outside the policy that decides a run."""
+    """Everything outside the policy that decides a run.
+
+    `startup_s` is what a start takes each job (`physics.startup`), if the switching asks for it.
+    """
 
     trace: Trace
     cluster: Cluster
@@ -30,3 +33,4 @@ class Scene:
     capacity: CapacityTimeline = ()
     coalesce_s: float = 0.0
     audit_every: int = 0
+    startup_s: Sequence[float] = ()

@@ -196,6 +196,13 @@ class SimWorld:
                 handover.give_up(before, after, self._busy_s(job))
         return handover
 
+    def _delay_s(self, job: int, how: str) -> float:
+        """Returns what placing a job costs; by its own start-up if that decides."""
+        startup_s = self._scene.startup_s
+        if not startup_s:
+            return self._delay[how]
+        return self._scene.switching.delay_s(how, startup_s[job])
+
     def _busy_s(self, job: int) -> float:
         """Returns until when a running job carries out its last order."""
         return max(self._expansions.done_s(job), self.state.since_s[job])
@@ -207,7 +214,7 @@ class SimWorld:
         state, now = self.state, self.state.now
         how = state.how(change)
         begin = handover.take(before, after, now)
-        training, delay = after, begin - now + self._delay[how]
+        training, delay = after, begin - now + self._delay_s(job, how)
         if before is not None:
             keeps_training = how in (ADJUST, LIMIT, RESIZE)
             if self._scene.switching.prepare_s and state.jobs.elastic[job]:

@@ -30,8 +30,9 @@ from dovetail.physics.interleave import InterleaveRule
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.profile_file import load_profiles
+from dovetail.physics.profile_file import ProfileSet, load_profiles
 from dovetail.physics.sharing import parse_interference
+from dovetail.physics.startup import startups_s
 from dovetail.physics.zoo import Catalogue, shipped_sets
 from dovetail.record.log import LogWriter
 from dovetail.record.metrics import (
@@ -97,9 +98,13 @@ def granted(forecast: Forecast) -> frozenset[str]:
     return forecast.knows | (frozenset(KNOWLEDGE) - {"length"})
 
 
+def _given(options: Options) -> tuple[ProfileSet, ...]:
+    return tuple(load_profiles(Path(p)) for p in options.profiles)
+
+
 def build_physics(trace: Trace, options: Options) -> Physics:
     """Returns the true physics of a run."""
-    given = tuple(load_profiles(Path(p)) for p in options.profiles)
+    given = _given(options)
     interference = parse_interference(options.interference, given)
     if options.physics == "linear" or not trace.jobs.model.names:
         return LinearPhysics(trace.jobs, interference)
@@ -116,6 +121,9 @@ def build_physics(trace: Trace, options: Options) -> Physics:
 def build_scene(trace: Trace, options: Options) -> Scene:
     """Returns the world's scene for a trace. Raises InputError for options that cannot hold."""
     truth = build_physics(trace, options)
+    startup_s: tuple[float, ...] = ()
+    if options.switching.by_profile:
+        startup_s = startups_s(trace.jobs, Catalogue((*shipped_sets(), *_given(options))))
     return Scene(
         trace=trace,
         cluster=options.cluster,
@@ -127,6 +135,7 @@ def build_scene(trace: Trace, options: Options) -> Scene:
         cancelled_by_clock=options.cancelled == "clock",
         capacity=options.capacity,
         coalesce_s=options.coalesce_s,
+        startup_s=startup_s,
     )
 
 
