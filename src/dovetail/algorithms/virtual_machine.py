@@ -7,8 +7,7 @@ cluster does that loses nodes; sizes are in units of work, speed in units a seco
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dovetail.algorithms.persistent_heap import Heap, pop, push
 
@@ -16,6 +15,14 @@ NEVER = float("inf")
 NOBODY = -1
 TIE = 1e-9
 """Sizes within this share are equal; then the job that runs goes on."""
+
+
+class Present(Protocol):
+    """Says which jobs there still are."""
+
+    def __contains__(self, job: int, /) -> bool:
+        """Tells whether a job has not left."""
+        ...
 
 
 class VirtualMachine(NamedTuple):
@@ -52,15 +59,15 @@ def admitted(machine: VirtualMachine, now_s: float, job: int, size: float) -> Vi
 
 
 def advanced(
-    machine: VirtualMachine, now_s: float, alive: Container[int]
+    machine: VirtualMachine, now_s: float, present: Present
 ) -> tuple[VirtualMachine, list[int]]:
     """Returns the machine at `now_s` and the jobs completed since, in order of completion.
 
-    Jobs not `alive` any more leave the machine undone, at the latest when their turn comes.
+    Jobs not `present` any more leave the machine undone, at the latest when their turn comes.
     """
     completed: list[int] = []
     while True:
-        if machine.job != NOBODY and machine.job not in alive:
+        if machine.job != NOBODY and machine.job not in present:
             end_s = min(now_s, machine.end_s)
         else:
             end_s = machine.end_s

@@ -1,0 +1,156 @@
+"""Which GPUs a pipelined job gets: servers by how much is free, replicas by Heavy-Edge (A-SRPT).
+
+Servers are taken with the most or the least free GPUs first, all of one before the next; Heavy-
+Edge says which rank goes to which. Jobs without a graph take the same GPUs in any order. Under
+`strict` placement the rule of the run says which servers may hold a gang, and only the choice
+among equals is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from dovetail.algorithms.heavy_edge import heavy_edge
+from dovetail.core.job import PipelineStage, Shape
+from dovetail.core.occupancy import Occupancy
+from dovetail.core.passes import NO_ROOM, Because, behind
+from dovetail.core.placement import Spans
+from dovetail.core.placing import Placing
+from dovetail.core.plan import Draft
+from dovetail.core.view import View
+
+Graph = tuple[PipelineStage, ...]
+
+_ANYWHERE = {"most-free": Placing("none", "most-free"), "best-fit": Placing("none", "best-fit")}
+_STRICT = {"most-free": Placing("strict", "most-free"), "best-fit": Placing("strict", "best-fit")}
+
+
+class GraphSeats:
+    """Finds GPUs for jobs in a draft; `fullest` servers are those with least free GPUs."""
+
+    def __init__(self, view: View, occupancy: Occupancy) -> None:
+        self._view = view
+        self._occupancy = occupancy
+        self._strict = view.placing.consolidate == "strict"
+        self._rules = _STRICT if self._strict else _ANYWHERE
+
+    def on_emptiest(self, job: int) -> Spans | None:
+        """Returns spans in rank order on the servers with most free GPUs, None if it must wait."""
+        return self._find(job, self._rules["most-free"])
+
+    def on_fullest(self, job: int) -> Spans | None:
+        """Returns spans in rank order on the servers with least free GPUs, None if it must wait."""
+        return self._find(job, self._rules["best-fit"])
+
+    def has_room(self, job: int) -> bool:
+        """Tells whether its GPUs are free, whatever the shape of its replicas."""
+        shape = self._view.shape(job)
+        return self._rules["most-free"].find(self._occupancy, shape) is not None
+
+    def _find(self, job: int, rule: Placing) -> Spans | None:
+        shape = self._view.shape(job)
+        spans = rule.find(self._occupancy, shape)
+        if spans is None or len(spans) == 1:
+            return spans
+        graph = self._view.physics.graph(job)
+        if not graph:
+            return spans
+        ranked = _ranked(graph, spans)
+        if ranked is None and not self._strict:
+            ranked = self._whole(graph, shape, rule)
+            if ranked is None and _fits(graph, self._servers(shape)):
+                return None
+        # Where not even the empty cluster holds its replicas whole, ranks lie in their order.
+        return spans if ranked is None else ranked
+
+    def _whole(self, graph: Graph, shape: Shape, rule: Placing) -> Spans | None:
+        """Returns spans on more servers, some GPUs of which no replica can use."""
+        gpus = shape.gpus
+        narrowest = min(stage.slices for stage in graph)
+        # The quota was asked for what the job will hold; what is only looked at does not count.
+        free = replace(shape, queue="")
+        while True:
+            gpus += narrowest
+            spans = rule.find(self._occupancy, free, gpus)
+            if spans is None:
+                return None
+            ranked = _ranked(graph, spans)
+            if ranked is not None:
+                return ranked
+
+    def _servers(self, shape: Shape) -> tuple[int, ...]:
+        """Returns the GPUs of the servers that jobs of a shape may use, most first."""
+        cluster = self._view.cluster
+        alike = [not shape.gpu_type or g.gpu_type == shape.gpu_type for g in cluster.groups]
+        sizes = zip(cluster.capacity, cluster.node_group, strict=True)
+        return tuple(sorted((gpus for gpus, group in sizes if alike[group]), reverse=True))
+
+
+def _ranked(graph: Graph, spans: Spans) -> Spans | None:
+    """Returns the same GPUs in rank order as Heavy-Edge assigns them; None if replicas break."""
+    servers = sorted(spans, key=_most_first)
+    runs = _runs(graph, tuple([gpus for _, gpus in servers]))
+    return None if runs is None else tuple([(servers[at][0], gpus) for at, gpus in runs])
+
+
+def _most_first(span: tuple[int, int]) -> tuple[int, int]:
+    return -span[1], span[0]
+
+
+# NOTE: graphs and patterns of free GPUs recur; Heavy-Edge takes up to a millisecond.
+@lru_cache(maxsize=1 << 16)
+def _runs(graph: Graph, pattern: tuple[int, ...]) -> Spans | None:
+    """Returns (position in the pattern, ranks) in rank order."""
+    server_of = heavy_edge(graph, pattern)
+    if server_of is None:
+        return None
+    runs: list[tuple[int, int]] = []
+    for server in server_of:
+        if runs and runs[-1][0] == server:
+            runs[-1] = (server, runs[-1][1] + 1)
+        else:
+            runs.append((server, 1))
+    return tuple(runs)
+
+
+@lru_cache(maxsize=1 << 10)
+def _fits(graph: Graph, servers: tuple[int, ...]) -> bool:
+    """Tells whether empty servers hold all replicas whole."""
+    return heavy_edge(graph, servers) is not None
+
+
+def workloads(view: View, jobs: Sequence[int]) -> list[float]:
+    """Returns the predicted lengths of jobs times their GPUs."""
+    lengths = view.progress.length_s(jobs)
+    return [s * view.shape(job).gpus for s, job in zip(lengths, jobs, strict=True)]
+
+
+def start_in_order(view: View, bypass: str) -> tuple[Draft | None, Because]:
+    """Starts waiting jobs in order on the servers with most free GPUs.
+
+    As `core.passes.fill`, with the seats of this file.
+    """
+    if not view.waiting:
+        return None, ()
+    head = view.waiting.first()
+    assert head is not None
+    if not view.plan.free_gpus:
+        return None, behind(head) if bypass == "strict" else NO_ROOM
+    draft = view.plan.draft()
+    seats = GraphSeats(view, draft.occupancy)
+    scan = view.waiting.scan(None if bypass == "strict" else draft.free_gpus)
+    started = 0
+    while (job := scan.next()) is not None:
+        spans = seats.on_emptiest(job)
+        if spans is not None:
+            draft.place(job, spans)
+            started += 1
+            if bypass != "strict" and not draft.free_gpus:
+                break
+        elif bypass == "strict":
+            return draft, behind(job)
+        elif not seats.has_room(job):
+            scan.drop()
+    return draft if started else None, NO_ROOM if started < len(view.waiting) else ()

@@ -1,0 +1,181 @@
+"""A-SRPT: jobs start in the order in which one virtual machine, as large as the cluster, ends them.
+
+1. A job enters the virtual machine (preemptive, shortest remaining first) on submission, with
+   its predicted length times its share of the cluster's GPUs. When it completes there it joins
+   the line, never before; the line is strict.
+2. A communication-heavy job (worst over best iteration time at least `comm-heavy`) goes to the
+   servers with most free GPUs. If it would run there slower than `comm-heavy` allows, it waits
+   for a better placement, at most `tau` times its virtual length, and all behind it wait too.
+3. Any other goes to the servers with least free GPUs, and starts at once.
+
+Replicas go to servers by Heavy-Edge. `nonblocking-delay` lets others start while one waits.
+
+Source: A-SRPT section IV.C, Algorithm 1; ALGORITHMS section 5.3 (FIX-16).
+Knows: length, scaling. Stops running jobs: no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from dovetail.algorithms.persistent_heap import pop
+from dovetail.core.messages import Reason
+from dovetail.core.order import Order
+from dovetail.core.passes import RELATIVE_TOLERANCE, Because, behind
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.mechanisms.graph_seats import GraphSeats
+from dovetail.mechanisms.virtual_line import EMPTY, Hold, VirtualLine, moved_on
+
+IN_THE_MACHINE: Because = (Reason("BeginTime"),)
+"""Slurm's word for a job whose earliest start has not come: here its virtual completion."""
+NO_ROOM = Hold(-1, 0.0, inf)
+"""What a job waits for that finds too few free GPUs."""
+
+
+@register("a-srpt")
+@dataclass(frozen=True, slots=True)
+class ASrpt:
+    """Order of virtual completion, placement by how much a job communicates; non-preemptive."""
+
+    tau: float = 1.0
+    comm_heavy: float = 1.5
+    nonblocking_delay: bool = False
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "scaling"})
+    powers: ClassVar[frozenset[str]] = frozenset({"delay"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[VirtualLine] = EMPTY
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tau < inf:
+            raise ValueError(f"tau is a number from 0 on, not {self.tau:g}")
+        if not self.comm_heavy >= 1:
+            raise ValueError(f"comm-heavy is a ratio from 1 on, not {self.comm_heavy:g}")
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Starts the head of the line until one finds no room or waits for a better place."""
+        assert isinstance(memory, VirtualLine)
+        line = moved_on(memory, view)
+        draft = None
+        because = IN_THE_MACHINE
+        if line.pending is not None or line.holds:
+            start = _Start(self, view, line)
+            line, because = start.all_in_order()
+            draft = start.draft
+        wake_at = line.machine.end_s
+        for hold in line.holds:
+            if view.now < hold.until_s < wake_at:
+                wake_at = hold.until_s
+        return Decision(draft, line, wake_at, because)
+
+
+class _Start:
+    """One decision: jobs leave the line for their GPUs, or to wait for better ones."""
+
+    def __init__(self, policy: ASrpt, view: View, line: VirtualLine) -> None:
+        self._policy = policy
+        self._view = view
+        self._line = line
+        self._holds: list[Hold] = []
+        self.draft: Draft = view.plan.draft()
+        self._seats = GraphSeats(view, self.draft.occupancy)
+
+    def all_in_order(self) -> tuple[VirtualLine, Because]:
+        """Starts whoever may; returns what is left of the line and why its jobs wait."""
+        stopped_by = self._again()
+        pending, waiting = self._line.pending, self._view.waiting
+        no_room = False
+        while pending is not None and stopped_by is None:
+            job = pending[0][1]
+            if job in waiting:
+                hold = self._start(job)
+                if hold is NO_ROOM:
+                    no_room, stopped_by = True, job
+                    break
+                if hold is not None:
+                    self._holds.append(hold)
+                    stopped_by = None if self._policy.nonblocking_delay else job
+            pending = pop(pending)
+        line = self._line._replace(pending=pending, holds=tuple(self._holds))
+        return line, self._because(stopped_by, no_room)
+
+    def _because(self, stopped_by: int | None, no_room: bool) -> Because:
+        if stopped_by is None and not self._holds:
+            return IN_THE_MACHINE
+        now = self._view.now
+        held = [
+            Reason("BetterPlacement" if now < hold.until_s else "Resources", job=hold.job)
+            for hold in self._holds
+        ]
+        if stopped_by is None:
+            return (*held, *IN_THE_MACHINE)
+        if no_room:
+            return (*held, *behind(stopped_by))
+        return (*held, Reason("Priority", behind=stopped_by))
+
+    def _again(self) -> int | None:
+        """Looks again for those that wait for a better place; returns who stops all behind it."""
+        stopped_by = None
+        for hold in self._line.holds:
+            if stopped_by is None and self._start_held(hold):
+                continue
+            self._holds.append(hold)
+            # Whose time is over takes the next place there is, before anybody else.
+            over = self._view.now >= hold.until_s
+            if stopped_by is None and (over or not self._policy.nonblocking_delay):
+                stopped_by = hold.job
+        return stopped_by
+
+    def _start_held(self, hold: Hold) -> bool:
+        """Starts a job that waits if its place is better now, or its time is over."""
+        mark = self.draft.savepoint()
+        speed = self._place_heavy(hold.job)
+        if speed is None:
+            return False
+        better = speed > hold.speed * (1.0 + RELATIVE_TOLERANCE)
+        if better or self._view.now >= hold.until_s:
+            return True
+        self.draft.undo_to(mark)
+        return False
+
+    def _start(self, job: int) -> Hold | None:
+        """Starts the head of the line: None; or says what it waits for: NO_ROOM if any place."""
+        if not self._is_heavy(job):
+            spans = self._seats.on_fullest(job)
+            if spans is None:
+                return NO_ROOM
+            self.draft.place(job, spans)
+            return None
+        mark = self.draft.savepoint()
+        speed = self._place_heavy(job)
+        if speed is None:
+            return NO_ROOM
+        until_s = self._view.now + self._window_s(job)
+        if speed * self._policy.comm_heavy >= 1.0 - RELATIVE_TOLERANCE or until_s <= self._view.now:
+            return None
+        self.draft.undo_to(mark)
+        return Hold(job, speed, until_s)
+
+    def _is_heavy(self, job: int) -> bool:
+        """Tells whether spreading slows the job too much, an exact tie included (line 8)."""
+        if self._view.shape(job).gpus == 1:
+            return False
+        worst = self._view.physics.spread_speed(job)
+        return worst * self._policy.comm_heavy <= 1.0 + RELATIVE_TOLERANCE
+
+    def _window_s(self, job: int) -> float:
+        """Returns how long a heavy job waits for a better place at most (line 16)."""
+        share = self._view.shape(job).gpus / self._line.machine.speed
+        return self._policy.tau * share * self._view.progress.left_s((job,))[0]
+
+    def _place_heavy(self, job: int) -> float | None:
+        """Places a job on the emptiest servers; returns its speed there, None if it must wait."""
+        spans = self._seats.on_emptiest(job)
+        if spans is None:
+            return None
+        self.draft.place(job, spans)
+        return self._view.physics.speed(job, self.draft.placed[job], ())
