@@ -22,8 +22,9 @@ def test_alone_is_beside_neighbours_that_hold_nothing() -> None:
 
 def test_an_interleave_set_keeps_one_share_of_activations_at_a_time() -> None:
     other = Memory(1 * GB, 0.5 * GB)
+    held = [(m.fixed_bytes, m.used_bytes(b)) for m, b in [(NEWCOMER, 8), (other, 2)]]
 
-    assert interleaved_bytes([(NEWCOMER, 8), (other, 2)]) == 2 * GB + 1 * GB + 2 * GB
+    assert interleaved_bytes(held) == 2 * GB + 1 * GB + 2 * GB
     assert interleaved_bytes([]) == 0
 
 

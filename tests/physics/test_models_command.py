@@ -54,6 +54,17 @@ def test_show_as_json_has_the_throughput_table() -> None:
     assert shown["throughput_per_s"][:2] == pytest.approx([0, 1 / 0.107], rel=1e-6)
 
 
+def test_every_model_shows_stages_and_what_it_asks_of_a_shared_gpu() -> None:
+    ncf = json.loads(said("show", "ncf", "--json"))["fields"]
+    assert ncf["gpu_share"]["value"] == pytest.approx(0.363, abs=1e-3)
+    assert "Recommendation" in ncf["gpu_share"]["source"]
+    assert ncf["stages"]["provenance"] == "assumed"
+    listed = json.loads(said("--json"))["models"]
+    made = {m["name"]: m["provenance"].get("stages") for m in listed}
+    assert {p for name, p in made.items() if name.startswith("muri/")} == {"measured"}
+    assert {p for name, p in made.items() if not name.startswith("muri/")} == {"assumed"}
+
+
 def test_an_unknown_model_is_bad_input() -> None:
     with pytest.raises(InputError, match="did you mean"):
         said("show", "imagenett")

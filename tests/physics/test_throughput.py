@@ -152,11 +152,13 @@ def test_a_footprint_is_that_of_the_largest_micro_batch() -> None:
     assert footprint_bytes(small, gpus=4, batch_per_gpu=8) == pytest.approx(1.08e9)
 
 
-def test_stage_times_are_those_of_the_nearest_count_below() -> None:
+def test_stage_times_are_linear_between_rows_and_flat_beyond() -> None:
     staged = a_model(stages=stages())
-
-    assert [staged.stage_times(n).gpus for n in (1, 3, 4, 64)] == [1, 1, 4, 4]  # type: ignore[union-attr]
-    assert staged.stage_times(4).of_resources() == (0.6, 0.0, 0.1, 0.2)  # type: ignore[union-attr]
+    rows = {n: staged.stage_times(n) for n in (1, 3, 4, 64)}
+    assert rows[1].of_resources() == (0.5, 0.0, 0.1, 0.0)  # type: ignore[union-attr]
+    assert rows[3].of_resources() == pytest.approx((17 / 30, 0.0, 0.1, 0.4 / 3))  # type: ignore[union-attr]
+    assert rows[4].of_resources() == (0.6, 0.0, 0.1, 0.2)  # type: ignore[union-attr]
+    assert rows[64] == rows[4]
     assert a_model().stage_times(4) is None
 
 

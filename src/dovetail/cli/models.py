@@ -10,6 +10,7 @@ import click
 
 from dovetail.cli.model_pairs import pairs
 from dovetail.core.errors import InputError
+from dovetail.physics.contention import shipped_contention
 from dovetail.physics.device import devices
 from dovetail.physics.profile import FitError, ModelProfile
 from dovetail.physics.profile_file import (
@@ -111,7 +112,8 @@ def show(sets: Sequence[ProfileSet], name: str, as_json: bool) -> None:
       dovetail models show DeepspeechModel64
     """
     profile = Catalogue(sets).lookup(name)
-    fields = profile_fields(profile)
+    share = shipped_contention().sourced_gpu_share(profile)
+    fields = {**profile_fields(profile), "gpu_share": share}
     useful = min(SHOWN_GPUS, profile.max_gpus.value)
     rates = [round(float(rate), 9) for rate in throughput_table(profile, useful)]
     if as_json:

@@ -69,12 +69,18 @@ class MeasuredContention:
 
     def gpu_share(self, profile: ModelProfile) -> float:
         """Returns the share of an iteration in which the GPU works: 1 where nothing says less."""
+        return self.sourced_gpu_share(profile).value
+
+    def sourced_gpu_share(self, profile: ModelProfile) -> Sourced[float]:
+        """Returns the same share, and where it comes from."""
         given = self.shares.get(profile.full_name)
         if given is not None:
-            return given.value
-        if profile.stages is None or not profile.stages.value[0].gpu_s:
-            return 1.0
-        return min(1.0, profile.stages.value[0].gpu_s / iteration_s(profile, gpus=1))
+            return given
+        stages = profile.stages
+        if stages is None or not stages.value[0].gpu_s:
+            return Sourced(1.0, Provenance.ASSUMED, "nothing says that the GPU ever waits")
+        share = min(1.0, stages.value[0].gpu_s / iteration_s(profile, gpus=1))
+        return Sourced(share, stages.provenance, f"GPU stage over iteration; {stages.source}")
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.core.errors import InputError
@@ -10,6 +11,7 @@ from dovetail.physics.device import device
 from dovetail.physics.fit_curve import Servers, fit_curve
 from dovetail.physics.fit_placements import read_csv
 from dovetail.physics.from_curve import DERIVED, FITTED, MEASURED, names_of, profile_from_curve
+from dovetail.physics.input_pipeline import derived_stages
 from dovetail.physics.profile import Batch, Curve, ModelProfile
 from dovetail.physics.profile_file import ProfileSet
 from dovetail.physics.provenance import Sourced
@@ -54,7 +56,7 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
     batch = Batch(global_batch, per_gpu=False, max_per_gpu=min(global_batch, fitting))
     fit = fit_curve(curve, batch, SERVERS, facts.gradient_bytes.value)
     bed = f"{SOURCE}; section 5 of the AFS paper"
-    return profile_from_curve(
+    profile = profile_from_curve(
         name,
         "afs",
         curve,
@@ -65,3 +67,4 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
         batch=Sourced(batch, DERIVED, "global batch of the source; per GPU what 8 GB hold"),
         compute=Sourced(fit.compute, FITTED, SOURCE),
     )
+    return replace(profile, stages=derived_stages(profile))

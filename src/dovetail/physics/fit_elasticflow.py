@@ -24,6 +24,7 @@ from dovetail.physics.from_curve import (
     names_of,
     profile_from_curve,
 )
+from dovetail.physics.input_pipeline import derived_stages
 from dovetail.physics.profile import Batch, Curve, FitError, ModelProfile
 from dovetail.physics.profile_file import ProfileSet
 from dovetail.physics.provenance import Sourced
@@ -76,6 +77,7 @@ def _model(name: str, path: Path) -> ModelProfile:
     return replace(
         profile,
         max_gpus=Sourced(peak, DERIVED, "where the measured throughput peaks"),
+        stages=derived_stages(profile),
         fit_error=Sourced(_other_batches(profile, curves), MEASURED, "at the other batches"),
     )
 

@@ -13,6 +13,7 @@ from dovetail.physics.architecture import architectures
 from dovetail.physics.fit_efficiency import EPOCHS, MOST_PER_GPU, fit_efficiency, read_trainings
 from dovetail.physics.fit_placements import fit_steps, read_csv, read_steps
 from dovetail.physics.from_curve import ASSUMED, DERIVED, FITTED, MEASURED, names_of
+from dovetail.physics.input_pipeline import derived_stages
 from dovetail.physics.profile import Batch, ModelProfile
 from dovetail.physics.profile_file import ProfileSet
 from dovetail.physics.provenance import Sourced
@@ -76,7 +77,7 @@ def _pollux_model(folder: Path, name: str, batch: int) -> ModelProfile:
     )
     best = int(np.argmax(throughput_table(profile, GPUS_MAX)))
     peak = Sourced(best, DERIVED, "where the fitted throughput at the default batch peaks")
-    return replace(profile, max_gpus=peak)
+    return replace(profile, max_gpus=peak, stages=derived_stages(profile))
 
 
 def _usual_batches(folder: Path) -> dict[str, int]:

@@ -44,11 +44,10 @@ class Memory:
         return batch if fits else batch - 1
 
 
-def interleaved_bytes(members: Iterable[tuple[Memory, float]]) -> float:
-    """Returns what an interleave set holds on a GPU, for members with their micro-batches.
+def interleaved_bytes(members: Iterable[tuple[float, float]]) -> float:
+    """Returns what an interleave set holds on a GPU, for members with fixed and whole footprint.
 
     Activations take turns: all fixed parts and the largest activation part (section 4.1).
     """
     pairs = list(members)
-    fixed = sum(memory.fixed_bytes for memory, _ in pairs)
-    return fixed + max((m.per_sample_bytes * batch for m, batch in pairs), default=0.0)
+    return sum(fixed for fixed, _ in pairs) + max((w - f for f, w in pairs), default=0.0)

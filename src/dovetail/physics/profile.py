@@ -143,8 +143,18 @@ class ModelProfile:
         return (per_node,) * whole + ((rest,) if rest else ())
 
     def stage_times(self, gpus: int) -> StageTimes | None:
-        """Returns the stage times at the nearest measured GPU count below or at `gpus`."""
+        """Returns the stage times at a GPU count, linear between those with a row."""
         if self.stages is None:
             return None
         rows = self.stages.value
-        return max((r for r in rows if r.gpus <= gpus), key=lambda r: r.gpus, default=rows[0])
+        above = next((row for row in rows if row.gpus >= gpus), rows[-1])
+        below = max((row for row in rows if row.gpus <= gpus), key=_gpus, default=rows[0])
+        if above.gpus == below.gpus:
+            return below
+        way = (gpus - below.gpus) / (above.gpus - below.gpus)
+        pairs = zip(below.of_resources(), above.of_resources(), strict=True)
+        return StageTimes(gpus, *(low + way * (high - low) for low, high in pairs))
+
+
+def _gpus(row: StageTimes) -> int:
+    return row.gpus
