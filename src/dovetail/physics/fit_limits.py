@@ -64,11 +64,11 @@ class DemandFit:
         """Returns the utilisations of configurations."""
         grown: Floats = np.minimum(load, self.law.heaviest) ** self.law.power
         share = np.where(outside, self.outside_share, 1.0)
-        return np.asarray(share * grown / (self.law.half + grown), dtype=np.float64)
+        return np.asarray(share * grown / (self.law.half + grown))
 
     def predicted(self, pairs: WholePairs) -> Floats:
         """Returns the slowdowns of pairs that the law gives."""
-        return np.maximum(1.0, self.utilization(pairs.load, pairs.outside).sum(axis=1))
+        return np.asarray(np.maximum(1.0, self.utilization(pairs.load, pairs.outside).sum(axis=1)))
 
     def measured(self, pairs: WholePairs) -> Floats:
         """Returns the measured slowdowns of pairs, their sides weighted by utilisation."""
