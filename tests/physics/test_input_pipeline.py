@@ -27,8 +27,8 @@ def test_no_derived_stage_outlasts_the_iteration_and_all_together_fill_it() -> N
             times = profile.stage_times(gpus)
             alone_s = iteration_s(profile, gpus=gpus)
             assert times is not None
-            # Between rows the stages are interpolated, up to 3 % above the true curve.
-            slack = 1 + 1e-9 if gpus in COUNTS else 1.03
+            # Between rows the stages are interpolated, up to 5 % above the true curve.
+            slack = 1 + 1e-9 if gpus in COUNTS else 1.05
             assert max(times.of_resources()) <= alone_s * slack, (name, gpus)
             assert sum(times.of_resources()) >= alone_s * (1 - 1e-9), (name, gpus)
 
