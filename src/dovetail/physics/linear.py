@@ -32,7 +32,9 @@ class LinearPhysics:
     interference_of: Interference = field(default_factory=Injected)
 
     def __post_init__(self) -> None:
-        counts, kind = np.unique(self.jobs.gpus, return_inverse=True)
+        keys = np.stack([self.jobs.gpus, self.jobs.graph_code])
+        (counts, _), kind = np.unique(keys, axis=1, return_inverse=True)
+        kind = kind.reshape(-1)
         object.__setattr__(self, "_gpus", self.jobs.gpus.tolist())
         object.__setattr__(self, "_kind_of", kind.astype(np.int64))
         object.__setattr__(self, "_requested", counts)
@@ -43,7 +45,7 @@ class LinearPhysics:
 
     @property
     def kind_of(self) -> Ints:
-        """Returns the kind of each job: the number of requested GPUs decides."""
+        """Returns the kind of each job: requested GPUs and the graph decide."""
         return self._kind_of  # type: ignore[attr-defined,no-any-return]
 
     def speed(

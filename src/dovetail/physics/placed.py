@@ -2,8 +2,8 @@
 
 Speeds are relative to the job alone on its requested GPUs, well placed, on the cluster's first
 kind of GPU: that is what `duration_s` of a trace means. A job whose model is not known scales
-linearly. Jobs of one model, requested GPUs and batch are of one kind, and every answer about a
-kind is reckoned once.
+linearly; a pipeline as its stages meet on the links. Jobs of one model, requested GPUs, batch and
+graph are of one kind, and every answer about a kind is reckoned once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dovetail.physics.interleave import InterleaveRule, Seat, Turns, interleavin
 from dovetail.physics.limits import shipped_demand
 from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.memory import interleaved_bytes
+from dovetail.physics.pipeline import Pipelines
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.sharing import Injected, Interference
 from dovetail.physics.throughput import (
@@ -68,6 +69,9 @@ class PlacedPhysics:
             [(self._profile[job], self._gpus[job]) for job in self._example],
             interleaving or InterleaveRule(),
         )
+        self._pipelines = Pipelines(
+            jobs, self._example, [self._profile[job] for job in self._example], cluster
+        )
         self._turns = Turns(self._interleaving)
         self._rates: dict[int, Floats] = {}
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
@@ -87,7 +91,9 @@ class PlacedPhysics:
         done_s: float = 0.0,
     ) -> float:
         """Returns solo seconds of progress per second."""
-        if self._profile[job] is None:
+        if self._pipelines.graphs[self._kind[job]]:
+            alone = self._pipelined(job, placement)
+        elif self._profile[job] is None:
             alone = self._linear.alone(job, placement.gpus)
         else:
             alone = self._relative(job, placement, done_s)
@@ -117,7 +123,9 @@ class PlacedPhysics:
         return NEVER if kind is None else goodput.phase_end_s(kind, done_s)
 
     def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
-        """Returns the best batches of a job that has come so far."""
+        """Returns the best batches of a job that has come so far; a pipeline keeps its own."""
+        if self._pipelines.graphs[self._kind[job]]:
+            return self._pipelines.best_batches(self._kind[job], max_gpus)
         kind = self._goodput[self._kind[job]]
         if kind is None:
             return self._linear.best_batches(job, done_s, max_gpus)
@@ -125,6 +133,8 @@ class PlacedPhysics:
 
     def scale(self, job: int) -> float:
         """Returns the throughput on the requested GPUs over that on one."""
+        if self._pipelines.graphs[self._kind[job]]:
+            return 1.0 / self._pipelines.rate(self._kind[job], 1)
         if self._profile[job] is None:
             return float(self._gpus[job])
         return 1.0 / self._relative_to(job, 1, 1)
@@ -287,11 +297,13 @@ class PlacedPhysics:
         return busy
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
-        """Returns the graph that the trace gives the job."""
-        return self._linear.graph(job)
+        """Returns the graph of the trace, or of the planner if it knows the model; else ()."""
+        return self._pipelines.graphs[self._kind[job]]
 
     def spread_speed(self, job: int) -> float:
-        """Returns the speed with each worker on a node of its own."""
+        """Returns the speed with each worker, or replica of a stage, on a node of its own."""
+        if self._pipelines.graphs[self._kind[job]] and not self._by_count:
+            return self._pipelines.spread_speed(self._kind[job])
         if self._profile[job] is None or self._by_count:
             return 1.0
         return self._relative_to(job, self._gpus[job], self._gpus[job])
@@ -322,6 +334,10 @@ class PlacedPhysics:
         return footprint_bytes(profile, gpus=gpus, batch_per_gpu=per_gpu, accumulation_steps=steps)
 
     def _row(self, job: int, max_gpus: int) -> Floats:
+        kind = self._kind[job]
+        if self._pipelines.graphs[kind]:
+            counts = range(1, max_gpus + 1)
+            return np.array([0.0, *(self._pipelines.rate(kind, n) for n in counts)])
         if self._profile[job] is None:
             return np.arange(max_gpus + 1) / self._gpus[job]
         alone = [
@@ -343,6 +359,17 @@ class PlacedPhysics:
             return None
         per_node = profile.gpus_per_node.value if self._by_count else self._per_node
         return goodput.Kind(profile, self._gpus[job], self._batch[kind], per_node, self._by_count)
+
+    def _pipelined(self, job: int, placement: Placement) -> float:
+        """Returns the speed of a pipeline alone; a batch in parts costs what it costs unplaced."""
+        kind = self._kind[job]
+        if self._by_count:
+            alone = self._pipelines.rate(kind, placement.gpus)
+        else:
+            alone = self._pipelines.speed(kind, placement.spans)
+        if placement.accumulation_steps == 1:
+            return alone
+        return alone * self.accumulated(job, placement.accumulation_steps)
 
     def _relative(self, job: int, placement: Placement, done_s: float) -> float:
         gpus, steps = placement.gpus, placement.accumulation_steps
@@ -381,8 +408,9 @@ class PlacedPhysics:
 
 
 def _kinds(jobs: JobTable) -> tuple[Ints, list[int]]:
-    """Returns the kind of each job (model, requested GPUs, batch) and a job of each kind."""
-    keys = np.stack([jobs.model.codes.astype(np.int64), jobs.gpus, jobs.batch_size])
+    """Returns the kind of each job (model, requested GPUs, batch, graph) and a job of each."""
+    labels = jobs.model.codes.astype(np.int64), jobs.graph_code.astype(np.int64)
+    keys = np.stack([labels[0], jobs.gpus, jobs.batch_size, labels[1]])
     _, example, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     return kind.reshape(-1).astype(np.int64), example.tolist()
 
