@@ -13,7 +13,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"core"},
     "algorithms": {"algorithms"},
     "physics": {"physics", "core", "algorithms"},
-    "forecast": {"forecast", "core"},
+    "forecast": {"forecast", "core", "algorithms"},
     "workload": {"workload", "core"},
     "record": {"record", "core"},
     "mechanisms": {"mechanisms", "core", "algorithms"},

@@ -37,7 +37,8 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         "--forecast",
         default="known",
         show_default=True,
-        help="What is known of lengths: known, limit, noisy:SIGMA, unknown.",
+        help="What is known of lengths: known, limit, predicted[:boosted|forest|median|mean], "
+        "noisy:SIGMA, unknown.",
     ),
     click.option(
         "--belief",

@@ -17,6 +17,7 @@ from dovetail.core.job import Floats
 from dovetail.core.trace import Trace
 
 LENGTH = frozenset({"length"})
+FORECASTS = ("known", "limit", "predicted", "noisy", "unknown")
 
 
 class Settled:
@@ -81,7 +82,10 @@ class Unknown(Settled):
 
 
 def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
-    """Returns the forecast for `known`, `limit`, `noisy:SIGMA` or `unknown`. Raises InputError."""
+    """Returns the forecast of a form like `known`, `noisy:0.5` or `predicted:forest`, all fresh.
+
+    Raises InputError.
+    """
     name, _, argument = text.partition(":")
     if name == "known":
         return Known(trace.duration_s)
@@ -101,6 +105,8 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
         except ValueError:
             raise InputError("--forecast noisy", "it wants a spread", "as in noisy:0.5") from None
         return Noisy(trace.duration_s, sigma, seed)
-    raise InputError(
-        "--forecast", f"unknown '{name}'", nearest(name, ("known", "limit", "noisy", "unknown"))
-    )
+    if name == "predicted":
+        from dovetail.forecast.predicted import DEFAULT, Predicted
+
+        return Predicted(trace.jobs, argument or DEFAULT, seed)
+    raise InputError("--forecast", f"unknown '{name}'", nearest(name, FORECASTS))

@@ -1,0 +1,88 @@
+"""Error bands by quantiles: how far predictions like this one were off, when they were made.
+
+A job that ends tells by what factor its prediction, made on its submission, was wrong. Such factors
+are kept apart by what was known then, the latest of each; their quantiles around a new prediction
+make its band (split conformal prediction, over time).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from sortedcontainers import SortedList
+
+from dovetail.forecast.submissions import Submissions
+
+EVIDENCE = ("new user", "unseen key", "key seen 1 to 4 times", "key seen 5 times or more")
+"""What was known of a job on its submission, from least to most."""
+NEW_USER, UNSEEN, SOME, PLENTY = range(4)
+LEVEL = 0.1
+"""The band leaves out this share on either side."""
+REMEMBERED = 1000
+"""Factors kept of each kind: enough for tails of 10 %, and new enough to follow a drift."""
+FEWEST = 19
+"""With fewer factors there is no band: from 0 to infinity."""
+SPREADS = (0.1, 0.5, 1.5)
+"""Edges of the spread of log run times in a key, by which bands are kept apart."""
+
+
+class Evidence:
+    """What has ended so far, by user and key."""
+
+    def __init__(self, known: Submissions) -> None:
+        self._key: list[int] = known.key.tolist()
+        self._user: list[int] = known.user.tolist()
+        self._has_user: list[bool] = known.has_user.tolist()
+        self._users: set[int] = set()
+        self._moments: dict[int, tuple[int, float, float]] = {}
+
+    def of(self, job: int) -> int:
+        """Returns the position in `EVIDENCE` of what is known of a job now."""
+        count = self._moments.get(self._key[job], (0, 0.0, 0.0))[0]
+        if count:
+            return SOME if count < 5 else PLENTY
+        return NEW_USER if self._has_user[job] and self._user[job] not in self._users else UNSEEN
+
+    def spread(self, job: int) -> int:
+        """Returns the class of the spread of the job's key, 0 for the narrowest."""
+        count, _, squares = self._moments.get(self._key[job], (0, 0.0, 0.0))
+        deviation = math.sqrt(squares / count) if count else 0.0
+        return sum(deviation > edge for edge in SPREADS)
+
+    def learn(self, job: int, log_s: float) -> None:
+        """Takes the run time of a job that has ended."""
+        self._users.add(self._user[job])
+        count, mean, squares = self._moments.get(self._key[job], (0, 0.0, 0.0))
+        off = log_s - mean
+        mean += off / (count + 1)
+        self._moments[self._key[job]] = (count + 1, mean, squares + off * (log_s - mean))
+
+
+class Bands:
+    """The latest factors between run time and prediction, by kind of evidence."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, deque[float]] = {}
+        self._sorted: dict[int, SortedList] = {}
+
+    def learn(self, kind: int, guess_s: float, ran_s: float) -> None:
+        """Takes how a prediction of this kind turned out."""
+        off = math.log(max(ran_s, 1.0) / max(guess_s, 1.0))
+        latest = self._latest.setdefault(kind, deque())
+        ordered = self._sorted.setdefault(kind, SortedList())
+        latest.append(off)
+        ordered.add(off)
+        if len(latest) > REMEMBERED:
+            ordered.remove(latest.popleft())
+
+    def around(self, kind: int, guess_s: float) -> tuple[float, float]:
+        """Returns the band around a prediction of this kind."""
+        ordered = self._sorted.get(kind, ())
+        held = len(ordered)
+        if held < FEWEST:
+            return 0.0, math.inf
+        low = max(math.floor(LEVEL * (held + 1)), 1) - 1
+        high = held - 1 - low
+        base_s = max(guess_s, 1.0)
+        return base_s * math.exp(ordered[low]), base_s * math.exp(ordered[high])

@@ -1,0 +1,77 @@
+"""Predictions from the group alone: the mean or the median of its ended jobs (A-SRPT, Fig. 9).
+
+As published, a job whose group has no ended job is predicted to take 0 seconds, so that it starts
+at once and its group becomes known.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Protocol
+
+from dovetail.forecast.submissions import Submissions
+
+UNSEEN_S = 0.0
+"""Predicted for a group that has not been seen (A-SRPT section IV.C.3)."""
+
+
+class Learner(Protocol):
+    """Learns run times of ended jobs and guesses those of jobs that come."""
+
+    def guess_s(self, job: int, now: float) -> float:
+        """Returns the predicted run time; asked once for each job, when it is submitted."""
+        ...
+
+    def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
+        """Takes the run time of a job that has ended."""
+        ...
+
+
+class MeanOfGroup:
+    """The mean run time of the ended jobs of the same group."""
+
+    def __init__(self, known: Submissions) -> None:
+        self._key: list[int] = known.key.tolist()
+        self._sum_s: dict[int, float] = {}
+        self._count: dict[int, int] = {}
+
+    def guess_s(self, job: int, now: float) -> float:
+        """Returns the mean, or 0 for a group not seen."""
+        key = self._key[job]
+        count = self._count.get(key, 0)
+        return self._sum_s[key] / count if count else UNSEEN_S
+
+    def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
+        """Adds a run time to its group."""
+        key = self._key[job]
+        self._sum_s[key] = self._sum_s.get(key, 0.0) + ran_s
+        self._count[key] = self._count.get(key, 0) + 1
+
+
+class MedianOfGroup:
+    """The median run time of the ended jobs of the same group."""
+
+    def __init__(self, known: Submissions) -> None:
+        self._key: list[int] = known.key.tolist()
+        self._ran_s: dict[int, list[float]] = {}
+
+    def guess_s(self, job: int, now: float) -> float:
+        """Returns the median, or 0 for a group not seen."""
+        ran_s = self._ran_s.get(self._key[job])
+        if not ran_s:
+            return UNSEEN_S
+        middle = len(ran_s) // 2
+        return ran_s[middle] if len(ran_s) % 2 else (ran_s[middle - 1] + ran_s[middle]) / 2.0
+
+    def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
+        """Adds a run time to its group, in order."""
+        insort(self._ran_s.setdefault(self._key[job], []), ran_s)
+
+
+def growth_reached(learned: int, trained_on: int, first: int, growth: float) -> bool:
+    """Tells whether the history has grown enough since the last training to train again.
+
+    Each training takes time in proportion to its history, so all together take at most
+    growth / (growth - 1) times the last one.
+    """
+    return learned >= max(first, trained_on * growth)

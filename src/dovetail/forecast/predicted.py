@@ -1,0 +1,85 @@
+"""`--forecast predicted[:METHOD]`: lengths learned from the jobs that have ended before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+from dovetail.core.errors import InputError, nearest
+from dovetail.core.job import JobTable
+from dovetail.core.trace import COMPLETED, ENDS
+from dovetail.forecast.bands import PLENTY, UNSEEN, Bands, Evidence
+from dovetail.forecast.boosted import Boosted
+from dovetail.forecast.forest import Forest
+from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfGroup
+from dovetail.forecast.submissions import Submissions, read_submissions
+
+METHODS: dict[str, Callable[[Submissions, int], Learner]] = {
+    "boosted": Boosted,
+    "mean": lambda known, seed: MeanOfGroup(known),
+    "median": lambda known, seed: MedianOfGroup(known),
+    "forest": Forest,
+}
+"""The first is the default."""
+DEFAULT = next(iter(METHODS))
+
+
+class Predicted:
+    """A forecast that knows of each job what it asks for, and of ended jobs how long they ran.
+
+    It never sees the run times of a trace: the world tells it of a job when the job is over.
+    Whatever ended a job, the time it ran is what jobs like it occupy GPUs for, so failed,
+    cancelled and timed-out jobs count as completed ones do. Jobs that never ran teach nothing.
+    """
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length"})
+
+    def __init__(self, jobs: JobTable, method: str = DEFAULT, seed: int = 0) -> None:
+        if method not in METHODS:
+            raise InputError(
+                "--forecast predicted", f"unknown method '{method}'", nearest(method, METHODS)
+            )
+        known = read_submissions(jobs)
+        self.learner = METHODS[method](known, seed)
+        self._evidence = Evidence(known)
+        self._bands = Bands()
+        self._said: dict[int, tuple[float, int]] = {}
+
+    def length_s(self, job: int, now: float) -> float:
+        """Returns the predicted run time, from jobs that ended by now."""
+        guess_s = self.learner.guess_s(job, now)
+        self._said[job] = guess_s, self._kind(job, guess_s)
+        return guess_s
+
+    def band_s(self, job: int, now: float) -> tuple[float, float]:
+        """Returns the run times that four of five jobs like this one lie between, asked now.
+
+        The tenth below is left out and so is the tenth above; (0, inf) while too little is known.
+        """
+        if job not in self._said:
+            self.length_s(job, now)
+        guess_s, kind = self._said[job]
+        return self._bands.around(kind, guess_s)
+
+    def evidence(self, job: int) -> int:
+        """Returns the position in `bands.EVIDENCE` of what ended jobs say of this one now."""
+        return self._evidence.of(job)
+
+    def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
+        """Learns from a job that is over."""
+        if ran_s <= 0.0:
+            self._said.pop(job, None)
+            return
+        if job in self._said:
+            guess_s, kind = self._said.pop(job)
+            self._bands.learn(kind, guess_s, ran_s)
+        self._evidence.learn(job, math.log(max(ran_s, 1.0)))
+        self.learner.learn(job, ran_s, how == ENDS[COMPLETED], now)
+
+    def _kind(self, job: int, guess_s: float) -> int:
+        """Returns which predictions this one is like: by evidence, spread, and whether it is 0."""
+        evidence = self._evidence.of(job)
+        spread = self._evidence.spread(job) if evidence == PLENTY else 0
+        nothing = guess_s <= 0.0 and evidence > UNSEEN
+        return (evidence * 8 + spread) * 2 + nothing

@@ -1,0 +1,165 @@
+"""What the ended jobs say of a new one, kept up to date in constant time; compiled.
+
+Five levels, from near to far: jobs of the same key, of the same user and GPUs, of the same user,
+of the same shape, and all. Each level keeps of the logarithm of run times how many there were,
+mean and spread, a mean that forgets, the last eight, and how long the last value has repeated.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dovetail.algorithms.compiled import compiled
+from dovetail.core.job import Floats, Ints
+from dovetail.forecast.submissions import ASKED, Submissions
+
+LEVELS = ("key", "user and GPUs", "user", "shape", "all")
+NOBODY = len(LEVELS)
+"""The level of evidence when nothing at all has ended."""
+RECENT = 8
+"""Run times remembered in full."""
+FORGET = 0.3
+"""Weight of the newest run time in the mean that forgets."""
+COUNT, MEAN, SQUARES, LAST, REPEATS, BROKEN, FADING, ENDED_S = range(8)
+FIELDS = 8
+SUBMITTED, OPEN, SINCE_S = range(3)
+OWN = ("count", "mean", "spread", "last", "recent median", "fading", "repeats", "broken", "age")
+FEATURES = (
+    "guess", "level", *(f"key {w}" for w in OWN),
+    *(f"{level} {w}" for level in LEVELS[1:3] for w in ("count", "median", "fading", "spread")),
+    "user broken", "shape count", "shape median", "all fading",
+    "key open", "user open", "user idle", *ASKED,
+)  # fmt: skip
+"""Columns of what a prediction is made from; all times but `guess` are relative to it, in logs."""
+
+
+class RunningStatistics:
+    """The statistics of all levels, and who is on his way."""
+
+    def __init__(self, known: Submissions) -> None:
+        n = len(known)
+        codes = (known.key, known.user_size, known.user, known.shape, np.zeros(n, np.int64))
+        sizes = [int(c.max(initial=-1)) + 1 for c in codes]
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        slots = int(sum(sizes))
+        self.slot_of: Ints = np.stack([c + s for c, s in zip(codes, starts, strict=True)], axis=1)
+        self.slot_of[~known.has_user, 1:3] = self.slot_of[~known.has_user, 3:4]
+        self.table: Floats = np.zeros((slots, FIELDS))
+        self.recent: Floats = np.zeros((slots, RECENT))
+        self.traffic: Floats = np.zeros((slots, 3))
+        self.asked: Floats = known.asked
+
+    def describe(self, job: int, now: float, out: Floats) -> None:
+        """Writes the features of a job that is submitted now."""
+        _describe(
+            self.slot_of[job], self.table, self.recent, self.traffic, self.asked[job], now, out
+        )
+
+    def learn(self, job: int, log_s: float, completed: bool, now: float) -> None:
+        """Takes the run time of a job that has ended."""
+        _learn(self.slot_of[job], self.table, self.recent, self.traffic, log_s, completed, now)
+
+    def levels(self, job: int) -> tuple[bool, int]:
+        """Returns whether the user of a job is known by an ended job, and how many its key has."""
+        slots = self.slot_of[job]
+        return bool(self.table[slots[2], COUNT]), int(self.table[slots[0], COUNT])
+
+
+def _median(recent: Floats, count: float) -> float:
+    held = min(int(count), RECENT)
+    values = np.sort(recent[:held])
+    middle = held // 2
+    return float(values[middle] if held % 2 else 0.5 * (values[middle - 1] + values[middle]))
+
+
+def _learn(
+    slots: Ints,
+    table: Floats,
+    recent: Floats,
+    traffic: Floats,
+    log_s: float,
+    completed: bool,
+    now: float,
+) -> None:
+    for slot in slots:
+        row = table[slot]
+        held = row[COUNT]
+        recent[slot, int(held) % RECENT] = log_s
+        row[COUNT] = held + 1.0
+        off = log_s - row[MEAN]
+        row[MEAN] += off / (held + 1.0)
+        row[SQUARES] += off * (log_s - row[MEAN])
+        row[REPEATS] = row[REPEATS] + 1.0 if held and log_s == row[LAST] else 0.0
+        row[LAST] = log_s
+        row[BROKEN] += 0.0 if completed else 1.0
+        row[FADING] = log_s if held == 0.0 else (1.0 - FORGET) * row[FADING] + FORGET * log_s
+        row[ENDED_S] = now
+        traffic[slot, OPEN] -= 1.0
+
+
+def _describe(
+    slots: Ints,
+    table: Floats,
+    recent: Floats,
+    traffic: Floats,
+    asked: Floats,
+    now: float,
+    out: Floats,
+) -> None:
+    level = 0
+    while level < 5 and table[slots[level], COUNT] == 0.0:
+        level += 1
+    guess = 0.0
+    if level < 5:
+        guess = _median(recent[slots[level]], table[slots[level], COUNT])
+    out[:] = 0.0
+    out[0] = guess
+    out[1] = level
+    at = 2
+    row = table[slots[0]]
+    if row[COUNT] > 0.0:
+        out[at] = math.log1p(row[COUNT])
+        out[at + 1] = row[MEAN] - guess
+        out[at + 2] = math.sqrt(row[SQUARES] / row[COUNT])
+        out[at + 3] = row[LAST] - guess
+        out[at + 4] = _median(recent[slots[0]], row[COUNT]) - guess
+        out[at + 5] = row[FADING] - guess
+        out[at + 6] = row[REPEATS]
+        out[at + 7] = row[BROKEN] / row[COUNT]
+        out[at + 8] = math.log1p(max(now - row[ENDED_S], 0.0))
+    at += 9
+    for place in (1, 2):
+        row = table[slots[place]]
+        if row[COUNT] > 0.0:
+            out[at] = math.log1p(row[COUNT])
+            out[at + 1] = _median(recent[slots[place]], row[COUNT]) - guess
+            out[at + 2] = row[FADING] - guess
+            out[at + 3] = math.sqrt(row[SQUARES] / row[COUNT])
+        at += 4
+    user, shape = table[slots[2]], table[slots[3]]
+    if user[COUNT] > 0.0:
+        out[at] = user[BROKEN] / user[COUNT]
+    if shape[COUNT] > 0.0:
+        out[at + 1] = math.log1p(shape[COUNT])
+        out[at + 2] = _median(recent[slots[3]], shape[COUNT]) - guess
+    if level < 5:
+        out[at + 3] = table[slots[4], FADING] - guess
+    at += 4
+    own, his = traffic[slots[0]], traffic[slots[2]]
+    out[at] = math.log1p(own[OPEN])
+    out[at + 1] = math.log1p(his[OPEN])
+    if his[SUBMITTED] > 0.0:
+        out[at + 2] = math.log1p(max(now - his[SINCE_S], 0.0))
+    at += 3
+    out[at:] = asked
+    for slot in slots:
+        traffic[slot, SUBMITTED] += 1.0
+        traffic[slot, OPEN] += 1.0
+        traffic[slot, SINCE_S] = now
+
+
+_median = compiled(_median)
+_learn = compiled(_learn)
+_describe = compiled(_describe)
