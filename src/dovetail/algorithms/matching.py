@@ -1,0 +1,106 @@
+"""Maximum-weight matching: whom to pair so that the sum of weights is greatest.
+
+`heaviest_pairs` is the Blossom algorithm, through a library, on any graph. Where nodes come in
+few types, all nodes of a type alike, `heaviest_by_type` finds a matching of the same weight
+without looking at the nodes one by one. Weights are whole numbers, so that both are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+Edge = tuple[int, int, int]
+"""Two nodes and the weight of pairing them."""
+Pairing = dict[tuple[int, int], int]
+"""How many pairs of two types, the lesser first, are matched; entries are above zero."""
+Weights = Sequence[Sequence[int]]
+"""The weight of pairing two types, symmetric; a type may pair with itself. 0 forbids a pair."""
+
+PAIRS_KEPT, FREE_KEPT = 3, 2
+"""What an alternating path that gains can use of each pair of types, and of each type unmatched.
+
+Of two nodes of one type that a path enters by an unmatched pair (or leaves by one) the part
+between them can be cut out and closed to a cycle, and one of the two parts still gains. So the
+shortest path that gains enters and leaves each type so only once, and has two ends.
+"""
+NODES_MAX = 48
+"""Up to so many nodes the Blossom algorithm on all of them is quickest."""
+
+
+def heaviest_pairs(edges: Iterable[Edge]) -> list[tuple[int, int]]:
+    """Returns the pairs of a matching of greatest weight, the lesser node first, in order."""
+    import rustworkx
+
+    listed = [edge for edge in edges if edge[2] > 0]
+    if not listed:
+        return []
+    graph = rustworkx.PyGraph(multigraph=False)
+    graph.add_nodes_from(range(1 + max(max(i, j) for i, j, _ in listed)))
+    graph.add_edges_from(listed)
+    found = rustworkx.max_weight_matching(graph, weight_fn=int)
+    return sorted((min(pair), max(pair)) for pair in found)
+
+
+def heaviest_by_type(counts: Sequence[int], weights: Weights) -> Pairing:
+    """Returns how many pairs of which types a matching of greatest weight has.
+
+    Half as many nodes are matched first and their pairs doubled; then, as long as something
+    gains, a few nodes of each sort are matched anew and the change is made as often as it can be.
+    """
+    if sum(counts) <= NODES_MAX or max(counts, default=0) <= 1:
+        return _matched(counts, weights)
+    half = heaviest_by_type([count // 2 for count in counts], weights)
+    return _improved({pair: 2 * n for pair, n in half.items()}, counts, weights)
+
+
+def weight_of(pairing: Pairing, weights: Weights) -> int:
+    """Returns the weight of a matching."""
+    return sum(n * weights[a][b] for (a, b), n in pairing.items())
+
+
+def _improved(pairing: Pairing, counts: Sequence[int], weights: Weights) -> Pairing:
+    """Returns a matching of greatest weight, reached from another one."""
+    while True:
+        some = {pair: min(n, PAIRS_KEPT) for pair, n in pairing.items()}
+        free = _free(pairing, counts)
+        some_free = [min(n, FREE_KEPT) for n in free]
+        nodes = list(some_free)
+        for (a, b), n in some.items():
+            nodes[a] += n
+            nodes[b] += n
+        better = _matched(nodes, weights)
+        if weight_of(better, weights) <= weight_of(some, weights):
+            return pairing
+        change = {p: better.get(p, 0) - some.get(p, 0) for p in {**some, **better}}
+        taken = [after - now for after, now in zip(_free(better, nodes), some_free, strict=True)]
+        room = [pairing[p] // -by for p, by in change.items() if by < 0]
+        room += [free[a] // -by for a, by in enumerate(taken) if by < 0]
+        often = min(room)
+        after = {p: pairing.get(p, 0) + often * by for p, by in change.items()}
+        pairing = {p: n for p, n in {**pairing, **after}.items() if n}
+
+
+def _free(pairing: Mapping[tuple[int, int], int], counts: Sequence[int]) -> list[int]:
+    """Returns the nodes of each type that are in no pair."""
+    free = list(counts)
+    for (a, b), n in pairing.items():
+        free[a] -= n
+        free[b] -= n
+    return free
+
+
+def _matched(counts: Sequence[int], weights: Weights) -> Pairing:
+    """Returns a matching of greatest weight by the Blossom algorithm on every node."""
+    types = [a for a, count in enumerate(counts) for _ in range(count)]
+    nodes = len(types)
+    edges = [
+        (i, j, row[types[j]])
+        for i in range(nodes)
+        for row in (weights[types[i]],)
+        for j in range(i + 1, nodes)
+    ]
+    pairing: Pairing = {}
+    for i, j in heaviest_pairs(edges):
+        pair = (types[i], types[j])
+        pairing[pair] = pairing.get(pair, 0) + 1
+    return pairing

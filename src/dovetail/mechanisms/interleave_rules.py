@@ -1,0 +1,157 @@
+"""What is the same at every decision about who takes turns with whom: by kinds, reckoned once.
+
+A set of jobs is known by the kinds of its members in order. Its cycle is that of its best
+ordering (or of its worst, to show what orderings are worth), contention and floor included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dovetail.algorithms.stage_cycle import cycles, orderings
+from dovetail.core.job import Floats
+from dovetail.core.placement import Interleave, Placement
+from dovetail.core.queue import WaitingQueue
+from dovetail.core.view import View
+
+Kinds = tuple[int, ...]
+"""The kinds of the members of a set, in order."""
+
+WHOLE = 10**9
+"""Efficiencies count in billionths: as whole numbers their sums are exact, and ties are ties."""
+TOLERANCE = 1e-9
+MEMBERS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Which orderings of a set are tried, and whether the best or the worst of them is taken."""
+
+    worst: bool = False
+    consecutive: bool = False
+
+    @staticmethod
+    def named(ordering: str, orderings: str) -> Ordering:
+        """Returns the choice for best or worst of all or consecutive ones. Raises ValueError."""
+        if ordering not in ("best", "worst"):
+            raise ValueError(f"ordering is best or worst, not '{ordering}'")
+        if orderings not in ("all", "consecutive"):
+            raise ValueError(f"orderings is all or consecutive, not '{orderings}'")
+        return Ordering(ordering == "worst", orderings == "consecutive")
+
+
+BEST = Ordering()
+
+
+class SetRules:
+    """What physics says of sets of kinds, as far as it has been asked.
+
+    `interleaves[job]` tells whether a job may be in a set: its owner allows sharing and its
+    stages are known.
+    """
+
+    def __init__(self, view: View, ordering: Ordering) -> None:
+        physics, jobs = view.physics, view.jobs
+        known = physics.interleaving
+        self._ordering = ordering
+        self._stage_s: Floats = known.stage_s
+        self._alone_s: list[float] = known.iteration_s.tolist()
+        self._busy_s: Floats = known.stage_s.sum(axis=1)
+        self._cycle, self._floor = known.cycle, known.floor
+        self._contention = known.contention
+        self._physics = physics
+        self._gpus: list[int] = jobs.gpus.tolist()
+        self.kind_of: list[int] = physics.kind_of.tolist()
+        _, first = np.unique(physics.kind_of, return_index=True)
+        self._example = {self.kind_of[job]: job for job in first.tolist()}
+        has_stages = (known.stage_s.sum(axis=1) > 0) & (known.iteration_s > 0)
+        self.interleaves: list[bool] = (
+            jobs.shareable & has_stages[physics.kind_of] if len(jobs) else jobs.shareable
+        ).tolist()
+        self.sorts = sorted(set(self.interleaves))
+        self.members_max = min(MEMBERS_MAX, len(known.contention), known.stage_s.shape[1])
+        if known.cycle != "barrier":
+            self.members_max = min(MEMBERS_MAX, len(known.contention))
+        self._of_set: dict[Kinds, tuple[float, tuple[int, ...]]] = {}
+        self._weight: dict[float, dict[Kinds, int]] = {}
+
+    def learn(self, sets: Iterable[Kinds]) -> None:
+        """Reckons the cycles of sets not met before, all of one size at once."""
+        by_size: dict[int, dict[Kinds, None]] = {}
+        for kinds in sets:
+            if kinds not in self._of_set:
+                by_size.setdefault(len(kinds), {})[kinds] = None
+        for size, new in by_size.items():
+            self._reckon(list(new), size)
+
+    def _reckon(self, sets: list[Kinds], size: int) -> None:
+        rows = np.array(sets, np.int64)
+        tried = orderings(
+            size, self._stage_s.shape[1], self._cycle, consecutive=self._ordering.consecutive
+        )
+        found = np.stack([cycles(self._stage_s, rows, offsets, self._cycle) for offsets in tried])
+        # Ties up to rounding go to the first ordering.
+        rounded = np.round(found, 12)
+        which = rounded.argmax(axis=0) if self._ordering.worst else rounded.argmin(axis=0)
+        factor = self._contention[size - 1]
+        for i, kinds in enumerate(sets):
+            cycle_s = float(found[which[i], i]) * factor
+            if self._floor:
+                cycle_s = max(cycle_s, *(self._alone_s[kind] for kind in kinds))
+            self._of_set[kinds] = (cycle_s, tried[int(which[i])])
+
+    def cycle_s(self, kinds: Kinds) -> float:
+        """Returns the seconds in which each member makes one iteration."""
+        self.learn((kinds,))
+        return self._of_set[kinds][0]
+
+    def phases(self, kinds: Kinds) -> tuple[int, ...]:
+        """Returns the offset of each member."""
+        self.learn((kinds,))
+        return self._of_set[kinds][1]
+
+    def pays(self, kinds: Kinds) -> bool:
+        """Tells whether the members together do at least what one of them does alone."""
+        cycle_s = self.cycle_s(kinds)
+        done = sum(self._alone_s[kind] for kind in kinds) / cycle_s
+        return done >= 1 - TOLERANCE
+
+    def weights(self, sets: Sequence[Kinds], memory_bytes: float) -> list[int]:
+        """Returns the efficiency (equation 4) of sets in billionths; 0 where memory is short."""
+        known = self._weight.setdefault(memory_bytes, {})
+        new = [kinds for kinds in sets if kinds not in known]
+        if new:
+            self.learn(new)
+            for kinds in new:
+                known[kinds] = self._efficiency(kinds) if self._fits(kinds, memory_bytes) else 0
+        return [known[kinds] for kinds in sets]
+
+    def _efficiency(self, kinds: Kinds) -> int:
+        cycle_s = self._of_set[kinds][0]
+        busy_s = sum(float(self._busy_s[kind]) for kind in kinds)
+        return round(WHOLE * busy_s / (self._stage_s.shape[1] * cycle_s)) if cycle_s > 0 else 0
+
+    def _fits(self, kinds: Kinds, memory_bytes: float) -> bool:
+        """Tells whether all fixed parts and the largest activations fit (section 4.1)."""
+        members = []
+        for phase, kind in enumerate(kinds):
+            job = self._example[kind]
+            there = Placement(((0, self._gpus[job]),), interleave=Interleave(0, phase))
+            members.append((job, there))
+        return self._physics.fits_memory(members, memory_bytes)
+
+
+_rules: WeakKeyDictionary[WaitingQueue, dict[Ordering, SetRules]] = WeakKeyDictionary()
+
+
+def rules_of(view: View, ordering: Ordering) -> SetRules:
+    """Returns the rules of a run; a pure function of what the view may not change."""
+    of_run = _rules.setdefault(view.waiting, {})
+    rules = of_run.get(ordering)
+    if rules is None or rules._physics is not view.physics:
+        rules = of_run[ordering] = SetRules(view, ordering)
+    return rules

@@ -1,0 +1,151 @@
+"""Which jobs to take: as many as full groups on all GPUs could serve (Muri; FIX-13).
+
+The line of all jobs is scanned by priority. A job whose gang finds room takes a slot: its GPUs
+are counted once, and with it go the next jobs that ask for the same GPUs, a full group in all. A
+job that finds no room is passed over. Jobs that may not be interleaved take a slot each.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.job import Floats
+from dovetail.core.occupancy import Occupancy
+from dovetail.core.placement import Placement, Spans
+from dovetail.core.view import Running, View
+from dovetail.mechanisms.interleave_rules import SetRules
+
+Entry = tuple[float, int]
+"""(key, job)."""
+Keys = Callable[[Running], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The running jobs that stay where they are, and the cluster with them alone."""
+
+    jobs: frozenset[int]
+    occupancy: Occupancy
+
+    @staticmethod
+    def of(view: View) -> Settled:
+        """Returns those on the GPUs of a job that may not be stopped, or on closed nodes."""
+        occupancy = view.plan.occupancy.emptied()
+        closed, may_stop = occupancy.closed, view.jobs.preemptible
+        if not closed and view.jobs.all_preemptible:
+            return Settled(frozenset(), occupancy)
+        stay: set[int] = set()
+        sharers = view.plan.occupancy.sharers
+        for job, placement in sorted(view.running.items()):
+            if not may_stop[job] or any(node in closed for node, _ in placement.spans):
+                stay.add(job)
+                stay.update(j for gpu in placement.named() for j in sharers(*gpu))
+        for job in sorted(stay):
+            occupancy.hold(job, view.running[job])
+        return Settled(frozenset(stay), occupancy)
+
+    def another(self, view: View) -> Occupancy:
+        """Returns a second cluster with the settled jobs alone."""
+        occupancy = self.occupancy.emptied()
+        for job in sorted(self.jobs):
+            occupancy.hold(job, view.running[job])
+        return occupancy
+
+
+@dataclass(slots=True)
+class Line:
+    """The jobs that ask for the same GPUs, best first, and those of them that were taken."""
+
+    gpus: int
+    gpu_type: str
+    alone: bool
+    entries: list[Entry]
+    at: int = 0
+    taken: list[Entry] = field(default_factory=list)
+
+
+def take(view: View, rules: SetRules, keys: Keys, settled: Settled, group_limit: int) -> list[Line]:
+    """Returns the lines that gave jobs, in order of their best job. Fills `settled.occupancy`."""
+    occupancy = settled.occupancy
+    lines = _lines(view, rules, keys, settled, group_limit)
+    heads = [(line.entries[0], number) for number, line in enumerate(lines)]
+    heapq.heapify(heads)
+    find = view.placing.find
+    while heads and occupancy.free_gpus:
+        (_, job), number = heads[0]
+        line = lines[number]
+        spans = find(occupancy, view.shape(job)) if line.gpus <= occupancy.free_gpus else None
+        if spans is not None and hold(occupancy, job, spans):
+            size = 1 if line.alone else group_limit
+            line.taken += line.entries[line.at : line.at + size]
+            line.at += size
+        elif occupancy.books_more:
+            line.at += 1
+        else:
+            line.at = len(line.entries)
+        if line.at < len(line.entries):
+            heapq.heapreplace(heads, (line.entries[line.at], number))
+        else:
+            heapq.heappop(heads)
+    found = [line for line in lines if line.taken]
+    found.sort(key=lambda line: line.entries[0])
+    return found
+
+
+def hold(occupancy: Occupancy, job: int, spans: Spans) -> bool:
+    """Holds the GPUs of a gang; False where a quota or a host says no."""
+    try:
+        occupancy.hold(job, Placement(spans))
+    except IllegalPlan:
+        return False
+    return True
+
+
+def _lines(
+    view: View, rules: SetRules, keys: Keys, settled: Settled, group_limit: int
+) -> list[Line]:
+    """Returns every line, as far as it could be taken."""
+    found: dict[tuple[int, str, bool], Line] = {}
+
+    def line_of(job: int) -> Line:
+        shape = view.shape(job)
+        key = (shape.gpus, shape.gpu_type, not rules.interleaves[job])
+        line = found.get(key)
+        if line is None:
+            line = found[key] = Line(*key, [])
+        return line
+
+    running = view.progress.running()
+    for entry in zip(keys(running).tolist(), running.jobs.tolist(), strict=True):
+        if entry[1] not in settled.jobs:
+            line_of(entry[1]).entries.append(entry)
+    pool = settled.occupancy.free_gpus
+    for shape in view.waiting.shapes_waiting():
+        most = group_limit * (pool // view.shapes[shape].gpus)
+        if settled.occupancy.books_more:
+            most = len(view.waiting)
+        _add_waiting(view, rules, shape, most, line_of)
+    lines = [line for line in found.values() if line.entries]
+    for line in lines:
+        line.entries.sort()
+    return lines
+
+
+def _add_waiting(
+    view: View, rules: SetRules, shape: int, most: int, line_of: Callable[[int], Line]
+) -> None:
+    """Adds the first waiting jobs of a shape, `most` of those that interleave and of the others."""
+    if most <= 0:
+        return
+    key = view.waiting.key
+    room = dict.fromkeys(rules.sorts, most)
+    for job in view.waiting.of_shape(shape):
+        sort = rules.interleaves[job]
+        if room[sort]:
+            room[sort] -= 1
+            line_of(job).entries.append((key(job), job))
+        elif not any(room.values()):
+            return
