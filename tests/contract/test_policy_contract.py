@@ -54,6 +54,8 @@ VARIANTS = (
     "antman:share=0.3,seed=2,bypass=skip",
     "gandiva:slice=7",
     "gandiva-deadline:slice=11",
+    "gavel:round=20,unequal=true",
+    "gavel:round=7,objective=fairness,alike=0",
     "lucid:score-limit=4",
     "lucid:score-limit=4,unequal=true,load=0",
     "lucid:score-limit=4,unpack=0.9",

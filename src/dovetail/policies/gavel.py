@@ -1,0 +1,121 @@
+"""Gavel: in rounds, a linear programme says what part of the time each job runs, and with whom.
+
+At the start of each round it solves for the parts of time of single jobs and of pairs of equal
+size so that the last job ends as early as can be (`objective=makespan`), or so that the job with
+the least GPU-time's worth of work a second has as much as can be (`fairness`). Then the
+combinations run that have had least of their part, as many as fit, and whoever fits beside them.
+GPUs that become free during a round stay idle until the next.
+
+GIMBAL's relaxation is `unequal`: then jobs of other sizes share as well, in co-location sets
+that are stars.
+
+Source: Gavel (OSDI 2020) sections 3 to 5; ALGORITHMS section 6. Knows: length, interference,
+memory. Stops running jobs: yes, between rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from dovetail.core.order import Order
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, register
+from dovetail.core.view import View
+from dovetail.mechanisms.company import Company
+from dovetail.mechanisms.company_shares import ALONE, Programme
+from dovetail.mechanisms.elastic import waits
+from dovetail.mechanisms.parameters import check_period
+from dovetail.mechanisms.rounds import Claims, Had, seat
+from dovetail.mechanisms.stars import neighbours
+
+
+@register("gavel")
+@dataclass(frozen=True, slots=True)
+class Gavel:
+    """Time shares by a linear programme, in rounds of `round` seconds; preemptive.
+
+    Jobs of one kind whose times left differ by less than the part `alike` count as alike.
+    """
+
+    objective: str = "makespan"
+    unequal: bool = False
+    round: float = 360.0
+    alike: float = 0.1
+
+    knows: ClassVar[frozenset[str]] = frozenset({"length", "interference", "memory"})
+    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "share"})
+    order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
+    initial: ClassVar[Had] = Had()
+
+    def __post_init__(self) -> None:
+        Programme(self.objective, self.unequal, self.alike)
+        check_period("round", self.round)
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Plans a round when the last one is over or nothing runs."""
+        assert isinstance(memory, Had)
+        if view.running and view.now < memory.next_s:
+            return Decision(None, memory, memory.next_s, waits(view, None))
+        preemptible = view.jobs.preemptible
+        settled = [j for j in view.running if not preemptible[j]]
+        there = [*(j for j in view.running if preemptible[j]), *view.waiting]
+        if not there:
+            return Decision(None, Had(), inf, ())
+        draft = view.plan.draft()
+        seat(view, draft, self._chosen(view, sorted(there), memory))
+        self._fill(view, draft, there)
+        next_s = view.now + self.round
+        had = memory.after(_company_kinds(view, draft, settled), there, next_s)
+        return Decision(draft, had, next_s, waits(view, draft))
+
+    def _chosen(
+        self, view: View, there: Sequence[int], memory: Had
+    ) -> list[tuple[int, tuple[int, ...]]]:
+        """Returns the hosts and their guests that run in this round."""
+        running, closed = view.running, view.plan.occupancy.closed
+        held = {
+            gpu
+            for job in there
+            if job in running
+            for gpu in running[job].named()
+            if gpu[0] not in closed
+        }
+        counted = sum(
+            gpus
+            for job in there
+            if job in running and not running[job].gpu_ids
+            for node, gpus in running[job].spans
+            if node not in closed
+        )
+        gpus = view.plan.free_gpus + len(held) + counted
+        if sum(view.shape(job).gpus for job in there) <= gpus:
+            return [(job, ()) for job in there]
+        programme = Programme(self.objective, self.unequal, self.alike)
+        groups = programme.groups(view, there)
+        return Claims(groups, programme.solve(view, groups, gpus), memory).chosen(gpus)
+
+    def _fill(self, view: View, draft: Draft, there: Sequence[int]) -> None:
+        """Starts jobs that were not chosen on GPUs left over, those with most left first."""
+        company = Company(view, draft, lambda job: False)
+        left = dict(zip(there, view.progress.left_s(there), strict=True))
+        failed: set[int] = set()
+        for job in sorted(there, key=lambda j: (-left[j], j)):
+            if not draft.free_gpus:
+                return
+            if job in draft.placed or view.shape_of[job] in failed:
+                continue
+            if not company.start(job):
+                failed.add(view.shape_of[job])
+
+
+def _company_kinds(view: View, draft: Draft, settled: Sequence[int]) -> dict[int, int]:
+    """Returns the kind of the company of each job that runs and may be stopped."""
+    kind_of = view.physics.kind_of
+    return {
+        job: min((int(kind_of[n]) for n in neighbours(draft, job, placement)), default=ALONE)
+        for job, placement in draft.placed.items()
+        if job not in settled
+    }
