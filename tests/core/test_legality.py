@@ -159,6 +159,37 @@ def test_samples_must_sum_to_the_batch() -> None:
     ]
 
 
+def test_samples_of_a_batch_that_only_physics_knows_must_sum_to_it() -> None:
+    class Sixteen(LinearPhysics):
+        def batch(self, job: int) -> int:
+            return 16
+
+    stage = Stage([Row(2, 5)], "fifo", "1x4")
+    eight = Placement(((0, 2),), samples=(5, 3))
+    assert faults(stage, [(0, eight)]) == [], "nobody knows the batch"
+    stage.view.physics = Sixteen(stage.trace.jobs)
+    assert faults(stage, [(0, eight)]) == ["job 0: samples sum to 8, batch is 16"]
+    assert faults(stage, [(0, Placement(((0, 2),), samples=(13, 3)))]) == []
+    changed = Placement(((0, 2),), samples=(5, 3), batch_size=8)
+    assert faults(stage, [(0, changed)]) == []
+
+
+def test_limits_on_a_gpu_may_sum_to_two_whole_ones() -> None:
+    rows = [Row(1, 5, **SHARED)] * 2  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4")
+    assert faults(stage, [(0, one(0)), (1, one(0, fractions=(1.0,)))]) == []
+    assert faults(stage, [(0, one(0, fractions=(0.1,))), (1, one(0, fractions=(0.9,)))]) == []
+
+
+def test_who_takes_turns_is_neither_restricted_nor_split() -> None:
+    rows = [Row(1, 5, batch_size=4, **SHARED)]  # type: ignore[arg-type]
+    stage = Stage(rows, "fifo", "1x4")
+    words = ["job 0 takes turns, whole and even, and is restricted or split"]
+    for more in ({"fractions": (0.5,)}, {"samples": (4,)}):
+        turns = one(0, interleave=Interleave(7, 0), **more)
+        assert faults(stage, [(0, turns)]) == words
+
+
 def test_accumulation_needs_a_power() -> None:
     stage = Stage([Row(1, 5)], "fifo", "1x4")
     steps = Placement(((0, 1),), accumulation_steps=2)

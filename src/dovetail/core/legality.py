@@ -77,11 +77,12 @@ def _check_placement(
         found.append(f"{_name(view, job)} accumulates without the power to change its batch")
     if after.fractions and "restrict" not in powers:
         found.append(f"{_name(view, job)} is restricted without the power to")
+    if after.interleave is not None and (after.fractions or after.samples):
+        found.append(f"{_name(view, job)} takes turns, whole and even, and is restricted or split")
     if after.batch_size and "change batch" not in powers:
         found.append(f"{_name(view, job)} gets another batch without the power to change it")
-    batch = after.batch_size or int(view.jobs.batch_size[job])
-    if after.samples and batch and sum(after.samples) != batch:
-        found.append(f"{_name(view, job)}: samples sum to {sum(after.samples)}, batch is {batch}")
+    if after.samples:
+        _check_samples(view, job, after, found)
     closed = view.plan.occupancy.closed
     if closed or shape.gpu_type:
         held = {} if before is None else before.by_node()
@@ -92,6 +93,13 @@ def _check_placement(
                 found.append(
                     f"{_name(view, job)} needs {shape.gpu_type} GPUs; node {node} has none"
                 )
+
+
+def _check_samples(view: View, job: int, after: Placement, found: list[str]) -> None:
+    # Of a batch that nobody knows, samples are shares: any sum will do.
+    batch, given = after.batch_size or view.physics.batch(job), sum(after.samples)
+    if batch and given != batch:
+        found.append(f"{_name(view, job)}: samples sum to {given}, batch is {batch}")
 
 
 def _check_sharing(

@@ -103,9 +103,7 @@ class PlacedPhysics:
             return alone
         if self._goes_apart(placement, neighbours):
             slow = self._slow(job, placement, neighbours)
-            if placement.samples:
-                return alone / self._straggling(job, placement, slow)
-            return alone / max(slow)
+            return alone / self._straggling(job, placement, slow)
         mine = self._micro_batch(job, placement.gpus, placement.accumulation_steps)
         return alone / max(
             self._interference.ratio(
@@ -188,14 +186,17 @@ class PlacedPhysics:
         """Returns what the job holds on each of its requested GPUs; 0 if it has no model."""
         return self._held_bytes(job, self._gpus[job], steps)
 
+    def held_bytes(self, job: int, placement: Placement) -> float:
+        """Returns what the job holds on each GPU as placed; 0 if it has no model."""
+        return self._held_bytes(job, placement.gpus, placement.accumulation_steps)
+
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells whether the jobs whose footprints are known fit together."""
+        held = [self.held_bytes(j, p) for j, p in occupants]
         if len(occupants) > 1 and all(p.interleave is not None for _, p in occupants):
-            held = (self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants)
             fixed = (self.fixed_bytes(j) for j, _ in occupants)
             return interleaved_bytes(zip(fixed, held, strict=True)) <= gpu_memory_bytes
-        used = sum(self._held_bytes(j, p.gpus, p.accumulation_steps) for j, p in occupants)
-        return used <= gpu_memory_bytes
+        return sum(held) <= gpu_memory_bytes
 
     @property
     def interleaving(self) -> Interleaving:
@@ -208,6 +209,9 @@ class PlacedPhysics:
 
     def fixed_bytes(self, job: int) -> float:
         """Returns weights, gradients and optimiser state; 0 if the job has no model."""
+        staged = self._pipelines.held_bytes(self._kind[job], self._gpus[job], 1)
+        if staged:
+            return staged[0]
         profile = self._profile[job]
         return 0.0 if profile is None else profile.memory.value.fixed_bytes
 
@@ -221,6 +225,8 @@ class PlacedPhysics:
         """Returns the forward times of the workers as placed."""
         profile = self._profile[job]
         slow = self._slow(job, placement, neighbours)
+        if self._pipelines.graphs[self._kind[job]]:
+            return tuple(WorkerTime(one, 0.0) for one in slow)
         if profile is None:
             return self._linear.workers_at(job, placement, slow)
         compute, steps = profile.compute[0][1].value, self._steps(job, placement)
@@ -228,7 +234,9 @@ class PlacedPhysics:
         return forward_times(slow, scale * steps * compute.a_s, scale * compute.b_s_per_sample)
 
     def batch(self, job: int) -> int:
-        """Returns the samples of an iteration as requested; 0 if nothing says."""
+        """Returns the samples of an iteration as requested; 0 if nothing says, or stages differ."""
+        if self._pipelines.graphs[self._kind[job]]:
+            return 0
         if self._profile[job] is None:
             return self._linear.batch(job)
         return round(self._batch[self._kind[job]])
@@ -265,6 +273,8 @@ class PlacedPhysics:
         The exchange is as slow as the slowest worker makes it, whatever the samples.
         """
         profile = self._profile[job]
+        if not placement.samples or self._pipelines.graphs[self._kind[job]]:
+            return max(slow)
         if profile is None:
             return straggling(slow, placement.samples, 0.0)
         gpus, steps = placement.gpus, self._steps(job, placement)
@@ -325,12 +335,21 @@ class PlacedPhysics:
         per_gpu = self._batch[self._kind[job]] / gpus
         return per_gpu / max(steps, fewest_steps(profile, per_gpu))
 
-    def _held_bytes(self, job: int, gpus: int, steps: int) -> float:
+    def _held_at(self, job: int, placement: Placement) -> float:
+        """Returns what the worker with the most samples holds."""
+        most = max(placement.samples, default=0)
+        return self._held_bytes(job, placement.gpus, placement.accumulation_steps, most)
+
+    def _held_bytes(self, job: int, gpus: int, steps: int, most: int = 0) -> float:
+        staged = self._pipelines.held_bytes(self._kind[job], gpus, steps)
+        if staged:
+            return staged[1]
         profile = self._profile[job]
         if profile is None:
             return 0.0
         per_gpu = self._batch[self._kind[job]] / gpus
         steps = max(steps, fewest_steps(profile, per_gpu))
+        per_gpu = most or per_gpu
         return footprint_bytes(profile, gpus=gpus, batch_per_gpu=per_gpu, accumulation_steps=steps)
 
     def _row(self, job: int, max_gpus: int) -> Floats:
