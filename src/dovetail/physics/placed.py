@@ -97,23 +97,20 @@ class PlacedPhysics:
             alone = self._linear.alone(job, placement.gpus)
         else:
             alone = self._relative(job, placement, done_s)
-        if not (neighbours or placement.fractions or placement.samples):
-            if self._slowdown:
-                alone /= max(self._slowdown[node] for node, _ in placement.spans)
+        if self._slowdown or placement.fractions or placement.samples or placement.interleave:
+            return alone / self._straggling(job, placement, neighbours)
+        if not neighbours:
             return alone
-        if self._goes_apart(placement, neighbours):
-            slow = self._slow(job, placement, neighbours)
-            return alone / self._straggling(job, placement, slow)
+        # NOTE: here one ratio decides for all workers, the most frequent case with company.
+        profile, worst = self._profile[job], 1.0
         mine = self._micro_batch(job, placement.gpus, placement.accumulation_steps)
-        return alone / max(
-            self._interference.ratio(
-                self._profile[job],
-                mine,
-                self._profile[other],
-                self._micro_batch(other, there.gpus, there.accumulation_steps),
-            )
-            for other, there in neighbours
-        )
+        for other, there in neighbours:
+            if there.fractions:
+                return alone / self._straggling(job, placement, neighbours)
+            beside = self._micro_batch(other, there.gpus, there.accumulation_steps)
+            ratio = self._interference.ratio(profile, mine, self._profile[other], beside)
+            worst = max(worst, ratio)
+        return alone / worst
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns the progress at which the model's noise scale changes next, or inf."""
@@ -241,12 +238,6 @@ class PlacedPhysics:
             return self._linear.batch(job)
         return round(self._batch[self._kind[job]])
 
-    def _goes_apart(self, placement: Placement, neighbours: Sequence[Neighbour]) -> bool:
-        """Tells whether more than one ratio for all workers decides the speed."""
-        if placement.fractions or placement.samples or self._slowdown:
-            return True
-        return any(there.fractions or there.interleave for _, there in neighbours)
-
     def _slow(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> list[float]:
         """Returns the slowdown of each worker by limits, its neighbours, its device or its set."""
         gpus, steps = placement.gpus, placement.accumulation_steps
@@ -267,12 +258,12 @@ class PlacedPhysics:
             slow = [s * d for s, d in zip(slow, device, strict=True)]
         return slow
 
-    def _straggling(self, job: int, placement: Placement, slow: Sequence[float]) -> float:
-        """Returns the iteration with its samples over that of an even job alone and whole.
+    def _straggling(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+        """Returns the iteration as placed over that of an even job alone and whole.
 
         The exchange is as slow as the slowest worker makes it, whatever the samples.
         """
-        profile = self._profile[job]
+        profile, slow = self._profile[job], self._slow(job, placement, neighbours)
         if not placement.samples or self._pipelines.graphs[self._kind[job]]:
             return max(slow)
         if profile is None:
