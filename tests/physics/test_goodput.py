@@ -16,6 +16,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.physics import goodput
+from dovetail.physics.blur import Blur
 from dovetail.physics.compute import Compute
 from dovetail.physics.efficiency import Efficiency
 from dovetail.physics.goodput import Kind
@@ -218,7 +219,7 @@ def test_by_count_the_nodes_do_not_matter() -> None:
 def test_a_blurred_belief_keeps_the_batches_and_what_was_seen() -> None:
     jobs = jobs_of(Row(2, 6.0, model="scene/learner", batch_size=10))
     truth = PlacedPhysics(jobs, Cluster.parse("2x4"), CATALOGUE)
-    blurred = NoisyPhysics(truth, jobs, 0.3, 1)
+    blurred = NoisyPhysics(truth, jobs, Blur(0.3, 0.3), 1)
     true, seen = truth.best_batches(0, 0.0, 8), blurred.best_batches(0, 0.0, 8)
     assert (seen.batch == true.batch).all()
     assert seen.speed[1, 2] == true.speed[1, 2]

@@ -10,6 +10,8 @@ from dovetail.physics.throughput import iteration_s
 from dovetail.physics.zoo import lookup, zoo
 
 TIMED = "muri"
+RECKONED = [n for n in input_costs() if n.partition("/")[0] in ("pollux", "elasticflow", "afs")]
+"""Models of plain data-parallel jobs; pipelines have stages of their own kind."""
 
 
 def test_every_model_has_stages_and_only_those_of_muri_were_measured() -> None:
@@ -21,7 +23,7 @@ def test_every_model_has_stages_and_only_those_of_muri_were_measured() -> None:
 
 
 def test_no_derived_stage_outlasts_the_iteration_and_all_together_fill_it() -> None:
-    for name in input_costs():
+    for name in RECKONED:
         profile = lookup(name)
         for gpus in range(1, 65):
             times = profile.stage_times(gpus)
@@ -34,7 +36,8 @@ def test_no_derived_stage_outlasts_the_iteration_and_all_together_fill_it() -> N
 
 
 def test_one_gpu_exchanges_nothing_and_works_all_the_time_but_for_ncf() -> None:
-    for name, cost in input_costs().items():
+    for name in RECKONED:
+        cost = input_costs()[name]
         row = lookup(name).stage_times(1)
         assert row is not None and row.network_s == 0
         share = row.gpu_s / iteration_s(lookup(name), gpus=1)

@@ -9,6 +9,7 @@ from builders import Row, trace_of
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.placement import Placement
+from dovetail.physics.blur import Blur
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.noisy import NoisyPhysics
 from dovetail.physics.placed import PlacedPhysics
@@ -36,11 +37,11 @@ def physics(kind: str) -> Physics:
     if kind == "linear":
         return linear
     if kind == "noisy linear":
-        return NoisyPhysics(linear, TRACE.jobs, 0.3, 1)
+        return NoisyPhysics(linear, TRACE.jobs, Blur(0.3, 0.3), 1)
     placed = PlacedPhysics(
         TRACE.jobs, CLUSTER, shipped(), interference=shared, by_count=kind == "counted"
     )
-    return NoisyPhysics(placed, TRACE.jobs, 0.3, 1) if kind == "noisy" else placed
+    return NoisyPhysics(placed, TRACE.jobs, Blur(0.3, 0.3), 1) if kind == "noisy" else placed
 
 
 KINDS = pytest.mark.parametrize("kind", ["linear", "placed", "counted", "noisy", "noisy linear"])

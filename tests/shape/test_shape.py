@@ -44,7 +44,7 @@ READS_FILES = {
     "physics/profile_file.py": {"pathlib"},
     "physics/zoo.py": {"pathlib"},
     "physics/accuracy.py": {"pathlib"},  # how far the zoo is from measured tables
-    "physics/noisy.py": {"random"},  # a belief blurred by a seed, never by chance
+    "physics/blur.py": {"random"},  # errors drawn from a seed, never by chance
 }
 """The exceptions: files whose task is to load something, each with its reason."""
 LINES_MAX = 500

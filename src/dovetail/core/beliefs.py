@@ -135,6 +135,10 @@ class Physics(Protocol):
         """Returns what a job as requested holds on each of its GPUs; 0 where it is not known."""
         ...
 
+    def held_bytes(self, job: int, placement: Placement) -> float:
+        """Returns what a job holds on each GPU of a placement; 0 where it is not known."""
+        ...
+
     def fixed_bytes(self, job: int) -> float:
         """Returns the part of the footprint that no batch changes; 0 where it is not known."""
         ...

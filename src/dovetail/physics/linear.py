@@ -118,6 +118,10 @@ class LinearPhysics:
         """Tells that jobs of unknown footprint fit."""
         return True
 
+    def held_bytes(self, job: int, placement: Placement) -> float:
+        """Returns 0: not known."""
+        return 0.0
+
     def fixed_bytes(self, job: int) -> float:
         """Returns 0: not known."""
         return 0.0

@@ -1,41 +1,52 @@
-"""A blurred belief: the true physics with seeded errors in the speeds of unmeasured settings.
+"""A blurred belief: the true physics with seeded errors on the axes of a `Blur`.
 
-What a scheduler has seen it knows: a job alone on its requested GPUs has its true speed. Every
-other setting of (model, GPUs, sharing) gets one log-normal factor of median 1, always the same.
+What a scheduler has seen it knows: a job alone on its requested GPUs has its true speed. What it
+has not seen of (model, GPUs, sharing) has an error that is always the same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from hashlib import sha256
-from statistics import NormalDist
 
 import numpy as np
 
 from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, WorkerTime
-from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
+from dovetail.physics.blur import Blur, log_normal, normal, uniform
+from dovetail.physics.interleave import Seat, Turns
+from dovetail.physics.memory import interleaved_bytes
 
 
 class NoisyPhysics:
-    """Believes what another physics says, give or take `sigma` in the logarithm."""
+    """Believes what another physics says, give or take a blur."""
 
-    def __init__(self, truth: Physics, jobs: JobTable, sigma: float, seed: int) -> None:
-        if not 0 <= sigma <= 10:
-            raise InputError("--belief", f"sigma must be between 0 and 10, not {sigma}")
-        self._truth, self._jobs, self._sigma, self._seed = truth, jobs, sigma, seed
+    def __init__(self, truth: Physics, jobs: JobTable, blur: Blur, seed: int) -> None:
+        self._truth, self._jobs, self._blur, self._seed = truth, jobs, blur, seed
         self._rates: dict[int, Floats] = {}
-        # Errors go by model, so jobs of two models differ even where the truth takes them for one.
-        seen = np.column_stack([truth.kind_of, jobs.model.codes])
+        self._factors: dict[tuple[str, int, tuple[str, ...]], float] = {}
+        # Errors go by model, so jobs of two models differ even where the truth takes them for
+        # one; errors of stages go by job, so that no two jobs are alike (Muri section 6.4).
+        own = np.arange(len(jobs)) if blur.stages else jobs.model.codes
+        seen = np.column_stack([truth.kind_of, own])
         _, example, kind_of = np.unique(seen, axis=0, return_index=True, return_inverse=True)
         self._example: list[int] = example.tolist()
-        self._kind_of = kind_of.reshape(-1).astype(np.int64)
+        self._kind_of: Ints = kind_of.reshape(-1).astype(np.int64)
+        self._interleaving = self._believed_stages()
+        self._turns = Turns(self._interleaving)
+        self._held = {
+            model: math.exp(blur.memory * abs(normal(f"{seed}/memory/{model}")))
+            for model in ("", *jobs.model.names)
+            if blur.memory
+        }
 
     @property
     def kind_of(self) -> Ints:
-        """Returns the kind of each job: what it is in truth, and its model."""
+        """Returns the kind of each job: what it is in truth, and its model or, stages blurred, it.
+
+        Jobs of one kind are alike in every believed answer.
+        """
         return self._kind_of
 
     def speed(
@@ -46,15 +57,20 @@ class NoisyPhysics:
         done_s: float = 0.0,
     ) -> float:
         """Returns the believed solo seconds of progress per second."""
-        true = self._truth.speed(job, placement, neighbours, done_s)
-        if not neighbours and placement.gpus == int(self._jobs.gpus[job]):
+        scaling = self._scaling(job, placement.gpus)
+        taking_turns = placement.interleave and all(p.interleave for _, p in neighbours)
+        if neighbours and taking_turns and self._blur.stages:
+            alone = self._truth.speed(job, placement, (), done_s) * scaling
+            seats = [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
+            return alone / self._turns.slowdown(int(self._kind_of[job]), seats)
+        true = self._truth.speed(job, placement, neighbours, done_s) * scaling
+        if not neighbours or taking_turns:
             return true
-        partners = sorted(self._jobs.model.text(j) for j, _ in neighbours)
-        return true * self._factor(self._jobs.model.text(job), placement.gpus, partners)
+        return true * self._beside(job, placement.gpus, [j for j, _ in neighbours])
 
     def scale(self, job: int) -> float:
         """Returns the believed throughput on the requested GPUs over that on one."""
-        return self._truth.scale(job) * self._factor(self._jobs.model.text(job), 1, [])
+        return self._truth.scale(job) * self._factor(self._jobs.model.text(job), 1)
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns what is true: the noise of gradients is measured while a job trains."""
@@ -63,10 +79,7 @@ class NoisyPhysics:
     def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
         """Returns the true batches with believed speeds; the requested GPUs have been seen."""
         true = self._truth.best_batches(job, done_s, max_gpus)
-        model, requested = self._jobs.model.text(job), int(self._jobs.gpus[job])
-        factor = [
-            1.0 if n == requested else self._factor(model, n, []) for n in range(max_gpus + 1)
-        ]
+        factor = [self._scaling(job, n) for n in range(max_gpus + 1)]
         return true._replace(speed=true.speed * np.array(factor)).sealed()
 
     def rates(self, max_gpus: int) -> Floats:
@@ -74,10 +87,8 @@ class NoisyPhysics:
         if max_gpus not in self._rates:
             believed = self._truth.rates(max_gpus)[self._truth.kind_of[self._example]]
             for kind, job in enumerate(self._example):
-                model, requested = self._jobs.model.text(job), int(self._jobs.gpus[job])
-                for gpus in range(1, max_gpus + 1):
-                    if gpus != requested:
-                        believed[kind, gpus] *= self._factor(model, gpus, [])
+                for gpus in range(1, max_gpus + 1) if self._blur.scaling else ():
+                    believed[kind, gpus] *= self._scaling(job, gpus)
             believed.setflags(write=False)
             self._rates[max_gpus] = believed
         return self._rates[max_gpus]
@@ -94,32 +105,39 @@ class NoisyPhysics:
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:
         """Returns the believed ratios, at least 1; each side errs by itself, as in `speed`."""
-        models = self._jobs.model.text(job), self._jobs.model.text(other)
         gpus = int(self._jobs.gpus[job]), int(self._jobs.gpus[other])
         mine, theirs = self._truth.interference(job, steps, other, other_steps)
         return (
-            max(1.0, mine / self._factor(models[0], gpus[0], [models[1]])),
-            max(1.0, theirs / self._factor(models[1], gpus[1], [models[0]])),
+            max(1.0, mine / self._beside(job, gpus[0], [other])),
+            max(1.0, theirs / self._beside(other, gpus[1], [job])),
         )
 
     def footprint_bytes(self, job: int, steps: int) -> float:
-        """Returns what is true: memory is measured in the first dry run."""
-        return self._truth.footprint_bytes(job, steps)
+        """Returns the believed footprint, never below the true one."""
+        return self._truth.footprint_bytes(job, steps) * self._memory(job)
 
-    def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
-        """Tells what is true: memory is measured in the first dry run."""
-        return self._truth.fits_memory(occupants, gpu_memory_bytes)
+    def held_bytes(self, job: int, placement: Placement) -> float:
+        """Returns the believed footprint as placed, never below the true one."""
+        return self._truth.held_bytes(job, placement) * self._memory(job)
 
     def fixed_bytes(self, job: int) -> float:
-        """Returns what is true: memory is measured in the first dry run."""
-        return self._truth.fixed_bytes(job)
+        """Returns the believed fixed part, never below the true one."""
+        return self._truth.fixed_bytes(job) * self._memory(job)
+
+    def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
+        """Tells whether the believed footprints fit; then the true ones do too."""
+        if not self._held:
+            return self._truth.fits_memory(occupants, gpu_memory_bytes)
+        held = [self.held_bytes(j, p) for j, p in occupants]
+        if len(occupants) > 1 and all(p.interleave for _, p in occupants):
+            fixed = (self.fixed_bytes(j) for j, _ in occupants)
+            return interleaved_bytes(zip(fixed, held, strict=True)) <= gpu_memory_bytes
+        return sum(held) <= gpu_memory_bytes
 
     @property
     def interleaving(self) -> Interleaving:
-        """Returns the true stages."""
-        true = self._truth.interleaving
-        rows = self._truth.kind_of[self._example]
-        return true._replace(stage_s=true.stage_s[rows], iteration_s=true.iteration_s[rows])
+        """Returns the believed stages by kind, and the true iterations alone."""
+        return self._interleaving
 
     def utilization(self, job: int) -> float:
         """Returns what is true: utilisation is read off the device."""
@@ -142,32 +160,56 @@ class NoisyPhysics:
     def spread_speed(self, job: int) -> float:
         """Returns the believed speed with each worker on a node of its own."""
         gpus = int(self._jobs.gpus[job])
-        return self._truth.spread_speed(job) * self._factor(
-            self._jobs.model.text(job), gpus, ["spread"]
-        )
+        spread = self._factor(self._jobs.model.text(job), gpus, ("spread",))
+        return self._truth.spread_speed(job) * spread
 
-    def _factor(self, model: str, gpus: int, partners: Sequence[str]) -> float:
-        return math.exp(self._sigma * _normal(f"{self._seed}/{model}/{gpus}/{'+'.join(partners)}"))
+    def _scaling(self, job: int, gpus: int) -> float:
+        """Returns the error of a speed alone; the requested GPUs have been seen."""
+        if not self._blur.scaling or gpus == int(self._jobs.gpus[job]):
+            return 1.0
+        return self._factor(self._jobs.model.text(job), gpus)
 
+    def _factor(self, model: str, gpus: int, words: tuple[str, ...] = ()) -> float:
+        """Returns the error of a model on GPUs, well placed or spread out."""
+        key = (model, gpus, words)
+        if key not in self._factors:
+            where = f"{self._seed}/{model}/{gpus}/{'+'.join(words)}"
+            self._factors[key] = log_normal(self._blur.scaling, where)
+        return self._factors[key]
 
-def _normal(key: str) -> float:
-    """Returns a standard normal number that depends on the key alone."""
-    digest = int.from_bytes(sha256(key.encode()).digest()[:7], "big")
-    return NormalDist().inv_cdf((digest + 0.5) / 2**56)
+    def _beside(self, job: int, gpus: int, others: Sequence[int]) -> float:
+        text = self._jobs.model.text
+        partners = "+".join(sorted(text(other) for other in others))
+        return log_normal(self._blur.interference, f"{self._seed}/{text(job)}/{gpus}/{partners}")
+
+    def _memory(self, job: int) -> float:
+        return self._held[self._jobs.model.text(job)] if self._held else 1.0
+
+    def _seat(self, job: int, placement: Placement) -> Seat:
+        assert placement.interleave is not None
+        return int(self._kind_of[job]), placement.interleave.phase
+
+    def _believed_stages(self) -> Interleaving:
+        true = self._truth.interleaving
+        rows = self._truth.kind_of[self._example]
+        stage_s, iteration_s = true.stage_s[rows], true.iteration_s[rows]
+        if self._blur.stages:
+            draws = [
+                uniform(f"{self._seed}/stages/{self._jobs.job_id[job]}/{r}")
+                for job in self._example
+                for r in range(stage_s.shape[1])
+            ]
+            off = self._blur.stages * (2 * np.array(draws).reshape(stage_s.shape) - 1)
+            stage_s = stage_s * (1 + off)
+        for array in (stage_s, iteration_s):
+            array.setflags(write=False)
+        return true._replace(stage_s=stage_s, iteration_s=iteration_s)
 
 
 def believed(truth: Physics, jobs: JobTable, belief: str, seed: int) -> Physics:
-    """Returns the physics that policies are shown for `exact` or `noisy:SIGMA`.
+    """Returns the physics that policies are shown, by the words of `Blur.parse`.
 
     Raises InputError.
     """
-    name, _, argument = belief.partition(":")
-    if name == "exact":
-        return truth
-    if name == "noisy":
-        try:
-            sigma = float(argument)
-        except ValueError:
-            raise InputError("--belief noisy", "it wants a spread", "as in noisy:0.2") from None
-        return NoisyPhysics(truth, jobs, sigma, seed)
-    raise InputError("--belief", f"unknown '{name}'", nearest(name, ("exact", "noisy")))
+    blur = Blur.parse(belief)
+    return truth if blur == Blur() else NoisyPhysics(truth, jobs, blur, seed)

@@ -116,7 +116,8 @@ def _replicates(
     trace: Trace, options: Options, replication: Replication, assign: Assign | None
 ) -> list[Scene]:
     """Returns windows of the trace, evenly spread and apart, each with several seeds."""
-    drawn = assign is not None or options.adopt or "noisy" in options.forecast + options.belief
+    blurred = "noisy" in options.forecast or options.belief != "exact"
+    drawn = assign is not None or options.adopt or blurred
     if replication.seeds > 1 and not drawn:
         raise InputError(
             "--seeds",

@@ -10,6 +10,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
 from dovetail.core.trace import Trace
+from dovetail.physics.blur import Blur
 from dovetail.physics.interleave import InterleaveRule
 from dovetail.physics.sharing import parse_interference
 from dovetail.physics.switching import Switching
@@ -62,6 +63,7 @@ class Options:
             raise InputError("--coalesce-s", "it must be 0 or more")
         parse_interference(self.interference)
         InterleaveRule.parse(self.cycle)
+        Blur.parse(self.belief)
         for power in self.without:
             if power not in POWERS:
                 raise InputError("--without", f"unknown power '{power}'", nearest(power, POWERS))
