@@ -141,7 +141,7 @@ def parse_policy(text: str) -> Policy:
     head, _, rest = text.partition(":")
     if head.endswith(".py"):
         class_name, _, rest = rest.partition(":")
-        cls = _from_file(Path(head), class_name)
+        cls = class_from_file(Path(head), class_name, "decide", "policy")
     elif head in _registry:
         cls = _registry[head]
     else:
@@ -191,28 +191,34 @@ def _value(where: str, key: str, text: str, kind: Any) -> object:
         raise InputError(where, f"parameter '{key}' wants {wanted}, not '{text}'") from None
 
 
-def _from_file(path: Path, class_name: str) -> type:
+def class_from_file(path: Path, class_name: str, method: str, kind: str) -> type:
+    """Returns the class of a user's file that has a method; `kind` is what it is, in words.
+
+    Without a name, the only one. Raises InputError.
+    """
     if not path.is_file():
-        raise InputError(str(path), "no such policy file")
+        raise InputError(str(path), f"no such {kind} file")
     module = _module_of(path)
     here = [
         c
         for c in vars(module).values()
-        if isinstance(c, type) and c.__module__ == module.__name__ and hasattr(c, "decide")
+        if isinstance(c, type) and c.__module__ == module.__name__ and hasattr(c, method)
     ]
     if class_name:
         names = [c.__name__ for c in here]
         if class_name not in names:
             found = getattr(module, class_name, None)
             if isinstance(found, type):
-                what, mend = f"'{class_name}' is not a policy", "it needs decide(view, memory)"
+                what, mend = f"'{class_name}' is not a {kind}", f"it needs a method {method}"
             else:
                 what = f"no class '{class_name}'"
-                mend = nearest(class_name, names) if names else "the file holds no policy"
+                mend = nearest(class_name, names) if names else f"the file holds no {kind}"
             raise InputError(str(path), what, mend)
         return here[names.index(class_name)]
     if len(here) != 1:
-        raise InputError(str(path), f"{len(here)} policies in the file", "name one: file.py:Class")
+        several = kind.removesuffix("y") + ("ies" if kind.endswith("y") else "s")
+        what = f"{len(here)} {several} in the file"
+        raise InputError(str(path), what, "name one: file.py:Class")
     return here[0]
 
 
