@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dovetail.algorithms.persistent_heap import Heap, pop, push
+from dovetail.algorithms.persistent_heap import Heap, push
 from dovetail.algorithms.virtual_machine import VirtualMachine, admitted, advanced, at_speed
 from dovetail.core.view import View
 
@@ -50,27 +50,27 @@ def moved_on(line: VirtualLine, view: View) -> VirtualLine:
     machine, completed, pending, holds = line
     changes, waiting = view.changes, view.waiting
     gpus = float(view.cluster.gpus)
+    # A policy that begins amid a run knows of nobody yet; then all that wait have just come.
+    arrived = changes.arrived if line != EMPTY else sorted(waiting)
     if machine.speed != gpus:
         machine, done = advanced(machine, view.now, waiting)
         completed, pending = _appended(completed, pending, done)
         machine = at_speed(machine, view.now, gpus)
-    # A policy that begins amid a run knows of nobody yet; then all that wait have just come.
-    arrived = changes.arrived if line != EMPTY else sorted(waiting)
     if arrived:
-        gpus_of, submit_s = view.jobs.gpus, view.jobs.submit_s
+        submit_s = view.jobs.submit_s
         for job, length_s in zip(arrived, view.progress.length_s(arrived), strict=True):
             release_s = float(submit_s[job])
             machine, done = advanced(machine, release_s, waiting)
-            completed, pending = _appended(completed, pending, done)
-            machine = admitted(machine, release_s, job, length_s * float(gpus_of[job]))
+            if done:
+                completed, pending = _appended(completed, pending, done)
+            machine = admitted(machine, release_s, job, length_s * view.shape(job).gpus)
     machine, done = advanced(machine, view.now, waiting)
-    completed, pending = _appended(completed, pending, done)
+    if done:
+        completed, pending = _appended(completed, pending, done)
     for job in changes.evicted:
         pending = push(pending, (RETURNED, job))
-    while pending is not None and pending[0][1] not in waiting:
-        pending = pop(pending)
-    if holds:
-        holds = tuple([hold for hold in holds if hold.job in waiting])
+    if machine is line.machine and pending is line.pending:
+        return line
     return VirtualLine(machine, completed, pending, holds)
 
 

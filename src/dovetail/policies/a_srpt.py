@@ -21,6 +21,7 @@ from math import inf
 from typing import ClassVar
 
 from dovetail.algorithms.persistent_heap import pop
+from dovetail.algorithms.virtual_machine import NOBODY
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
 from dovetail.core.passes import RELATIVE_TOLERANCE, Because, behind
@@ -32,7 +33,7 @@ from dovetail.mechanisms.virtual_line import EMPTY, Hold, VirtualLine, moved_on
 
 IN_THE_MACHINE: Because = (Reason("BeginTime"),)
 """Slurm's word for a job whose earliest start has not come: here its virtual completion."""
-NO_ROOM = Hold(-1, 0.0, inf)
+NO_ROOM = Hold(NOBODY, 0.0, inf)
 """What a job waits for that finds too few free GPUs."""
 
 
@@ -60,17 +61,25 @@ class ASrpt:
         """Starts the head of the line until one finds no room or waits for a better place."""
         assert isinstance(memory, VirtualLine)
         line = moved_on(memory, view)
-        draft = None
-        because = IN_THE_MACHINE
-        if line.pending is not None or line.holds:
-            start = _Start(self, view, line)
-            line, because = start.all_in_order()
-            draft = start.draft
+        draft, because = None, IN_THE_MACHINE
+        if line.holds or line.pending is not None:
+            head = NOBODY if line.pending is None else line.pending[0][1]
+            if not line.holds and _lacks_gpus(view, head):
+                because = behind(head)
+            else:
+                start = _Start(self, view, line)
+                line, because = start.all_in_order()
+                draft = start.draft
         wake_at = line.machine.end_s
         for hold in line.holds:
             if view.now < hold.until_s < wake_at:
                 wake_at = hold.until_s
         return Decision(draft, line, wake_at, because)
+
+
+def _lacks_gpus(view: View, job: int) -> bool:
+    """Tells whether a job that still waits finds too few free GPUs by their count."""
+    return view.shape(job).gpus > view.plan.free_gpus and job in view.waiting
 
 
 class _Start:
@@ -121,6 +130,8 @@ class _Start:
         """Looks again for those that wait for a better place; returns who stops all behind it."""
         stopped_by = None
         for hold in self._line.holds:
+            if hold.job not in self._view.waiting:
+                continue
             if stopped_by is None and self._start_held(hold):
                 continue
             self._holds.append(hold)
