@@ -184,8 +184,9 @@ class PlacedPhysics:
         return self._held_bytes(job, self._gpus[job], steps)
 
     def held_bytes(self, job: int, placement: Placement) -> float:
-        """Returns what the job holds on each GPU as placed; 0 if it has no model."""
-        return self._held_bytes(job, placement.gpus, placement.accumulation_steps)
+        """Returns what the worker with the most samples holds as placed; 0 if it has no model."""
+        most = max(placement.samples, default=0)
+        return self._held_bytes(job, placement.gpus, placement.accumulation_steps, most)
 
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells whether the jobs whose footprints are known fit together."""
@@ -325,11 +326,6 @@ class PlacedPhysics:
             return 1.0
         per_gpu = self._batch[self._kind[job]] / gpus
         return per_gpu / max(steps, fewest_steps(profile, per_gpu))
-
-    def _held_at(self, job: int, placement: Placement) -> float:
-        """Returns what the worker with the most samples holds."""
-        most = max(placement.samples, default=0)
-        return self._held_bytes(job, placement.gpus, placement.accumulation_steps, most)
 
     def _held_bytes(self, job: int, gpus: int, steps: int, most: int = 0) -> float:
         staged = self._pipelines.held_bytes(self._kind[job], gpus, steps)
