@@ -43,10 +43,7 @@ class NoisyPhysics:
 
     @property
     def kind_of(self) -> Ints:
-        """Returns the kind of each job: what it is in truth, and its model or, stages blurred, it.
-
-        Jobs of one kind are alike in every believed answer.
-        """
+        """Returns the kind of each job: that in truth and its model; its own if stages err."""
         return self._kind_of
 
     def speed(
