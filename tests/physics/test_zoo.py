@@ -9,7 +9,7 @@ from dovetail.physics.profile_file import ProfileSet
 from dovetail.physics.zoo import Catalogue, lookup, seconds_per_iteration, shipped_sets, zoo
 
 
-def test_the_zoo_holds_the_models_of_four_papers() -> None:
+def test_the_zoo_holds_the_models_of_five_papers() -> None:
     families = [name.partition("/")[0] for name in zoo()]
 
     assert {family: families.count(family) for family in families} == {
@@ -17,6 +17,7 @@ def test_the_zoo_holds_the_models_of_four_papers() -> None:
         "muri": 8,
         "elasticflow": 6,
         "afs": 11,
+        "asrpt": 9,
     }
 
 

@@ -13,6 +13,7 @@ from dovetail.core.errors import InputError
 from dovetail.physics.fit_afs import fit_afs
 from dovetail.physics.fit_elasticflow import fit_elasticflow
 from dovetail.physics.fit_muri import fit_muri
+from dovetail.physics.fit_pipeline import fit_pipeline
 from dovetail.physics.fit_pollux import fit_pollux
 from dovetail.physics.profile_file import ProfileSet
 
@@ -21,6 +22,7 @@ FITS: dict[str, Callable[[Path], ProfileSet]] = {
     "afs": fit_afs,
     "muri": fit_muri,
     "elasticflow": fit_elasticflow,
+    "asrpt": fit_pipeline,
 }
 """How each committed profile set is made from the data."""
 

@@ -29,7 +29,7 @@ from dovetail.core.placement import Spans
 from dovetail.physics.goodput import NODES_TOLD_APART
 from dovetail.physics.network import Network
 from dovetail.physics.pipelined import Pipelined, pipelined
-from dovetail.physics.planner import plan
+from dovetail.physics.planner import held_bytes, plan
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.throughput import spread
 
@@ -116,6 +116,14 @@ class Pipelines:
                     speed[nodes, gpus] = self._shaped(kind, tuple(even), (size,) * nodes)
         return BestBatches.of(speed)
 
+    def held_bytes(self, kind: int, gpus: int, steps: int) -> tuple[float, float] | None:
+        """Returns what the fullest GPU holds, without activations and in all; None: not known."""
+        model = self._model[kind]
+        if self._own[kind] or model is None or not self.graphs[kind]:
+            return None
+        used = sum(stage.gpus for stage in self._graph_on(kind, gpus)[0])
+        return held_bytes(model, used, steps)
+
     def iteration_s(self, kind: int) -> float:
         """Returns the estimated shortest iteration as requested: what a trace's duration counts."""
         return self._requested_s(kind)
@@ -164,12 +172,13 @@ class Pipelines:
                 ranks = server_of[rank : rank + stage.slices]
                 rank += stage.slices
                 if len(set(ranks)) > 1:
+                    there = dict.fromkeys(ranks)
                     longest_s = max(
                         longest_s,
                         *(
                             sum(stage_parts(graph, s, held[m], links[m]))
                             + _broken_s(stage, ranks.count(m), links[m])
-                            for m in set(ranks)
+                            for m in there
                         ),
                     )
         return longest_s

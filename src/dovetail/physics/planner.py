@@ -8,10 +8,11 @@ would give it: on another cluster it is the same plan, only slower or faster.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import ceil
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -25,67 +26,96 @@ TESTBED = Links(300e9, 1.25e9, 8)
 """A server of the paper's simulations (section V.B)."""
 MEMORY_BYTES = 32 * 2**30
 """A V100 with 32 GB: the plans of the larger models need it (assumed)."""
+MEETINGS = (EDGES, BEYOND, ALWAYS) = range(3)
+"""Stages are taken to meet between servers where a server is full or a stage spans servers; also
+everywhere beyond the first server; everywhere. A stage cannot know how the next one will lie."""
 UNITS_MIN = 32
 """Plans up to so many units of GPUs are made at once."""
-
-
-@lru_cache(maxsize=4096)
-def plan(model: Pipelined, gpus: int) -> tuple[PipelineStage, ...]:
-    """Returns the stages on exactly so many GPUs; none where the model does not fit on them.
-
-    A GPU unit is a replica's slices. Of the two best by estimate (stages joined inside servers,
-    and between them) the one that is faster when placed well is taken.
-    """
-    units, rest = divmod(gpus, model.slices)
-    if rest or units < 1:
-        return ()
-    plans = []
-    for across in (False, True) if gpus > TESTBED.gpus else (False,):
-        room = max(UNITS_MIN, 1 << (units - 1).bit_length())
-        cuts = _Programme.of(model, across, room).cuts(units)
-        if cuts:
-            plans.append(_stages(model, cuts))
-    return min(plans, key=lambda p: (packed_s(p, TESTBED), len(p)), default=())
 
 
 Cut = tuple[int, int, int]
 """The first block of a stage, the one behind its last, and its replicas."""
 
 
+@lru_cache(maxsize=4096)
+def plan(model: Pipelined, gpus: int) -> tuple[PipelineStage, ...]:
+    """Returns the stages on exactly so many GPUs; none where the model does not fit on them."""
+    return _stages(model, _cuts(model, gpus))
+
+
+@lru_cache(maxsize=4096)
+def held_bytes(model: Pipelined, gpus: int, steps: int = 1) -> tuple[float, float]:
+    """Returns what the fullest GPU of a plan holds: without activations, and in all.
+
+    A replica's batch is cut into `steps` micro-batches. No plan holds nothing.
+    """
+    held = []
+    for first, end, replicas in _cuts(model, gpus):
+        block = _within(model, first, end)
+        fixed = CONTEXT_BYTES + model.state_bytes * block.parameters / model.slices
+        samples = ceil(ceil(model.batch / replicas) / steps)
+        kept = samples * model.number_bytes * block.kept_values / model.slices
+        held.append((fixed, fixed + kept))
+    return max((f for f, _ in held), default=0.0), max((all_ for _, all_ in held), default=0.0)
+
+
+@lru_cache(maxsize=4096)
+def _cuts(model: Pipelined, gpus: int) -> tuple[Cut, ...]:
+    """Returns the best of three plans for ranks in their own order on full servers.
+
+    They differ in where stages are taken to meet between servers; the one that is faster when
+    placed well is taken. A unit of GPUs is a replica's slices.
+    """
+    units, rest = divmod(gpus, model.slices)
+    if rest or units < 1:
+        return ()
+    room = max(UNITS_MIN, 1 << (units - 1).bit_length())
+    found = [_Programme.of(model, meet, room).cuts(units) for meet in MEETINGS]
+    return min(
+        (cuts for cuts in found if cuts),
+        key=lambda cuts: (packed_s(_stages(model, cuts), TESTBED), len(cuts)),
+        default=(),
+    )
+
+
 class _Programme:
     """The slowest stage of the first j blocks on m units, and the choice that made it so."""
 
-    def __init__(self, model: Pipelined, across: bool, units: int) -> None:
+    def __init__(self, model: Pipelined, meet: int, units: int) -> None:
         n = len(model.blocks)
         self._slowest = np.full((n + 1, units + 1), np.inf)
         self._slowest[0, 0] = 0.0
         self._choice = np.zeros((n + 1, units + 1, 2), np.int64)
+        meetings = [_Meeting.of(model, m, meet) for m in range(1, units + 1)]
         for end in range(1, n + 1):
-            stage_s = np.array([_stage_s(model, i, end, units, across) for i in range(end)])
-            for m in range(1, units + 1):
+            parts = [_stage_parts(model, i, end, units) for i in range(end)]
+            busy_s, reduced, taken, given = (np.array(part) for part in zip(*parts, strict=True))
+            for m, meeting in enumerate(meetings, start=1):
                 # Row i: blocks i..end as one stage; column r - 1: with r replicas.
+                stage_s = busy_s[:, :m] + reduced[:, :m] * meeting.reduce_s
+                stage_s += taken[:, :m] * meeting.take_s + given[:, :m] * meeting.give_s
                 before = self._slowest[:end, m - 1 :: -1][:, :m]
-                both = np.maximum(before, stage_s[:, :m])
+                both = np.maximum(before, stage_s)
                 first, r = divmod(int(both.argmin()), m)
                 self._slowest[end, m] = both[first, r]
                 self._choice[end, m] = first, r + 1
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def of(model: Pipelined, across: bool, units: int) -> _Programme:
+    def of(model: Pipelined, meet: int, units: int) -> _Programme:
         """Returns the programme, reckoned once."""
-        return _Programme(model, across, units)
+        return _Programme(model, meet, units)
 
-    def cuts(self, units: int) -> list[Cut]:
+    def cuts(self, units: int) -> tuple[Cut, ...]:
         """Returns the stages on so many units; none where nothing fits."""
         end, found = len(self._slowest) - 1, []
         if not np.isfinite(self._slowest[end, units]):
-            return []
+            return ()
         while end:
             first, replicas = (int(x) for x in self._choice[end, units])
             found.append((first, end, replicas))
             end, units = first, units - replicas
-        return found[::-1]
+        return tuple(found[::-1])
 
 
 @lru_cache(maxsize=64)
@@ -126,33 +156,56 @@ def passes_s(
     return compute_s + exchange_s, model.backward_factor * compute_s + again * exchange_s
 
 
-def _stage_s(model: Pipelined, first: int, end: int, units: int, across: bool) -> Floats:
-    """Returns the seconds of blocks `first` to `end` as a stage of 1, 2, ... replicas.
+def _stage_parts(
+    model: Pipelined, first: int, end: int, units: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Returns seconds of computing and bytes of AllReduce, of input and of output of a stage.
 
-    Infinite where a replica does not fit its GPUs. Activations pass inside a server, or through
-    the stage's share of the NIC if `across`.
+    For 1, 2, ... replicas; the seconds are infinite where a replica does not fit its GPUs.
     """
     held = _within(model, first, end)
     r = np.arange(1, units + 1)
     samples = np.ceil(model.batch / r)
     forward_s, backward_s = passes_s(model, first, end, samples)
-    nic = TESTBED.nic_bytes_per_s * model.slices / TESTBED.gpus
-    inside = TESTBED.intra_bytes_per_s * model.slices
-    borders = (first - 1, end - 1)
-    last = len(model.blocks) - 1
-    handed = sum(model.blocks[b].out_values for b in borders if 0 <= b < last)
-    exchange_s = 2 * handed * model.number_bytes * model.batch / r / (nic if across else inside)
-    servers = np.ceil(r * model.slices / TESTBED.gpus)
-    bandwidth = np.where(servers > 1, nic * np.ceil(r / servers), inside)
-    reduce_s = 2 * (r - 1) / r * held.parameters * model.number_bytes / bandwidth
+    busy_s = np.asarray(forward_s + backward_s, np.float64)
+    share = 2 * model.number_bytes * model.batch / r
+    taken = share * (model.blocks[first - 1].out_values if first else 0.0)
+    given = share * (model.blocks[end - 1].out_values if end < len(model.blocks) else 0.0)
+    reduced = 2 * (r - 1) / r * held.parameters * model.number_bytes
     state_bytes = model.state_bytes * held.parameters
     held_bytes = state_bytes + samples * model.number_bytes * held.kept_values
-    total = forward_s + backward_s + exchange_s + reduce_s
-    total[CONTEXT_BYTES + held_bytes / model.slices > MEMORY_BYTES] = np.inf
-    return np.asarray(total, np.float64)
+    busy_s[CONTEXT_BYTES + held_bytes / model.slices > MEMORY_BYTES] = np.inf
+    return busy_s, reduced, taken, given
 
 
-def _stages(model: Pipelined, cuts: list[Cut]) -> tuple[PipelineStage, ...]:
+class _Meeting(NamedTuple):
+    """Seconds per byte of a stage of 1, 2, ... replicas that ends with unit m."""
+
+    reduce_s: Floats
+    take_s: Floats
+    give_s: Floats
+
+    @staticmethod
+    def of(model: Pipelined, m: int, meet: int) -> _Meeting:
+        """Returns what the links of the testbed make of it, ranks in order on full servers."""
+        room = max(1, TESTBED.gpus // model.slices)
+        r = np.arange(1, m + 1)
+        start = (m - r) % room
+        in_first = np.minimum(r, room - start)
+        in_last = np.where(r > in_first, (m - 1) % room + 1, room)
+        inside_s = 1 / (model.slices * TESTBED.intra_bytes_per_s)
+        nic_s = TESTBED.gpus / (model.slices * TESTBED.nic_bytes_per_s)
+        fewest = np.minimum(in_first, in_last)
+        apart = meet == ALWAYS or (meet == BEYOND and m > room)
+        one_server = r <= room - start
+        return _Meeting(
+            np.where(one_server, inside_s, nic_s / fewest),
+            np.where((start == 0) | ~one_server | apart, nic_s, inside_s),
+            np.where(~one_server | (m % room == 0) | apart, nic_s, inside_s),
+        )
+
+
+def _stages(model: Pipelined, cuts: Sequence[Cut]) -> tuple[PipelineStage, ...]:
     found = []
     for first, end, replicas in cuts:
         forward_s, backward_s = passes_s(model, first, end, float(ceil(model.batch / replicas)))

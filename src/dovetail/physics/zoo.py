@@ -12,7 +12,7 @@ from dovetail.physics.profile import ModelProfile
 from dovetail.physics.profile_file import ProfileSet, parse_profiles
 from dovetail.physics.throughput import iteration_s
 
-FAMILIES = ("pollux", "muri", "elasticflow", "afs")
+FAMILIES = ("pollux", "muri", "elasticflow", "afs", "asrpt")
 """The sets we ship. A short name that two of them have means that of the earlier one."""
 
 
