@@ -234,10 +234,12 @@ def test_powers_say_whom_a_bound_may_judge() -> None:
     assert not Powers(elastic=True).covers(Powers(sharing=True))
     assert Powers(elastic=True, sharing=True).covers(Powers(sharing=True))
     assert RIGID.words == "exclusive, rigid"
-    assert Powers(interleaving=True).covers(Powers(sharing=True))
+    assert not Powers(interleaving=True).covers(Powers(sharing=True))
+    assert Powers(sharing=True, interleaving=True).covers(Powers(interleaving=True))
     assert not Powers(sharing=True).covers(Powers(interleaving=True))
     assert Powers(elastic=True, sharing=True).words == "sharing, elastic"
-    assert Powers(interleaving=True).words == "sharing or interleaving, rigid"
+    assert Powers(interleaving=True).words == "interleaving, rigid"
+    assert Powers(sharing=True, interleaving=True).words == "sharing or interleaving, rigid"
 
 
 def test_the_best_bound_is_named() -> None:

@@ -50,17 +50,19 @@ class Powers:
 
     def covers(self, policy: Powers) -> bool:
         """Tells whether a bound for these powers may judge a policy that has those."""
-        return self.elastic >= policy.elastic and self._crowding >= policy._crowding
+        return (
+            self.elastic >= policy.elastic
+            and self.sharing >= policy.sharing
+            and self.interleaving >= policy.interleaving
+        )
 
     @property
     def words(self) -> str:
         """Returns the powers as a phrase for tables."""
         width = "elastic" if self.elastic else "rigid"
-        return f"{('exclusive', 'sharing', 'sharing or interleaving')[self._crowding]}, {width}"
-
-    @property
-    def _crowding(self) -> int:
-        return 2 if self.interleaving else int(self.sharing)
+        given = (("sharing", self.sharing), ("interleaving", self.interleaving))
+        crowd = " or ".join(word for word, has in given if has) or "exclusive"
+        return f"{crowd}, {width}"
 
 
 @dataclass(frozen=True, slots=True)

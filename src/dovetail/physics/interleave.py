@@ -14,6 +14,7 @@ import numpy as np
 from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, cycle_s
 from dovetail.core.beliefs import Interleaving
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.job import Floats
 from dovetail.physics.profile import ModelProfile, StageTimes
 from dovetail.physics.throughput import iteration_s
 
@@ -74,6 +75,14 @@ def interleaving_of(
     for array in (stage_s, iteration):
         array.setflags(write=False)
     return Interleaving(stage_s, iteration, rule.cycle, rule.contention, rule.floor)
+
+
+def exclusive_s(known: Interleaving) -> Floats:
+    """Returns the stages [kinds, resources] that no two members of a set are in at once.
+
+    Loading spans two slots of an overlapped cycle, so there only the GPU and the network are.
+    """
+    return known.stage_s if known.cycle == BARRIER else known.stage_s[:, -2:]
 
 
 def _row(times: StageTimes, resources: int) -> tuple[float, ...]:

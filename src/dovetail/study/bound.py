@@ -11,12 +11,14 @@ import numpy as np
 
 from dovetail.algorithms.bounds import LowerBounds, Powers, lower_bounds
 from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, rigid_demand
+from dovetail.algorithms.interleaving import interleaved_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
 from dovetail.core.errors import InputError
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
+from dovetail.physics.interleave import InterleaveRule, exclusive_s
 from dovetail.study.options import Options, adopted
 from dovetail.study.run import build_physics, placeable
 
@@ -62,6 +64,8 @@ def objection(trace: Trace, options: Options, powers: Powers) -> str:
     # fewer, or beside a neighbour, it may be ended having cost less than its work.
     if powers != Powers() and np.isfinite(trace.jobs.time_limit_s).any():
         return "time limits may end jobs that run slower, before their work is done"
+    if powers.interleaving and not InterleaveRule.parse(options.cycle).floor:
+        return "without a floor a set of jobs may run faster than each of them alone"
     if options.window.warm_up_s or options.window.drain_s:
         return "only the jobs of a window are counted"
     if len({g.gpu_type for g in options.cluster.groups}) > 1:
@@ -80,14 +84,34 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
     if not len(trace):
         raise InputError("trace", "no job fits the cluster", "give a larger --cluster")
     physics = build_physics(trace, options)
-    demand = (
-        _elastic(trace, physics)
-        if powers.elastic
-        else rigid_demand(trace.jobs.submit_s, trace.duration_s, trace.jobs.gpus)
-    )
-    if (powers.interleaving or powers.sharing) and trace.jobs.shareable.any():
+    capacity = _capacity(trace, options)
+    shareable = bool(trace.jobs.shareable.any())
+    if powers == Powers(interleaving=True):
+        demand = _interleaved(trace, physics, capacity)
+    elif powers.elastic:
+        demand = _elastic(trace, physics)
+    else:
+        demand = rigid_demand(trace.jobs.submit_s, trace.duration_s, trace.jobs.gpus)
+    if (powers.sharing or (powers.interleaving and powers.elastic)) and shareable:
         demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
-    return lower_bounds(demand, _capacity(trace, options), powers)
+    return lower_bounds(demand, capacity, powers)
+
+
+def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> JobDemand:
+    """Returns the demand of jobs on their requested GPUs whose stages may take turns.
+
+    Of each GPU a job needs every resource for its stage, alone or in a set, and one of the seats
+    of a set. A job that takes turns with nobody, or whose stages are not known, needs it whole.
+    """
+    jobs = trace.jobs
+    stage_s = exclusive_s(physics.interleaving)[physics.kind_of]
+    alone_s = physics.interleaving.iteration_s[physics.kind_of]
+    known = jobs.shareable & (alone_s > 0)
+    share = np.ones((len(trace), stage_s.shape[1] + 1))
+    share[known, :-1] = np.minimum(stage_s[known] / alone_s[known, None], 1.0)
+    share[known, -1] = 1 / INTERLEAVED_MAX
+    busy_gpu_s = share * (trace.duration_s * jobs.gpus)[:, None]
+    return interleaved_demand(jobs.submit_s, trace.duration_s, busy_gpu_s, capacity).demand
 
 
 def _elastic(trace: Trace, physics: Physics) -> JobDemand:
