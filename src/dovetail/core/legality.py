@@ -15,8 +15,12 @@ from dovetail.core.view import View
 
 SHARERS_MAX = 2
 """Jobs on one GPU without interleaving (SJF-BSBF equation 9, GIMBAL section 5.1)."""
+PHASES = 4
+"""Phases of an interleave set, one for each resource (Muri section 4.1)."""
 FRACTION_SUM_MAX = 2.0
 """Two full limits are free competition (GIMBAL section 4.1)."""
+Company = tuple[tuple[int, ...], float]
+"""The jobs on a GPU, and its memory."""
 
 
 def violations(
@@ -25,6 +29,7 @@ def violations(
     """Returns a sentence for each rule the changes break; none means the plan is legal."""
     found: list[str] = []
     preemptible = view.jobs.preemptible
+    fine: set[Company] = set()
     for change in changes:
         job, before, after = change
         if before is None:
@@ -40,7 +45,7 @@ def violations(
         if after is not None:
             _check_placement(view, job, before, after, powers, found)
             if after.gpu_ids:
-                _check_sharing(view, job, after, occupancy, powers, found)
+                _check_sharing(view, job, after, occupancy, powers, fine, found)
     return found
 
 
@@ -108,12 +113,17 @@ def _check_sharing(
     after: Placement,
     occupancy: Occupancy,
     powers: frozenset[str],
+    fine: set[Company],
     found: list[str],
 ) -> None:
     for node, gpu in after.named():
         jobs = occupancy.sharers(node, gpu)
         if len(jobs) < 2:
             continue
+        memory = view.cluster.group_of(node).gpu_memory_bytes
+        if (jobs, memory) in fine:
+            continue
+        known = len(found)
         where = f"GPU {gpu} of node {node}"
         placed = {j: _placed(view, occupancy, j, job, after) for j in jobs}
         seats = [p.interleave for p in placed.values()]
@@ -129,9 +139,11 @@ def _check_sharing(
         limits = sum(_fraction(p, node, gpu) for p in placed.values())
         if limits > FRACTION_SUM_MAX + 1e-9 and len(jobs) <= SHARERS_MAX:
             found.append(f"{where}: limits sum to {limits:.2f}")
-        memory = view.cluster.group_of(node).gpu_memory_bytes
         if not view.physics.fits_memory(sorted(placed.items(), key=_first), memory):
             found.append(f"{where}: jobs {sorted(placed)} do not fit its memory together")
+        if len(found) == known and not any(p.fractions for p in placed.values()):
+            # NOTE: a gang shares each of its GPUs with the same jobs; to look once halves a run.
+            fine.add((jobs, memory))
 
 
 def _first(item: tuple[int, Placement]) -> int:
@@ -149,7 +161,7 @@ def _check_interleaving(
         found.append(f"{where} is interleaved without the power to")
     sets = {getattr(seat, "set_id", -1) for seat in seats}
     phases = [getattr(seat, "phase", -1) for seat in seats]
-    if len(sets) != 1 or len(set(phases)) != len(phases):
+    if len(sets) != 1 or len({phase % PHASES for phase in phases}) != len(phases):
         found.append(f"{where}: interleaved jobs need one set and distinct phases")
 
 
