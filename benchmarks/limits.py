@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.interference import lucid_models, lucid_sides
@@ -77,6 +78,18 @@ def variants(pairs: WholePairs) -> None:
     row("without the load", pairs_held_out(same).law)
     inside = replace(pairs, outside=np.zeros_like(pairs.outside))
     row("without the share outside the GPU", pairs_held_out(inside).law)
+
+
+def penalty(pairs: WholePairs, fit: DemandFit) -> None:
+    """Fits a penalty c of free competition for all pairs: slowdown (u_1 + u_2) * (1 + c * O)."""
+    wanted, measured = fit.utilization(pairs.load, pairs.outside).sum(axis=1), fit.measured(pairs)
+    most = np.maximum(0.0, wanted - 1)
+
+    def misfit(x: Floats) -> Floats:
+        return np.asarray(np.log(wanted * (1 + x[0] * most) / measured))
+
+    found = least_squares(misfit, [0.1], loss="soft_l1", f_scale=0.2)
+    print(f"penalty of free competition, one for all pairs: {found.x[0]:.3f}")
 
 
 def against_lucid(data: Path, fit: DemandFit) -> None:
@@ -149,6 +162,7 @@ def main() -> None:
     print(f", share outside the GPU {fit.outside_share:.3f}\n")
     held_out(given.data, pairs, fit)
     variants(pairs)
+    penalty(pairs, fit)
     against_lucid(given.data, fit)
     squeezes()
     if given.output:
