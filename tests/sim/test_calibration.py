@@ -92,6 +92,13 @@ def test_without_switching_costs_a_squeeze_costs_its_speed_alone() -> None:
     assert [f.from_s for f in orders] == [0.0, 10.0, 20.0]
 
 
+def test_gpus_made_ready_beforehand_do_not_make_another_limit_free() -> None:
+    rows = [Row(1, 40, shareable=True, elastic=True), Row(1, 40, shareable=True, elastic=True)]
+    story = play(rows, Calibrator(limit=0.3, at_s=10.0), "prepared:10")
+    orders = [f for f in story.facts if isinstance(f, Started) and f.job == 1]
+    assert [(f.how, f.from_s) for f in orders] == [("start", 0), (LIMIT, 13.6), (LIMIT, 23.6)]
+
+
 def test_other_samples_are_free_and_work_at_once() -> None:
     story = play([Row(2, 40, batch_size=8)], Calibrator(who=0, first_samples=5, at_s=10.0))
     orders = [f for f in story.facts if isinstance(f, Started)]

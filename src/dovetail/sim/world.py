@@ -219,6 +219,7 @@ class SimWorld:
             keeps_training = how in (ADJUST, LIMIT, RESIZE)
             if self._scene.switching.prepare_s and state.jobs.elastic[job]:
                 training, delay = self._expansions.order(job, before, after, now, begin)
+                delay += self._delay[LIMIT] if how == LIMIT else 0.0
                 keeps_training = True
             elif how == RESIZE and not self._scene.switching.cancels:
                 delay = max(begin, state.since_s[job]) - now + self._delay[how]
