@@ -7,7 +7,7 @@ without looking at the nodes one by one. Weights are whole numbers, so that both
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 Edge = tuple[int, int, int]
 """Two nodes and the weight of pairing them."""
@@ -27,18 +27,20 @@ NODES_MAX = 48
 """Up to so many nodes the Blossom algorithm on all of them is quickest."""
 
 
-def heaviest_pairs(edges: Iterable[Edge]) -> list[tuple[int, int]]:
-    """Returns the pairs of a matching of greatest weight, the lesser node first, in order."""
+def heaviest_pairs(nodes: int, edges: Sequence[Edge]) -> list[tuple[int, int]]:
+    """Returns the pairs of a matching of greatest weight, the lesser node first, in order.
+
+    Every edge has a weight above zero, and no two edges the same ends.
+    """
+    if not edges:
+        return []
     import rustworkx
 
-    listed = [edge for edge in edges if edge[2] > 0]
-    if not listed:
-        return []
-    graph = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from(range(1 + max(max(i, j) for i, j, _ in listed)))
-    graph.add_edges_from(listed)
+    graph = rustworkx.PyGraph()
+    graph.add_nodes_from(range(nodes))
+    graph.add_edges_from(edges)
     found = rustworkx.max_weight_matching(graph, weight_fn=int)
-    return sorted((min(pair), max(pair)) for pair in found)
+    return sorted((i, j) if i < j else (j, i) for i, j in found)
 
 
 def heaviest_by_type(counts: Sequence[int], weights: Weights) -> Pairing:
@@ -92,15 +94,12 @@ def _free(pairing: Mapping[tuple[int, int], int], counts: Sequence[int]) -> list
 def _matched(counts: Sequence[int], weights: Weights) -> Pairing:
     """Returns a matching of greatest weight by the Blossom algorithm on every node."""
     types = [a for a, count in enumerate(counts) for _ in range(count)]
-    nodes = len(types)
-    edges = [
-        (i, j, row[types[j]])
-        for i in range(nodes)
-        for row in (weights[types[i]],)
-        for j in range(i + 1, nodes)
-    ]
+    edges: list[Edge] = []
+    for i, a in enumerate(types):
+        row = weights[a]
+        edges += [(i, j, row[b]) for j, b in enumerate(types[i + 1 :], i + 1) if row[b] > 0]
     pairing: Pairing = {}
-    for i, j in heaviest_pairs(edges):
+    for i, j in heaviest_pairs(len(types), edges):
         pair = (types[i], types[j])
         pairing[pair] = pairing.get(pair, 0) + 1
     return pairing

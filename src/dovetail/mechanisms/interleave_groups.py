@@ -9,11 +9,11 @@ Source: Muri Algorithm 1; ALGORITHMS section 4.2 (FIX-12).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dovetail.algorithms.matching import Pairing, heaviest_by_type
+from dovetail.algorithms.matching import Pairing
 from dovetail.mechanisms.interleave_rules import BEST, Kinds, Ordering, SetRules
 
 MERGE_ORDERS = ("efficiency", "class")
@@ -48,12 +48,16 @@ class Node(NamedTuple):
 
 @dataclass(slots=True)
 class Bucket:
-    """Nodes that ask for the same GPUs, best first; alone: none of them may be interleaved."""
+    """Nodes that ask for the same GPUs, best first; alone: none of them may be interleaved.
+
+    `together` gives the set in which a member runs now.
+    """
 
     gpus: int
     memory_bytes: float
     alone: bool
     nodes: list[Node]
+    together: Mapping[int, int]
 
 
 class _Pair(NamedTuple):
@@ -100,54 +104,75 @@ def _merge_in_rounds(
 
 def _matched(rules: SetRules, bucket: Bucket, limit: int) -> Sequence[_Pair]:
     """Returns the pairs of a matching of greatest weight."""
-    types: dict[Kinds, list[int]] = {}
+    positions: dict[Kinds, list[int]] = {}
     for position, node in enumerate(bucket.nodes):
-        types.setdefault(node.kinds, []).append(position)
-    kinds = list(types)
-    places = [(a, b) for a in range(len(kinds)) for b in range(a, len(kinds))]
-    allowed = [
-        (a, b)
-        for a, b in places
-        if len(kinds[a]) + len(kinds[b]) <= limit and (a != b or len(types[kinds[a]]) > 1)
+        positions.setdefault(node.kinds, []).append(position)
+    types = sorted(positions)
+    counts = [len(positions[kinds]) for kinds in types]
+    pairing = rules.pairing(types, counts, bucket.memory_bytes, limit)
+    seats = _Seats(bucket, [positions[kinds] for kinds in types], pairing)
+    seats.keep_together()
+    seats.fill()
+    return [
+        _Pair(i, j, rules.weight(_union((bucket.nodes[i], bucket.nodes[j])).kinds, memory))
+        for memory in (bucket.memory_bytes,)
+        for i, j in sorted(seats.pairs)
     ]
-    unions = [tuple(sorted(kinds[a] + kinds[b])) for a, b in allowed]
-    weights = [[0] * len(kinds) for _ in kinds]
-    for (a, b), weight in zip(allowed, rules.weights(unions, bucket.memory_bytes), strict=True):
-        weights[a][b] = weights[b][a] = weight
-    pairing = heaviest_by_type([len(types[k]) for k in kinds], weights)
-    return _seated(pairing, list(types.values()), weights)
 
 
-def _seated(
-    pairing: Pairing, positions: list[list[int]], weights: Sequence[Sequence[int]]
-) -> list[_Pair]:
-    """Returns a pair of nodes for each pair of types: the best node takes the best that is left."""
-    left = dict(pairing)
-    type_of = {p: t for t, found in enumerate(positions) for p in found}
-    queues = [list(reversed(found)) for found in positions]
-    taken: set[int] = set()
-    pairs: list[_Pair] = []
-    for position in sorted(type_of):
-        if position in taken:
-            continue
-        mine = type_of[position]
-        queues[mine].pop()
-        best = -1
-        for a, b in left:
-            if mine in (a, b):
-                other = b if a == mine else a
-                if queues[other] and (best < 0 or queues[other][-1] < queues[best][-1]):
-                    best = other
-        if best < 0:
-            continue
-        partner = queues[best].pop()
-        taken.add(partner)
-        key = (min(mine, best), max(mine, best))
-        left[key] -= 1
-        if not left[key]:
-            del left[key]
-        pairs.append(_Pair(position, partner, weights[mine][best]))
-    return pairs
+class _Seats:
+    """Which nodes pair, where it is known how many of which types do: any nodes of a type do."""
+
+    def __init__(self, bucket: Bucket, positions: list[list[int]], pairing: Pairing) -> None:
+        self._bucket = bucket
+        self._positions = positions
+        self._type_of = {p: t for t, found in enumerate(positions) for p in found}
+        self._left = dict(pairing)
+        self._taken: set[int] = set()
+        self.pairs: list[tuple[int, int]] = []
+
+    def keep_together(self) -> None:
+        """Pairs nodes whose members run together now, as far as the types allow."""
+        sets: dict[int, list[int]] = {}
+        for position, node in enumerate(self._bucket.nodes):
+            for number in {self._bucket.together.get(member, -1) for member in node.members}:
+                if number >= 0:
+                    sets.setdefault(number, []).append(position)
+        for mates in sets.values():
+            for i, first in enumerate(mates):
+                for second in mates[i + 1 :]:
+                    self._pair(first, second)
+
+    def fill(self) -> None:
+        """Pairs the others: the best node takes the best that is left for it."""
+        queues = [[p for p in reversed(f) if p not in self._taken] for f in self._positions]
+        for position in sorted(self._type_of):
+            if position in self._taken:
+                continue
+            mine = self._type_of[position]
+            queues[mine].pop()
+            best: list[int] | None = None
+            for a, b in self._left:
+                if mine in (a, b):
+                    queue = queues[b if a == mine else a]
+                    if queue and (best is None or queue[-1] < best[-1]):
+                        best = queue
+            if best is not None:
+                self._pair(position, best.pop())
+
+    def _pair(self, first: int, second: int) -> None:
+        if first in self._taken or second in self._taken:
+            return
+        a, b = sorted((self._type_of[first], self._type_of[second]))
+        left = self._left.get((a, b), 0)
+        if not left:
+            return
+        if left == 1:
+            del self._left[a, b]
+        else:
+            self._left[a, b] = left - 1
+        self._taken.update((first, second))
+        self.pairs.append((min(first, second), max(first, second)))
 
 
 def _merge_by_class(
@@ -206,7 +231,7 @@ def _merge_in_line(rules: SetRules, buckets: Sequence[Bucket], limit: int, exces
             singles: list[Node] = []
             for node in bucket.nodes[start + 1 : start + limit]:
                 union = _union((head, node))
-                if excess > 0 and rules.weights((union.kinds,), bucket.memory_bytes)[0]:
+                if excess > 0 and rules.weight(union.kinds, bucket.memory_bytes):
                     head = union
                     excess -= bucket.gpus
                 else:

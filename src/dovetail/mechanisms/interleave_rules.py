@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dovetail.algorithms.matching import Pairing, heaviest_by_type
 from dovetail.algorithms.stage_cycle import cycles, orderings
 from dovetail.core.job import Floats
 from dovetail.core.placement import Interleave, Placement
@@ -25,6 +27,9 @@ WHOLE = 10**9
 """Efficiencies count in billionths: as whole numbers their sums are exact, and ties are ties."""
 TOLERANCE = 1e-9
 MEMBERS_MAX = 4
+FEW_KINDS = 10
+"""Of so many kinds all sets are reckoned at once; of 10 there are 990."""
+PAIRINGS_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,12 @@ class SetRules:
             self.members_max = min(MEMBERS_MAX, len(known.contention))
         self._of_set: dict[Kinds, tuple[float, tuple[int, ...]]] = {}
         self._weight: dict[float, dict[Kinds, int]] = {}
+        self._weights: dict[tuple[tuple[Kinds, ...], float, int], list[list[int]]] = {}
+        self._pairings: dict[tuple[object, ...], Pairing] = {}
+        self._of_gpus: dict[int, list[int]] = {}
+        for kind, job in self._example.items():
+            if has_stages[kind]:
+                self._of_gpus.setdefault(self._gpus[job], []).append(kind)
 
     def learn(self, sets: Iterable[Kinds]) -> None:
         """Reckons the cycles of sets not met before, all of one size at once."""
@@ -120,15 +131,57 @@ class SetRules:
         done = sum(self._alone_s[kind] for kind in kinds) / cycle_s
         return done >= 1 - TOLERANCE
 
-    def weights(self, sets: Sequence[Kinds], memory_bytes: float) -> list[int]:
-        """Returns the efficiency (equation 4) of sets in billionths; 0 where memory is short."""
+    def weight(self, kinds: Kinds, memory_bytes: float) -> int:
+        """Returns the efficiency (equation 4) of a set in billionths; 0 where memory is short."""
         known = self._weight.setdefault(memory_bytes, {})
-        new = [kinds for kinds in sets if kinds not in known]
-        if new:
-            self.learn(new)
-            for kinds in new:
-                known[kinds] = self._efficiency(kinds) if self._fits(kinds, memory_bytes) else 0
-        return [known[kinds] for kinds in sets]
+        weight = known.get(kinds)
+        if weight is None:
+            self.learn((kinds,))
+            weight = self._efficiency(kinds) if self._fits(kinds, memory_bytes) else 0
+            known[kinds] = weight
+        return weight
+
+    def pairing(
+        self, types: Sequence[Kinds], counts: Sequence[int], memory_bytes: float, limit: int
+    ) -> Pairing:
+        """Returns which types of nodes to pair, and how often, for the greatest sum of weights.
+
+        No union has more than `limit` members.
+        """
+        key = (tuple(types), memory_bytes, limit)
+        weights = self._weights.get(key)
+        if weights is None:
+            weights = self._weights[key] = self._matrix(types, memory_bytes, limit)
+        seen = (*key, tuple(counts))
+        pairing = self._pairings.get(seen)
+        if pairing is None:
+            if len(self._pairings) >= PAIRINGS_KEPT:
+                self._pairings.clear()
+            pairing = self._pairings[seen] = heaviest_by_type(counts, weights)
+        return pairing
+
+    def _matrix(self, types: Sequence[Kinds], memory_bytes: float, limit: int) -> list[list[int]]:
+        self._learn_alike(types[0][0], limit)
+        count = len(types)
+        unions = {
+            (a, b): tuple(sorted(types[a] + types[b]))
+            for a in range(count)
+            for b in range(a, count)
+            if len(types[a]) + len(types[b]) <= limit
+        }
+        self.learn(unions.values())
+        weights = [[0] * count for _ in range(count)]
+        for (a, b), kinds in unions.items():
+            weights[a][b] = weights[b][a] = self.weight(kinds, memory_bytes)
+        return weights
+
+    def _learn_alike(self, kind: int, limit: int) -> None:
+        """Reckons all sets of kinds that ask for as many GPUs, where there are not many."""
+        gpus = self._gpus[self._example[kind]]
+        kinds = self._of_gpus.pop(gpus, ())
+        if 0 < len(kinds) <= FEW_KINDS:
+            for size in range(2, limit + 1):
+                self.learn(combinations_with_replacement(kinds, size))
 
     def _efficiency(self, kinds: Kinds) -> int:
         cycle_s = self._of_set[kinds][0]

@@ -105,4 +105,6 @@ def _bucket(view: View, rules: SetRules, line: Line, place: dict[int, int]) -> B
         default=inf,
     )
     nodes = [Node((place[job],), (kind_of[job],)) for _, job in line.taken]
-    return Bucket(line.gpus, memory, line.alone, nodes)
+    runs = ((job, view.running[job].interleave) for _, job in line.taken if job in view.running)
+    together = {place[job]: seat.set_id for job, seat in runs if seat is not None}
+    return Bucket(line.gpus, memory, line.alone, nodes, together)
