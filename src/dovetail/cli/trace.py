@@ -23,6 +23,7 @@ from dovetail.cli.trace_files import (
     training_from_zoo,
     write_and_tell,
 )
+from dovetail.cli.trace_forecast import forecast
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def trace() -> None:
-    """Import logs, describe, generate, convert, slice and scale traces."""
+    """Import logs, describe, generate, convert, slice, scale and forecast traces."""
 
 
 @trace.command("import")
@@ -166,6 +167,12 @@ def describe(
 @click.option("--deadlines", default=0.0, show_default=True, help="Share of jobs with a deadline.")
 @click.option("--time-limits", default=0.0, show_default=True, help="Share with a time limit.")
 @click.option("--models", help="Give jobs models: a zoo family (afs), or name:8,name:4.")
+@click.option(
+    "--recurrent",
+    default=0.65,
+    show_default=True,
+    help="pai-like: share of jobs in groups of five or more.",
+)
 @json_option
 def generate(
     kind: str,
@@ -179,6 +186,7 @@ def generate(
     deadlines: float,
     time_limits: float,
     models: str | None,
+    recurrent: float,
     as_json: bool,
 ) -> None:
     """Make a seeded trace of a KIND: philly-like (default), pai-like, poisson or burst.
@@ -193,12 +201,22 @@ def generate(
 
     gpus = None if cluster is None else gpus_of(cluster)
     recipe = Recipe(
-        kind, jobs, days, seed, load, gpus, bursts, deadlines, time_limits, models_of(models)
+        kind,
+        jobs,
+        days,
+        seed,
+        load,
+        gpus,
+        bursts,
+        deadlines,
+        time_limits,
+        models_of(models),
+        recurrent,
     )
     with busy("generating"):
         made = make(recipe)
     write_and_tell({out: made}, kind, as_json)
 
 
-for _command in (convert, slice_command, scale):
+for _command in (convert, slice_command, scale, forecast):
     trace.add_command(_command)

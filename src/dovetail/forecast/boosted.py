@@ -61,6 +61,14 @@ class Boosted:
         self._ended.append(job)
         self._log_s.append(log_s)
 
+    def submitted(self, job: int, now: float) -> None:
+        """Counts a job among those of its key and its user that are not over."""
+        self.statistics.submit(job, now)
+
+    def left(self, job: int) -> None:
+        """Takes a job from those that are not over."""
+        self.statistics.leave(job)
+
     def train(self) -> None:
         """Trains the trees on the latest ended jobs."""
         rows = np.asarray(self._ended[-MOST_ROWS:], dtype=np.int64)

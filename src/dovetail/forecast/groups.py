@@ -19,15 +19,40 @@ class Learner(Protocol):
     """Learns run times of ended jobs and guesses those of jobs that come."""
 
     def guess_s(self, job: int, now: float) -> float:
-        """Returns the predicted run time; asked once for each job, when it is submitted."""
+        """Returns the predicted run time of a job that is being submitted."""
         ...
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
         """Takes the run time of a job that has ended."""
         ...
 
+    def train(self) -> None:
+        """Brings all that was learned into the next guess."""
+        ...
 
-class MeanOfGroup:
+    def submitted(self, job: int, now: float) -> None:
+        """Is told of a job after its guess."""
+        ...
+
+    def left(self, job: int) -> None:
+        """Is told that a job is over, also if it never ran."""
+        ...
+
+
+class Plain:
+    """What a learner leaves out that is always up to date and does not count who is there."""
+
+    def train(self) -> None:
+        """Has nothing to do."""
+
+    def submitted(self, job: int, now: float) -> None:
+        """Takes no note."""
+
+    def left(self, job: int) -> None:
+        """Takes no note."""
+
+
+class MeanOfGroup(Plain):
     """The mean run time of the ended jobs of the same group."""
 
     def __init__(self, known: Submissions) -> None:
@@ -48,7 +73,7 @@ class MeanOfGroup:
         self._count[key] = self._count.get(key, 0) + 1
 
 
-class MedianOfGroup:
+class MedianOfGroup(Plain):
     """The median run time of the ended jobs of the same group."""
 
     def __init__(self, known: Submissions) -> None:

@@ -45,11 +45,15 @@ class Predicted:
         self._evidence = Evidence(known)
         self._bands = Bands()
         self._said: dict[int, tuple[float, int]] = {}
+        self._frozen_s = math.inf
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the predicted run time, from jobs that ended by now."""
-        guess_s = self.learner.guess_s(job, now)
+        at_s = min(now, self._frozen_s)
+        guess_s = self.learner.guess_s(job, at_s)
         self._said[job] = guess_s, self._kind(job, guess_s)
+        if self._frozen_s == math.inf:
+            self.learner.submitted(job, at_s)
         return guess_s
 
     def band_s(self, job: int, now: float) -> tuple[float, float]:
@@ -68,6 +72,9 @@ class Predicted:
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns from a job that is over."""
+        if self._frozen_s < math.inf:
+            return
+        self.learner.left(job)
         if ran_s <= 0.0:
             self._said.pop(job, None)
             return
@@ -76,6 +83,11 @@ class Predicted:
             self._bands.learn(kind, guess_s, ran_s)
         self._evidence.learn(job, math.log(max(ran_s, 1.0)))
         self.learner.learn(job, ran_s, how == ENDS[COMPLETED], now)
+
+    def freeze(self, now: float) -> None:
+        """Trains on all that was learned; from then on answers are those of now."""
+        self.learner.train()
+        self._frozen_s = now
 
     def _kind(self, job: int, guess_s: float) -> int:
         """Returns which predictions this one is like: by evidence, spread, and whether it is 0."""

@@ -57,9 +57,17 @@ class RunningStatistics:
             self.slot_of[job], self.table, self.recent, self.traffic, self.asked[job], now, out
         )
 
+    def submit(self, job: int, now: float) -> None:
+        """Counts a job among those on their way."""
+        _submit(self.slot_of[job], self.traffic, now)
+
+    def leave(self, job: int) -> None:
+        """Takes a job from those on their way."""
+        self.traffic[self.slot_of[job], OPEN] -= 1.0
+
     def learn(self, job: int, log_s: float, completed: bool, now: float) -> None:
         """Takes the run time of a job that has ended."""
-        _learn(self.slot_of[job], self.table, self.recent, self.traffic, log_s, completed, now)
+        _learn(self.slot_of[job], self.table, self.recent, log_s, completed, now)
 
     def levels(self, job: int) -> tuple[bool, int]:
         """Returns whether the user of a job is known by an ended job, and how many its key has."""
@@ -78,7 +86,6 @@ def _learn(
     slots: Ints,
     table: Floats,
     recent: Floats,
-    traffic: Floats,
     log_s: float,
     completed: bool,
     now: float,
@@ -96,7 +103,6 @@ def _learn(
         row[BROKEN] += 0.0 if completed else 1.0
         row[FADING] = log_s if held == 0.0 else (1.0 - FORGET) * row[FADING] + FORGET * log_s
         row[ENDED_S] = now
-        traffic[slot, OPEN] -= 1.0
 
 
 def _describe(
@@ -154,6 +160,9 @@ def _describe(
         out[at + 2] = math.log1p(max(now - his[SINCE_S], 0.0))
     at += 3
     out[at:] = asked
+
+
+def _submit(slots: Ints, traffic: Floats, now: float) -> None:
     for slot in slots:
         traffic[slot, SUBMITTED] += 1.0
         traffic[slot, OPEN] += 1.0
@@ -163,3 +172,4 @@ def _describe(
 _median = compiled(_median)
 _learn = compiled(_learn)
 _describe = compiled(_describe)
+_submit = compiled(_submit)

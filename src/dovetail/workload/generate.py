@@ -12,7 +12,7 @@ from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
 from dovetail.workload.arrivals import DAY_S, at_once, cyclic, poisson
 from dovetail.workload.draft import Draft
-from dovetail.workload.pai_like import pai_like
+from dovetail.workload.pai_like import RECURRENT_SHARE, pai_like
 from dovetail.workload.philly_like import philly_like
 from dovetail.workload.rows import adjusted
 from dovetail.workload.transform import assign_models
@@ -41,6 +41,7 @@ class Recipe:
 
     With `load`, all run times are stretched by one factor so that the jobs ask for `load` times
     the GPU-seconds that `cluster_gpus` have in `days`. `deadlines`, `time_limits`: share of jobs.
+    `recurrent`: share of pai-like jobs in groups of five or more.
     """
 
     kind: str = "philly-like"
@@ -53,6 +54,7 @@ class Recipe:
     deadlines: float = 0.0
     time_limits: float = 0.0
     models: Sequence[tuple[str, int]] = ()
+    recurrent: float = RECURRENT_SHARE
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -63,7 +65,7 @@ class Recipe:
             raise InputError("days", f"{self.days} is not between 0.001 and 3660")
         if self.seed < 0:
             raise InputError("seed", f"{self.seed} is negative")
-        for name in ("deadlines", "time_limits"):
+        for name in ("deadlines", "time_limits", "recurrent"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(name, f"{getattr(self, name)} is not a share between 0 and 1")
         if not 0 <= self.bursts <= 5:
@@ -100,7 +102,7 @@ def generate(recipe: Recipe) -> Trace:
 
 def _draft(recipe: Recipe, when: np.random.Generator, what: np.random.Generator) -> Draft:
     if recipe.kind == "pai-like":
-        return pai_like(recipe.jobs, recipe.days, what)
+        return pai_like(recipe.jobs, recipe.days, what, recipe.recurrent)
     arrivals = {
         "philly-like": lambda: cyclic(recipe.jobs, recipe.days, when, bursts=recipe.bursts),
         "poisson": lambda: poisson(recipe.jobs, recipe.days, when),

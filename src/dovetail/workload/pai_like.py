@@ -38,15 +38,20 @@ USERS, USER_POWER = 1200, 1.0
 """Users and how steeply their activity falls by rank. Assumption."""
 
 FAILED_SHARE = 0.17
-"""Jobs that fail, whole groups more often than not alike. Assumption."""
+"""Jobs that fail, drawn one by one: a group says nothing of it. Assumption."""
 
 GROUP_LIFE = 0.25
 """Mean time over which a group recurs, as a share of the trace. Assumption."""
 
 
-def pai_like(jobs: int, days: float, rng: np.random.Generator) -> Draft:
-    """Returns recurrent jobs with a daily and weekly cycle; fractions of a GPU are rounded up."""
-    sizes = _group_sizes(jobs, rng)
+def pai_like(
+    jobs: int, days: float, rng: np.random.Generator, recurrent: float = RECURRENT_SHARE
+) -> Draft:
+    """Returns recurrent jobs with a daily and weekly cycle; fractions of a GPU are rounded up.
+
+    `recurrent` is the share of jobs in groups of five or more; the rest come in smaller groups.
+    """
+    sizes = _group_sizes(jobs, recurrent, rng)
     group = _in_time(np.repeat(np.arange(len(sizes)), sizes), len(sizes), rng)
     user = rng.choice(USERS, size=len(sizes), p=zipf_weights(USERS, USER_POWER))
     asked = rng.choice(GPUS, size=len(sizes), p=GPU_SHARES)[group]
@@ -66,9 +71,9 @@ def pai_like(jobs: int, days: float, rng: np.random.Generator) -> Draft:
     )
 
 
-def _group_sizes(jobs: int, rng: np.random.Generator) -> Ints:
+def _group_sizes(jobs: int, recurrent: float, rng: np.random.Generator) -> Ints:
     """Returns group sizes: recurrent ones for their share of the jobs, then groups of 1 to 4."""
-    wanted = round(jobs * RECURRENT_SHARE)
+    wanted = round(jobs * recurrent)
     sizes: list[int] = []
     total = 0
     while wanted - total >= RECURRENT_MIN:

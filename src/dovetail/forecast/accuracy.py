@@ -1,0 +1,176 @@
+"""How good predictions are on a trace: errors on later jobs, by what was known of each.
+
+Two protocols. "held out": learn from the first share of the jobs, predict the rest and learn
+nothing more, as in the A-SRPT paper; a job that had not ended when the first later one came teaches
+nothing. "online" is what a run does: each job is predicted on its submission from those that had
+ended by then. Jobs here start when they are submitted and run as long as they did,
+since a trace alone knows no queue. Both count the same jobs: the later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.errors import InputError
+from dovetail.core.job import Floats, Ints
+from dovetail.core.trace import ENDS, Trace
+from dovetail.forecast.bands import EVIDENCE
+from dovetail.forecast.predicted import Predicted
+
+PROTOCOLS = ("held out", "online")
+NEAR = 0.1
+"""A prediction within this share of the truth counts as near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors of predictions over some jobs, in seconds; None where there are no jobs."""
+
+    jobs: int
+    mean_s: float | None = None
+    median_s: float | None = None
+    near: float | None = None
+    rank_correlation: float | None = None
+    in_band: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """What one method did on a trace, and how long learning and predicting took."""
+
+    method: str
+    protocol: str
+    seconds: float
+    errors: Errors
+    by_evidence: dict[str, Errors]
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was said of each job on its submission; NaN and -1 where nothing was asked."""
+
+    guess_s: Floats
+    low_s: Floats
+    high_s: Floats
+    evidence: Ints
+
+    @staticmethod
+    def none(n: int) -> Predictions:
+        """Returns no predictions for n jobs."""
+        return Predictions(
+            np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan), np.full(n, -1)
+        )
+
+    def ask(self, forecast: Predicted, job: int, now: float) -> None:
+        """Writes down what a forecast says of a job."""
+        self.evidence[job] = forecast.evidence(job)
+        self.guess_s[job] = forecast.length_s(job, now)
+        self.low_s[job], self.high_s[job] = forecast.band_s(job, now)
+
+
+def predict_online(trace: Trace, forecast: Predicted) -> Predictions:
+    """Returns the predictions of all jobs, each from those that had ended before."""
+    said = Predictions.none(len(trace))
+    for now, job, over in _moments(trace):
+        if over:
+            _tell(forecast, trace, job, now)
+        else:
+            said.ask(forecast, job, now)
+    return said
+
+
+def predict_held_out(trace: Trace, forecast: Predicted, first: int) -> Predictions:
+    """Returns the predictions of all but the first jobs, from those that ended before them."""
+    said = Predictions.none(len(trace))
+    cut_s = float(trace.jobs.submit_s[first])
+    for now, job, over in _moments(trace):
+        if over and now <= cut_s:
+            _tell(forecast, trace, job, now)
+        elif not over and job < first:
+            forecast.length_s(job, now)
+    forecast.freeze(cut_s)
+    for job in range(first, len(trace)):
+        said.ask(forecast, job, cut_s)
+    return said
+
+
+def evaluate(
+    trace: Trace, method: str, protocol: str, *, share: float = 0.8, seed: int = 0
+) -> Accuracy:
+    """Returns the errors of a method on the jobs after the first share. Raises InputError."""
+    if not 0 < share < 1:
+        raise InputError("--train", f"it must lie between 0 and 1, not {share:g}")
+    first = int(len(trace) * share)
+    if not 0 < first < len(trace):
+        raise InputError("trace", "it has too few jobs to learn from some and predict others")
+    began = perf_counter()
+    forecast = Predicted(trace.jobs, method, seed)
+    if protocol == "online":
+        said = predict_online(trace, forecast)
+    else:
+        said = predict_held_out(trace, forecast, first)
+    seconds = perf_counter() - began
+    later = np.arange(len(trace)) >= first
+    return Accuracy(
+        method,
+        protocol,
+        seconds,
+        errors(said, trace.duration_s, later),
+        {
+            name: errors(said, trace.duration_s, later & (said.evidence == level))
+            for level, name in enumerate(EVIDENCE)
+        },
+    )
+
+
+def errors(said: Predictions, ran_s: Floats, rows: NDArray[np.bool_]) -> Errors:
+    """Returns the errors of the predictions in some rows."""
+    n = int(rows.sum())
+    if not n:
+        return Errors(0)
+    guess_s, truth_s = said.guess_s[rows], ran_s[rows]
+    off_s = np.abs(guess_s - truth_s)
+    inside = (said.low_s[rows] <= truth_s) & (truth_s <= said.high_s[rows])
+    return Errors(
+        n,
+        float(off_s.mean()),
+        float(np.median(off_s)),
+        float((off_s <= NEAR * truth_s).mean()),
+        _rank_correlation(guess_s, truth_s),
+        float(inside.mean()),
+    )
+
+
+def _rank_correlation(guess_s: Floats, truth_s: Floats) -> float:
+    """Returns Spearman's rank correlation; 0 for predictions that are all alike."""
+    from scipy.stats import rankdata
+
+    left, right = rankdata(guess_s), rankdata(truth_s)
+    if np.ptp(left) == 0 or np.ptp(right) == 0:
+        return 0.0
+    return float(np.corrcoef(left, right)[0, 1])
+
+
+def _tell(forecast: Predicted, trace: Trace, job: int, now: float) -> None:
+    forecast.ended(job, float(trace.duration_s[job]), ENDS[trace.end[job]], now)
+
+
+def _moments(trace: Trace) -> Iterator[tuple[float, int, bool]]:
+    """Yields (time, job, over) of all submissions and ends in order, ends first at one time."""
+    submit_s = trace.jobs.submit_s
+    end_s = submit_s + trace.duration_s
+    n = len(trace)
+    times = np.concatenate((end_s, submit_s))
+    order = np.lexsort((np.arange(2 * n), times))
+    job_of = np.concatenate((np.arange(n), np.arange(n)))
+    for at in order.tolist():
+        yield float(times[at]), int(job_of[at]), at < n
