@@ -19,21 +19,14 @@ from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
 from dovetail.physics import goodput
 from dovetail.physics.device import time_factor
-from dovetail.physics.gang import Sharer, forward_times, straggling, worker_slowdowns
-from dovetail.physics.interleave import InterleaveRule, Seat, Turns, interleaving_of
-from dovetail.physics.limits import shipped_demand
+from dovetail.physics.gang import Gangs, forward_times, split_slowdown, straggling
+from dovetail.physics.interleave import InterleaveRule, Turns, interleaving_of
 from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.pipeline import Pipelines
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.sharing import Injected, Interference
-from dovetail.physics.throughput import (
-    correction,
-    fewest_steps,
-    footprint_bytes,
-    speed_relative,
-    stretched,
-)
+from dovetail.physics.throughput import fewest_steps, footprint_bytes, speed_relative
 from dovetail.physics.zoo import Catalogue
 
 
@@ -72,11 +65,17 @@ class PlacedPhysics:
         self._pipelines = Pipelines(
             jobs, self._example, [self._profile[job] for job in self._example], cluster
         )
-        self._turns = Turns(self._interleaving)
+        self._gangs = Gangs(
+            self._profile,
+            self._kind,
+            self._micro_batch,
+            self._interference,
+            Turns(self._interleaving),
+            self._slowdown,
+        )
         self._rates: dict[int, Floats] = {}
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
         self._accumulated: dict[tuple[int, int], float] = {}
-        self._utilizations: dict[tuple[int, int, int], float] = {}
 
     @property
     def kind_of(self) -> Ints:
@@ -201,10 +200,6 @@ class PlacedPhysics:
         """Returns the stages by kind, and the rule of the cycle."""
         return self._interleaving
 
-    def _seat(self, job: int, placement: Placement) -> Seat:
-        assert placement.interleave is not None
-        return self._kind[job], placement.interleave.phase
-
     def fixed_bytes(self, job: int) -> float:
         """Returns weights, gradients and optimiser state; 0 if the job has no model."""
         staged = self._pipelines.held_bytes(self._kind[job], self._gpus[job], 1)
@@ -215,21 +210,18 @@ class PlacedPhysics:
 
     def utilization(self, job: int) -> float:
         """Returns how busy the job keeps each GPU; what limits and contention go by."""
-        return self._busy(job, self._gpus[job], 1)
+        return self._gangs.utilization(job, self._gpus[job], 1)
 
     def workers(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> tuple[WorkerTime, ...]:
         """Returns the forward times of the workers as placed."""
-        profile = self._profile[job]
-        slow = self._slow(job, placement, neighbours)
+        profile, slow = self._profile[job], self._gangs.slow(job, placement, neighbours)
         if self._pipelines.graphs[self._kind[job]]:
             return tuple(WorkerTime(one, 0.0) for one in slow)
         if profile is None:
             return self._linear.workers_at(job, placement, slow)
-        compute, steps = profile.compute[0][1].value, self._steps(job, placement)
-        scale = correction(profile, placement.gpus)
-        return forward_times(slow, scale * steps * compute.a_s, scale * compute.b_s_per_sample)
+        return forward_times(profile, placement, slow, self._batch[self._kind[job]])
 
     def batch(self, job: int) -> int:
         """Returns the samples of an iteration as requested; 0 if nothing says, or stages differ."""
@@ -239,64 +231,16 @@ class PlacedPhysics:
             return self._linear.batch(job)
         return round(self._batch[self._kind[job]])
 
-    def _slow(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> list[float]:
-        """Returns the slowdown of each worker by limits, its neighbours, its device or its set."""
-        gpus, steps = placement.gpus, placement.accumulation_steps
-        if placement.interleave and all(there.interleave for _, there in neighbours):
-            seats = [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
-            slow = [self._turns.slowdown(self._kind[job], seats) if neighbours else 1.0] * gpus
-        else:
-            profile, mine = self._profile[job], self._micro_batch(job, gpus, steps)
-            sharers = []
-            for other, there in neighbours:
-                beside = self._micro_batch(other, there.gpus, there.accumulation_steps)
-                ratio = self._interference.ratio(profile, mine, self._profile[other], beside)
-                busy = self._busy(other, there.gpus, there.accumulation_steps)
-                sharers.append(Sharer(busy, ratio))
-            slow = worker_slowdowns(placement, self._busy(job, gpus, steps), neighbours, sharers)
-        if self._slowdown:
-            device = [self._slowdown[node] for node, count in placement.spans for _ in range(count)]
-            slow = [s * d for s, d in zip(slow, device, strict=True)]
-        return slow
-
     def _straggling(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
-        """Returns the iteration as placed over that of an even job alone and whole.
-
-        The exchange is as slow as the slowest worker makes it, whatever the samples.
-        """
-        profile, slow = self._profile[job], self._slow(job, placement, neighbours)
+        """Returns the iteration as placed over that of an even job alone and whole."""
+        profile, slow = self._profile[job], self._gangs.slow(job, placement, neighbours)
         if not placement.samples or self._pipelines.graphs[self._kind[job]]:
             return max(slow)
         if profile is None:
             return straggling(slow, placement.samples, 0.0)
-        gpus, steps = placement.gpus, self._steps(job, placement)
-        per_gpu = (placement.batch_size or self._batch[self._kind[job]]) / gpus
-        fixed_s = steps * profile.compute[0][1].value.a_s
-        even_s = fixed_s + profile.compute[0][1].value.b_s_per_sample * per_gpu
-        slowest = max(slow)
-        return slowest * stretched(
-            profile,
-            gpus=gpus,
-            nodes_used=self._well_placed_nodes(job, gpus) if self._by_count else placement.nodes,
-            batch_per_gpu=per_gpu,
-            accumulation_steps=steps,
-            factor=straggling(slow, placement.samples, fixed_s / even_s) / slowest,
-        )
-
-    def _steps(self, job: int, placement: Placement) -> int:
-        profile = self._profile[job]
-        assert profile is not None
-        per_gpu = (placement.batch_size or self._batch[self._kind[job]]) / placement.gpus
-        return max(placement.accumulation_steps, fewest_steps(profile, per_gpu))
-
-    def _busy(self, job: int, gpus: int, steps: int) -> float:
-        key = (self._kind[job], gpus, steps)
-        busy = self._utilizations.get(key)
-        if busy is None:
-            micro_batch = self._micro_batch(job, gpus, steps)
-            busy = shipped_demand().utilization(self._profile[job], micro_batch)
-            self._utilizations[key] = busy
-        return busy
+        gpus, batch = placement.gpus, self._batch[self._kind[job]]
+        nodes = self._well_placed_nodes(job, gpus) if self._by_count else placement.nodes
+        return split_slowdown(profile, placement, slow, batch=batch, nodes=nodes)
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
         """Returns the graph of the trace, or of the planner if it knows the model; else ()."""
