@@ -44,7 +44,8 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         "--belief",
         default="exact",
         show_default=True,
-        help="What is believed of speeds: exact, noisy:SIGMA.",
+        help="How wrong policies are: exact, or scaling:SIGMA, interference:SIGMA (noisy:SIGMA: "
+        "both), stages:N, memory:SIGMA, joined by commas.",
     ),
     click.option(
         "--physics",

@@ -23,8 +23,8 @@ class Blur:
 
     `scaling` and `interference`: sigma of a log-normal factor of median 1 on speeds at GPU counts,
     and beside neighbours, that were not measured. `stages`: each stage of each job is off by a
-    uniform factor in [1 - N, 1 + N] (Muri, Figure 13 and section 6.4). `memory`: sigma of
-    a log-normal overestimate of footprints, at least 1.
+    uniform factor in [1 - N, 1 + N] (Muri, Figure 14). `memory`: sigma of a log-normal
+    overestimate of footprints, at least 1.
     """
 
     scaling: float = 0.0

@@ -27,7 +27,7 @@ class NoisyPhysics:
         self._rates: dict[int, Floats] = {}
         self._factors: dict[tuple[str, int, tuple[str, ...]], float] = {}
         # Errors go by model, so jobs of two models differ even where the truth takes them for
-        # one; errors of stages go by job, so that no two jobs are alike (Muri section 6.4).
+        # one; errors of stages go by job, so that no two jobs are alike (Muri, Figure 14).
         own = np.arange(len(jobs)) if blur.stages else jobs.model.codes
         seen = np.column_stack([truth.kind_of, own])
         _, example, kind_of = np.unique(seen, axis=0, return_index=True, return_inverse=True)
