@@ -52,7 +52,7 @@ def admitted(machine: VirtualMachine, now_s: float, job: int, size: float) -> Vi
     speed, running, left, since_s, waiting = machine
     if running == NOBODY:
         return VirtualMachine(speed, job, size, now_s, waiting)
-    left_now = max(0.0, left - (now_s - since_s) * speed)
+    left_now = max(0.0, left - max(0.0, now_s - since_s) * speed)
     if size < left_now * (1.0 - TIE):
         return VirtualMachine(speed, job, size, now_s, push(waiting, (left_now, running)))
     return VirtualMachine(speed, running, left, since_s, push(waiting, (size, job)))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from dovetail.algorithms.persistent_heap import pop
+from dovetail.algorithms.persistent_queue import left
 from dovetail.algorithms.virtual_machine import NOBODY
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
@@ -62,9 +62,9 @@ class ASrpt:
         assert isinstance(memory, VirtualLine)
         line = moved_on(memory, view)
         draft, because = None, IN_THE_MACHINE
-        if line.holds or line.pending is not None:
-            head = NOBODY if line.pending is None else line.pending[0][1]
-            if not line.holds and _lacks_gpus(view, head):
+        head = line.pending.first
+        if line.holds or head is not None:
+            if not line.holds and head is not None and _lacks_gpus(view, head):
                 because = behind(head)
             else:
                 start = _Start(self, view, line)
@@ -98,8 +98,7 @@ class _Start:
         stopped_by = self._again()
         pending, waiting = self._line.pending, self._view.waiting
         no_room = False
-        while pending is not None and stopped_by is None:
-            job = pending[0][1]
+        while stopped_by is None and (job := pending.first) is not None:
             if job in waiting:
                 hold = self._start(job)
                 if hold is NO_ROOM:
@@ -108,7 +107,7 @@ class _Start:
                 if hold is not None:
                     self._holds.append(hold)
                     stopped_by = None if self._policy.nonblocking_delay else job
-            pending = pop(pending)
+            pending = left(pending)
         line = self._line._replace(pending=pending, holds=tuple(self._holds))
         return line, self._because(stopped_by, no_room)
 
