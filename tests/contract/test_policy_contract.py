@@ -54,6 +54,13 @@ VARIANTS = (
     "antman:share=0.3,seed=2,bypass=skip",
     "gandiva:slice=7",
     "gandiva-deadline:slice=11",
+    "gandiva:slice=7,unequal=true",
+    "gandiva-deadline:slice=11,unequal=true",
+    "gimbal:inner=lucid:score-limit=4;unequal=true;load=0,goal=makespan,monitor=2",
+    "gimbal:inner=gavel:unequal=true;round=20,goal=makespan,monitor=3",
+    "gimbal:inner=gandiva-deadline:unequal=true;slice=11,goal=deadline,monitor=2",
+    "gimbal:inner=sjf-bsbf,monitor=2,early-exit=false",
+    "gimbal:inner=antman,liss=false,lgrr=true,monitor=2",
     "gavel:round=20,unequal=true",
     "gavel:round=7,objective=fairness,alike=0",
     "lucid:score-limit=4",
@@ -199,7 +206,7 @@ def test_every_job_ends_with_coalesced_events(name: str) -> None:
     assert sorted(story.ended()) == list(range(25))
 
 
-@pytest.mark.parametrize("forecast", ["noisy:1", "limit"])
+@pytest.mark.parametrize("forecast", ["noisy:1", "limit", "predicted", "predicted:mean"])
 @pytest.mark.parametrize("name", BUSY)
 def test_every_job_ends_when_the_forecast_is_wrong(name: str, forecast: str) -> None:
     story = play(some_rows(25, seed=8), name, "2x4", forecast=forecast)

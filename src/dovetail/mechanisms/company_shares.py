@@ -110,8 +110,10 @@ class Programme:
     def _need(self, group: Alike, groups: Sequence[Alike]) -> Group:
         if self.objective == "fairness":
             return Group(len(group.jobs), group.gpus, 1 / group.gpus)
-        longest_s = max(g.left_s for g in groups) or 1.0
-        return Group(len(group.jobs), group.gpus, group.left_s / longest_s)
+        longest_s = max(g.left_s for g in groups)
+        # All have outrun their forecasts: alike, since without any need z is unbounded.
+        need = group.left_s / longest_s if longest_s else 1.0
+        return Group(len(group.jobs), group.gpus, need)
 
     def _companies(self, view: View, groups: Sequence[Alike]) -> list[Company]:
         """Returns who may share and does more so than by turns; the larger job is the host."""
