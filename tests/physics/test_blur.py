@@ -59,6 +59,15 @@ def test_an_axis_touches_its_own_answers_alone(axis: str) -> None:
     assert answers(blurred(f"{axis}:0.5", seed=2))[axis] != seen[axis]
 
 
+def test_believed_answers_about_counts_agree_with_each_other() -> None:
+    off = blurred("scaling:0.5")
+    for job in range(len(MODELS)):
+        rates = off.rates(8)[off.kind_of[job]]
+        assert rates[2] == pytest.approx(off.speed(job, on(2), ()))
+        assert off.scale(job) == pytest.approx(rates[4] / rates[1])
+        assert off.best_batches(job, 0.0, 8).speed[-1] == pytest.approx(rates)
+
+
 def test_noisy_is_short_for_scaling_and_interference() -> None:
     short, long = blurred("noisy:0.3"), blurred("scaling:0.3,interference:0.3")
     assert answers(short) == answers(long)

@@ -67,7 +67,7 @@ class NoisyPhysics:
 
     def scale(self, job: int) -> float:
         """Returns the believed throughput on the requested GPUs over that on one."""
-        return self._truth.scale(job) * self._factor(self._jobs.model.text(job), 1)
+        return self._truth.scale(job) / self._scaling(job, 1)
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns what is true: the noise of gradients is measured while a job trains."""
