@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from builders import Row, Stage, play, play_scene, scene_of, trace_of
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
@@ -80,6 +82,39 @@ def test_replicas_that_do_not_fit_now_wait_for_whole_room() -> None:
 def test_replicas_that_fit_no_cluster_are_cut_in_order_of_rank() -> None:
     assert seats(SLICED, "6x1", {}) == tuple((node, 1) for node in range(6))
     assert seats(SLICED, "2x3", {}) == ((0, 3), (1, 3))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 4), min_size=3, max_size=5),
+    st.sampled_from([(2, 2), (2, 1), (4, 4), (3, 1), (1, 1)]),
+    st.sampled_from(["on_emptiest", "on_fullest"]),
+)
+def test_seats_are_free_in_rank_order_and_whole(
+    held: list[int], slices: tuple[int, int], rule: str
+) -> None:
+    graph = (stage(2, 0, 8, 4, slices=slices[0]), stage(1, 16, 0, 16, slices=slices[1]))
+    gpus = sum(s.gpus for s in graph)
+    busy = {node: count for node, count in enumerate(held) if count}
+    found = seats(graph, f"{len(held)}x4", busy, rule=rule)
+    room = [4 - busy.get(node, 0) for node in range(len(held))]
+    if found is None:
+        # Filled one server after another, widest replicas first, they find no room either.
+        widths = sorted((s.slices for s in graph for _ in range(s.replicas)), reverse=True)
+        for width in widths:
+            fit = [node for node, free in enumerate(room) if free >= width]
+            if not fit:
+                return
+            room[fit[0]] -= width
+        pytest.fail(f"{gpus} GPUs fit on {held}")
+    server_of = [node for node, count in found for _ in range(count)]
+    assert len(server_of) == gpus
+    assert all(server_of.count(node) <= free for node, free in enumerate(room))
+    rank = 0
+    for one in graph:
+        for _ in range(one.replicas):
+            assert len(set(server_of[rank : rank + one.slices])) == 1
+            rank += one.slices
 
 
 def test_strict_placement_says_which_servers() -> None:

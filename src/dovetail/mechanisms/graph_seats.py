@@ -17,7 +17,7 @@ from dovetail.core.job import PipelineStage, Shape
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.passes import NO_ROOM, Because, behind
 from dovetail.core.placement import Spans
-from dovetail.core.placing import Placing
+from dovetail.core.placing import ALL_NODES, Placing
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 
@@ -57,35 +57,66 @@ class GraphSeats:
         graph = self._view.physics.graph(job)
         if not graph:
             return spans
-        ranked = _ranked(graph, spans)
-        if ranked is None and not self._strict:
+        if self._strict or all(stage.slices == 1 for stage in graph):
+            ranked = _ranked(graph, spans)
+        else:
             ranked = self._whole(graph, shape, rule)
-            if ranked is None and _fits(graph, self._servers(shape)):
+            if ranked is None and self._fits(graph, shape):
                 return None
         # Where not even the empty cluster holds its replicas whole, ranks lie in their order.
         return spans if ranked is None else ranked
 
     def _whole(self, graph: Graph, shape: Shape, rule: Placing) -> Spans | None:
-        """Returns spans on more servers, some GPUs of which no replica can use."""
-        gpus = shape.gpus
-        narrowest = min(stage.slices for stage in graph)
+        """Returns spans on servers that each hold whole replicas, None if they have no room now."""
+        slices = {stage.slices for stage in graph}
+        if len(slices) == 1 and not self._occupancy.limits_host:
+            servers = self._with_room(shape, max(slices), rule)
+            return None if servers is None else _ranked(graph, servers)
         # The quota was asked for what the job will hold; what is only looked at does not count.
         free = replace(shape, queue="")
-        while True:
-            gpus += narrowest
+        for gpus in range(shape.gpus, self._occupancy.free_gpus + 1):
             spans = rule.find(self._occupancy, free, gpus)
             if spans is None:
                 return None
             ranked = _ranked(graph, spans)
             if ranked is not None:
                 return ranked
+        return None
 
-    def _servers(self, shape: Shape) -> tuple[int, ...]:
-        """Returns the GPUs of the servers that jobs of a shape may use, most first."""
-        cluster = self._view.cluster
-        alike = [not shape.gpu_type or g.gpu_type == shape.gpu_type for g in cluster.groups]
-        sizes = zip(cluster.capacity, cluster.node_group, strict=True)
-        return tuple(sorted((gpus for gpus, group in sizes if alike[group]), reverse=True))
+    def _with_room(self, shape: Shape, slices: int, rule: Placing) -> Spans | None:
+        """Returns servers in the order of a rule, with as many GPUs of each as fill replicas."""
+        need, spans = shape.gpus, list[tuple[int, int]]()
+        levels = range(slices, len(self._occupancy.levels))
+        allowed = self._nodes_for(shape)
+        for level in levels if rule.node_choice == "best-fit" else reversed(levels):
+            nodes = self._occupancy.levels[level] & allowed
+            while nodes:
+                low = nodes & -nodes
+                nodes ^= low
+                take = min(need, level // slices * slices)
+                spans.append((low.bit_length() - 1, take))
+                need -= take
+                if not need:
+                    return tuple(spans)
+        return None
+
+    def _fits(self, graph: Graph, shape: Shape) -> bool:
+        """Tells whether the cluster, were it empty, would hold all replicas whole."""
+        cluster, allowed = self._view.cluster, self._nodes_for(shape)
+        servers = [gpus for node, gpus in enumerate(cluster.capacity) if allowed >> node & 1]
+        slices = {stage.slices for stage in graph}
+        if len(slices) == 1:
+            width = max(slices)
+            return sum(gpus // width for gpus in servers) * width >= shape.gpus
+        return heavy_edge(graph, sorted(servers, reverse=True)) is not None
+
+    def _nodes_for(self, shape: Shape) -> int:
+        """Returns the bit set of the nodes that jobs of a shape may use."""
+        if not shape.gpu_type:
+            return ALL_NODES
+        groups = self._view.cluster.groups
+        nodes = enumerate(self._view.cluster.node_group)
+        return sum(1 << node for node, at in nodes if groups[at].gpu_type == shape.gpu_type)
 
 
 def _ranked(graph: Graph, spans: Spans) -> Spans | None:
@@ -113,12 +144,6 @@ def _runs(graph: Graph, pattern: tuple[int, ...]) -> Spans | None:
         else:
             runs.append((server, 1))
     return tuple(runs)
-
-
-@lru_cache(maxsize=1 << 10)
-def _fits(graph: Graph, servers: tuple[int, ...]) -> bool:
-    """Tells whether empty servers hold all replicas whole."""
-    return heavy_edge(graph, servers) is not None
 
 
 def workloads(view: View, jobs: Sequence[int]) -> list[float]:
