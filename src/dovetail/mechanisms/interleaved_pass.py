@@ -23,7 +23,7 @@ from dovetail.mechanisms.interleave_groups import (
     group,
 )
 from dovetail.mechanisms.interleave_rules import MEMBERS_MAX, SetRules, rules_of
-from dovetail.mechanisms.slots import Keys, Line, Settled, take
+from dovetail.mechanisms.slots import Line, Priority, Settled, take
 
 TICK_TOLERANCE = 1e-9
 
@@ -61,7 +61,7 @@ def check(grouping: Grouping, tick_s: float) -> None:
         raise ValueError(f"merge-order is {' or '.join(MERGE_ORDERS)}")
 
 
-def decide(view: View, keys: Keys, grouping: Grouping, tick_s: float) -> Decision:
+def decide(view: View, priority: Priority, grouping: Grouping, tick_s: float) -> Decision:
     """Returns what runs from now on, or nothing new between ticks."""
     ticks = Ticks(tick_s)
     if not ticks.due(view.now):
@@ -70,7 +70,7 @@ def decide(view: View, keys: Keys, grouping: Grouping, tick_s: float) -> Decisio
         return Decision(because=())
     rules = rules_of(view, grouping.ordering)
     settled = Settled.of(view)
-    admitted = _admitted(view, rules, keys, grouping, settled)
+    admitted = _admitted(view, rules, priority, grouping, settled)
     draft = put(view, rules, settled, admitted)
     everybody = len(view.waiting) + len(view.running)
     waits = len(draft.placed) < everybody
@@ -79,13 +79,13 @@ def decide(view: View, keys: Keys, grouping: Grouping, tick_s: float) -> Decisio
 
 
 def _admitted(
-    view: View, rules: SetRules, keys: Keys, grouping: Grouping, settled: Settled
+    view: View, rules: SetRules, priority: Priority, grouping: Grouping, settled: Settled
 ) -> list[Admitted]:
     capacity = settled.occupancy.free_gpus
     limit = min(grouping.group_limit, rules.members_max)
-    lines = take(view, rules, keys, settled, limit)
+    lines = take(view, rules, priority, settled, limit)
     entries = sorted(entry for line in lines for entry in line.taken)
-    jobs = [job for _, job in entries]
+    jobs = [job for _, _, job in entries]
     place = {job: i for i, job in enumerate(jobs)}
     buckets = [_bucket(view, rules, line, place) for line in lines]
     groups = [node.members for _, node in group(rules, grouping, buckets, capacity)]
@@ -104,7 +104,7 @@ def _bucket(view: View, rules: SetRules, line: Line, place: dict[int, int]) -> B
         (g.gpu_memory_bytes for g in view.cluster.groups if line.gpu_type in ("", g.gpu_type)),
         default=inf,
     )
-    nodes = [Node((place[job],), (kind_of[job],)) for _, job in line.taken]
-    runs = ((job, view.running[job].interleave) for _, job in line.taken if job in view.running)
+    nodes = [Node((place[job],), (kind_of[job],)) for _, _, job in line.taken]
+    runs = ((job, view.running[job].interleave) for _, _, job in line.taken if job in view.running)
     together = {place[job]: seat.set_id for job, seat in runs if seat is not None}
     return Bucket(line.gpus, memory, line.alone, nodes, together)

@@ -8,7 +8,7 @@ job that finds no room is passed over. Jobs that may not be interleaved take a s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from dovetail.core.errors import IllegalPlan
@@ -18,9 +18,34 @@ from dovetail.core.placement import Placement, Spans
 from dovetail.core.view import Running, View
 from dovetail.mechanisms.interleave_rules import SetRules
 
-Entry = tuple[float, int]
-"""(key, job)."""
+Entry = tuple[float, int, int]
+"""(key, rank among equal keys, job): the smallest first."""
 Keys = Callable[[Running], Floats]
+TIES = ("submission", "gpus")
+JUST_ARRIVED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """How jobs are ranked: by key; of equals the first submitted, or those of most GPUs.
+
+    Muri's artifact keeps its list sorted by GPUs between events and adds arrivals at the end, so
+    with `gpus` of jobs with equal keys those of most GPUs come first, and arrivals last.
+    """
+
+    keys: Keys
+    ties: str = "submission"
+
+    def __post_init__(self) -> None:
+        if self.ties not in TIES:
+            raise ValueError(f"ties is {' or '.join(TIES)}, not '{self.ties}'")
+
+    def rank(self, view: View) -> Callable[[int], int]:
+        """Returns the rank of a job among jobs of equal keys."""
+        if self.ties == "submission":
+            return lambda job: 0
+        arrived, gpus = frozenset(view.changes.arrived), view.jobs.gpus
+        return lambda job: JUST_ARRIVED if job in arrived else -int(gpus[job])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +92,17 @@ class Line:
     taken: list[Entry] = field(default_factory=list)
 
 
-def take(view: View, rules: SetRules, keys: Keys, settled: Settled, group_limit: int) -> list[Line]:
+def take(
+    view: View, rules: SetRules, priority: Priority, settled: Settled, group_limit: int
+) -> list[Line]:
     """Returns the lines that gave jobs, in order of their best job. Fills `settled.occupancy`."""
     occupancy = settled.occupancy
-    lines = _lines(view, rules, keys, settled, group_limit)
+    lines = _lines(view, rules, priority, settled, group_limit)
     heads = [(line.entries[0], number) for number, line in enumerate(lines)]
     heapq.heapify(heads)
     find = view.placing.find
     while heads and occupancy.free_gpus:
-        (_, job), number = heads[0]
+        (_, _, job), number = heads[0]
         line = lines[number]
         spans = find(occupancy, view.shape(job)) if line.gpus <= occupancy.free_gpus else None
         if spans is not None and hold(occupancy, job, spans):
@@ -105,47 +132,46 @@ def hold(occupancy: Occupancy, job: int, spans: Spans) -> bool:
 
 
 def _lines(
-    view: View, rules: SetRules, keys: Keys, settled: Settled, group_limit: int
+    view: View, rules: SetRules, priority: Priority, settled: Settled, group_limit: int
 ) -> list[Line]:
     """Returns every line, as far as it could be taken."""
+    rank = priority.rank(view)
     found: dict[tuple[int, str, bool], Line] = {}
 
-    def line_of(job: int) -> Line:
+    def add(key: float, job: int) -> None:
         shape = view.shape(job)
-        key = (shape.gpus, shape.gpu_type, not rules.interleaves[job])
-        line = found.get(key)
+        alike = (shape.gpus, shape.gpu_type, not rules.interleaves[job])
+        line = found.get(alike)
         if line is None:
-            line = found[key] = Line(*key, [])
-        return line
+            line = found[alike] = Line(*alike, [])
+        line.entries.append((key, rank(job), job))
 
     running = view.progress.running()
-    for entry in zip(keys(running).tolist(), running.jobs.tolist(), strict=True):
-        if entry[1] not in settled.jobs:
-            line_of(entry[1]).entries.append(entry)
+    for key, job in zip(priority.keys(running).tolist(), running.jobs.tolist(), strict=True):
+        if job not in settled.jobs:
+            add(key, job)
     pool = settled.occupancy.free_gpus
     for shape in view.waiting.shapes_waiting():
         most = group_limit * (pool // view.shapes[shape].gpus)
         if settled.occupancy.books_more:
             most = len(view.waiting)
-        _add_waiting(view, rules, shape, most, line_of)
-    lines = [line for line in found.values() if line.entries]
-    for line in lines:
+        for key, job in _first_waiting(view, rules, shape, most):
+            add(key, job)
+    for line in found.values():
         line.entries.sort()
-    return lines
+    return list(found.values())
 
 
-def _add_waiting(
-    view: View, rules: SetRules, shape: int, most: int, line_of: Callable[[int], Line]
-) -> None:
-    """Adds the first waiting jobs of a shape, `most` of those that interleave and of the others."""
-    if most <= 0:
-        return
-    key = view.waiting.key
+def _first_waiting(
+    view: View, rules: SetRules, shape: int, most: int
+) -> Iterator[tuple[float, int]]:
+    """Yields key and job of the first `most` that wait, of those that interleave and of others."""
     room = dict.fromkeys(rules.sorts, most)
+    key = view.waiting.key
     for job in view.waiting.of_shape(shape):
         sort = rules.interleaves[job]
-        if room[sort]:
+        if room[sort] > 0:
             room[sort] -= 1
-            line_of(job).entries.append((key(job), job))
-        elif not any(room.values()):
+            yield key(job), job
+        elif max(room.values()) <= 0:
             return

@@ -24,6 +24,7 @@ from dovetail.core.view import Running, View
 from dovetail.mechanisms.interleave_groups import Grouping
 from dovetail.mechanisms.interleave_rules import Ordering
 from dovetail.mechanisms.interleaved_pass import check, decide
+from dovetail.mechanisms.slots import Priority
 
 DIGITS = 6
 """Service counts in millionths of a GPU-second: sums that differ by rounding are equal."""
@@ -50,6 +51,7 @@ class MuriL:
     always_group: bool = False
     ordering: str = "best"
     orderings: str = "all"
+    ties: str = "submission"
 
     knows: ClassVar[frozenset[str]] = frozenset({"attained service", "stages", "memory"})
     powers: ClassVar[frozenset[str]] = frozenset({"interleave", "preempt", "migrate"})
@@ -58,6 +60,7 @@ class MuriL:
 
     def __post_init__(self) -> None:
         check(self.grouping, self.tick_s)
+        Priority(_running, self.ties)
 
     @property
     def grouping(self) -> Grouping:
@@ -73,4 +76,4 @@ class MuriL:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Groups and places everybody anew at a tick."""
-        return decide(view, _running, self.grouping, self.tick_s)
+        return decide(view, Priority(_running, self.ties), self.grouping, self.tick_s)

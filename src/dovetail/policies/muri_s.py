@@ -24,6 +24,7 @@ from dovetail.core.view import Running, View
 from dovetail.mechanisms.interleave_groups import Grouping
 from dovetail.mechanisms.interleave_rules import Ordering
 from dovetail.mechanisms.interleaved_pass import check, decide
+from dovetail.mechanisms.slots import Priority
 
 DIGITS = 6
 """Service counts in millionths of a GPU-second: sums that differ by rounding are equal."""
@@ -52,6 +53,7 @@ class MuriS:
     always_group: bool = False
     ordering: str = "best"
     orderings: str = "all"
+    ties: str = "submission"
 
     knows: ClassVar[frozenset[str]] = frozenset({"length", "stages", "memory"})
     powers: ClassVar[frozenset[str]] = frozenset({"interleave", "preempt", "migrate"})
@@ -60,6 +62,7 @@ class MuriS:
 
     def __post_init__(self) -> None:
         check(self.grouping, self.tick_s)
+        Priority(_running, self.ties)
 
     @property
     def grouping(self) -> Grouping:
@@ -75,4 +78,4 @@ class MuriS:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Groups and places everybody anew at a tick."""
-        return decide(view, _running, self.grouping, self.tick_s)
+        return decide(view, Priority(_running, self.ties), self.grouping, self.tick_s)
