@@ -141,7 +141,7 @@ def parse_policy(text: str) -> Policy:
     head, _, rest = text.partition(":")
     if head.endswith(".py"):
         class_name, _, rest = rest.partition(":")
-        cls = class_from_file(Path(head), class_name, "decide", "policy")
+        cls = class_from_file(head, class_name, "decide", "policy")
     elif head in _registry:
         cls = _registry[head]
     else:
@@ -191,11 +191,12 @@ def _value(where: str, key: str, text: str, kind: Any) -> object:
         raise InputError(where, f"parameter '{key}' wants {wanted}, not '{text}'") from None
 
 
-def class_from_file(path: Path, class_name: str, method: str, kind: str) -> type:
+def class_from_file(file: str, class_name: str, method: str, kind: str) -> type:
     """Returns the class of a user's file that has a method; `kind` is what it is, in words.
 
     Without a name, the only one. Raises InputError.
     """
+    path = Path(file)
     if not path.is_file():
         raise InputError(str(path), f"no such {kind} file")
     module = _module_of(path)

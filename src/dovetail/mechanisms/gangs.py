@@ -1,6 +1,7 @@
-"""Gangs of GPUs and the one or two jobs on each: packing, unpacking, and moving what is spread.
+"""Gangs of GPUs and the jobs on each: packing, unpacking, and moving what is spread.
 
-Two jobs share a gang only if they ask for as many GPUs, and then they have the very same ones.
+Two jobs that ask for as many GPUs share a gang on the very same ones. Jobs of other sizes share
+only where that is allowed, in stars.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dovetail.core.occupancy import Occupancy
 from dovetail.core.passes import RELATIVE_TOLERANCE
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.company import idle_gpus, join, placement_on, utilisation
+from dovetail.mechanisms.stars import StarSeats, neighbours
 
 Kinds = tuple[int, int]
 
@@ -30,18 +33,31 @@ class Gang:
 def gangs_of(view: View) -> list[Gang]:
     """Returns the running gangs, in order of their first submitted job."""
     since_s = view.progress.running_since_s
-    sharers = view.plan.occupancy.sharers
     found: list[Gang] = []
+    seen: set[int] = set()
     for job, placement in sorted(view.running.items()):
-        jobs: tuple[int, ...] = (job,)
-        if placement.gpu_ids:
-            jobs = tuple(sorted(sharers(*next(placement.named()))))
-            if jobs[0] != job:
-                continue
-        if len(jobs) > 1:
-            jobs = tuple(sorted(jobs, key=lambda j: (since_s(j), j)))
-        found.append(Gang(jobs, placement.gpus, max(since_s(j) for j in jobs)))
+        if job in seen:
+            continue
+        if not placement.gpu_ids:
+            found.append(Gang((job,), placement.gpus, since_s(job)))
+            continue
+        members = together(view.plan.occupancy, job)
+        seen |= members
+        jobs = tuple(sorted(members, key=lambda j: (since_s(j), j)))
+        gpus = {gpu for j in jobs for gpu in view.running[j].named()}
+        found.append(Gang(jobs, len(gpus), max(since_s(j) for j in jobs)))
     return found
+
+
+def together(occupancy: Occupancy, job: int) -> set[int]:
+    """Returns the jobs that share GPUs with one, or with one that does, and itself."""
+    members, new = {job}, [job]
+    while new:
+        placement = occupancy.placement_of[new.pop()]
+        near = {j for gpu in placement.named() for j in occupancy.sharers(*gpu)} - members
+        members |= near
+        new.extend(near)
+    return members
 
 
 def kinds_of(view: View, one: int, other: int) -> Kinds:
@@ -51,13 +67,18 @@ def kinds_of(view: View, one: int, other: int) -> Kinds:
     return min(a, b), max(a, b)
 
 
-def pays(view: View, one: int, other: int) -> bool:
-    """Tells whether two jobs together do at least what one of them does alone.
+def pays(view: View, *jobs: int) -> bool:
+    """Tells whether jobs together do at least what the largest of them does alone.
 
-    What counts is the sum of their speeds, each relative to the job alone.
+    What counts is the sum of their speeds, each relative to the job alone and by GPUs.
     """
-    ratios = view.physics.interference(one, 1, other, 1)
-    return sum(1 / ratio for ratio in ratios) >= 1 - RELATIVE_TOLERANCE
+    gpus = view.jobs.gpus
+    largest, *others = sorted(jobs, key=lambda j: (-int(gpus[j]), j))
+    pairs = [view.physics.interference(largest, 1, other, 1) for other in others]
+    whole = int(gpus[largest])
+    done = whole / max(mine for mine, _ in pairs)
+    done += sum(int(gpus[o]) / theirs for o, (_, theirs) in zip(others, pairs, strict=True))
+    return done >= whole * (1 - RELATIVE_TOLERANCE)
 
 
 class _Alike(NamedTuple):
@@ -92,6 +113,26 @@ def pack(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]
                 if not alike[one]:
                     del alike[one]
                 break
+    return taken
+
+
+def pack_stars(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]) -> set[int]:
+    """Lets waiting jobs share with jobs of other sizes too, as far as every set stays a star.
+
+    The least utilised hosts come first. Returns who got company.
+    """
+    kind_of = view.physics.kind_of
+    seats = StarSeats(view, draft, lambda job: utilisation(view, job), unequal=True)
+    failed: set[tuple[int, int]] = set()
+    taken: set[int] = set()
+    for guest in waiting:
+        alike = (view.shape_of[guest], int(kind_of[guest]))
+        if alike in failed or not view.jobs.shareable[guest]:
+            continue
+        if seats.start(guest, lambda host, guest=guest: kinds_of(view, guest, host) not in bad):  # type: ignore[misc]
+            taken |= neighbours(draft, guest, draft.placed[guest])
+        else:
+            failed.add(alike)
     return taken
 
 
@@ -136,7 +177,7 @@ def part(view: View, draft: Draft) -> None:
     if not draft.free_gpus:
         return
     pairs = {holders for holders in draft.occupancy.named.values() if len(holders) > 1}
-    for guest in sorted(max(pair) for pair in pairs):
+    for guest in sorted({max(pair) for pair in pairs}):
         if view.jobs.preemptible[guest] and guest in view.running:
             spans = view.placing.find(draft.occupancy, view.shape(guest))
             if spans is not None:

@@ -82,7 +82,7 @@ def _gives_way(runs: float, waits: float) -> bool:
 
 def _put_back(draft: Draft, held: list[tuple[int, Placement]]) -> bool:
     """Puts a gang back onto its GPUs, all its jobs or none; False if they are taken."""
-    if any(gpu in draft.occupancy.named for gpu in held[0][1].named()):
+    if any(gpu in draft.occupancy.named for _, p in held for gpu in p.named()):
         return False
     savepoint = draft.savepoint()
     try:

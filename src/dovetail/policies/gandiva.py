@@ -10,6 +10,8 @@ some still wait, once in every `slice`:
 
 A slice is of work: what a switch takes comes on top.
 
+With `unequal` jobs of other sizes share as well, in co-location sets that are stars (GIMBAL).
+
 When nobody waits, guests move to free GPUs; jobs that are spread over more nodes than they need
 move together when there is room.
 
@@ -31,7 +33,18 @@ from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.company import Company
 from dovetail.mechanisms.elastic import waits
-from dovetail.mechanisms.gangs import Gang, Kinds, defragment, gangs_of, kinds_of, pack, part, pays
+from dovetail.mechanisms.gangs import (
+    Gang,
+    Kinds,
+    defragment,
+    gangs_of,
+    kinds_of,
+    pack,
+    pack_stars,
+    part,
+    pays,
+)
+from dovetail.mechanisms.stars import neighbours
 from dovetail.mechanisms.time_slices import Turn, take_turns
 
 Urgency = Callable[[View, int], float]
@@ -58,6 +71,7 @@ class Gandiva:
     """First come first served, packing and time slicing; preemptive. `slice` in seconds."""
 
     slice: float = 60.0
+    unequal: bool = False
 
     knows: ClassVar[frozenset[str]] = frozenset({"interference", "memory"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "share"})
@@ -70,7 +84,7 @@ class Gandiva:
     def decide(self, view: View, memory: object) -> Decision:
         """Starts, packs and rotates jobs in order of submission."""
         assert isinstance(memory, Slices)
-        return decide(view, memory, self.slice, no_hurry)
+        return decide(view, memory, self.slice, no_hurry, unequal=self.unequal)
 
 
 def check_slice(slice_s: float) -> None:
@@ -79,7 +93,9 @@ def check_slice(slice_s: float) -> None:
         raise ValueError("a slice is a number of seconds above zero")
 
 
-def decide(view: View, memory: Slices, slice_s: float, urgency: Urgency) -> Decision:
+def decide(
+    view: View, memory: Slices, slice_s: float, urgency: Urgency, *, unequal: bool = False
+) -> Decision:
     """Starts jobs, and at the end of a slice parts, packs and rotates them, by urgency."""
     # A slice is of work: where a switch took longer than a slice, nobody would ever get on.
     slice_s += max(view.switch_s.values(), default=0.0)
@@ -95,11 +111,11 @@ def decide(view: View, memory: Slices, slice_s: float, urgency: Urgency) -> Deci
     if ends and _somebody_waits(view, draft):
         slices = replace(slices, next_s=view.now + slice_s)
         gangs = gangs_of(view) if gangs is None else gangs
-        hosts = pack(view, draft, _waiting(view, draft), slices.bad)
-        alone = [gang for gang in gangs if gang.jobs[0] not in hosts]
+        hosts = _pack(view, draft, slices.bad, unequal)
+        alone = [gang for gang in gangs if hosts.isdisjoint(gang.jobs)]
         line = _line(view, draft, urgency)
         take_turns(view, draft, company, line, _turns(view, draft, alone, slice_s, urgency))
-        if pack(view, draft, _waiting(view, draft), slices.bad) or hosts:
+        if _pack(view, draft, slices.bad, unequal) or hosts:
             slices = replace(slices, trial_s=view.now + slice_s)
     if ends or changes.ended or changes.capacity:
         defragment(view, draft)
@@ -121,9 +137,19 @@ def _parted(view: View, draft: Draft, gangs: list[Gang], slice_s: float) -> set[
             continue
         stoppable = [job for job in reversed(gang.jobs) if view.jobs.preemptible[job]]
         if stoppable:
-            draft.remove(stoppable[0])
-            bad.add(kinds_of(view, *gang.jobs))
+            guest = stoppable[0]
+            hosts = neighbours(draft, guest, draft.placed[guest])
+            draft.remove(guest)
+            bad.update(kinds_of(view, guest, host) for host in hosts)
     return bad
+
+
+def _pack(view: View, draft: Draft, bad: frozenset[Kinds], unequal: bool) -> set[int]:
+    """Lets who waits join others; returns the hosts."""
+    hosts = pack(view, draft, _waiting(view, draft), bad)
+    if unequal:
+        hosts |= pack_stars(view, draft, _waiting(view, draft), bad)
+    return hosts
 
 
 def _fill(view: View, draft: Draft, company: Company) -> None:

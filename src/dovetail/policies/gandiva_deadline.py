@@ -2,7 +2,7 @@
 
 Slack is the time to the deadline less the time left alone. It ranks who starts, who gets company
 and who gets a turn; a gang is stopped only for a job of less slack. Jobs without a deadline
-have no hurry: among themselves they take turns as in `gandiva`.
+have no hurry: among themselves they take turns as in `gandiva`. `unequal` is as in `gandiva`.
 
 Source: the deadline-aware Gandiva of GIMBAL section 6.1; ALGORITHMS section 6. Knows: length,
 interference (of what it has put together), memory.
@@ -38,6 +38,7 @@ class GandivaDeadline:
     """Least slack first, packing and time slicing; preemptive. `slice` in seconds."""
 
     slice: float = 60.0
+    unequal: bool = False
 
     knows: ClassVar[frozenset[str]] = frozenset({"length", "interference", "memory"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "share"})
@@ -50,4 +51,4 @@ class GandivaDeadline:
     def decide(self, view: View, memory: object) -> Decision:
         """Starts, packs and rotates jobs in order of slack."""
         assert isinstance(memory, Slices)
-        return decide(view, memory, self.slice, _urgency)
+        return decide(view, memory, self.slice, _urgency, unequal=self.unequal)

@@ -1,0 +1,185 @@
+"""GIMBAL: another policy decides who runs where, this one how those that share a GPU share it.
+
+`inner` is asked whenever it would be without GIMBAL. What it packs so that a co-location set is
+no star is executed one after another: who would come second waits. Each set is then calibrated by
+a search over limits of GPU shares and splits of batches, for `goal`; when who shares with whom
+changes, the search begins again. A job that shares with nobody any more is as it was.
+
+`lgrr`, `liss` and `early-exit` switch the mechanisms off one by one. Goals are `jct`, `deadline`,
+`makespan`, or a class of your own with two functions.
+
+Source: GIMBAL sections 4 and 5; ALGORITHMS section 3. Knows: what `inner` knows, and length,
+interference, memory. Stops running jobs: if `inner` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.messages import Reason
+from dovetail.core.order import Order
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision, Policy, name_of, register
+from dovetail.core.view import View
+from dovetail.mechanisms.calibration import Means, Search
+from dovetail.mechanisms.goals import goal_of
+from dovetail.mechanisms.parameters import check_period
+from dovetail.mechanisms.stars import fits_beside, keeps_stars, neighbours, stars_of
+from dovetail.policies.lucid import Lucid
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The memory of the inner policy, when it wants to be woken, and the searches by set."""
+
+    inner: object
+    wake_s: float = inf
+    searches: tuple[Search, ...] = ()
+
+
+@register("gimbal")
+@dataclass(frozen=True, slots=True)
+class Gimbal:
+    """`inner`, with co-location sets calibrated for `goal`; looks at a new set after `monitor`."""
+
+    inner: Policy = field(default_factory=lambda: Lucid(score_limit=4, unequal=True))
+    goal: str = "jct"
+    lgrr: bool = True
+    liss: bool = True
+    early_exit: bool = True
+    monitor: float = 30.0
+
+    def __post_init__(self) -> None:
+        goal_of(self.goal)
+        check_period("monitor", self.monitor)
+        if "share" not in self.inner.powers:
+            raise ValueError(
+                f"inner is a policy that shares GPUs; '{name_of(self.inner)}' never does"
+            )
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """Returns what the inner policy must know, and what calibration must."""
+        return self.inner.knows | {"length", "interference", "memory"}
+
+    @property
+    def powers(self) -> frozenset[str]:
+        """Returns what the inner policy may do, and to restrict."""
+        return self.inner.powers | {"restrict"}
+
+    @property
+    def order(self) -> Order:
+        """Returns the rank of the inner policy."""
+        return self.inner.order
+
+    @property
+    def initial(self) -> Calibrated:
+        """Returns the memory before the first decision."""
+        return Calibrated(self.inner.initial)
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Lets the inner policy decide, then calibrates who shares."""
+        assert isinstance(memory, Calibrated)
+        because: tuple[Reason, ...] | None = None
+        order: Order | None = None
+        draft: Draft | None = None
+        if self._asks(view, memory):
+            wanted = self.inner.decide(view, memory.inner)
+            draft, because, order = wanted.draft, wanted.because, wanted.order
+            memory = replace(memory, wake_s=wanted.wake_at)
+            # What it remembers of a plan that will not run as it drafted it is of no use.
+            if draft is None or not _execute_one_after_another(view, draft):
+                memory = replace(memory, inner=wanted.memory)
+        if draft is None:
+            draft = view.plan.draft()
+        searches = self._searches(view, draft, memory.searches)
+        _calibrate(draft, searches)
+        wake_s = min([memory.wake_s, *(search.due_s for search in searches)])
+        changed = draft if draft.changes() else None
+        return Decision(changed, replace(memory, searches=searches), wake_s, because, order)
+
+    def _asks(self, view: View, memory: Calibrated) -> bool:
+        """Tells whether the inner policy is to be asked, or a search alone woke this one."""
+        changes = view.changes
+        happened = changes.arrived or changes.ended or changes.evicted or changes.capacity
+        return bool(happened) or view.now >= memory.wake_s
+
+    def _searches(self, view: View, draft: Draft, before: Sequence[Search]) -> tuple[Search, ...]:
+        """Returns a search for each set there is, those of unchanged sets a step further."""
+        means = Means(
+            goal_of(self.goal), self.lgrr, self.liss, self.early_exit, begin_s=self.monitor
+        )
+        known = {(search.star, search.bare): search for search in before}
+        found: list[Search] = []
+        for star in stars_of(draft.placed, draft):
+            bare = tuple(_bare(draft.placed[job]) for job in star.members)
+            if any(placement.interleave is not None for placement in bare):
+                continue
+            search = known.get((star, bare))
+            if search is None:
+                found.append(Search.begin(view, star, bare, means))
+            else:
+                found.append(search.advanced(view, means))
+        return tuple(found)
+
+
+def _bare(placement: Placement) -> Placement:
+    """Returns a placement without limits and samples."""
+    if not (placement.fractions or placement.samples):
+        return placement
+    return replace(placement, fractions=(), samples=())
+
+
+def _calibrate(draft: Draft, searches: Sequence[Search]) -> None:
+    """Gives every job the manner its search wants; who shares with nobody gets its own back."""
+    wanted: dict[int, Placement] = {}
+    for search in searches:
+        for job, manner, bare in zip(search.star.members, search.now, search.bare, strict=True):
+            wanted[job] = manner.on(bare)
+    for job, placement in list(draft.placed.items()):
+        after = wanted.get(job)
+        if after is None:
+            after = _bare(placement)
+        if after != placement:
+            draft.place(job, after)
+
+
+def _execute_one_after_another(view: View, draft: Draft) -> bool:
+    """Lets those wait that would start or move so that a set is no star, the last in order first.
+
+    Who was running stays where it was if it can. Tells whether anybody was held back.
+    """
+    held_back = False
+    changed = [c for c in draft.changes() if c.after is not None and c.after.gpu_ids]
+    key = view.waiting.key
+    changed.sort(key=lambda c: (c.before is None, key(c.job) if c.before is None else 0.0, c.job))
+    for job, before, after in reversed(changed):
+        if after is None or after.interleave is not None:
+            continue
+        if not neighbours(draft, job, after):
+            continue
+        if keeps_stars(view, draft, job, after) and fits_beside(view, draft, job, after):
+            continue
+        if before is None:
+            draft.remove(job)
+            held_back = True
+        elif before.moves_to(after):
+            held_back = _put_back(view, draft, job, before) or held_back
+    return held_back
+
+
+def _put_back(view: View, draft: Draft, job: int, before: Placement) -> bool:
+    """Puts a job that would move back onto its GPUs; False if these are not for it any more."""
+    savepoint = draft.savepoint()
+    try:
+        draft.place(job, before)
+    except IllegalPlan:
+        return False
+    if not keeps_stars(view, draft, job, before):
+        draft.undo_to(savepoint)
+        return False
+    return True
