@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
-from math import ceil
+from itertools import accumulate, pairwise
+from math import ceil, sqrt
 from typing import NamedTuple, overload
 
 import numpy as np
 
-from dovetail.algorithms.pipeline_time import Links, packed_s
+from dovetail.algorithms.pipeline_time import Links, packed_s, spread_s
 from dovetail.core.job import Floats, PipelineStage
 from dovetail.physics.architecture import CONTEXT_BYTES
 from dovetail.physics.blocks import Block
@@ -26,9 +26,11 @@ TESTBED = Links(300e9, 1.25e9, 8)
 """A server of the paper's simulations (section V.B)."""
 MEMORY_BYTES = 32 * 2**30
 """A V100 with 32 GB: the plans of the larger models need it (assumed)."""
-MEETINGS = (EDGES, BEYOND, ALWAYS) = range(3)
+EDGES, BEYOND, ALWAYS = range(3)
 """Stages are taken to meet between servers where a server is full or a stage spans servers; also
 everywhere beyond the first server; everywhere. A stage cannot know how the next one will lie."""
+OUTLOOKS = ((8, EDGES), (8, BEYOND), (8, ALWAYS), (2, EDGES), (1, EDGES))
+"""The GPUs of each server that a plan counts on (all, or what others leave), and the meetings."""
 UNITS_MIN = 32
 """Plans up to so many units of GPUs are made at once."""
 
@@ -61,32 +63,49 @@ def held_bytes(model: Pipelined, gpus: int, steps: int = 1) -> tuple[float, floa
 
 @lru_cache(maxsize=4096)
 def _cuts(model: Pipelined, gpus: int) -> tuple[Cut, ...]:
-    """Returns the best of three plans for ranks in their own order on full servers.
+    """Returns the best of several plans, which differ in where stages are taken to meet.
 
-    They differ in where stages are taken to meet between servers; the one that is faster when
-    placed well is taken. A unit of GPUs is a replica's slices.
+    A plan is made before its placement is known: the one is taken whose shortest and longest
+    iteration (servers full, every replica alone) have the least geometric mean. One stage on
+    all GPUs is among them. A unit of GPUs is a replica's slices.
     """
     units, rest = divmod(gpus, model.slices)
     if rest or units < 1:
         return ()
     room = max(UNITS_MIN, 1 << (units - 1).bit_length())
-    found = [_Programme.of(model, meet, room).cuts(units) for meet in MEETINGS]
+    found = [_Programme.of(model, meet, fragment, room).cuts(units) for fragment, meet in OUTLOOKS]
+    busy_s, *_ = _stage_parts(model, 0, len(model.blocks), units)
+    if np.isfinite(busy_s[-1]):
+        found.append(((0, len(model.blocks), units),))
     return min(
         (cuts for cuts in found if cuts),
-        key=lambda cuts: (packed_s(_stages(model, cuts), TESTBED), len(cuts)),
+        key=lambda cuts: (_mean_s(_stages(model, cuts)), len(cuts)),
         default=(),
     )
+
+
+def _mean_s(graph: tuple[PipelineStage, ...]) -> float:
+    """Returns the geometric mean of the shortest and the longest iteration."""
+    return sqrt(packed_s(graph, TESTBED) * spread_s(graph, TESTBED))
+
+
+def even_cuts(model: Pipelined, stages: int) -> tuple[tuple[int, int], ...]:
+    """Returns first and last-but-one block of so many stages that work about as much each."""
+    flops = _sums(model)[Block._fields.index("flops")]
+    edges = np.searchsorted(flops, flops[-1] * np.arange(1, stages) / stages).tolist()
+    ends = [0, *edges, len(model.blocks)]
+    return tuple(pairwise(ends))
 
 
 class _Programme:
     """The slowest stage of the first j blocks on m units, and the choice that made it so."""
 
-    def __init__(self, model: Pipelined, meet: int, units: int) -> None:
+    def __init__(self, model: Pipelined, meet: int, fragment: int, units: int) -> None:
         n = len(model.blocks)
         self._slowest = np.full((n + 1, units + 1), np.inf)
         self._slowest[0, 0] = 0.0
         self._choice = np.zeros((n + 1, units + 1, 2), np.int64)
-        meetings = [_Meeting.of(model, m, meet) for m in range(1, units + 1)]
+        meetings = [_Meeting.of(model, m, meet, fragment) for m in range(1, units + 1)]
         for end in range(1, n + 1):
             parts = [_stage_parts(model, i, end, units) for i in range(end)]
             busy_s, reduced, taken, given = (np.array(part) for part in zip(*parts, strict=True))
@@ -102,9 +121,9 @@ class _Programme:
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def of(model: Pipelined, meet: int, units: int) -> _Programme:
+    def of(model: Pipelined, meet: int, fragment: int, units: int) -> _Programme:
         """Returns the programme, reckoned once."""
-        return _Programme(model, meet, units)
+        return _Programme(model, meet, fragment, units)
 
     def cuts(self, units: int) -> tuple[Cut, ...]:
         """Returns the stages on so many units; none where nothing fits."""
@@ -186,9 +205,9 @@ class _Meeting(NamedTuple):
     give_s: Floats
 
     @staticmethod
-    def of(model: Pipelined, m: int, meet: int) -> _Meeting:
+    def of(model: Pipelined, m: int, meet: int, fragment: int) -> _Meeting:
         """Returns what the links of the testbed make of it, ranks in order on full servers."""
-        room = max(1, TESTBED.gpus // model.slices)
+        room = max(1, fragment // model.slices)
         r = np.arange(1, m + 1)
         start = (m - r) % room
         in_first = np.minimum(r, room - start)
