@@ -9,8 +9,8 @@ import pytest
 from builders import Row, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
-from dovetail.core.trace import ENDS, Trace
-from dovetail.forecast.accuracy import evaluate, predict_held_out, predict_online
+from dovetail.core.trace import COMPLETED, ENDS, Trace
+from dovetail.forecast.accuracy import evaluate, moments_of, predict_held_out, predict_online
 from dovetail.forecast.bands import EVIDENCE, NEW_USER, PLENTY, SOME, UNSEEN, Bands
 from dovetail.forecast.boosted import FIRST, NOTHING_KNOWN_S, Boosted
 from dovetail.forecast.forecasts import parse_forecast
@@ -262,6 +262,27 @@ def test_ours_trains_once_there_is_enough_and_repeats_are_met_exactly() -> None:
     assert said.guess_s[late] == pytest.approx(trace.duration_s[late])
     assert said.low_s[late] == pytest.approx(trace.duration_s[late])
     assert said.high_s[late] == pytest.approx(trace.duration_s[late])
+
+
+def test_a_history_studied_at_once_is_one_learned_job_by_job() -> None:
+    trace = generate(Recipe("pai-like", 900, 9.0, 7))
+    known = read_submissions(trace.jobs)
+    at_once, by_job = Boosted(known, 0), Boosted(known, 0)
+    moments = moments_of(trace.take(np.arange(600)), float(trace.jobs.submit_s[600]))
+    good = trace.end == COMPLETED
+    at_once.study(moments, trace.duration_s, good)
+    for now, job, over in zip(*(column.tolist() for column in moments), strict=True):
+        if over:
+            by_job.left(job)
+            by_job.learn(job, float(trace.duration_s[job]), bool(good[job]), now)
+        else:
+            by_job.guess_s(job, now)
+            by_job.submitted(job, now)
+    by_job.train()
+    now = float(trace.jobs.submit_s[600])
+    assert [at_once.guess_s(j, now) for j in range(600, 900)] == [
+        by_job.guess_s(j, now) for j in range(600, 900)
+    ]
 
 
 def test_words_of_the_forecast() -> None:

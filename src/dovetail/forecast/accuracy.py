@@ -21,6 +21,7 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.trace import ENDS, Trace
 from dovetail.forecast.bands import EVIDENCE
 from dovetail.forecast.predicted import Predicted
+from dovetail.forecast.running_statistics import Moments
 
 PROTOCOLS = ("held out", "online")
 NEAR = 0.1
@@ -80,7 +81,7 @@ class Predictions:
 def predict_online(trace: Trace, forecast: Predicted) -> Predictions:
     """Returns the predictions of all jobs, each from those that had ended before."""
     said = Predictions.none(len(trace))
-    for now, job, over in _moments(trace):
+    for now, job, over in _each(moments_of(trace)):
         if over:
             _tell(forecast, trace, job, now)
         else:
@@ -92,10 +93,10 @@ def predict_held_out(trace: Trace, forecast: Predicted, first: int) -> Predictio
     """Returns the predictions of all but the first jobs, from those that ended before them."""
     said = Predictions.none(len(trace))
     cut_s = float(trace.jobs.submit_s[first])
-    for now, job, over in _moments(trace):
-        if over and now <= cut_s:
+    for now, job, over in _each(moments_of(trace.take(np.arange(first)), cut_s)):
+        if over:
             _tell(forecast, trace, job, now)
-        elif not over and job < first:
+        else:
             forecast.length_s(job, now)
     forecast.freeze(cut_s)
     for job in range(first, len(trace)):
@@ -164,13 +165,14 @@ def _tell(forecast: Predicted, trace: Trace, job: int, now: float) -> None:
     forecast.ended(job, float(trace.duration_s[job]), ENDS[trace.end[job]], now)
 
 
-def _moments(trace: Trace) -> Iterator[tuple[float, int, bool]]:
-    """Yields (time, job, over) of all submissions and ends in order, ends first at one time."""
-    submit_s = trace.jobs.submit_s
-    end_s = submit_s + trace.duration_s
-    n = len(trace)
-    times = np.concatenate((end_s, submit_s))
-    order = np.lexsort((np.arange(2 * n), times))
-    job_of = np.concatenate((np.arange(n), np.arange(n)))
-    for at in order.tolist():
-        yield float(times[at]), int(job_of[at]), at < n
+def moments_of(trace: Trace, until_s: float = np.inf) -> Moments:
+    """Returns all submissions and ends up to an instant in order; at one time ends come first."""
+    submit_s, n = trace.jobs.submit_s, len(trace)
+    time_s = np.concatenate((submit_s + trace.duration_s, submit_s))
+    order = np.lexsort((np.arange(2 * n), time_s))
+    order = order[time_s[order] <= until_s]
+    return time_s[order], order % n, order < n
+
+
+def _each(moments: Moments) -> Iterator[tuple[float, int, bool]]:
+    return zip(*(column.tolist() for column in moments), strict=True)

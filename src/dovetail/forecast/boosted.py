@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.job import Floats
 from dovetail.forecast.groups import growth_reached
-from dovetail.forecast.running_statistics import FEATURES, NOBODY, RunningStatistics
+from dovetail.forecast.running_statistics import FEATURES, NOBODY, Moments, RunningStatistics
 from dovetail.forecast.submissions import Submissions
 from dovetail.forecast.trees import Trees
 
@@ -60,6 +60,15 @@ class Boosted:
         self.statistics.learn(job, log_s, completed, now)
         self._ended.append(job)
         self._log_s.append(log_s)
+
+    def study(self, moments: Moments, ran_s: Floats, completed: NDArray[np.bool_]) -> None:
+        """Learns a whole history at once and trains; `ran_s` and `completed` are by job."""
+        log_s = np.log(np.maximum(ran_s, 1.0))
+        self.statistics.replay(moments, log_s, completed, self._features)
+        ended = moments[1][moments[2]]
+        self._ended += ended.tolist()
+        self._log_s += log_s[ended].tolist()
+        self.train()
 
     def submitted(self, job: int, now: float) -> None:
         """Counts a job among those of its key and its user that are not over."""

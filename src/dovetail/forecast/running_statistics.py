@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.algorithms.compiled import compiled
 from dovetail.core.job import Floats, Ints
@@ -33,6 +34,9 @@ FEATURES = (
     "key open", "user open", "user idle", *ASKED,
 )  # fmt: skip
 """Columns of what a prediction is made from; all times but `guess` are relative to it, in logs."""
+
+Moments = tuple[Floats, Ints, NDArray[np.bool_]]
+"""Times in order, the job of each, and whether it is over then (else it is submitted)."""
 
 
 class RunningStatistics:
@@ -69,10 +73,14 @@ class RunningStatistics:
         """Takes the run time of a job that has ended."""
         _learn(self.slot_of[job], self.table, self.recent, log_s, completed, now)
 
-    def levels(self, job: int) -> tuple[bool, int]:
-        """Returns whether the user of a job is known by an ended job, and how many its key has."""
-        slots = self.slot_of[job]
-        return bool(self.table[slots[2], COUNT]), int(self.table[slots[0], COUNT])
+    def replay(
+        self, moments: Moments, log_s: Floats, completed: NDArray[np.bool_], features: Floats
+    ) -> None:
+        """Does for a whole history what the calls above do for each moment of it."""
+        _replay(
+            moments, log_s, completed, features,
+            self.slot_of, self.table, self.recent, self.traffic, self.asked,
+        )  # fmt: skip
 
 
 def _median(recent: Floats, count: float) -> float:
@@ -169,7 +177,32 @@ def _submit(slots: Ints, traffic: Floats, now: float) -> None:
         traffic[slot, SINCE_S] = now
 
 
+def _replay(
+    moments: Moments,
+    log_s: Floats,
+    completed: NDArray[np.bool_],
+    features: Floats,
+    slot_of: Ints,
+    table: Floats,
+    recent: Floats,
+    traffic: Floats,
+    asked: Floats,
+) -> None:
+    time_s, job_of, over = moments
+    for at in range(len(time_s)):
+        job, now = job_of[at], time_s[at]
+        slots = slot_of[job]
+        if over[at]:
+            for slot in slots:
+                traffic[slot, OPEN] -= 1.0
+            _learn(slots, table, recent, log_s[job], completed[job], now)
+        else:
+            _describe(slots, table, recent, traffic, asked[job], now, features[job])
+            _submit(slots, traffic, now)
+
+
 _median = compiled(_median)
 _learn = compiled(_learn)
 _describe = compiled(_describe)
 _submit = compiled(_submit)
+_replay = compiled(_replay)
