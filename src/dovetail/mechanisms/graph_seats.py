@@ -35,6 +35,7 @@ class GraphSeats:
         self._occupancy = occupancy
         self._strict = view.placing.consolidate == "strict"
         self._rules = _STRICT if self._strict else _ANYWHERE
+        self._refused: set[tuple[Shape, frozenset[int]]] = set()
 
     def on_emptiest(self, job: int) -> Spans | None:
         """Returns spans in rank order on the servers with most free GPUs, None if it must wait."""
@@ -58,20 +59,32 @@ class GraphSeats:
         if not graph:
             return spans
         if self._strict or all(stage.slices == 1 for stage in graph):
-            ranked = _ranked(graph, spans)
-        else:
-            ranked = self._whole(graph, shape, rule)
-            if ranked is None and self._fits(graph, shape):
-                return None
-        # Where not even the empty cluster holds its replicas whole, ranks lie in their order.
-        return spans if ranked is None else ranked
+            # Whole nodes may not divide into replicas; then ranks lie in their own order.
+            return _ranked(graph, spans) or spans
+        return self._sliced(graph, shape, spans, rule)
 
-    def _whole(self, graph: Graph, shape: Shape, rule: Placing) -> Spans | None:
-        """Returns spans on servers that each hold whole replicas, None if they have no room now."""
-        slices = {stage.slices for stage in graph}
-        if len(slices) == 1 and not self._occupancy.limits_host:
-            servers = self._with_room(shape, max(slices), rule)
-            return None if servers is None else _ranked(graph, servers)
+    def _sliced(self, graph: Graph, shape: Shape, spans: Spans, rule: Placing) -> Spans | None:
+        """Returns spans that hold each replica whole, None if they must be waited for.
+
+        Where not even the empty cluster would hold them, ranks lie in their order on `spans`.
+        """
+        widths = frozenset(stage.slices for stage in graph)
+        if (shape, widths) in self._refused:
+            return None
+        if len(widths) > 1 or self._occupancy.limits_host:
+            ranked = self._searched(graph, shape, rule)
+        else:
+            servers = self._with_room(shape, max(widths), rule)
+            ranked = None if servers is None else _ranked(graph, servers)
+        if ranked is not None or not self._fits(graph, shape):
+            return ranked or spans
+        if len(widths) == 1:
+            # NOTE: within a decision jobs only start, so that their like finds no room either.
+            self._refused.add((shape, widths))
+        return None
+
+    def _searched(self, graph: Graph, shape: Shape, rule: Placing) -> Spans | None:
+        """Returns spans with replicas of several widths whole, on as few servers as do."""
         # The quota was asked for what the job will hold; what is only looked at does not count.
         free = replace(shape, queue="")
         for gpus in range(shape.gpus, self._occupancy.free_gpus + 1):
