@@ -54,6 +54,7 @@ VARIANTS = (
     "antman:share=0.3,seed=2,bypass=skip",
     "gandiva:slice=7",
     "gandiva-deadline:slice=11",
+    "a-srpt:tau=2,comm-heavy=1,nonblocking-delay=true",
     "gandiva:slice=7,unequal=true",
     "gandiva-deadline:slice=11,unequal=true",
     "gimbal:inner=lucid:score-limit=4;unequal=true;load=0,goal=makespan,monitor=2",

@@ -20,6 +20,9 @@ from dovetail.physics.linear import LinearPhysics
 from dovetail.sim.world import SimWorld
 
 
+STATES = ("down", "draining", "up")
+
+
 @dataclass(frozen=True)
 class Chatty(LinearPhysics):
     """Jobs of two or more GPUs run at a speed by the nodes they lie on."""
@@ -243,6 +246,42 @@ def test_jobs_start_in_virtual_order_and_never_before(jobs: list[tuple[int, int,
     ranked = sorted((round(float(done[job]), 6), start_s[job]) for job in started)
     starts = [start for _, start in ranked]
     assert starts == sorted(starts)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 5), st.integers(1, 20)),
+        min_size=1,
+        max_size=14,
+    ),
+    st.sampled_from(["a-srpt", "a-srpt:tau=3,nonblocking-delay=true", "a-srpt:tau=0"]),
+    st.lists(
+        st.tuples(
+            st.integers(1, 90), st.integers(0, 2), st.sampled_from(["down", "draining", "up"])
+        ),
+        max_size=6,
+    ),
+    st.sampled_from([0.0, 4.0]),
+)
+def test_every_job_ends_once_whatever_the_nodes_and_placements_do(
+    jobs: list[tuple[int, int, int]],
+    policy: str,
+    nodes: list[tuple[int, int, str]],
+    coalesce_s: float,
+) -> None:
+    trace = trace_of(*(Row(g, float(s), submit_s=float(t)) for t, g, s in sorted(jobs)))
+    churn = [(float(t), ((node, state),)) for t, node, state in sorted(nodes)]
+    back = (100.0, tuple((node, "up") for node in range(3)))
+    scene = scene_of(
+        trace,
+        "3x2",
+        truth=Chatty(trace.jobs),
+        capacity=(*churn, back),
+        coalesce_s=coalesce_s,
+        switching="restart:2",
+    )
+    assert sorted(play_scene(scene, policy).ended()) == list(range(len(jobs)))
 
 
 def test_a_policy_that_begins_amid_a_run_adopts_who_waits() -> None:
