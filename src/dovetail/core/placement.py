@@ -73,6 +73,12 @@ class Placement:
             return True
         return bool(self.gpu_ids and other.gpu_ids) and self.gpu_ids != other.gpu_ids
 
+    def free(self) -> Placement:
+        """Returns the placement without limits and with even samples: what it has by itself."""
+        if not (self.fractions or self.samples):
+            return self
+        return replace(self, fractions=(), samples=())
+
     def kept_in(self, other: Placement) -> Placement | None:
         """Returns the part of this placement whose GPUs `other` holds too; None if there is none.
 

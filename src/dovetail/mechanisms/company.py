@@ -141,7 +141,8 @@ class Company:
 
     def _fit(self, job: int, host: int, gpu_memory_bytes: float) -> bool:
         guest = Placement(((0, int(self._view.jobs.gpus[job])),))
-        both = sorted([(job, guest), (host, self._draft.occupancy.placement_of[host])], key=_job)
+        there = self._draft.occupancy.placement_of[host].free()
+        both = sorted([(job, guest), (host, there)], key=_job)
         return self._view.physics.fits_memory(both, gpu_memory_bytes)
 
     def _gpus(self) -> dict[_Hosts, SortedList]:

@@ -164,7 +164,7 @@ def _may_join(
     if kinds_of(view, guest, host) in bad or (wanted and alike.gpu_types != (wanted,)):
         return False
     there = draft.placed[host]
-    both = sorted([(guest, Placement(there.spans, there.gpu_ids)), (host, there)], key=_job)
+    both = sorted([(guest, Placement(there.spans, there.gpu_ids)), (host, there.free())], key=_job)
     return view.physics.fits_memory(both, alike.memory_bytes)
 
 

@@ -76,11 +76,14 @@ def _pair_allowed(draft: Draft, job: int, placement: Placement, other: int, near
 
 
 def fits_beside(view: View, draft: Draft, job: int, placement: Placement) -> bool:
-    """Tells whether a job and each of its neighbours fit the memory of the GPUs they share."""
+    """Tells whether a job and each of its neighbours fit the memory of the GPUs they share.
+
+    With even samples: how a set split its batches, it does not any more when somebody comes.
+    """
     memory = min(view.cluster.group_of(node).gpu_memory_bytes for node, _ in placement.spans)
     return all(
         view.physics.fits_memory(
-            sorted([(job, placement), (other, draft.placed[other])], key=_job), memory
+            sorted([(job, placement), (other, draft.placed[other].free())], key=_job), memory
         )
         for other in neighbours(draft, job, placement)
     )

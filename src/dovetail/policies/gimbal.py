@@ -116,7 +116,7 @@ class Gimbal:
         known = {(search.star, search.bare): search for search in before}
         found: list[Search] = []
         for star in stars_of(draft.placed, draft):
-            bare = tuple(_bare(draft.placed[job]) for job in star.members)
+            bare = tuple(draft.placed[job].free() for job in star.members)
             if any(placement.interleave is not None for placement in bare):
                 continue
             search = known.get((star, bare))
@@ -125,13 +125,6 @@ class Gimbal:
             else:
                 found.append(search.advanced(view, means))
         return tuple(found)
-
-
-def _bare(placement: Placement) -> Placement:
-    """Returns a placement without limits and samples."""
-    if not (placement.fractions or placement.samples):
-        return placement
-    return replace(placement, fractions=(), samples=())
 
 
 def _calibrate(draft: Draft, searches: Sequence[Search]) -> None:
@@ -143,7 +136,7 @@ def _calibrate(draft: Draft, searches: Sequence[Search]) -> None:
     for job, placement in list(draft.placed.items()):
         after = wanted.get(job)
         if after is None:
-            after = _bare(placement)
+            after = placement.free()
         if after != placement:
             draft.place(job, after)
 
