@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from dovetail.algorithms.job_graph import trouble_with
 from dovetail.algorithms.pipeline_time import packed_s, spread_s
+from dovetail.physics.architecture import CONTEXT_BYTES
 from dovetail.physics.blocks import Block
 from dovetail.physics.pipelined import FP32_BYTES, Pipelined, pipelined
 from dovetail.physics.planner import (
-    CONTEXT_BYTES,
     MEMORY_BYTES,
     TESTBED,
     even_cuts,

@@ -6,6 +6,7 @@ from layer shapes or assumed; the scaling curve is the planner's, on the paper's
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from dovetail.algorithms.pipeline_time import packed_s
@@ -100,7 +101,9 @@ def _profile(model: Pipelined) -> ModelProfile:
             DERIVED,
             f"{PAPER}: the mini-batch, taken for that of the whole job",
         ),
-        max_gpus=Sourced(COUNTS[-1], ASSUMED, "the planner knows no most"),
+        max_gpus=Sourced(
+            _most_useful(_curve(model).value), DERIVED, f"{PLANNER}; more are no faster"
+        ),
         parameters=Sourced(model.parameters, DERIVED, SHAPES),
         gradient_bytes=Sourced(gradient_bytes, DERIVED, f"parameters in {precision}"),
         compute=((GPU_TYPE, Sourced(compute, ASSUMED, _compute_source(rate))),),
@@ -150,6 +153,13 @@ def _curve(model: Pipelined) -> Sourced[Curve]:
     )
     said = f"{PLANNER}; below {needs} GPUs it does not fit: in proportion" if needs > 1 else PLANNER
     return Sourced(Curve(COUNTS, times), DERIVED, said)
+
+
+def _most_useful(curve: Curve) -> int:
+    """Returns the count up to which each point of the curve is faster than the one before."""
+    pairs = pairwise(zip(curve.gpus, curve.iteration_s, strict=True))
+    slower = [before[0] for before, here in pairs if here[1] >= before[1]]
+    return slower[0] if slower else curve.gpus[-1]
 
 
 def _stages(model: Pipelined) -> Sourced[tuple[StageTimes, ...]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import ceil, sqrt
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,8 @@ EDGES, BEYOND, ALWAYS = range(3)
 everywhere beyond the first server; everywhere. A stage cannot know how the next one will lie."""
 OUTLOOKS = ((8, EDGES), (8, BEYOND), (8, ALWAYS), (2, EDGES), (1, EDGES))
 """The GPUs of each server that a plan counts on (all, or what others leave), and the meetings."""
+WORTH = 1.5
+"""A plan worth having is so much faster than one unit of GPUs, were it to hold the model."""
 UNITS_MIN = 32
 """Plans up to so many units of GPUs are made at once."""
 
@@ -66,22 +68,22 @@ def _cuts(model: Pipelined, gpus: int) -> tuple[Cut, ...]:
     """Returns the best of several plans, which differ in where stages are taken to meet.
 
     A plan is made before its placement is known: the one is taken whose shortest and longest
-    iteration (servers full, every replica alone) have the least geometric mean. One stage on
-    all GPUs is among them. A unit of GPUs is a replica's slices.
+    iteration (servers full, every replica alone) have the least geometric mean. Plans that are
+    hardly faster than one GPU are left out where others are. One stage on all GPUs is among
+    the plans. A unit of GPUs is a replica's slices.
     """
     units, rest = divmod(gpus, model.slices)
     if rest or units < 1:
         return ()
     room = max(UNITS_MIN, 1 << (units - 1).bit_length())
     found = [_Programme.of(model, meet, fragment, room).cuts(units) for fragment, meet in OUTLOOKS]
-    busy_s, *_ = _stage_parts(model, 0, len(model.blocks), units)
-    if np.isfinite(busy_s[-1]):
-        found.append(((0, len(model.blocks), units),))
-    return min(
-        (cuts for cuts in found if cuts),
-        key=lambda cuts: (_mean_s(_stages(model, cuts)), len(cuts)),
-        default=(),
-    )
+    whole = len(model.blocks)
+    if np.isfinite(_stage_parts(model, whole, room).busy_s[0, units - 1]):
+        found.append(((0, whole, units),))
+    graphs = {cuts: _stages(model, cuts) for cuts in found if cuts}
+    enough_s = sum(passes_s(model, 0, whole, model.batch)) / WORTH
+    worth = [c for c, graph in graphs.items() if packed_s(graph, TESTBED) <= enough_s]
+    return min(worth or graphs, key=lambda c: (_mean_s(graphs[c]), len(c)), default=())
 
 
 def _mean_s(graph: tuple[PipelineStage, ...]) -> float:
@@ -107,8 +109,7 @@ class _Programme:
         self._choice = np.zeros((n + 1, units + 1, 2), np.int64)
         meetings = [_Meeting.of(model, m, meet, fragment) for m in range(1, units + 1)]
         for end in range(1, n + 1):
-            parts = [_stage_parts(model, i, end, units) for i in range(end)]
-            busy_s, reduced, taken, given = (np.array(part) for part in zip(*parts, strict=True))
+            busy_s, reduced, taken, given = _stage_parts(model, end, units)
             for m, meeting in enumerate(meetings, start=1):
                 # Row i: blocks i..end as one stage; column r - 1: with r replicas.
                 stage_s = busy_s[:, :m] + reduced[:, :m] * meeting.reduce_s
@@ -160,41 +161,60 @@ def slice_bytes(model: Pipelined, first: int, end: int, samples: float) -> float
     return 2 * 2 * (model.slices - 1) / model.slices * handed
 
 
-@overload
-def passes_s(model: Pipelined, first: int, end: int, samples: float) -> tuple[float, float]: ...
-@overload
-def passes_s(model: Pipelined, first: int, end: int, samples: Floats) -> tuple[Floats, Floats]: ...
-def passes_s(
-    model: Pipelined, first: int, end: int, samples: float | Floats
-) -> tuple[float | Floats, float | Floats]:
+def passes_s(model: Pipelined, first: int, end: int, samples: float) -> tuple[float, float]:
     """Returns the seconds of forward and backward pass of a replica over so many samples."""
     held = _within(model, first, end)
-    compute_s = LAUNCH_S * held.layers + samples * held.flops / (model.flops_per_s * model.slices)
-    exchange_s = samples * slice_bytes(model, first, end, 1.0) / TESTBED.intra_bytes_per_s
+    compute_s = LAUNCH_S * held.layers + samples * held.flops / _rate(model)
+    exchange_s = slice_bytes(model, first, end, samples) / TESTBED.intra_bytes_per_s
     again = model.exchanges_backward
     return compute_s + exchange_s, model.backward_factor * compute_s + again * exchange_s
 
 
-def _stage_parts(
-    model: Pipelined, first: int, end: int, units: int
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Returns seconds of computing and bytes of AllReduce, of input and of output of a stage.
+def _rate(model: Pipelined) -> float:
+    """Returns the operations per second of a replica's slices together."""
+    return model.flops_per_s * model.slices
 
-    For 1, 2, ... replicas; the seconds are infinite where a replica does not fit its GPUs.
+
+def _slice_bytes(model: Pipelined, out_values: Floats) -> Floats:
+    """Returns what each slice exchanges for a sample of which blocks hand on so many values."""
+    return 4 * (model.slices - 1) / model.slices * model.number_bytes * out_values
+
+
+class _Parts(NamedTuple):
+    """Seconds of computing and bytes of AllReduce, of input and of output of possible stages.
+
+    Row i: blocks i.. as one stage; column r - 1: with r replicas. The seconds are infinite where
+    a replica does not fit its GPUs.
     """
-    held = _within(model, first, end)
+
+    busy_s: Floats
+    reduced: Floats
+    taken: Floats
+    given: Floats
+
+
+@lru_cache(maxsize=1024)
+def _stage_parts(model: Pipelined, end: int, units: int) -> _Parts:
+    """Returns the parts of all stages that end before block `end`."""
+    sums = _sums(model)
+    held = dict(zip(Block._fields, (sums[:, end, None] - sums[:, :end])[..., None], strict=True))
     r = np.arange(1, units + 1)
     samples = np.ceil(model.batch / r)
-    forward_s, backward_s = passes_s(model, first, end, samples)
-    busy_s = np.asarray(forward_s + backward_s, np.float64)
+    compute_s = LAUNCH_S * held["layers"] + samples * held["flops"] / _rate(model)
+    exchange_s = samples * _slice_bytes(model, held["out_values"]) / TESTBED.intra_bytes_per_s
+    busy_s = (1 + model.backward_factor) * compute_s + (1 + model.exchanges_backward) * exchange_s
+    handed = np.array([0.0, *(block.out_values for block in model.blocks)])
     share = 2 * model.number_bytes * model.batch / r
-    taken = share * (model.blocks[first - 1].out_values if first else 0.0)
-    given = share * (model.blocks[end - 1].out_values if end < len(model.blocks) else 0.0)
-    reduced = 2 * (r - 1) / r * held.parameters * model.number_bytes
-    state_bytes = model.state_bytes * held.parameters
-    held_bytes = state_bytes + samples * model.number_bytes * held.kept_values
+    out = handed[end] if end < len(model.blocks) else 0.0
+    kept = samples * model.number_bytes * held["kept_values"]
+    held_bytes = model.state_bytes * held["parameters"] + kept
     busy_s[CONTEXT_BYTES + held_bytes / model.slices > MEMORY_BYTES] = np.inf
-    return busy_s, reduced, taken, given
+    return _Parts(
+        busy_s,
+        2 * (r - 1) / r * held["parameters"] * model.number_bytes,
+        handed[:end, None] * share,
+        np.broadcast_to(out * share, busy_s.shape),
+    )
 
 
 class _Meeting(NamedTuple):
