@@ -19,7 +19,6 @@ from dovetail.mechanisms.virtual_line import VirtualLine
 from dovetail.physics.linear import LinearPhysics
 from dovetail.sim.world import SimWorld
 
-
 STATES = ("down", "draining", "up")
 
 
