@@ -11,13 +11,16 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.blur import Blur, log_normal, normal, uniform
+from dovetail.physics.interleave import InterleaveRule
 from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.zoo import shipped
 
 MODELS = ("muri/resnet18", "muri/gpt2", "muri/a2c", "muri/resnet18")
 TRACE = trace_of(*(Row(4, 100, model=m, shareable=True) for m in MODELS))
-TRUTH = PlacedPhysics(TRACE.jobs, Cluster.uniform(4, 8), shipped())
+TRUTH = PlacedPhysics(
+    TRACE.jobs, Cluster.uniform(4, 8), shipped(), interleaving=InterleaveRule("barrier")
+)
 GB = 1e9
 
 

@@ -96,7 +96,7 @@ def test_three_stages_join_storage_and_cpu() -> None:
     assert known.stage_s.shape == (2, 3)
     assert sorted((known.stage_s[:, 0] / alone_s).tolist()) == pytest.approx([0.1, 0.8])
     # Three phases: 80 with the chip's 90; 20 with nothing; the chip's load, 10.
-    joined = speeds("barrier,no-contention,no-floor,three-stages", "scene/disk", "scene/chip")
+    joined = speeds(f"{PLAIN},three-stages", "scene/disk", "scene/chip")
     assert joined == pytest.approx([1 / 1.2] * 2)
 
 
@@ -208,6 +208,7 @@ def test_rules_that_cannot_be_are_refused(text: str, hint: str) -> None:
 
 
 def test_what_is_not_said_is_the_default() -> None:
-    assert InterleaveRule.parse("barrier") == InterleaveRule()
-    full = InterleaveRule.parse("overlapped,no-contention,no-floor,three-stages")
-    assert full == InterleaveRule("overlapped", ALONE, False, 3)
+    assert InterleaveRule.parse("overlapped") == InterleaveRule()
+    assert InterleaveRule.parse("no-floor") == InterleaveRule("overlapped", floor=False)
+    full = InterleaveRule.parse("barrier,no-contention,no-floor,three-stages")
+    assert full == InterleaveRule("barrier", ALONE, False, 3)

@@ -37,8 +37,7 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         "--forecast",
         default="known",
         show_default=True,
-        help="What is known of lengths: known, limit, predicted[:boosted|forest|median|mean], "
-        "noisy:SIGMA, unknown.",
+        help="What is known of lengths: known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
     ),
     click.option(
         "--belief",
@@ -64,9 +63,9 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     ),
     click.option(
         "--cycle",
-        default="barrier",
+        default="overlapped",
         show_default=True,
-        help="How stages take turns: barrier or overlapped, no-contention, no-floor, three-stages.",
+        help="How stages take turns: overlapped or barrier, no-contention, no-floor, three-stages.",
     ),
     click.option("--adopt", default="", help="Draw owners' flags anew, as in elastic:0.5."),
     click.option("--assign-models", is_flag=True, help="Give jobs a model of the zoo by --seed."),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, cycle_s
+from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, OVERLAPPED, cycle_s
 from dovetail.core.beliefs import Interleaving
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Floats
@@ -27,9 +27,13 @@ Seat = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class InterleaveRule:
-    """How the cycle of an interleave set follows from its members' stages."""
+    """How the cycle of an interleave set follows from its members' stages.
 
-    cycle: str = BARRIER
+    The factors of contention are those of the overlapped cycle: on equation 3, whose barriers
+    wait already, they count twice (docs/physics.md).
+    """
+
+    cycle: str = OVERLAPPED
     contention: tuple[float, ...] = MEASURED_FACTORS
     floor: bool = True
     resources: int = 4
@@ -38,7 +42,7 @@ class InterleaveRule:
     def parse(text: str) -> InterleaveRule:
         """Returns the rule of words such as `overlapped,no-contention,no-floor,three-stages`.
 
-        What is not said is as in `barrier,contention,floor,four-stages`. Raises InputError.
+        What is not said is as in `overlapped,contention,floor,four-stages`. Raises InputError.
         """
         words = {
             **{cycle: ("cycle", cycle) for cycle in CYCLES},

@@ -51,7 +51,7 @@ DEFAULTS: Given = {
     "physics": "placed",
     "profiles": (),
     "interference": "measured",
-    "cycle": "barrier",
+    "cycle": "overlapped",
     "adopt": "",
     "cancelled": "work",
     "capacity": "",

@@ -41,7 +41,7 @@ class Options:
     capacity: Sequence[tuple[float, Sequence[tuple[int, str]]]] = ()
     coalesce_s: float = 0.0
     interference: str | float = "measured"
-    cycle: str = "barrier"
+    cycle: str = "overlapped"
     physics: str = "placed"
     profiles: tuple[str, ...] = ()
     without: frozenset[str] = frozenset()
