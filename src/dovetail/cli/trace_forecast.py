@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", type=FILE)
 @click.option(
-    "--methods", default="boosted,forest,median,mean", show_default=True, help="What to try."
+    "--methods",
+    default="boosted,forest,median,mean,overall",
+    show_default=True,
+    help="What to try.",
 )
 @click.option(
     "--train", default=0.8, show_default=True, help="Share of jobs before those that count."

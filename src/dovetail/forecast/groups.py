@@ -7,7 +7,10 @@ at once and its group becomes known.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 from typing import Protocol
+
+from sortedcontainers import SortedList
 
 from dovetail.forecast.submissions import Submissions
 
@@ -83,14 +86,33 @@ class MedianOfGroup(Plain):
     def guess_s(self, job: int, now: float) -> float:
         """Returns the median, or 0 for a group not seen."""
         ran_s = self._ran_s.get(self._key[job])
-        if not ran_s:
-            return UNSEEN_S
-        middle = len(ran_s) // 2
-        return ran_s[middle] if len(ran_s) % 2 else (ran_s[middle - 1] + ran_s[middle]) / 2.0
+        return _median(ran_s) if ran_s else UNSEEN_S
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
         """Adds a run time to its group, in order."""
         insort(self._ran_s.setdefault(self._key[job], []), ran_s)
+
+
+class MedianOfAll(Plain):
+    """The median run time of all ended jobs: what a prediction must beat to be worth its name."""
+
+    def __init__(self) -> None:
+        self._ran_s = SortedList()
+
+    def guess_s(self, job: int, now: float) -> float:
+        """Returns the median, or 0 before any job has ended."""
+        return _median(self._ran_s) if self._ran_s else UNSEEN_S
+
+    def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
+        """Adds a run time."""
+        self._ran_s.add(ran_s)
+
+
+def _median(ordered: Sequence[float]) -> float:
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2.0
 
 
 def growth_reached(learned: int, trained_on: int, first: int, growth: float) -> bool:

@@ -12,7 +12,7 @@ from dovetail.core.trace import COMPLETED, ENDS
 from dovetail.forecast.bands import PLENTY, UNSEEN, Bands, Evidence
 from dovetail.forecast.boosted import Boosted
 from dovetail.forecast.forest import Forest
-from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfGroup
+from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfAll, MedianOfGroup
 from dovetail.forecast.submissions import Submissions, read_submissions
 
 METHODS: dict[str, Callable[[Submissions, int], Learner]] = {
@@ -20,6 +20,7 @@ METHODS: dict[str, Callable[[Submissions, int], Learner]] = {
     "mean": lambda known, seed: MeanOfGroup(known),
     "median": lambda known, seed: MedianOfGroup(known),
     "forest": Forest,
+    "overall": lambda known, seed: MedianOfAll(),
 }
 """The first is the default."""
 DEFAULT = next(iter(METHODS))
