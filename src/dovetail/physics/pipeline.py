@@ -67,6 +67,7 @@ class Pipelines:
         self._alone_s: dict[Graph, float] = {}
         self._speed: dict[tuple[int, Spans, tuple[int, ...]], float] = {}
         self._reduced: dict[tuple[int, int], tuple[Graph, int]] = {}
+        self._spread: dict[int, float] = {}
 
     def speed(self, kind: int, spans: Spans) -> float:
         """Returns the speed of a kind alone where its ranks are."""
@@ -101,7 +102,10 @@ class Pipelines:
 
     def spread_speed(self, kind: int) -> float:
         """Returns alpha_min over alpha_max: every replica on a server of its own."""
-        return self._requested_s(kind) / spread_s(self.graphs[kind], self._packed)
+        if kind not in self._spread:
+            alone_s = spread_s(self.graphs[kind], self._packed)
+            self._spread[kind] = self._requested_s(kind) / alone_s
+        return self._spread[kind]
 
     def best_batches(self, kind: int, max_gpus: int) -> BestBatches:
         """Returns the speed by nodes and GPUs, the batch as requested, ranks spread evenly."""
