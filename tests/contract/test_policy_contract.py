@@ -54,6 +54,8 @@ VARIANTS = (
     "antman:share=0.3,seed=2,bypass=skip",
     "gandiva:slice=7",
     "gandiva-deadline:slice=11",
+    "muri-s:tick-s=0,merge-order=class",
+    "muri-l:tick-s=7,always-group=true,group-limit=2",
     "a-srpt:tau=2,comm-heavy=1,nonblocking-delay=true",
     "gandiva:slice=7,unequal=true",
     "gandiva-deadline:slice=11,unequal=true",
