@@ -25,7 +25,12 @@ AFS = "data/afs-models/afs_trace_2869ce.csv"
 YARN = "--cluster 8x8 --placement strict,first-fit,repack --switching none --physics linear"
 COUNTS = "--cluster 8x8 --placement none --switching none --physics linear"
 POOL = "--cluster 1x64 --placement none --switching none --physics counted"
+TURNS = (
+    "--cluster 8x8 --placement strict,first-fit --switching none --adopt shareable:1 "
+    "--cycle overlapped,no-contention,no-floor"
+)
 EXACT = "the same schedule; rounding of sums"
+MATCHINGS = "another one of equally good matchings; equal job by job where no two are alike"
 WHOLE_SECONDS = "they round every arrival and end up to whole seconds"
 
 
@@ -71,6 +76,26 @@ CASES = (
         "another policy: our default serves a queue by submission, not as a list",
         8171960.8,
         4939311.4,
+    ),
+    Case(
+        "Muri-S",
+        MURI,
+        "muri-s:tick-s=0,merge-order=class,ties=gpus",
+        TURNS,
+        57110.347877,
+        MATCHINGS,
+        8171960.8,
+        462166.6,
+    ),
+    Case(
+        "Muri-L",
+        MURI,
+        "muri-l:tick-s=0,merge-order=class,ties=gpus",
+        TURNS,
+        57015.357505,
+        MATCHINGS,
+        8171960.8,
+        431897.6,
     ),
     Case("AFS FIFO", AFS, "fifo:bypass=skip", POOL, 147125.8910, WHOLE_SECONDS),
     Case("AFS SRTF", AFS, "srtf", POOL, 123130.2180, WHOLE_SECONDS),

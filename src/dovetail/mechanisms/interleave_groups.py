@@ -133,9 +133,12 @@ class _Seats:
 
     def keep_together(self) -> None:
         """Pairs nodes whose members run together now, as far as the types allow."""
+        together = self._bucket.together
+        if not together:
+            return
         sets: dict[int, list[int]] = {}
         for position, node in enumerate(self._bucket.nodes):
-            for number in {self._bucket.together.get(member, -1) for member in node.members}:
+            for number in dict.fromkeys(together.get(member, -1) for member in node.members):
                 if number >= 0:
                     sets.setdefault(number, []).append(position)
         for mates in sets.values():
