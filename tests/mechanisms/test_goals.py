@@ -66,6 +66,15 @@ def test_a_fourth_goal_is_read_from_a_file() -> None:
     assert goal_of(f"{ROOT}/examples/even_slowdown.py") is not None
 
 
+def test_the_example_that_looks_ahead_lets_the_last_run_on_alone() -> None:
+    goal = goal_of(f"{ROOT}/examples/early_ends.py:EarlyEnds")
+    # 100 s and 400 s to go; the longer has 300 s more at half speed, alone 150: 100 and 250.
+    members = [member(100), member(200, speed=0.5)]
+    assert goal.objective(members) == 175
+    assert [goal.priority(m) for m in members] == [-100, -200]
+    assert together(goal, members) == -150
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -242,3 +242,27 @@ def test_everybody_has_a_slice_and_company_of_equals(
             placed_s[fact.job] = fact.t
         elif isinstance(fact, Stopped):
             assert fact.t >= placed_s[fact.job] + 7 - 1e-9
+
+
+def test_sizes_differ_only_if_asked() -> None:
+    rows = [row(2, 100), row(1, 30, 1)]
+    assert run(rows, "1x2").starts(1) == [(61.0, "start")]
+    assert run(rows, "1x2", policy="gandiva:unequal=true").starts(1) == [(1.0, "start")]
+
+
+def test_a_large_job_slowed_for_a_small_one_is_parted_by_gpus() -> None:
+    # Ratio 1.5: 4 / 1.5 + 1 / 1.5 GPUs' worth of work, less than 4. Equals would do 4 / 3 of one.
+    rows = [row(4, 300), row(1, 200, 1)]
+    story = run(rows, "1x4", policy="gandiva:unequal=true", xi=1.5)
+    assert story.stops(1)[0] == (61.0, "preempted")
+    story = run(rows, "1x4", policy="gandiva:unequal=true", xi=1.25)
+    assert story.stops(1) == []
+
+
+def test_a_set_of_three_gives_way_together() -> None:
+    # Job 3 wants all four GPUs and may not share. Slices end at 61 s, when the set of three has run
+    # 59, and at 121.
+    rows = [row(4, 300), row(2, 300, 1), row(2, 300, 2), alone(4, 50, 3)]
+    story = run(rows, "1x4", policy="gandiva:unequal=true", xi=1.1)
+    assert story.starts(3) == [(121.0, "start")]
+    assert [story.stops(j)[0][0] for j in range(3)] == [121, 121, 121]

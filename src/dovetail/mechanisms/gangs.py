@@ -68,17 +68,23 @@ def kinds_of(view: View, one: int, other: int) -> Kinds:
 
 
 def pays(view: View, *jobs: int) -> bool:
-    """Tells whether jobs together do at least what the largest of them does alone.
+    """Tells whether jobs that share a gang do at least what the largest of them does alone.
 
-    What counts is the sum of their speeds, each relative to the job alone and by GPUs.
+    What counts is the sum of their speeds as they run now, each relative to the job alone on its
+    GPUs, and by GPUs.
     """
     gpus = view.jobs.gpus
-    largest, *others = sorted(jobs, key=lambda j: (-int(gpus[j]), j))
-    pairs = [view.physics.interference(largest, 1, other, 1) for other in others]
-    whole = int(gpus[largest])
-    done = whole / max(mine for mine, _ in pairs)
-    done += sum(int(gpus[o]) / theirs for o, (_, theirs) in zip(others, pairs, strict=True))
-    return done >= whole * (1 - RELATIVE_TOLERANCE)
+    done = sum(int(gpus[job]) * _kept(view, job) for job in jobs)
+    return done >= max(int(gpus[job]) for job in jobs) * (1 - RELATIVE_TOLERANCE)
+
+
+def _kept(view: View, job: int) -> float:
+    """Returns the speed of a job in company over that alone on the same GPUs."""
+    here, sharers = view.running[job], view.plan.occupancy.sharers
+    others = {other for gpu in here.named() for other in sharers(*gpu)} - {job}
+    near = [(other, view.running[other]) for other in sorted(others)]
+    speed = view.physics.speed
+    return speed(job, here, near) / speed(job, here.free(), ())
 
 
 class _Alike(NamedTuple):

@@ -46,7 +46,7 @@ class Calibrated:
 class Gimbal:
     """`inner`, with co-location sets calibrated for `goal`; looks at a new set after `monitor`."""
 
-    inner: Policy = field(default_factory=lambda: Lucid(score_limit=4, unequal=True))
+    inner: Policy = field(default_factory=lambda: Lucid(score_limit=3, unequal=True))
     goal: str = "jct"
     lgrr: bool = True
     liss: bool = True
