@@ -23,6 +23,7 @@ class Study:
 
 STUDIES = {
     "afs": "dovetail.study.reproduce.afs",
+    "muri": "dovetail.study.reproduce.muri",
     "sjf-bsbf": "dovetail.study.reproduce.sjf_bsbf",
 }
 """Each module has a `study`."""
