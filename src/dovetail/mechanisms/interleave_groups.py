@@ -113,9 +113,9 @@ def _matched(rules: SetRules, bucket: Bucket, limit: int) -> Sequence[_Pair]:
     seats = _Seats(bucket, [positions[kinds] for kinds in types], pairing)
     seats.keep_together()
     seats.fill()
+    memory, nodes = bucket.memory_bytes, bucket.nodes
     return [
-        _Pair(i, j, rules.weight(_union((bucket.nodes[i], bucket.nodes[j])).kinds, memory))
-        for memory in (bucket.memory_bytes,)
+        _Pair(i, j, rules.weight(tuple(sorted(nodes[i].kinds + nodes[j].kinds)), memory))
         for i, j in sorted(seats.pairs)
     ]
 
@@ -243,10 +243,10 @@ def _merge_in_line(rules: SetRules, buckets: Sequence[Bucket], limit: int, exces
         bucket.nodes = after
 
 
-def _union(nodes: Sequence[Node]) -> Node:
+def _union(nodes: tuple[Node, Node]) -> Node:
+    first, second = nodes
     return Node(
-        tuple(sorted(m for node in nodes for m in node.members)),
-        tuple(sorted(k for node in nodes for k in node.kinds)),
+        tuple(sorted(first.members + second.members)), tuple(sorted(first.kinds + second.kinds))
     )
 
 
