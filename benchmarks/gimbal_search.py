@@ -24,6 +24,7 @@ from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
 from dovetail.mechanisms.calibration import Search
 from dovetail.mechanisms.goals import Member, goal_of
+from dovetail.mechanisms.primitives import Setting, free_competition
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.sharing import Measured
 from dovetail.physics.switching import Switching
@@ -97,14 +98,10 @@ def searched(scene: Scene, policy: Policy) -> tuple[float, float, tuple[Search, 
     raise AssertionError("all jobs ended before the search")
 
 
-def objective(goal: str, world: SimWorld, search: Search, set_now: bool) -> float:
-    """Returns the objective of a set at the start of the scene, with the speeds of a setting."""
-    view = world.observe()
-    setting = (
-        search.now if set_now else tuple(type(m)(tuple(100 for _ in m.limits)) for m in search.now)
-    )
+def members_of(world: SimWorld, search: Search, setting: Setting) -> list[Member]:
+    """Returns the jobs of a set at the start of the scene, with the speeds of a setting."""
+    view, jobs = world.observe(), search.star.members
     placed = [m.on(bare) for m, bare in zip(setting, search.bare, strict=True)]
-    jobs = search.star.members
     members = []
     for i, job in enumerate(jobs):
         near = range(1, len(jobs)) if i == 0 else (0,)
@@ -115,7 +112,12 @@ def objective(goal: str, world: SimWorld, search: Search, set_now: bool) -> floa
                 left_s=view.progress.length_s([job])[0], deadline_s=float("inf"), now=0.0,
             )
         )  # fmt: skip
-    return goal_of(goal).objective(members)
+    return members
+
+
+def work(members: list[Member]) -> float:
+    """Returns what the jobs of a set do together over what the largest does alone."""
+    return sum(m.gpus * m.speed for m in members) / members[0].gpus
 
 
 def main() -> None:
@@ -130,6 +132,7 @@ def main() -> None:
     full_s: list[float] = []
     early_s: list[float] = []
     steps: list[tuple[int, int]] = []
+    works: list[tuple[float, float]] = []
     for seed in range(given.sets):
         scene = drawn_set(seed)
         ends = {}
@@ -138,8 +141,12 @@ def main() -> None:
             began, ended, searches, world = searched(scene, policy)
             if not searches:
                 break  # no two of them fit the memory together
-            after = sum(objective(given.goal, world, s, True) for s in searches)
-            before = sum(objective(given.goal, world, s, False) for s in searches)
+            goal = goal_of(given.goal)
+            free = [members_of(world, s, free_competition(s.bare)) for s in searches]
+            best = [members_of(world, s, s.now) for s in searches]
+            before, after = sum(map(goal.objective, free)), sum(map(goal.objective, best))
+            if early == "true":
+                works += [(work(f), work(b)) for f, b in zip(free, best, strict=True)]
             ends[early] = (before, after, ended - began, sum(s.steps for s in searches))
         if len(ends) < 2:
             continue
@@ -154,6 +161,8 @@ def main() -> None:
     print(f"{len(gains)} sets, goal {given.goal}")
     print(f"objective before over after the full search: {fmean(gains):.3f}")
     print(f"quality of the early exit: {fmean(qualities):.2%}, worst {min(qualities):.2%}")
+    free_work, best_work = fmean(w[0] for w in works), fmean(w[1] for w in works)
+    print(f"work of a set over that of its largest job: {free_work:.2f}, then {best_work:.2f}")
     part = fmean(early_s) / fmean(full_s)
     print(f"its time: {fmean(early_s):.0f} s of {fmean(full_s):.0f} s, {part:.0%}")
 
