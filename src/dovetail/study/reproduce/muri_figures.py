@@ -23,9 +23,10 @@ from dovetail.study.reproduce.muri_trial import RESOURCES, line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-DAY_S = 86400.0
+HOUR_S, DAY_S = 3600.0, 86400.0
 Bars = Mapping[str, Sequence[float]]
 MEANWHILE = {"queue": "jobs waiting", "blocking": "blocking index"} | {
     name: f"{name} used (%)" for name in RESOURCES
@@ -106,17 +107,28 @@ def jobs(outcomes: Outcomes, bed: Bed) -> Figure:
         figure, panels = _panels(6.4)
         for axes, policy in zip(panels, LOGS, strict=True):
             ours, theirs = paired(bed, outcomes, bed.trial(policy), policy)
-            low, high = 60.0, 1.5 * max(float(ours.max()), float(theirs.max()))
-            axes.plot([low, high], [low, high], color=canvas.FAINT, linewidth=0.8)
+            ours, theirs = ours / HOUR_S, theirs / HOUR_S
+            ends = (0.02, 1.5 * max(float(ours.max()), float(theirs.max())))
+            axes.plot(ends, ends, color=canvas.FAINT, linewidth=0.8)
             axes.scatter(theirs, ours, s=5, color=canvas.colour(0), linewidths=0)
             axes.set_xscale("log")
             axes.set_yscale("log")
-            for axis in "xy":
-                canvas.spell_log_durations(axes, axis)
+            for axis in (axes.xaxis, axes.yaxis):
+                _plainly(axis, (0.1, 1.0, 10.0, 100.0, 1000.0))
             axes.set_title(NAMES[policy])
-        figure.supxlabel("measured", fontsize=10)
-        figure.supylabel("simulated", fontsize=10)
+        figure.supxlabel("measured (h)", fontsize=10)
+        figure.supylabel("simulated (h)", fontsize=10)
         return figure
+
+
+def _plainly(axis: Axis, values: Sequence[float]) -> None:
+    """Labels an axis at these values, in plain numbers."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(FixedLocator([v for v in values if low <= v <= high]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
 
 
 def means(outcomes: Outcomes, bed: Bed) -> Figure:
@@ -149,6 +161,7 @@ def meanwhile(outcomes: Outcomes, bed: Bed, muri: str) -> Figure:
             axes.set_title(words)
             if key == "blocking":
                 axes.set_yscale("symlog", linthresh=0.1)
+                _plainly(axes.yaxis, (0.0, 0.1, 1.0, 10.0, 100.0, 1000.0))
             axes.set_ylim(bottom=0)
             axes.set_xlim(left=0)
             canvas.grid(axes)
@@ -211,9 +224,9 @@ def types(outcomes: Outcomes, plan: Plan) -> Figure:
     with canvas.house_style():
         figure, (axes,) = canvas.sheet(2.8)
         pairs = (("srtf", "muri-s"), ("tiresias", "muri-l"))
-        looks = canvas.looks([f"{NAMES[r]} / {NAMES[m]}" for r, m in pairs])
+        looks = canvas.looks([NAMES[muri] for _, muri in pairs])
         for place, (rival, muri) in enumerate(pairs):
-            look = looks[f"{NAMES[rival]} / {NAMES[muri]}"]
+            look = looks[NAMES[muri]] | {"label": f"{NAMES[rival]} / {NAMES[muri]}"}
             counts = list(plan.types)
             gains = [outcomes.ratio(plan.typed(n, rival), plan.typed(n, muri)) for n in counts]
             axes.plot(counts, gains, marker="o", markersize=4, **look)
