@@ -11,7 +11,7 @@ service, stages, memory. Stops running jobs: yes, at ticks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,15 +19,9 @@ import numpy as np
 
 from dovetail.core.job import Floats
 from dovetail.core.order import Order
-from dovetail.core.policy import Decision, register
+from dovetail.core.policy import register
 from dovetail.core.view import Running, View
-from dovetail.mechanisms.interleave_groups import Grouping
-from dovetail.mechanisms.interleave_rules import Ordering
-from dovetail.mechanisms.interleaved_pass import check, decide
-from dovetail.mechanisms.slots import Priority
-
-DIGITS = 6
-"""Service counts in millionths of a GPU-second: sums that differ by rounding are equal."""
+from dovetail.mechanisms.interleaved_policy import DIGITS, InterleavedPolicy
 
 
 def _waiting(view: View, jobs: Sequence[int]) -> list[float]:
@@ -40,40 +34,9 @@ def _running(running: Running) -> Floats:
 
 @register("muri-l")
 @dataclass(frozen=True, slots=True)
-class MuriL:
+class MuriL(InterleavedPolicy):
     """Interleaving groups by Blossom matching, least attained service first; preemptive."""
 
-    tick_s: float = 360.0
-    group_limit: int = 4
-    matching: str = "blossom"
-    merge_order: str = "efficiency"
-    autopack: bool = True
-    always_group: bool = False
-    ordering: str = "best"
-    orderings: str = "all"
-    ties: str = "submission"
-
     knows: ClassVar[frozenset[str]] = frozenset({"attained service", "stages", "memory"})
-    powers: ClassVar[frozenset[str]] = frozenset({"interleave", "preempt", "migrate"})
     order: ClassVar[Order] = Order(_waiting)
-    initial: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        check(self.grouping, self.tick_s)
-        Priority(_running, self.ties)
-
-    @property
-    def grouping(self) -> Grouping:
-        """Returns how groups are made."""
-        return Grouping(
-            self.group_limit,
-            self.matching,
-            self.merge_order,
-            self.autopack,
-            self.always_group,
-            Ordering.named(self.ordering, self.orderings),
-        )
-
-    def decide(self, view: View, memory: object) -> Decision:
-        """Groups and places everybody anew at a tick."""
-        return decide(view, Priority(_running, self.ties), self.grouping, self.tick_s)
+    running_keys: ClassVar[Callable[[Running], Floats]] = _running
