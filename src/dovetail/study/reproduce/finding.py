@@ -67,12 +67,24 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table with columns of its own; the first `words` columns are words, not numbers."""
+
+    name: str
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Findings:
     """All that a study found; `notes` say what it was run on and what stands in for what."""
 
     rows: Sequence[Finding]
     pictures: Sequence[Picture] = ()
     notes: Sequence[str] = field(default=())
+    sheets: Sequence[Sheet] = ()
 
     @property
     def verdicts(self) -> dict[str, int]:

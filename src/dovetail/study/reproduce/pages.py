@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.study.reproduce.finding import HOLDS, MISSED, WITHIN, Finding, Findings
+from dovetail.study.reproduce.finding import HOLDS, MISSED, WITHIN, Finding, Findings, Sheet
 from dovetail.study.reproduce.studies import Study
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def write_findings(study: Study, findings: Findings, folder: Path) -> None:
         writer = csv.DictWriter(file, list(_row_dict(Finding("", ""))))
         writer.writeheader()
         writer.writerows(_row_dict(row) for row in findings.rows)
+    for sheet in findings.sheets:
+        with (folder / f"{sheet.name}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([sheet.heads, *sheet.rows])
 
 
 def findings_dict(study: Study, findings: Findings) -> dict[str, object]:
@@ -45,6 +48,10 @@ def findings_dict(study: Study, findings: Findings) -> dict[str, object]:
         "verdicts": findings.verdicts,
         "notes": list(findings.notes),
         "rows": [_row_dict(row) for row in findings.rows],
+        "sheets": {
+            sheet.name: [dict(zip(sheet.heads, row, strict=True)) for row in sheet.rows]
+            for sheet in findings.sheets
+        },
     }
 
 
@@ -71,6 +78,12 @@ def report(study: Study, findings: Findings) -> str:
     if findings.notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in findings.notes)
         body.append(f"<h2>What it was run on</h2><ul>{items}</ul>")
+    for sheet in findings.sheets:
+        shown = [
+            Row(name, [Cell(c, is_words=i < sheet.words - 1) for i, c in enumerate(rest)])
+            for name, *rest in sheet.rows
+        ]
+        body += [f"<h2>{escape(sheet.title)}</h2>", table(sheet.heads, shown, "")]
     for part, rows in groupby(findings.rows, key=lambda row: row.part):
         listed = [
             Row(r.what, [Cell(c, is_words=i == 3) for i, c in enumerate(cells(r)[1:])], _why(r))
@@ -116,6 +129,8 @@ def view(study: Study, findings: Findings) -> Group:
     from rich.text import Text
 
     shown: list[RenderableType] = [Text(study.title, style="bold"), Text(sentence(findings))]
+    for sheet in findings.sheets:
+        shown += [Text(""), _grid(sheet)]
     for part, grouped in groupby(findings.rows, key=lambda row: row.part):
         rows = list(grouped)
         table = Table(
@@ -129,6 +144,21 @@ def view(study: Study, findings: Findings) -> Group:
         shown += [Text(""), table, *_reasons(rows)]
     shown += [Text(""), *(Text(f"Note: {note}") for note in findings.notes)]
     return Group(*shown)
+
+
+def _grid(sheet: Sheet) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=SIMPLE_HEAD, title=sheet.title, title_justify="left", title_style="bold", pad_edge=False
+    )
+    for i, head in enumerate(sheet.heads):
+        table.add_column(head, justify="left" if i < sheet.words else "right")
+    for row in sheet.rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
 
 
 def _reasons(rows: Sequence[Finding]) -> list[RenderableType]:

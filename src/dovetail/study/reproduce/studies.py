@@ -22,7 +22,9 @@ class Study:
 
 
 STUDIES = {
+    "systems": "dovetail.study.reproduce.systems",
     "afs": "dovetail.study.reproduce.afs",
+    "gimbal": "dovetail.study.reproduce.gimbal",
     "muri": "dovetail.study.reproduce.muri",
     "sjf-bsbf": "dovetail.study.reproduce.sjf_bsbf",
 }
