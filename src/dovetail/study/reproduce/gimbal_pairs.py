@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class PairTrial:
         for law, power in LAWS.items():
             line = limited(self.first, self.second, self.interference, power)
             kept |= {f"{law} {limit:.1f}": gain for limit, gain in zip(LIMITS, line, strict=True)}
-        return kept | unequal(self.first, self.second, self.interference)
+        return {**kept, **unequal(self.first, self.second, self.interference)}
 
 
 def gain_over_serial(speeds: Sequence[float], lengths: Sequence[float] = (1.0, 1.0)) -> float:
@@ -118,8 +119,8 @@ def pair_trials(interference: str | float = MEASURED) -> list[PairTrial]:
 def is_unimodal(line: Sequence[float], tie: float = 1e-3) -> bool:
     """Tells whether a line never rises again, by more than a tie, once it has fallen."""
     top = int(np.argmax(line))
-    rises = all(b >= a - tie for a, b in zip(line[:top], line[1 : top + 1], strict=True))
-    falls = all(b <= a + tie for a, b in zip(line[top:-1], line[top + 1 :], strict=True))
+    rises = all(b >= a - tie for a, b in pairwise(line[: top + 1]))
+    falls = all(b <= a + tie for a, b in pairwise(line[top:]))
     return rises and falls
 
 

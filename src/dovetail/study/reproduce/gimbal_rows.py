@@ -30,10 +30,12 @@ from dovetail.study.reproduce.gimbal_published import (
     TIME_MOST,
 )
 from dovetail.study.reproduce.gimbal_runs import (
+    BOLD,
     GANDIVA,
     GAVEL,
     LUCID,
     STEPS,
+    SWEPT,
     UPPERS,
     WORDS,
     XIS,
@@ -76,13 +78,14 @@ def everything(results: Results) -> list[tuple[Run, bool]]:
         ]
         asked.append((Run(results.bed(mix), BACKFILL), False))
     asked += [(run, False) for upper in UPPERS for run in ablation(results, upper).values()]
-    asked += [(run, True) for upper in UPPERS for xi in XIS for run in at(results, upper, xi)]
+    asked += [(run, True) for upper in SWEPT for xi in XIS for run in at(results, upper, xi)]
+    asked += [(free_at(results, xi), True) for xi in XIS]
     for words, run in variations(results).items():
         if words != "as above" and not results.quick:
             asked += [(_as(run, upper.alone), True) for upper in UPPERS]
             asked += [(_as(run, upper.under()), True) for upper in UPPERS]
     if not results.quick:
-        asked += [(_scored(results, score), True) for score in SCORES]
+        asked += [(run, True) for _, _, run in _packings(results)]
     return asked
 
 
@@ -114,8 +117,26 @@ def _as(run: Run, policy: str) -> Run:
     return replace(run, policy=policy)
 
 
-def _scored(results: Results, score: int) -> Run:
-    return Run(results.bed(), LUCID.under().replace("score-limit=3", f"score-limit={score}"))
+def free_at(results: Results, xi: str | float) -> Run:
+    """Returns Lucid packing anybody at an interference ratio, without the two mechanisms."""
+    return replace(Run(results.bed(), BOLD.under(STEPS[0])), interference=xi)
+
+
+def swept_gain(results: Results, upper: Upper, xi: str | float) -> Gain:
+    """Returns what GIMBAL gains a scheduler at an interference ratio."""
+    alone, under = at(results, upper, xi)
+    return results.gain(under, alone, upper.measure, few=True)
+
+
+def _packings(results: Results) -> Iterator[tuple[Upper, str, Run]]:
+    """Returns other ways to pack, one thing changed at a time."""
+    bed = results.bed()
+    for score in SCORES:
+        policy = LUCID.under().replace("score-limit=3", f"score-limit={score}")
+        yield LUCID, f"scores of {score} together", Run(bed, policy)
+    for upper in UPPERS:
+        yield upper, "relaxed, without GIMBAL", Run(bed, upper.relaxed_alone)
+        yield upper, "with GIMBAL, equal sizes only", Run(bed, upper.equal_under)
 
 
 def _held(
@@ -298,13 +319,20 @@ def _search(results: Results) -> Iterator[Finding]:
 
 def _interference(results: Results) -> Iterator[Finding]:
     part = "Gain by interference, one ratio for all pairs: Philly's jobs"
-    for upper in UPPERS:
+    for upper in SWEPT:
         for xi in XIS:
-            alone, under = at(results, upper, xi)
-            found = results.gain(under, alone, upper.measure, few=True)
-            word = f"{xi:g}" if isinstance(xi, float) else xi
-            said = f"{WORDS[upper.measure]}, {upper.name}, ratio {word} ({found.words})"
+            found = swept_gain(results, upper, xi)
+            said = f"{WORDS[upper.measure]}, {upper.name}, {_ratio(xi)} ({found.words})"
             yield Finding(part, said, found.mean)
+    part = "What limits and samples add to Lucid packing anybody, by interference"
+    for xi in XIS:
+        _, under = at(results, BOLD, xi)
+        found = results.gain(under, free_at(results, xi), "jct", few=True)
+        yield Finding(part, f"mean JCT, {_ratio(xi)} ({found.words})", found.mean)
+
+
+def _ratio(xi: str | float) -> str:
+    return f"ratio {xi:g}" if isinstance(xi, float) else f"{xi} ratios"
 
 
 def _what_decides(results: Results) -> Iterator[Finding]:
@@ -315,11 +343,10 @@ def _what_decides(results: Results) -> Iterator[Finding]:
         for upper in UPPERS:
             alone, under = _as(run, upper.alone), _as(run, upper.under())
             found = results.gain(under, alone, upper.measure, few=True)
-            yield Finding(
-                part, f"{WORDS[upper.measure]}, {upper.name}: {words} ({found.words})", found.mean
-            )
-    alone, _ = pair(results, "philly", LUCID)
-    for score in SCORES:
-        found = results.gain(_scored(results, score), alone, "jct", few=True)
-        said = f"mean JCT, Lucid: scores of {score} together ({found.words})"
+            said = f"{WORDS[upper.measure]}, {upper.name}: {words} ({found.words})"
+            yield Finding(part, said, found.mean)
+    part = "What decides it: how boldly is packed, Philly's jobs, gain over the scheduler alone"
+    for upper, words, run in _packings(results):
+        found = results.gain(run, _as(run, upper.alone), upper.measure, few=True)
+        said = f"{WORDS[upper.measure]}, {upper.name}: {words} ({found.words})"
         yield Finding(part, said, found.mean)

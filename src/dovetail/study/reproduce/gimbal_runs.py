@@ -45,11 +45,24 @@ class Upper:
         off = {"unequal": ",lgrr=false,liss=false", "+ LISS": ",lgrr=false"}.get(step, "")
         return f"gimbal:inner={self.relaxed},goal={self.goal}{off}"
 
+    @property
+    def relaxed_alone(self) -> str:
+        """Returns the relaxed scheduler without GIMBAL."""
+        return self.relaxed.replace(";", ",")
+
+    @property
+    def equal_under(self) -> str:
+        """Returns the scheduler under GIMBAL, which packs only jobs of equal size."""
+        return self.under().replace("unequal=true", "unequal=false")
+
 
 LUCID = Upper("Lucid", "lucid", "lucid:score-limit=3;unequal=true", "jct", "jct")
 GANDIVA = Upper("Gandiva", "gandiva-deadline", "gandiva-deadline:unequal=true", "deadline", "met")
 GAVEL = Upper("Gavel", "gavel", "gavel:unequal=true", "makespan", "makespan")
 UPPERS = (LUCID, GANDIVA, GAVEL)
+BOLD = replace(LUCID, name="Lucid packing anybody", relaxed="lucid:score-limit=4;unequal=true")
+SWEPT = (*UPPERS, BOLD)
+"""What is swept over interference: the paper does not say how far it relaxes Lucid's score."""
 WORDS = {"jct": "mean JCT", "met": "deadlines met", "makespan": "makespan", "queue": "queueing"}
 MORE_IS_BETTER = frozenset({"met"})
 
@@ -150,8 +163,8 @@ class Results:
         self.trials = trials
         self.data = data_of(setting)
         self.quick = setting.effort == "quick"
-        self.seeds = setting.seeds or setting.chosen(2, 12, 30)
-        self.few = min(self.seeds, setting.seeds or setting.chosen(1, 4, 15))
+        self.seeds = setting.seeds or setting.chosen(2, 10, 30)
+        self.few = min(self.seeds, setting.seeds or setting.chosen(1, 3, 30))
         # Gavel's programmes of 300 jobs take most of the time of a study.
         self.gavel_seeds = min(self.seeds, setting.seeds or setting.chosen(0, 2, 30))
 

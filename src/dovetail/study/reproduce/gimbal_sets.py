@@ -60,7 +60,7 @@ _STAND_IN = {paper: (ours, batches) for rows in STAND_INS.values() for paper, ou
 
 
 def stand_in(model: str) -> tuple[str, int]:
-    """Returns what stands in for a model of the paper, and its smallest batch on a GPU (Table 1)."""
+    """Returns what stands in for a model of the paper, and the smallest of its batches on a GPU."""
     ours, batches = _STAND_IN[model]
     profile = shipped().find(ours)
     assert profile is not None
