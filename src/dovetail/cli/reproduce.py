@@ -30,7 +30,7 @@ def reproduce(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Regenerate the tables and figures of a PAPER: afs, sjf-bsbf.
+    """Regenerate the tables and figures of a PAPER: afs, muri, sjf-bsbf.
 
     Published values stand beside ours, with a verdict for each row. The traces are looked for in
     --data, else in the folder that the environment variable DOVETAIL_DATA names. Without them
