@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.record.plots import canvas
-from dovetail.study.reproduce.finding import Picture
+from dovetail.study.reproduce.finding import HOLDS, Picture
 from dovetail.study.reproduce.systems_plan import BASELINE, CLASSES, Variant
-from dovetail.study.reproduce.systems_results import HEAVY, HOLDS, OPEN, REVERSED, Results
+from dovetail.study.reproduce.systems_results import HEAVY, OPEN, REVERSED, Results
 from dovetail.study.reproduce.systems_sheets import Verdicts, ranked
 from dovetail.study.uncertainty import Interval
 

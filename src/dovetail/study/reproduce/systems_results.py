@@ -17,6 +17,7 @@ import numpy as np
 from dovetail.algorithms.bounds import Powers
 from dovetail.core.job import Floats
 from dovetail.study.bound import judges, powers_of
+from dovetail.study.reproduce.finding import HOLDS
 from dovetail.study.reproduce.setting import Setting
 from dovetail.study.reproduce.systems_beds import Bed, sources
 from dovetail.study.reproduce.systems_plan import CLAIMS, System, Variant, systems, variants
@@ -161,12 +162,13 @@ def geometric(values: Floats) -> Interval:
     return Interval(exp(centre), exp(centre - reach), exp(centre + reach))
 
 
-HOLDS, OPEN, REVERSED = "holds", "open", "reversed"
+OPEN, REVERSED = "open", "reversed"
 
 
 def verdict(ratio: Interval) -> str:
     """Returns whether the interval of a ratio lies below 1, holds 1, or lies above."""
-    assert ratio.low is not None and ratio.high is not None
+    if ratio.low is None or ratio.high is None:
+        return OPEN
     if ratio.high < 1:
         return HOLDS
     return REVERSED if ratio.low > 1 else OPEN

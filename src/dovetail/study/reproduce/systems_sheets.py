@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from dovetail.study.reproduce.finding import Finding, Sheet
+from dovetail.study.reproduce.finding import HOLDS, Finding, Sheet
 from dovetail.study.reproduce.systems_plan import (
     BASELINE,
     CLAIMS,
@@ -16,7 +16,6 @@ from dovetail.study.reproduce.systems_plan import (
 )
 from dovetail.study.reproduce.systems_results import (
     HEAVY,
-    HOLDS,
     OPEN,
     REVERSED,
     Results,
