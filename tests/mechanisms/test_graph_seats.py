@@ -42,6 +42,7 @@ def seats(
     *,
     rule: str = "on_emptiest",
     placing: str = "",
+    refined: bool = False,
 ) -> Spans | None:
     """Returns the seats of a job with that graph, some GPUs of some nodes being held."""
     gpus = sum(s.gpus for s in graph)
@@ -49,7 +50,8 @@ def seats(
     shown = Stage(rows, "wcs-subtime", cluster, placing=placing)
     shown.view.physics = type(shown.view.physics)(with_graphs(shown.trace, graph).jobs)
     shown.run_jobs(*((i + 1, ((node, n),)) for i, (node, n) in enumerate(held.items())))
-    found: Spans | None = getattr(GraphSeats(shown.view, shown.view.plan.occupancy), rule)(0)
+    all_seats = GraphSeats(shown.view, shown.view.plan.occupancy, refined=refined)
+    found: Spans | None = getattr(all_seats, rule)(0)
     return found
 
 
@@ -58,6 +60,21 @@ def test_worked_example_11() -> None:
     assert seats(CASE_11, "2x2", {}) == ((1, 2), (0, 2))
     assert seats(CASE_11, "1x3+1x1", {}) == ((0, 1), (1, 1), (0, 2))
     assert seats(CASE_11, "1x4", {}) == ((0, 4),)
+
+
+def test_refined_seats_keep_a_stage_whole_that_heavy_edge_cuts() -> None:
+    # Three replicas that reduce 90 MB, two that reduce 60 MB, one; four GPUs free here, two there.
+    cut = (stage(3, 0, 2, 90), stage(2, 3, 3, 60), stage(1, 6, 0, 0))
+    assert seats(cut, "2x4", {1: 2}) == ((0, 4), (1, 2))
+    assert seats(cut, "2x4", {1: 2}, refined=True) == ((0, 3), (1, 2), (0, 1))
+    assert seats(cut, "1x8", {}, refined=True) == ((0, 6),)
+
+
+def test_refined_replicas_stay_whole() -> None:
+    found = seats(SLICED, "3x4", {0: 1, 1: 1, 2: 1}, refined=True)
+    assert found is not None
+    assert [gpus for _, gpus in found] == [2, 2, 2]
+    assert seats(SLICED, "2x4", {0: 1, 1: 1}, refined=True) is None
 
 
 def test_the_fullest_servers_first_still_cut_by_the_most_gpus() -> None:

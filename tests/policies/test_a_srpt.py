@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,11 +13,14 @@ from builders import Facts, Row, Story, play, play_scene, policy_of, scene_of, t
 from dovetail.algorithms.single_machine import srpt_completions
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
+from dovetail.core.job import PipelineStage
 from dovetail.core.messages import Explained, Started
 from dovetail.core.placement import Placement, Spans
 from dovetail.forecast.forecasts import Known, Settled
 from dovetail.mechanisms.virtual_line import VirtualLine
 from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.zoo import shipped
 from dovetail.sim.world import SimWorld
 
 STATES = ("down", "draining", "up")
@@ -319,11 +323,36 @@ def test_strict_placement_keeps_gangs_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a-srpt:tau=-1", "a-srpt:tau=inf", "a-srpt:comm-heavy=0.5", "a-srpt:tau=x"]
+    "text",
+    [
+        "a-srpt:tau=-1",
+        "a-srpt:tau=inf",
+        "a-srpt:comm-heavy=0.5",
+        "a-srpt:tau=x",
+        "a-srpt:replicas=x",
+    ],
 )
 def test_parameters_that_mean_nothing_are_refused(text: str) -> None:
-    with pytest.raises(Exception, match=r"tau|comm-heavy"):
+    with pytest.raises(Exception, match=r"tau|comm-heavy|replicas"):
         policy_of(text)
+
+
+def test_refined_replicas_end_sooner_where_heavy_edge_cuts_a_stage() -> None:
+    # Three replicas that reduce 90 MB, two that reduce 60 MB, one; six GPUs on two servers.
+    graph = (
+        PipelineStage(3, 0.01, 0.02, 0.0, 2e6, 90e6),
+        PipelineStage(2, 0.01, 0.02, 3e6, 3e6, 60e6),
+        PipelineStage(1, 0.01, 0.02, 6e6, 0.0, 0.0),
+    )
+    trace = trace_of(Row(6, 100.0))
+    code = np.zeros(1, np.int32)
+    trace = replace(trace, jobs=replace(trace.jobs, graphs=(graph,), graph_code=code))
+    truth = PlacedPhysics(trace.jobs, Cluster.parse("1x4+1x2"), shipped())
+    scene = scene_of(trace, "1x4+1x2", truth=truth)
+    plain, refined = (play_scene(scene, f"a-srpt{how}") for how in ("", ":replicas=refined"))
+    assert spans_of(plain, 0) == ((0, 4), (1, 2))
+    assert spans_of(refined, 0) == ((0, 3), (1, 2), (0, 1))
+    assert refined.finishes[0] < plain.finishes[0]
 
 
 def test_the_true_length_is_not_needed() -> None:

@@ -38,7 +38,7 @@ def refined_replicas(
     """
     if not capacities:
         return None
-    times = [_StageTimes.of(stages, links) for links in servers]
+    times = [StageTimes.of(stages, links) for links in servers]
     best: list[Held] | None = None
     best_s = inf
     seen: list[list[Held]] = []
@@ -56,7 +56,7 @@ def refined_replicas(
     return None if best is None else _by_rank(stages, best)
 
 
-class _StageTimes:
+class StageTimes:
     """Equation (7) on one server in tables: seconds of each stage by the replicas there."""
 
     def __init__(self, stages: Sequence[Stage], links: Links) -> None:
@@ -94,9 +94,9 @@ class _StageTimes:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def of(stages: tuple[Stage, ...], links: Links) -> _StageTimes:
+    def of(stages: tuple[Stage, ...], links: Links) -> StageTimes:
         """Returns the tables of a job on a kind of server, reckoned once."""
-        return _StageTimes(stages, links)
+        return StageTimes(stages, links)
 
     def stage_s(self, held: Held, s: int) -> float:
         """Returns the seconds of a stage that a server holds."""
@@ -131,7 +131,7 @@ class _Search:
         self,
         stages: Sequence[Stage],
         capacities: Sequence[int],
-        times: Sequence[_StageTimes],
+        times: Sequence[StageTimes],
         held: list[Held],
     ) -> None:
         self._slices = [stage.slices for stage in stages]

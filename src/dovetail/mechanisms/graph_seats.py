@@ -3,7 +3,7 @@
 Servers are taken with the most or the least free GPUs first, all of one before the next; Heavy-
 Edge says which rank goes to which. Jobs without a graph take the same GPUs in any order. Under
 `strict` placement the rule of the run says which servers may hold a gang, and only the choice
-among equals is ours.
+among equals is ours. Refined seats move replicas between those servers after Heavy-Edge.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dovetail.algorithms.heavy_edge import heavy_edge
+from dovetail.algorithms.pipeline_time import Links
+from dovetail.algorithms.refined_replicas import refined_replicas
+from dovetail.core.cluster import Cluster
 from dovetail.core.job import PipelineStage, Shape
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.passes import NO_ROOM, Because, behind
@@ -30,8 +33,10 @@ _STRICT = {"most-free": Placing("strict", "most-free"), "best-fit": Placing("str
 class GraphSeats:
     """Finds GPUs for jobs in a draft; `fullest` servers are those with least free GPUs."""
 
-    def __init__(self, view: View, occupancy: Occupancy) -> None:
+    def __init__(self, view: View, occupancy: Occupancy, *, refined: bool = False) -> None:
         self._view = view
+        # What refines by links asks them of the cluster; Heavy-Edge needs none.
+        self._links = _links(view.cluster) if refined else ()
         self._occupancy = occupancy
         self._strict = view.placing.consolidate == "strict"
         self._rules = _STRICT if self._strict else _ANYWHERE
@@ -60,7 +65,7 @@ class GraphSeats:
             return spans
         if self._strict or all(stage.slices == 1 for stage in graph):
             # Whole nodes may not divide into replicas; then ranks lie in their own order.
-            return _ranked(graph, spans) or spans
+            return self._ranked(graph, spans) or spans
         return self._sliced(graph, shape, spans, rule)
 
     def _sliced(self, graph: Graph, shape: Shape, spans: Spans, rule: Placing) -> Spans | None:
@@ -75,7 +80,7 @@ class GraphSeats:
             ranked = self._searched(graph, shape, rule)
         else:
             servers = self._with_room(shape, max(widths), rule)
-            ranked = None if servers is None else _ranked(graph, servers)
+            ranked = None if servers is None else self._ranked(graph, servers)
         if ranked is not None or not self._fits(graph, shape):
             return ranked or spans
         if len(widths) == 1:
@@ -91,10 +96,18 @@ class GraphSeats:
             spans = rule.find(self._occupancy, free, gpus)
             if spans is None:
                 return None
-            ranked = _ranked(graph, spans)
+            ranked = self._ranked(graph, spans)
             if ranked is not None:
                 return ranked
         return None
+
+    def _ranked(self, graph: Graph, spans: Spans) -> Spans | None:
+        """Returns the same GPUs in rank order as they are assigned; None if replicas break."""
+        servers = sorted(spans, key=_most_first)
+        pattern = tuple([gpus for _, gpus in servers])
+        links = tuple([self._links[node] for node, _ in servers]) if self._links else ()
+        runs = _runs(graph, pattern, links)
+        return None if runs is None else tuple([(servers[at][0], gpus) for at, gpus in runs])
 
     def _with_room(self, shape: Shape, slices: int, rule: Placing) -> Spans | None:
         """Returns servers in the order of a rule, with as many GPUs of each as fill replicas."""
@@ -132,22 +145,27 @@ class GraphSeats:
         return sum(1 << node for node, at in nodes if groups[at].gpu_type == shape.gpu_type)
 
 
-def _ranked(graph: Graph, spans: Spans) -> Spans | None:
-    """Returns the same GPUs in rank order as Heavy-Edge assigns them; None if replicas break."""
-    servers = sorted(spans, key=_most_first)
-    runs = _runs(graph, tuple([gpus for _, gpus in servers]))
-    return None if runs is None else tuple([(servers[at][0], gpus) for at, gpus in runs])
-
-
 def _most_first(span: tuple[int, int]) -> tuple[int, int]:
     return -span[1], span[0]
 
 
-# NOTE: graphs and patterns of free GPUs recur; Heavy-Edge takes up to a millisecond.
+@lru_cache(maxsize=64)
+def _links(cluster: Cluster) -> tuple[Links, ...]:
+    """Returns, per node, the slowest links that a job of several nodes may meet."""
+    across = min(link.bandwidth_bytes_per_s for link in cluster.links)
+    inside = [link.bandwidth_bytes_per_s for link in cluster.links if link.nodes == 1]
+    within = min(inside, default=across)
+    return tuple(Links(within, across, gpus) for gpus in cluster.installed)
+
+
+# NOTE: graphs and patterns of free GPUs recur; Heavy-Edge takes up to a millisecond, refining two.
 @lru_cache(maxsize=1 << 16)
-def _runs(graph: Graph, pattern: tuple[int, ...]) -> Spans | None:
-    """Returns (position in the pattern, ranks) in rank order."""
-    server_of = heavy_edge(graph, pattern)
+def _runs(graph: Graph, pattern: tuple[int, ...], links: tuple[Links, ...]) -> Spans | None:
+    """Returns (position in the pattern, ranks) in rank order; refined where links are given."""
+    if links:
+        server_of = refined_replicas(graph, pattern, links)
+    else:
+        server_of = heavy_edge(graph, pattern)
     if server_of is None:
         return None
     runs: list[tuple[int, int]] = []

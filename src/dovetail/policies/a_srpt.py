@@ -8,7 +8,8 @@
    for a better placement, at most `tau` times its virtual length, and all behind it wait too.
 3. Any other goes to the servers with least free GPUs, and starts at once.
 
-Replicas go to servers by Heavy-Edge. `nonblocking-delay` lets others start while one waits.
+Replicas go to servers by Heavy-Edge; `replicas=refined` then moves them while their iteration gets
+shorter (ours). `nonblocking-delay` lets others start while one waits.
 
 Source: A-SRPT section IV.C, Algorithm 1; ALGORITHMS section 5.3 (FIX-16).
 Knows: length, scaling. Stops running jobs: no.
@@ -33,6 +34,7 @@ from dovetail.mechanisms.virtual_line import EMPTY, Hold, VirtualLine, moved_on
 
 IN_THE_MACHINE: Because = (Reason("BeginTime"),)
 """Slurm's word for a job whose earliest start has not come: here its virtual completion."""
+HEAVY_EDGE, REFINED = "heavy-edge", "refined"
 NO_ROOM = Hold(NOBODY, 0.0, inf)
 """What a job waits for that finds too few free GPUs."""
 
@@ -45,6 +47,7 @@ class ASrpt:
     tau: float = 1.0
     comm_heavy: float = 1.5
     nonblocking_delay: bool = False
+    replicas: str = HEAVY_EDGE
 
     knows: ClassVar[frozenset[str]] = frozenset({"length", "scaling"})
     powers: ClassVar[frozenset[str]] = frozenset({"delay"})
@@ -56,6 +59,8 @@ class ASrpt:
             raise ValueError(f"tau is a number from 0 on, not {self.tau:g}")
         if not self.comm_heavy >= 1:
             raise ValueError(f"comm-heavy is a ratio from 1 on, not {self.comm_heavy:g}")
+        if self.replicas not in (HEAVY_EDGE, REFINED):
+            raise ValueError(f"replicas is {HEAVY_EDGE} or {REFINED}, not {self.replicas}")
 
     def decide(self, view: View, memory: object) -> Decision:
         """Starts the head of the line until one finds no room or waits for a better place."""
@@ -91,7 +96,8 @@ class _Start:
         self._line = line
         self._holds: list[Hold] = []
         self.draft: Draft = view.plan.draft()
-        self._seats = GraphSeats(view, self.draft.occupancy)
+        refined = policy.replicas == REFINED
+        self._seats = GraphSeats(view, self.draft.occupancy, refined=refined)
 
     def all_in_order(self) -> tuple[VirtualLine, Because]:
         """Starts whoever may; returns what is left of the line and why its jobs wait."""
