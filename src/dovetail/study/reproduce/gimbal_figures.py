@@ -120,7 +120,7 @@ def gains(dots: Sequence[Dot]) -> Figure:
         axes.axvline(1.0, color=canvas.INK, linewidth=0.8, linestyle="dotted")
         axes.set_yticks(list(rows), [words for words, _, _ in dots])
         axes.set_ylim(-0.6, len(dots) - 0.4)
-        axes.set_xlabel("times better, geometric mean and 95 % interval")
+        axes.set_xlabel("times better (95 % interval)")
         canvas.grid(axes, "x")
         _legend_above(figure, axes, 2)
         return figure

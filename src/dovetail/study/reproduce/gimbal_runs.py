@@ -138,9 +138,9 @@ class Gain:
     @property
     def words(self) -> str:
         """Returns the interval as rows say it."""
-        if self.runs < 2:
-            return "one workload"
-        return f"95 %: {self.low:.3f} to {self.high:.3f}, {self.runs} workloads"
+        if self.runs < 3:
+            return f"{self.runs} workload{'s' * (self.runs > 1)}"
+        return f"95 %: {self.low:.2f} to {self.high:.2f}"
 
 
 def gain_of(ratios: Sequence[float]) -> Gain:
