@@ -38,11 +38,12 @@ def refined_replicas(
     """
     if not capacities:
         return None
-    times = [StageTimes.of(stages, links) for links in servers]
+    tables = {links: StageTimes.of(stages, links) for links in dict.fromkeys(servers)}
+    times = [tables[links] for links in servers]
     best: list[Held] | None = None
     best_s = inf
     seen: list[list[Held]] = []
-    floor_s = min(time.floor_s for time in times)
+    floor_s = min(table.floor_s for table in tables.values())
     for start in _starts(stages, capacities, collective):
         if start is None or start in seen:
             continue
@@ -195,13 +196,14 @@ class _Search:
     def _exchanges(self, at: int, other: int) -> Iterator[Held]:
         """Yields what `at` holds after replicas of a stage went each way: one, or all that can.
 
-        The slowest stage gets faster only if it leaves, or more of it or of a stage beside come:
-        nothing else is tried.
+        The slowest stage gets faster only if all of it leaves, or more of it or of a stage beside
+        come: nothing else is tried.
         """
         slowest = self._slowest[at][1]
         here, there = self.held[at], self.held[other]
         for take, most_taken in there.items():
-            for give in here if abs(take - slowest) <= 1 else (slowest,):
+            near = abs(take - slowest) <= 1
+            for give in here if near else (slowest,):
                 if give == take:
                     continue
                 wide, narrow = self._slices[give], self._slices[take]
@@ -209,6 +211,8 @@ class _Search:
                 few = max(wide, narrow)
                 for gpus in (few, most) if few < most else (most,):
                     given, taken = gpus // wide, gpus // narrow
+                    if not near and given < here[give]:
+                        continue
                     left = given * wide - taken * narrow
                     if given and taken and -self._room[at] <= left <= self._room[other]:
                         yield _moved(here, give, given, take, taken)
