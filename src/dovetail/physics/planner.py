@@ -69,8 +69,23 @@ def _cuts(model: Pipelined, gpus: int) -> tuple[Cut, ...]:
 
     A plan is made before its placement is known: the one is taken whose shortest and longest
     iteration (servers full, every replica alone) have the least geometric mean. Plans that are
-    hardly faster than one GPU are left out where others are. One stage on all GPUs is among
-    the plans. A unit of GPUs is a replica's slices.
+    hardly faster than one GPU are left out where others are.
+    """
+    graphs = {cuts: _stages(model, cuts) for cuts in _candidates(model, gpus)}
+    enough_s = sum(passes_s(model, 0, len(model.blocks), model.batch)) / WORTH
+    worth = [c for c, graph in graphs.items() if packed_s(graph, TESTBED) <= enough_s]
+    return min(worth or graphs, key=lambda c: (_mean_s(graphs[c]), len(c)), default=())
+
+
+def plans(model: Pipelined, gpus: int) -> tuple[tuple[PipelineStage, ...], ...]:
+    """Returns all the plans that one is taken of, for who would choose another way."""
+    return tuple(_stages(model, cuts) for cuts in _candidates(model, gpus))
+
+
+def _candidates(model: Pipelined, gpus: int) -> tuple[tuple[Cut, ...], ...]:
+    """Returns the best plan under each outlook, and one stage on all GPUs.
+
+    A unit of GPUs is a replica's slices.
     """
     units, rest = divmod(gpus, model.slices)
     if rest or units < 1:
@@ -80,10 +95,7 @@ def _cuts(model: Pipelined, gpus: int) -> tuple[Cut, ...]:
     whole = len(model.blocks)
     if np.isfinite(_stage_parts(model, whole, room).busy_s[0, units - 1]):
         found.append(((0, whole, units),))
-    graphs = {cuts: _stages(model, cuts) for cuts in found if cuts}
-    enough_s = sum(passes_s(model, 0, whole, model.batch)) / WORTH
-    worth = [c for c, graph in graphs.items() if packed_s(graph, TESTBED) <= enough_s]
-    return min(worth or graphs, key=lambda c: (_mean_s(graphs[c]), len(c)), default=())
+    return tuple(cuts for cuts in dict.fromkeys(found) if cuts)
 
 
 def _mean_s(graph: tuple[PipelineStage, ...]) -> float:
