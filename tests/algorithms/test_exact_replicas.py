@@ -18,7 +18,7 @@ LINKS = Links(5e10, 2e9, 4)
 
 
 def drawn(draw: Random) -> tuple[PipelineStage, ...]:
-    """Returns a job of at most 8 replicas with much or little to exchange."""
+    """Returns a job of at most 9 replicas with much or little to exchange."""
     replicas = [draw.randint(1, 3) for _ in range(draw.randint(1, 3))]
     sent = [10 ** draw.uniform(6, 8) for _ in replicas]
     return tuple(
