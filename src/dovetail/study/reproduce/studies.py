@@ -22,6 +22,7 @@ class Study:
 
 
 STUDIES = {
+    "a-srpt": "dovetail.study.reproduce.a_srpt",
     "systems": "dovetail.study.reproduce.systems",
     "afs": "dovetail.study.reproduce.afs",
     "gimbal": "dovetail.study.reproduce.gimbal",
