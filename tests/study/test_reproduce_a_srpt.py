@@ -97,10 +97,9 @@ def test_learning_goes_on_in_the_run() -> None:
 def test_no_policy_is_below_the_bound(policy: str) -> None:
     least = BoundTrial(SMALL, BED).play()
     run = ASrptTrial(SMALL, policy, KNOWN, BED).play()
-    # Best placements are estimates: a real one may be a little faster than `alpha_min`.
-    assert run["flow_s"] >= 0.97 * least["flow_s"]
+    assert run["flow_s"] >= least["flow_s"]
+    assert run["completion_s"] >= least["completion_s"]
     assert run["makespan_s"] > 0
-    assert run["stretch"] >= 0.97
 
 
 def test_a_slower_network_spreads_no_faster() -> None:
@@ -121,8 +120,7 @@ def test_heavy_edge_is_never_better_than_the_programme() -> None:
 
 
 def test_a_gain_is_held_to_what_is_left_of_the_total() -> None:
-    low, high = held(0.5, 0.6)
-    assert (low, high) == (pytest.approx(50.0), pytest.approx(70.0))
+    assert list(held(0.6)) == pytest.approx([50.0, 70.0])
 
 
 def test_gains_are_over_the_mean_of_the_seeds() -> None:
@@ -166,7 +164,7 @@ class Told:
     def _numbers(self, trial: Trial) -> Numbers:
         if isinstance(trial, PlacementTrial):
             ms = {"greedy_ms": 1.5, "best_ms": 1.0, "greedy_took_ms": 1.0, "best_took_ms": 9.0}
-            return ms | {"proven": 1.0}
+            return ms | {"refined_ms": 1.0, "proven": 1.0}
         if isinstance(trial, LogTrial):
             return {"mean_s": 5.0, "near": 0.5}
         if isinstance(trial, BoundTrial):

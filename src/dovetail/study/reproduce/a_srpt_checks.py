@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import thread_time
 
@@ -12,13 +12,16 @@ from dovetail.algorithms.bounds import Powers
 from dovetail.algorithms.exact_replicas import exact_replicas
 from dovetail.algorithms.heavy_edge import heavy_edge
 from dovetail.algorithms.pipeline_time import iteration_s, replicas_held
+from dovetail.algorithms.refined_replicas import refined_replicas
 from dovetail.core.errors import DovetailError
+from dovetail.core.job import Labels
 from dovetail.forecast.accuracy import evaluate
 from dovetail.physics.pipelined import pipelined
 from dovetail.physics.planner import TESTBED, plan
 from dovetail.study.bound import bound
-from dovetail.study.reproduce.a_srpt_trial import KNOWN, SIMULATED, ASrptTrial, Bed
-from dovetail.study.reproduce.a_srpt_workload import Jobs
+from dovetail.study.options import Options
+from dovetail.study.reproduce.a_srpt_trial import SIMULATED, Bed
+from dovetail.study.reproduce.a_srpt_workload import Jobs, fastest
 from dovetail.study.reproduce.trials import Numbers
 from dovetail.study.traces import open_traces
 
@@ -33,8 +36,13 @@ class BoundTrial:
     def play(self) -> Numbers:
         """Returns both sums."""
         trace = self.jobs.trace()
-        options = ASrptTrial(self.jobs, "a-srpt", KNOWN, self.bed).options()
-        flow_s = len(trace) * bound(trace, options, Powers()).mean_jct_s
+        # A duration is that of an estimated best placement, which a real one may beat a little.
+        kinds = zip(trace.jobs.model.texts(), trace.jobs.gpus.tolist(), strict=True)
+        least = np.array([fastest(*kind, self.bed.nic_gbit) for kind in kinds])
+        plain = replace(trace.jobs, model=Labels.none(len(trace)))
+        shortest = replace(trace, jobs=plain, duration_s=trace.duration_s * least)
+        options = Options(self.bed.cluster(), physics="linear")
+        flow_s = len(trace) * bound(shortest, options, Powers()).mean_jct_s
         submit_s = trace.jobs.submit_s
         return {"flow_s": flow_s, "completion_s": flow_s + float((submit_s - submit_s[0]).sum())}
 
@@ -69,15 +77,17 @@ class PlacementTrial:
         began = thread_time()
         servers = heavy_edge(stages, free)
         greedy_s = thread_time() - began
+        refined = refined_replicas(stages, free, [TESTBED] * len(free))
         began = thread_time()
         best = exact_replicas(stages, free, TESTBED, limit_s=self.limit_s)
         exact_s = thread_time() - began
-        if servers is None or best is None:
+        if servers is None or refined is None or best is None:
             raise DovetailError(f"no placement of {self.model} on {free}")
         ours_s = iteration_s(stages, replicas_held(stages, servers), TESTBED)
         proven = best.bound_s >= best.iteration_s * (1 - 1e-3)
         return {
             "greedy_ms": 1e3 * ours_s,
+            "refined_ms": 1e3 * iteration_s(stages, replicas_held(stages, refined), TESTBED),
             "best_ms": 1e3 * (best.iteration_s if proven else best.bound_s),
             "greedy_took_ms": 1e3 * greedy_s,
             "best_took_ms": 1e3 * exact_s,

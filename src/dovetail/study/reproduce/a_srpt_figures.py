@@ -16,6 +16,7 @@ from dovetail.study.reproduce.a_srpt_plan import (
     OURS,
     TAUS,
     TOLD,
+    VARIED,
     Outcomes,
     Plan,
     Sweep,
@@ -169,9 +170,7 @@ def taus(outcomes: Outcomes, plan: Plan) -> Figure:
     """Draws what the longest wait for a better placement does."""
     base = outcomes.mean(plan.seeded(f"{OURS}:tau=1", MEAN))
     bars = {f"tau = {t:g}": outcomes.mean(plan.seeded(f"{OURS}:tau={t:g}", MEAN)) for t in TAUS}
-    bars["others start meanwhile"] = outcomes.mean(
-        plan.seeded(f"{OURS}:nonblocking-delay=true", MEAN)
-    )
+    bars |= {words: outcomes.mean(plan.seeded(p, MEAN)) for words, p in VARIED.items()}
     return _lying({words: seconds / base for words, seconds in bars.items()}, "over tau = 1")
 
 

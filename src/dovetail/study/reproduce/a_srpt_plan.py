@@ -34,6 +34,11 @@ LOAD = 1.0
 FREE_LOAD = 0.5
 """A load at which the cluster keeps up even where all jobs have several GPUs."""
 TAUS = (0.0, 0.5, 1.0, 2.0)
+VARIED = {
+    "others start meanwhile": f"{OURS}:nonblocking-delay=true",
+    "replicas refined": f"{OURS}:replicas=refined",
+}
+"""What else may be said of placements, tau being 1."""
 TOLD = {
     "perfect": KNOWN,
     "forest": FOREST,
@@ -113,9 +118,10 @@ class Plan:
         runs += [t for told in TOLD.values() for t in self.seeded(OURS, told)]
         runs += [t for policy in (*BASELINES, *OTHERS) for t in self.seeded(policy)]
         runs += [t for tau in TAUS for t in self.seeded(f"{OURS}:tau={tau:g}", MEAN)]
-        runs += self.seeded(f"{OURS}:nonblocking-delay=true", MEAN)
+        runs += [t for parameters in VARIED.values() for t in self.seeded(parameters, MEAN)]
         runs += [t for policy in (OURS, *BASELINES) for t in self.testbed(policy)]
-        runs += self.testbed(OURS, KNOWN)
+        runs += [t for p in (OURS, *BASELINES) for t in self.testbed(p, KNOWN)]
+        runs += [t for policy in BASELINES for t in self.seeded(policy, KNOWN)]
         ordered = sorted(dict.fromkeys(runs), key=_cost, reverse=True)
         return [*self.logs.values(), *self.bounds(), *ordered, *self.placed]
 

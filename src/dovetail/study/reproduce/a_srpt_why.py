@@ -14,6 +14,7 @@ from dovetail.study.reproduce.a_srpt_plan import (
     OTHERS,
     OURS,
     TAUS,
+    VARIED,
     Outcomes,
     Plan,
 )
@@ -115,8 +116,9 @@ def waiting(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     for tau in TAUS:
         ratio = outcomes.mean(plan.seeded(f"{OURS}:tau={tau:g}", MEAN)) / base
         yield Finding(part, f"tau = {tau:g}", ratio, "x")
-    others = outcomes.mean(plan.seeded(f"{OURS}:nonblocking-delay=true", MEAN)) / base
-    yield Finding(part, "others start meanwhile, tau = 1", others, "x")
+    for words, parameters in VARIED.items():
+        ratio = outcomes.mean(plan.seeded(parameters, MEAN)) / base
+        yield Finding(part, f"{words}, tau = 1", ratio, "x")
 
 
 def recurrence(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:

@@ -17,7 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.algorithms.pipeline_time import Links, packed_s, spread_s
-from dovetail.core.job import Floats, Ints, Labels
+from dovetail.algorithms.refined_replicas import StageTimes
+from dovetail.core.job import Floats, Ints, Labels, PipelineStage
 from dovetail.core.trace import COMPLETED, ENDS, Trace
 from dovetail.forecast.accuracy import moments_of
 from dovetail.forecast.boosted import Boosted
@@ -133,7 +134,7 @@ def _singles(group: np.ndarray, share: float, draw: np.random.Generator) -> Ints
 
 
 def _models(widths: list[int], parts: list[float]) -> list[str]:
-    able = {gpus: models_on(gpus) for gpus in set(widths)}
+    able = {gpus: models_on(gpus) for gpus in sorted(set(widths))}
     return [able[g][int(part * len(able[g]))] for g, part in zip(widths, parts, strict=True)]
 
 
@@ -146,9 +147,23 @@ def models_on(gpus: int) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def shortest_longest(model: str, gpus: int, nic_gbit: float = 10.0) -> tuple[float, float]:
     """Returns the shortest iteration as A-SRPT estimates it, and the longest."""
-    stages = plan(pipelined()[model.removeprefix(f"{FAMILY}/")], gpus)
-    links = Links(INSIDE_BYTES_PER_S, nic_gbit * 1e9 / 8, 8)
+    stages, links = _stages(model, gpus), _links(nic_gbit)
     return packed_s(stages, links), spread_s(stages, links)
+
+
+@lru_cache(maxsize=1024)
+def fastest(model: str, gpus: int, nic_gbit: float = 10.0) -> float:
+    """Returns how much shorter than A-SRPT's estimate an iteration can be at the very most."""
+    stages, links = _stages(model, gpus), _links(nic_gbit)
+    return StageTimes.of(stages, links).floor_s / packed_s(stages, links)
+
+
+def _stages(model: str, gpus: int) -> tuple[PipelineStage, ...]:
+    return plan(pipelined()[model.removeprefix(f"{FAMILY}/")], gpus)
+
+
+def _links(nic_gbit: float) -> Links:
+    return Links(INSIDE_BYTES_PER_S, nic_gbit * 1e9 / 8, 8)
 
 
 INSIDE_BYTES_PER_S = 300e9
