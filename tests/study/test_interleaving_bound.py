@@ -21,7 +21,7 @@ from dovetail.study.run import simulate
 
 assert dovetail.policies
 TURNS = Powers(interleaving=True)
-MODELS = ["", *sorted(name for name in zoo() if not name.startswith("asrpt/"))]
+MODELS = ["", *sorted(zoo())]
 POLICIES = ("muri-s:tick-s=0", "muri-l:tick-s=30,always-group=true")
 
 

@@ -63,7 +63,8 @@ def time_shares(groups: Sequence[Group], companies: Sequence[Company], gpus: flo
     advance = np.hstack([np.eye(count), speed, -needs[:, None]])
     work = (jobs * size) @ advance[:, :-1] / max(1.0, gpus)
     cost = -np.concatenate([USE_ALL * work / max(1.0, work.max(initial=0.0)), [1.0]])
-    solved = linprog(
+    # The stubs know dense matrices only.
+    solved = linprog(  # type: ignore[call-overload]
         cost,
         A_ub=csr_array(np.vstack([time, used, -advance])),
         b_ub=np.concatenate([np.ones(count), [gpus], np.zeros(count)]),

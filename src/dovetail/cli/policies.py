@@ -51,7 +51,11 @@ def policies(name: str | None, as_json: bool) -> None:
         for each, one in said.items():
             knows = ", ".join(one["knows"]) or "nothing"
             powers = ", ".join(one["powers"]) or "none"
-            said_of_it = (one["does"], f"knows: {knows}; powers: {powers}", one["spelled"])
+            said_of_it = (
+                str(one["does"]),
+                f"knows: {knows}; powers: {powers}",
+                str(one["spelled"]),
+            )
             click.echo(each)
             for part in said_of_it:
                 click.echo(fill(part, WIDTH, initial_indent="    ", subsequent_indent="      "))

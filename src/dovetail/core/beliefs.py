@@ -177,6 +177,10 @@ class Physics(Protocol):
         """Returns the pipeline stages of a job, replicas in rank order; () for a plain job."""
         ...
 
+    def top_speed(self, job: int, gpus: int) -> float:
+        """Returns a speed that no placement on so many GPUs exceeds, alone with its own batch."""
+        ...
+
     def spread_speed(self, job: int) -> float:
         """Returns the speed alone, as requested, if each worker had a node to itself."""
         ...

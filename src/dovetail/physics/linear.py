@@ -168,6 +168,10 @@ class LinearPhysics:
         code = int(self.jobs.graph_code[job])
         return self.jobs.graphs[code] if code >= 0 else ()
 
+    def top_speed(self, job: int, gpus: int) -> float:
+        """Returns the speed on so many GPUs: placement does not matter."""
+        return self.speed(job, Placement(((0, gpus),)), ())
+
     def spread_speed(self, job: int) -> float:
         """Returns 1: placement does not matter."""
         return 1.0

@@ -154,6 +154,10 @@ class NoisyPhysics:
         """Returns what is true: the graph is the owner's."""
         return self._truth.graph(job)
 
+    def top_speed(self, job: int, gpus: int) -> float:
+        """Returns the believed top speed; the requested GPUs have been seen."""
+        return self._truth.top_speed(job, gpus) * self._scaling(job, gpus)
+
     def spread_speed(self, job: int) -> float:
         """Returns the believed speed with each worker on a node of its own."""
         gpus = int(self._jobs.gpus[job])

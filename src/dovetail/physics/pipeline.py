@@ -21,6 +21,7 @@ from dovetail.algorithms.pipeline_time import (
     spread_s,
     stage_parts,
 )
+from dovetail.algorithms.refined_replicas import StageTimes
 from dovetail.core.beliefs import BestBatches
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
@@ -106,6 +107,17 @@ class Pipelines:
             alone_s = spread_s(self.graphs[kind], self._packed)
             self._spread[kind] = self._requested_s(kind) / alone_s
         return self._spread[kind]
+
+    def top_speed(self, kind: int, gpus: int) -> float:
+        """Returns a speed that no placement of the ranks on so many GPUs exceeds.
+
+        What a trace counts as alone and well placed is Heavy-Edge's packing, which others may beat.
+        """
+        graph, used = self._graph_on(kind, gpus)
+        sizes = {self._links(size) for size in self._sizes if size}
+        floor_s = min(StageTimes.of(graph, links).floor_s for links in sizes)
+        part = 1.0 if used else gpus / sum(stage.gpus for stage in graph)
+        return part * self._requested_s(kind) / floor_s
 
     def best_batches(self, kind: int, max_gpus: int) -> BestBatches:
         """Returns the speed by nodes and GPUs, the batch as requested, ranks spread evenly."""

@@ -246,6 +246,12 @@ class PlacedPhysics:
         """Returns the graph of the trace, or of the planner if it knows the model; else ()."""
         return self._pipelines.graphs[self._kind[job]]
 
+    def top_speed(self, job: int, gpus: int) -> float:
+        """Returns the speed well placed; of a pipeline, the most that its slowest stage allows."""
+        if self._pipelines.graphs[self._kind[job]] and not self._by_count:
+            return self._pipelines.top_speed(self._kind[job], gpus)
+        return self.speed(job, Placement(((0, gpus),)), ())
+
     def spread_speed(self, job: int) -> float:
         """Returns the speed with each worker, or replica of a stage, on a node of its own."""
         if self._pipelines.graphs[self._kind[job]] and not self._by_count:

@@ -15,7 +15,7 @@ from dovetail.algorithms.interleaving import interleaved_demand
 from dovetail.algorithms.speed import SpeedTimeline
 from dovetail.core.beliefs import Physics
 from dovetail.core.errors import InputError
-from dovetail.core.placement import Placement
+from dovetail.core.job import Floats
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
 from dovetail.physics.interleave import InterleaveRule, exclusive_s
@@ -91,10 +91,23 @@ def bound(trace: Trace, options: Options, powers: Powers) -> LowerBounds:
     elif powers.elastic:
         demand = _elastic(trace, physics)
     else:
-        demand = rigid_demand(trace.jobs.submit_s, trace.duration_s, trace.jobs.gpus)
+        demand = rigid_demand(trace.jobs.submit_s, _shortest_s(trace, physics), trace.jobs.gpus)
     if (powers.sharing or (powers.interleaving and powers.elastic)) and shareable:
         demand = demand.shared(INTERLEAVED_MAX if powers.interleaving else PAIR_MAX)
     return lower_bounds(demand, capacity, powers)
+
+
+def _shortest_s(trace: Trace, physics: Physics) -> Floats:
+    """Returns the least time of each job on its requested GPUs, wherever they are.
+
+    It is the duration, but for pipelines: what counts as well placed there can be beaten.
+    """
+    jobs = trace.jobs
+    kind_of = physics.kind_of
+    kinds, example = np.unique(kind_of, return_index=True)
+    top = np.ones(int(kinds[-1]) + 1)
+    top[kinds] = [physics.top_speed(job, int(jobs.gpus[job])) for job in example.tolist()]
+    return trace.duration_s / np.maximum(top[kind_of], 1.0)
 
 
 def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> JobDemand:
@@ -110,8 +123,9 @@ def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> Job
     share = np.ones((len(trace), stage_s.shape[1] + 1))
     share[known, :-1] = np.minimum(stage_s[known] / alone_s[known, None], 1.0)
     share[known, -1] = 1 / INTERLEAVED_MAX
-    busy_gpu_s = share * (trace.duration_s * jobs.gpus)[:, None]
-    return interleaved_demand(jobs.submit_s, trace.duration_s, busy_gpu_s, capacity).demand
+    shortest_s = _shortest_s(trace, physics)
+    busy_gpu_s = share * (shortest_s * jobs.gpus)[:, None]
+    return interleaved_demand(jobs.submit_s, shortest_s, busy_gpu_s, capacity).demand
 
 
 def _elastic(trace: Trace, physics: Physics) -> JobDemand:
@@ -137,7 +151,7 @@ def _elastic(trace: Trace, physics: Physics) -> JobDemand:
         if key not in known:
             known[key] = len(curves)
             counts = list(range(key[1], key[2] + 1))
-            speeds = [physics.speed(job, Placement(((0, g),)), ()) for g in counts]
+            speeds = [physics.top_speed(job, g) for g in counts]
             curves.append(ScalingCurve.of(counts, speeds))
         which[job] = known[key]
     return elastic_demand(jobs.submit_s, trace.duration_s, which, curves)
