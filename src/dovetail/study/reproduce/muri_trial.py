@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -110,7 +110,8 @@ def _over_time(result: RunResult, trace: Trace, options: Options) -> dict[str, f
 
 def _shares(trace: Trace, options: Options) -> Floats:
     """Returns the share of an iteration alone that each job keeps each resource busy."""
-    physics = build_physics(trace, options)
+    # All four resources, whatever the rule of the run takes for stages.
+    physics = build_physics(trace, replace(options, cycle="overlapped"))
     known = physics.interleaving
     alone_s = np.where(known.iteration_s > 0, known.iteration_s, 1.0)
     return np.asarray((known.stage_s / alone_s[:, None])[physics.kind_of])
