@@ -32,6 +32,7 @@ def reproduce(
 ) -> None:
     """Regenerate the tables and figures of a PAPER: afs, muri, sjf-bsbf.
 
+    `systems` is none: it compares all systems on the same jobs, as no paper does.
     Published values stand beside ours, with a verdict for each row. The traces are looked for in
     --data, else in the folder that the environment variable DOVETAIL_DATA names. Without them
     generated ones are used, and the report says so.
