@@ -290,7 +290,7 @@ def test_words_of_the_forecast() -> None:
     assert isinstance(parse_forecast("predicted", trace, 0), Predicted)
     first, second = (parse_forecast("predicted:mean", trace, 0) for _ in range(2))
     assert first is not second  # what one run learns is not known to the next
-    for text in ("predicted:oracle", "predict"):
+    for text in ("predicted:oracle", "predict", "known:0.5", "limit:3", "unknown:x"):
         with pytest.raises(InputError):
             parse_forecast(text, trace, 0)
     with pytest.raises(InputError):

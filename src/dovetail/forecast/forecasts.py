@@ -18,6 +18,8 @@ from dovetail.core.trace import Trace
 
 LENGTH = frozenset({"length"})
 FORECASTS = ("known", "limit", "predicted", "noisy", "unknown")
+PLAIN = ("known", "limit", "unknown")
+"""Those that have no method and no spread."""
 
 
 class Settled:
@@ -87,6 +89,8 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
     Raises InputError.
     """
     name, _, argument = text.partition(":")
+    if argument and name in PLAIN:
+        raise InputError("--forecast", f"'{name}' takes no '{argument}'", f"as in {name}")
     if name == "known":
         return Known(trace.duration_s)
     if name == "unknown":

@@ -23,6 +23,7 @@ from dovetail.mechanisms.interleave_groups import (
     group,
 )
 from dovetail.mechanisms.interleave_rules import MEMBERS_MAX, SetRules, rules_of
+from dovetail.mechanisms.parameters import LEAST_PERIOD_S
 from dovetail.mechanisms.slots import Line, Priority, Settled, take
 
 TICK_TOLERANCE = 1e-9
@@ -51,8 +52,9 @@ class Ticks:
 
 def check(grouping: Grouping, tick_s: float) -> None:
     """Raises ValueError unless the parameters make sense."""
-    if not 0 <= tick_s < inf:
-        raise ValueError("a tick is a number of seconds, or 0 for every event")
+    if tick_s and not LEAST_PERIOD_S <= tick_s < inf:
+        least = f"{LEAST_PERIOD_S:g}"
+        raise ValueError(f"a tick is a number of seconds from {least} on, or 0 for every event")
     if not 1 <= grouping.group_limit <= MEMBERS_MAX:
         raise ValueError(f"a group has 1 to {MEMBERS_MAX} members")
     if grouping.matching not in MATCHINGS:
