@@ -113,7 +113,10 @@ def gains(dots: Sequence[Dot]) -> Figure:
                     [published], [row], "D", mfc="none", color=canvas.colour(1),
                     label="paper" if i == 0 else None,
                 )  # fmt: skip
-            axes.plot([found.low, found.high], [row, row], color=canvas.colour(0), linewidth=1.5)
+            if found.runs > 2:
+                axes.plot(
+                    [found.low, found.high], [row, row], color=canvas.colour(0), linewidth=1.5
+                )
             axes.plot(
                 [found.mean], [row], "o", color=canvas.colour(0), label="ours" if i == 0 else None
             )

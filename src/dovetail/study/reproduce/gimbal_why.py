@@ -8,12 +8,14 @@ LUCID_WHY = (
     "packing anybody gains at ratios near 1 and loses at the measured ones"
 )
 GANDIVA_WHY = (
-    "Gandiva packs blindly and undoes it a slice later; beside jobs of other sizes it undoes more, "
-    "and GIMBAL lets wait whom it packs so that a set is no star: see how boldly is packed"
+    "Gandiva, which packs whoever fits, loses by unequal packing itself, and what limits and "
+    "samples bring back their search pays: see how boldly is packed (relaxed without GIMBAL below "
+    "1, equal sizes only above) and limits at 0, 3.6 and 10 s"
 )
 GAVEL_WHY = (
     "Gavel makes new pairs every round, which ends each search: its steps of 3.6 s and the bad "
-    "settings tried are paid again and again; the paper says so of its own small gain"
+    "settings tried are paid again and again (see limits at 0, 3.6 and 10 s); the paper gives this "
+    "reason for its own small gain"
 )
 WHY = {
     "pairs": "in our stand-ins no limit brings more pairs above serial execution",
