@@ -31,14 +31,13 @@ NAMES = {
 MEAN = f"{TAUGHT}:mean"
 """What sweeps are told: what the forest comes to, without its trainings (`told` holds both)."""
 LOAD = 1.0
-FREE_LOAD = 0.5
-"""A load at which the cluster keeps up even where all jobs have several GPUs."""
-TAUS = (0.0, 0.5, 1.0, 2.0)
+HIGH = 1.5
 VARIED = {
-    "others start meanwhile": f"{OURS}:nonblocking-delay=true",
-    "replicas refined": f"{OURS}:replicas=refined",
+    **{f"tau = {tau:g}": f"{OURS}:tau={tau:g}" for tau in (0.0, 0.5, 1.0, 2.0)},
+    "others start meanwhile, tau = 1": f"{OURS}:nonblocking-delay=true",
+    "replicas refined, tau = 1": f"{OURS}:replicas=refined",
 }
-"""What else may be said of placements, tau being 1."""
+"""What may be said of waiting for a better placement, and of finding one."""
 TOLD = {
     "perfect": KNOWN,
     "forest": FOREST,
@@ -94,6 +93,7 @@ class Plan:
     bed: Bed
     seeds: int
     sweeps: Mapping[str, Sweep]
+    causes: Mapping[str, Sweep]
     sets: tuple[Jobs, ...]
     placed: tuple[PlacementTrial, ...]
     logs: Mapping[tuple[str, str, str], LogTrial]
@@ -102,6 +102,10 @@ class Plan:
         """Returns runs of the base, one for each seed."""
         each = [replace(self.base, seed=s) for s in range(self.seeds)]
         return [ASrptTrial(jobs, policy, told, self.bed) for jobs in each]
+
+    def crowded(self, policy: str) -> list[ASrptTrial]:
+        """Returns runs of the base at a load at which jobs wait under A-SRPT too."""
+        return [replace(t, jobs=replace(t.jobs, load=HIGH)) for t in self.seeded(policy, MEAN)]
 
     def testbed(self, policy: str, told: str = FOREST) -> list[ASrptTrial]:
         """Returns the runs of a policy on the testbed, one for each set; tau is 0 there."""
@@ -114,11 +118,11 @@ class Plan:
 
     def trials(self) -> list[Trial]:
         """Returns every run, those that take longest first."""
-        runs = [t for sweep in self.sweeps.values() for t in sweep.all()]
+        sweeps = (*self.sweeps.values(), *self.causes.values())
+        runs = [t for sweep in sweeps for t in sweep.all()]
         runs += [t for told in TOLD.values() for t in self.seeded(OURS, told)]
         runs += [t for policy in (*BASELINES, *OTHERS) for t in self.seeded(policy)]
-        runs += [t for tau in TAUS for t in self.seeded(f"{OURS}:tau={tau:g}", MEAN)]
-        runs += [t for parameters in VARIED.values() for t in self.seeded(parameters, MEAN)]
+        runs += [t for parameters in VARIED.values() for t in self.crowded(parameters)]
         runs += [t for policy in (OURS, *BASELINES) for t in self.testbed(policy)]
         runs += [t for p in (OURS, *BASELINES) for t in self.testbed(p, KNOWN)]
         runs += [t for policy in BASELINES for t in self.seeded(policy, KNOWN)]
@@ -165,6 +169,7 @@ def plan(setting: Setting) -> Plan:
         bed,
         seeds,
         _sweeps(base, bed, sizes[::2] if quick else sizes, setting.effort, seeds),
+        _causes(base, bed, seeds),
         tuple(_set(total, n) for n in range(SETS)),
         tuple(
             PlacementTrial(model, gpus, case, setting.chosen(3, 20, 120))
@@ -187,6 +192,22 @@ def _set(total: int, number: int) -> Jobs:
     return Jobs(total, SET_JOBS, seed=number, widest=8, faster=SCALE)
 
 
+def _causes(base: Jobs, bed: Bed, seeds: int) -> dict[str, Sweep]:
+    """Returns Figure 7's last point with one thing, then two, taken away."""
+    wide, no_cost = replace(base, single=0.0), replace(bed, nic_gbit=LIKE_NVLINK_GBIT)
+    return {
+        words: Sweep(words, "", ((0.0, wide, on),), told, (OURS, *BASELINES), seeds)
+        for words, on, told in (
+            ("as played", bed, MEAN),
+            ("all lengths known", bed, KNOWN),
+            ("spreading costs nothing", no_cost, MEAN),
+            ("both", no_cost, KNOWN),
+        )
+    }
+
+
+LIKE_NVLINK_GBIT = 8 * 8 * 300.0
+"""Each of a server's eight GPUs has 300 GB/s to other servers, as inside."""
 AXES = {
     "loads": {
         "quick": (0.05, 0.5, 1.0, 1.5),
@@ -216,7 +237,8 @@ def _sweeps(
 ) -> dict[str, Sweep]:
     paper = (OURS, *BASELINES)
     loads, singles, nics, recurrent = (AXES[axis][effort] for axis in AXES)
-    free = replace(base, load=FREE_LOAD, as_asked=True)
+    kept = replace(base, as_asked=True)
+    wide = replace(kept, single=0.0)
 
     def made(
         title: str,
@@ -236,17 +258,21 @@ def _sweeps(
     return {
         "jobs": made("Figure 6: number of jobs", "jobs", counts),
         "singles": made("Figure 7: jobs on one GPU", "jobs on one GPU (%)", shared(base)),
-        "singles free": made(
-            f"Figure 7 with the load kept at {FREE_LOAD:g}", "jobs on one GPU (%)", shared(free)
+        "singles kept": made(
+            f"Figure 7 with the load kept at {LOAD:g}", "jobs on one GPU (%)", shared(kept)
         ),
         "nic": made("Figure 8: NIC bandwidth", "NIC (Gbit/s)", linked(base)),
-        "nic free": made(
-            f"Figure 8 with the load kept at {FREE_LOAD:g}", "NIC (Gbit/s)", linked(free)
-        ),
+        "nic kept": made(f"Figure 8 with the load kept at {LOAD:g}", "NIC (Gbit/s)", linked(kept)),
         "load": made(
-            "Load, 70 % of jobs on one GPU",
+            "Load: 70 % of jobs on one GPU",
             "offered load",
             [(x, replace(base, load=x), bed) for x in loads],
+            policies=(*paper, *OTHERS),
+        ),
+        "load wide": made(
+            "Load: no job on one GPU",
+            "offered load",
+            [(x, replace(wide, load=x), bed) for x in (0.25, *loads[1:5])],
             policies=(*paper, *OTHERS),
         ),
         "recurrence": made(

@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from dovetail.algorithms.srpt_bound import worst_ratio
 from dovetail.study.reproduce.a_srpt_plan import (
     BASELINES,
+    HIGH,
     LOGS,
-    MEAN,
     METHODS,
     NAMES,
     OTHERS,
     OURS,
-    TAUS,
     VARIED,
     Outcomes,
     Plan,
 )
-from dovetail.study.reproduce.a_srpt_rows import less
+from dovetail.study.reproduce.a_srpt_rows import CAUSES, less
 from dovetail.study.reproduce.a_srpt_trial import FOREST, KNOWN, seconds
 from dovetail.study.reproduce.finding import Finding
 
 LOADED = (0.5, 1.0)
 """Loads between which A-SRPT is held to be the best of the paper's policies."""
+HEAVINESS = {"heavy": "communication-heavy jobs", "light": "other jobs of several GPUs"}
 TAU = 1.0
 IDLE = 0.05
 
@@ -32,6 +32,7 @@ def rows(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     """Yields all of it."""
     yield from idle(outcomes, plan)
     yield from loads(outcomes, plan)
+    yield from causes(outcomes, plan)
     yield from packing(outcomes, plan)
     yield from skipping(outcomes, plan)
     yield from waiting(outcomes, plan)
@@ -62,34 +63,51 @@ def idle(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
 
 def loads(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     """Yields who wins at which load, and how much longer jobs hold GPUs than at best."""
-    sweep = plan.sweeps["load"]
-    part = "Load: 70 % of jobs on one GPU"
-    for x in sweep.at:
-        gains = outcomes.gains(sweep, x, BASELINES)
+    for key in ("load", "load wide"):
+        sweep = plan.sweeps[key]
+        for x in sweep.at:
+            gains = outcomes.gains(sweep, x, BASELINES)
+            best = min(gains, key=lambda p: gains[p])
+            yield less(
+                sweep.title, f"load {x:g}: less than {NAMES[best]}, the best", gains[best], None
+            )
+            for policy in (OURS, "wcs-duration", "backfill"):
+                stretch = outcomes.mean(sweep.trials(x, policy), "stretch")
+                what = f"load {x:g}: GPU-time held over asked, {NAMES[policy]}"
+                yield Finding(sweep.title, what, stretch, "x")
+            if LOADED[0] <= x <= LOADED[1]:
+                what = f"load {x:g}: A-SRPT is the best of the paper's"
+                yield Finding(sweep.title, what, holds=gains[best] >= -0.01, why=CAUSES)
+        x = max(sweep.at)
+        for words, said in HEAVINESS.items():
+            ran = outcomes.mean(sweep.trials(x, OURS), f"{words} ran")
+            what = f"load {x:g}: {said} ran, over their best, A-SRPT"
+            yield Finding(sweep.title, what, ran, "x")
+
+
+def causes(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
+    """Yields what makes A-SRPT lose where all jobs have several GPUs and submissions are kept."""
+    part = "Why: no job on one GPU, submissions kept"
+    for words, sweep in plan.causes.items():
+        gains = outcomes.gains(sweep, 0.0, BASELINES)
         best = min(gains, key=lambda p: gains[p])
-        yield less(part, f"load {x:g}: less than {NAMES[best]}, the best", gains[best], None)
-        for policy in (OURS, "wcs-duration", "backfill"):
-            stretch = outcomes.mean(sweep.trials(x, policy), "stretch")
-            what = f"load {x:g}: GPU-time held over asked, {NAMES[policy]}"
+        yield less(part, f"{words}: less than {NAMES[best]}, the best", gains[best], None)
+        for policy in (OURS, best):
+            stretch = outcomes.mean(sweep.trials(0.0, policy), "stretch")
+            what = f"{words}: GPU-time held over asked, {NAMES[policy]}"
             yield Finding(part, what, stretch, "x")
-        if LOADED[0] <= x <= LOADED[1]:
-            what = f"load {x:g}: A-SRPT is the best of the paper's"
-            yield Finding(part, what, holds=gains[best] >= -0.01)
-    x = max(sweep.at)
-    for words in ("heavy", "light"):
-        ran = outcomes.mean(sweep.trials(x, OURS), f"{words} ran")
-        said = {"heavy": "communication-heavy jobs", "light": "other jobs of several GPUs"}[words]
-        yield Finding(part, f"load {x:g}: {said} ran, over their best, A-SRPT", ran, "x")
 
 
 def packing(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     """Yields how A-SRPT stands against policies that pack jobs, which the paper leaves out."""
     part = "Policies not in the paper: A-SRPT's total less than theirs"
-    sweep = plan.sweeps["load"]
-    for x in sweep.at:
-        for policy, gain in outcomes.gains(sweep, x, OTHERS).items():
-            yield less(part, f"load {x:g}: {NAMES[policy]}", gain, None)
+    for key, unit in (("load", "load"), ("load wide", "no job on one GPU, load")):
+        sweep = plan.sweeps[key]
+        for x in sweep.at:
+            for policy, gain in outcomes.gains(sweep, x, OTHERS).items():
+                yield less(part, f"{unit} {x:g}: {NAMES[policy]}", gain, None)
     part = "The same order, packed or on the servers with most free GPUs"
+    sweep = plan.sweeps["load"]
     for x in sweep.at:
         packed, spread = (outcomes.mean(sweep.trials(x, p)) for p in ("sjf", "wcs-duration"))
         yield Finding(part, f"load {x:g}: WCS-Duration over SJF", spread / packed, "x")
@@ -98,7 +116,7 @@ def packing(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
 def skipping(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     """Yields how much of the gain over strict baselines comes from their strictness."""
     part = "The same order, strict or skipping what does not fit"
-    for key, unit in (("load", "load"), ("singles free", "% on one GPU, load kept")):
+    for key, unit in (("load", "load"), ("load wide", "load, no job on one GPU")):
         sweep = plan.sweeps[key]
         for x in sweep.at:
             for strict, skip in (("spjf", "wcs-duration"), ("spwf", "wcs-workload")):
@@ -111,14 +129,10 @@ def skipping(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
 
 def waiting(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     """Yields what tau does, and what it does that all behind a waiting job wait too."""
-    part = "Waiting for a better placement, over tau = 1"
-    base = outcomes.mean(plan.seeded(f"{OURS}:tau={TAU:g}", MEAN))
-    for tau in TAUS:
-        ratio = outcomes.mean(plan.seeded(f"{OURS}:tau={tau:g}", MEAN)) / base
-        yield Finding(part, f"tau = {tau:g}", ratio, "x")
-    for words, parameters in VARIED.items():
-        ratio = outcomes.mean(plan.seeded(parameters, MEAN)) / base
-        yield Finding(part, f"{words}, tau = 1", ratio, "x")
+    part = f"Waiting for a better placement at a load of {HIGH:g}: total flow time over tau = 1"
+    base = outcomes.mean(plan.crowded(VARIED["tau = 1"]))
+    for words, policy in VARIED.items():
+        yield Finding(part, words, outcomes.mean(plan.crowded(policy)) / base, "x")
 
 
 def recurrence(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
