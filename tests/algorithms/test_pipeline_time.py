@@ -35,6 +35,18 @@ def test_a_stage_that_spans_servers_reduces_through_its_share_of_the_nic() -> No
     assert spread_s(EXAMPLE, LINKS) == pytest.approx(0.166)
 
 
+def test_replicas_of_a_server_share_what_its_nic_gives_the_stage() -> None:
+    stages = (
+        PipelineStage(2, 0.02, 0.04, 0.0, 8e6, 1e7),
+        PipelineStage(4, 0.03, 0.06, 4e6, 0.0, 3e7),
+    )
+    half = [1, 2]
+    # (6): two of four replicas own half of the NIC, 1e9 bytes a second, for 2 * 3/4 * 3e7 bytes.
+    assert stage_parts(stages, 1, half, LINKS) == pytest.approx((0.09, 0.008 + 8e-5, 0.045))
+    assert stage_parts(stages, 0, half, LINKS) == pytest.approx((0.06, 0.016 + 1.6e-4, 0.02))
+    assert iteration_s(stages, [half, half], LINKS) == pytest.approx(0.14308)
+
+
 def test_all_on_one_server_makes_the_worked_example_communication_heavy() -> None:
     assert iteration_s(EXAMPLE, [[1, 2]], LINKS) == pytest.approx(0.09076)
     assert packed_s(EXAMPLE, LINKS) == pytest.approx(0.09076)
@@ -87,6 +99,13 @@ def test_bytes_that_vanish_between_stages_are_refused() -> None:
     assert "not finite" in trouble_with((PipelineStage(1, float("nan"), 1, 0, 0, 0),))
     assert "no time" in trouble_with((PipelineStage(1, 0, 0, 0, 0, 0),))
     assert not trouble_with(EXAMPLE)
+
+
+def test_the_second_tree_is_a_mirror_of_the_first_or_its_shift() -> None:
+    even = ((1, 2), (2, 0), (3, 2)), ((2, 1), (1, 3), (0, 1))
+    odd = ((1, 2), (2, 4), (3, 2), (4, 0)), ((2, 3), (3, 0), (4, 3), (0, 1))
+    assert double_tree(4) == (*even[0], *even[1])
+    assert double_tree(5) == (*odd[0], *odd[1])
 
 
 @pytest.mark.parametrize("ranks", range(2, 34))

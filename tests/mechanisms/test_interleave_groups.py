@@ -22,12 +22,15 @@ def rules_for(
     *,
     rule: InterleaveRule = PLAIN,
     ordering: Ordering | None = None,
+    alone_s: Sequence[float] = (),
     held_bytes: Sequence[tuple[float, float]] = (),
 ) -> SetRules:
     """Returns the rules for single-GPU jobs of these kinds."""
     rows = [Row(1, 10, shareable=True) for _ in kinds]
     stage = Stage(rows, "muri-s", "1x4")
-    physics = StagedPhysics(stage.trace.jobs, stages, kinds, rule=rule, held_bytes=held_bytes)
+    physics = StagedPhysics(
+        stage.trace.jobs, stages, kinds, alone_s=alone_s, rule=rule, held_bytes=held_bytes
+    )
     stage.view.physics = physics
     return rules_of(stage.view, ordering or Ordering())
 
@@ -60,6 +63,21 @@ def test_one_pair_is_merged_where_one_gpu_is_short_and_it_is_the_most_efficient(
     rules = rules_for(stages, kinds)
     # Two of kind 0 fill both resources; 1 beside 2 leaves them idle for most of a cycle.
     assert sets(group(rules, Grouping(), [bucket_of(kinds)], 3)) == [(0, 1), (2,), (3,)]
+
+
+def test_of_pairs_as_efficient_those_of_more_gpus_are_merged_first() -> None:
+    rules = rules_for([STORAGE, CPU], [0, 1, 0, 1])
+    small, large = bucket_of([0, 1]), bucket_of([0, 1], gpus=2)
+    # Six GPUs are asked for and five are there: either pair would do, the large one is merged.
+    merged = [b.gpus for b, node in group(rules, Grouping(), [small, large], 5) if node.members[1:]]
+    assert merged == [2]
+
+
+def test_a_cycle_is_no_shorter_than_the_slowest_member_alone() -> None:
+    stages, alone_s = [(1, 0, 0, 0), (1, 0, 0, 0)], (4.0, 5.0)
+    floored = InterleaveRule.parse("barrier,no-contention")
+    assert rules_for(stages, [0, 1], alone_s=alone_s).cycle_s((0, 1)) == 2
+    assert rules_for(stages, [0, 1], alone_s=alone_s, rule=floored).cycle_s((0, 1)) == 5
 
 
 def test_four_jobs_of_four_bottlenecks_fill_one_gpu() -> None:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from physics_scene import a_model, assumed
 
 from builders import Row, play_scene, scene_of, trace_of
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import Interleaving, Neighbour
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Retimed
@@ -16,7 +17,13 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
-from dovetail.physics.interleave import ALONE, MEASURED_FACTORS, InterleaveRule, interleaving_of
+from dovetail.physics.interleave import (
+    ALONE,
+    MEASURED_FACTORS,
+    InterleaveRule,
+    Turns,
+    interleaving_of,
+)
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.profile import ModelProfile, StageTimes
 from dovetail.physics.profile_file import ProfileSet
@@ -88,6 +95,13 @@ def test_no_member_is_faster_than_alone_unless_the_floor_is_taken_away() -> None
         one = PlacedPhysics(jobs, Cluster.uniform(1, 1), light, interleaving=rule)
         pace[words] = one.speed(0, seat(0), [(1, seat(1))])
     assert pace == {"barrier,no-contention": 1.0, PLAIN: pytest.approx(5.0)}
+
+
+def test_the_floor_is_that_of_the_slowest_member() -> None:
+    stage_s = np.array([(1.0, 0, 0, 0), (1.0, 0, 0, 0)])
+    turns = Turns(Interleaving(stage_s, np.array([2.0, 6.0]), "barrier", ALONE, True))
+    # A cycle of 2 s by the stages, but the second needs 6 s alone; the first waits for it.
+    assert [turns.slowdown(kind, [(0, 0), (1, 1)]) for kind in (0, 1)] == [3.0, 1.0]
 
 
 def test_three_stages_join_storage_and_cpu() -> None:

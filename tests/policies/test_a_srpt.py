@@ -216,6 +216,13 @@ def test_virtual_time_does_not_move_when_events_are_handled_as_one() -> None:
     assert orders[0] == orders[1]
 
 
+def test_arrivals_count_from_their_submission_however_late_they_are_looked_at() -> None:
+    # Both are looked at at 2.5 s. Job 0 had the machine until then and has 1.5 of 4 s left.
+    story = play([Row(1, 4.0), Row(1, 2.0, submit_s=2.5)], "a-srpt", "1x1", coalesce_s=3.0)
+    assert start_of(story, 0) == 4.0
+    assert story.ended() == [0, 1]
+
+
 @settings(max_examples=25)
 @given(
     st.lists(
