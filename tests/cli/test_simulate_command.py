@@ -51,6 +51,14 @@ def test_it_says_in_words_and_tables_how_the_policy_did(shell: Shell, month: Pat
     assert said.err == ""
 
 
+def test_powers_that_lie_idle_are_told(shell: Shell, month: Path) -> None:
+    asked = ("simulate", month, "--policy", "lucid", "--no-bound")
+    assert "so lucid could share none (--adopt" in " ".join(shell.ok(*asked).out.split())
+    assert "could share none" not in " ".join(
+        shell.ok(*asked, "--adopt", "shareable:1").out.split()
+    )
+
+
 def test_json_has_every_key_of_the_summary(shell: Shell, month: Path) -> None:
     said = shell.ok("simulate", month, "-p", "srtf", "--cluster", "4x4", "--json").json
     assert set(KEYS) <= set(said)
@@ -125,6 +133,7 @@ def test_without_a_report_the_folder_holds_the_data_alone(
         (["-p", "srtf", "--interference", "mesured"], "unknown 'mesured'"),
         (["-p", "srtf", "--placement", "strict,prefer"], "'strict' and 'prefer' exclude each"),
         (["-p", "srtf", "--switching", "prepared:x"], "wants a number of seconds"),
+        (["-p", "srtf", "--switching", "per-start:x"], "a number of seconds, or 'profile'"),
         (["-p", "srtf", "--capacity", "nowhere"], "nowhere"),
         (["-p", "srtf", "--profiles", "nowhere"], "nowhere"),
         (["-p", "srtf", "--seed", "-1"], "--seed"),

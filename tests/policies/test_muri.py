@@ -153,10 +153,10 @@ def test_jobs_that_do_not_fit_into_memory_together_wait_for_each_other() -> None
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ("group-limit=5", "1 to 4 members"),
+        ("group-limit=5", "group-limit is 1 to 4 members, not 5"),
         ("group-limit=0", "1 to 4 members"),
-        ("tick-s=-1", "a tick is"),
-        ("tick-s=0.001", "a number of seconds from 1 on, or 0 for every event"),
+        ("tick-s=-1", "tick-s is a number of seconds .* not -1"),
+        ("tick-s=0.001", "tick-s is a number of seconds from 1 on, or 0 for every event"),
         ("matching=lots", "matching is blossom or priority"),
         ("merge-order=first", "merge-order is efficiency or class"),
         ("ordering=middle", "ordering is best or worst"),

@@ -236,6 +236,19 @@ def test_powers_that_no_owner_allows_are_said_to_be_idle() -> None:
     assert "No job is" not in text
 
 
+def test_interleaving_that_cannot_happen_is_said() -> None:
+    trace = trace_of(Row(1, 100.0), Row(2, 50.0, 10.0))
+    text = " ".join(one_process(trace, ["fifo", "muri-s"], OPTIONS).notes)
+    assert "No job is shareable, so muri-s could interleave none (--adopt shareable:1)." in text
+    adopted = replace(OPTIONS, adopt=(("shareable", 1.0),))
+    text = " ".join(one_process(trace, ["fifo", "muri-s"], adopted).notes)
+    assert "No job's stages are known, so muri-s could interleave none" in text
+    assert "--assign-models" in text
+    known = trace_of(Row(1, 100.0, model="muri/vgg16"), Row(1, 50.0, 10.0, model="muri/a2c"))
+    text = " ".join(one_process(known, ["fifo", "muri-s"], adopted).notes)
+    assert "could interleave none" not in text
+
+
 def test_a_gain_of_sharing_is_explained() -> None:
     jobs = [Row(1, 100.0, shareable=True), Row(1, 100.0, shareable=True)]
     one_gpu = Options(Cluster.parse("1x1"), interference=1.25)

@@ -174,6 +174,7 @@ def test_pai_like_jobs_recur() -> None:
         ({"load": 0.9}, "needs the cluster it is offered to"),
         ({"cluster_gpus": -4}, "-4 GPUs are not enough"),
         ({"bursts": float("nan")}, "bursts: nan is not between"),
+        ({"kind": "poisson", "recurrent": 0.5}, "'poisson' has no groups of jobs"),
     ],
 )
 def test_recipes_that_make_no_sense_are_refused(recipe: dict[str, float], message: str) -> None:

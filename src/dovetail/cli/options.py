@@ -30,8 +30,8 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         "--switching",
         default="restart:30",
         show_default=True,
-        help="none, restart:S, per-start:S, per-resize:S, prepared:S, one-by-one, joined by "
-        "commas, or a TOML file.",
+        help="none, restart:S, per-start:S or per-start:profile, per-resize:S, prepared:S, "
+        "one-by-one, limit:S, joined by commas, or a TOML file.",
     ),
     click.option(
         "--forecast",

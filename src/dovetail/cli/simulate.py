@@ -50,6 +50,7 @@ def simulate(
     from dovetail.record.tables import run_view
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.given import Given, check_window, read_options
+    from dovetail.study.idle_powers import idle_powers
 
     options = read_options(cast(Given, given))
     chosen = parse_policy(policy)
@@ -66,7 +67,8 @@ def simulate(
         return
     from dovetail.cli.screen import show
 
-    show(run_view(result))
+    modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
+    show(run_view(result, idle_powers(jobs, options, {policy: chosen.powers}, modelled)))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

@@ -112,7 +112,11 @@ def evaluate(
         raise InputError("--train", f"it must lie between 0 and 1, not {share:g}")
     first = int(len(trace) * share)
     if not 0 < first < len(trace):
-        raise InputError("trace", "it has too few jobs to learn from some and predict others")
+        raise InputError(
+            trace.name or "trace",
+            f"{len(trace)} jobs are too few to learn from some and predict others",
+            "take a longer trace, or another --train",
+        )
     began = perf_counter()
     forecast = Predicted(trace.jobs, method, seed)
     if protocol == "online":

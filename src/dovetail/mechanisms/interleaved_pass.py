@@ -54,9 +54,11 @@ def check(grouping: Grouping, tick_s: float) -> None:
     """Raises ValueError unless the parameters make sense."""
     if tick_s and not LEAST_PERIOD_S <= tick_s < inf:
         least = f"{LEAST_PERIOD_S:g}"
-        raise ValueError(f"a tick is a number of seconds from {least} on, or 0 for every event")
+        raise ValueError(
+            f"tick-s is a number of seconds from {least} on, or 0 for every event, not {tick_s:g}"
+        )
     if not 1 <= grouping.group_limit <= MEMBERS_MAX:
-        raise ValueError(f"a group has 1 to {MEMBERS_MAX} members")
+        raise ValueError(f"group-limit is 1 to {MEMBERS_MAX} members, not {grouping.group_limit}")
     if grouping.matching not in MATCHINGS:
         raise ValueError(f"matching is {' or '.join(MATCHINGS)}, not '{grouping.matching}'")
     if grouping.merge_order not in MERGE_ORDERS:

@@ -131,7 +131,8 @@ def _seconds(word: str, number: str, usual_s: float) -> float:
     try:
         return float(number) if number else usual_s
     except ValueError:
-        raise InputError("--switching", f"'{word}' wants a number of seconds") from None
+        wants = "a number of seconds" + (", or 'profile'" if word.startswith("per-start") else "")
+        raise InputError("--switching", f"'{word}' wants {wants}") from None
 
 
 def _from_file(path: Path) -> Switching:

@@ -54,8 +54,8 @@ def comparison_view(comparison: Comparison) -> Group:
     return _apart(parts)
 
 
-def run_view(result: RunResult) -> Group:
-    """Returns all the terminal shows of a run: sentence, numbers, GPU-seconds, job sizes."""
+def run_view(result: RunResult, notes: Sequence[str] = ()) -> Group:
+    """Returns all the terminal shows of a run: sentence, numbers, GPU-seconds, sizes, notes."""
     from rich.text import Text
 
     parts: list[Text | Table] = [Text(run_sentence(result)), numbers(result)]
@@ -64,7 +64,7 @@ def run_view(result: RunResult) -> Group:
     sizes = result.splits.get("size_class")
     if sizes is not None and len(sizes):
         parts.append(split(sizes, "GPUs asked for"))
-    return _apart([*parts, *(Text(f"Note: {note}") for note in _run_notes(result))])
+    return _apart([*parts, *(Text(f"Note: {note}") for note in [*_run_notes(result), *notes])])
 
 
 def _run_notes(result: RunResult) -> list[str]:

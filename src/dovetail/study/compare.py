@@ -17,7 +17,8 @@ from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
 from dovetail.study.bound import bound, judges, objection, powers_of
-from dovetail.study.options import Options, adopted
+from dovetail.study.idle_powers import idle_powers
+from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, Scene, Task, run_tasks
 from dovetail.study.run import granted, with_bound
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
@@ -264,30 +265,16 @@ def _notes(
     left_out = first.number("left_out") or 0
     if left_out:
         notes.append(f"{left_out:.0f} jobs can never fit this cluster and were left out.")
-    notes += _unused(trace, options, policy_of)
+    linear = first.number("jobs_without_model") or 0
+    powers = {name: policy.powers for name, policy in policy_of.items()}
+    notes += idle_powers(trace, options, powers, len(trace) - int(linear))
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):
         notes.append(
             "GPU-time slowed is below zero where sharing, or fewer GPUs than asked for, did more "
             "with less."
         )
-    linear = first.number("jobs_without_model") or 0
     if linear and any("resize" in p.powers for p in policy_of.values()):
         notes.append(f"{linear:.0f} jobs have no model and scale linearly.")
-    return notes
-
-
-def _unused(trace: Trace, options: Options, policy_of: Mapping[str, Policy]) -> list[str]:
-    """Returns which powers no owner allows, so that policies that have them cannot use them."""
-    jobs = adopted(trace, options.adopt, options.seed).jobs
-    notes = []
-    for power, flag, allows in (
-        ("resize", "elastic", jobs.elastic),
-        ("share", "shareable", jobs.shareable),
-    ):
-        names = [name.partition(":")[0] for name, p in policy_of.items() if power in p.powers]
-        if names and not allows.any():
-            whom = ", ".join(dict.fromkeys(names))
-            notes.append(f"No job is {flag}, so {whom} could {power} none (--adopt {flag}:1).")
     return notes
 
 

@@ -68,6 +68,8 @@ class Recipe:
         for name in ("deadlines", "time_limits", "recurrent"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(name, f"{getattr(self, name)} is not a share between 0 and 1")
+        if self.recurrent != RECURRENT_SHARE and self.kind != "pai-like":
+            raise InputError("recurrent", f"'{self.kind}' has no groups of jobs", "pai-like has")
         if not 0 <= self.bursts <= 5:
             raise InputError("bursts", f"{self.bursts} is not between 0 and 5")
         if self.load is not None and not 0 < self.load <= 100:

@@ -1,0 +1,33 @@
+"""Which powers of a policy lie idle on a trace: nobody's owner allows them, or nothing is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from dovetail.core.trace import Trace
+from dovetail.study.options import Options, adopted
+
+NEEDS = (("resize", "elastic"), ("share", "shareable"), ("interleave", "shareable"))
+
+
+def idle_powers(
+    trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
+) -> list[str]:
+    """Returns what policies of those powers cannot use here, a sentence for each, and the remedy.
+
+    `modelled`: jobs whose model the physics of the run knows; stages are known of these alone.
+    """
+    jobs = adopted(trace, options.adopt, options.seed).jobs
+    allows = {"elastic": jobs.elastic.any(), "shareable": jobs.shareable.any()}
+    notes = []
+    for power, flag in NEEDS:
+        names = [name.partition(":")[0] for name, powers in powers_of.items() if power in powers]
+        whom = ", ".join(dict.fromkeys(names))
+        if names and not allows[flag]:
+            notes.append(f"No job is {flag}, so {whom} could {power} none (--adopt {flag}:1).")
+        elif names and power == "interleave" and not modelled:
+            notes.append(
+                f"No job's stages are known, so {whom} could interleave none: that takes models "
+                "(--assign-models) and --physics placed or counted."
+            )
+    return notes
