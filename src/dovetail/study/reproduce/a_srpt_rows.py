@@ -208,7 +208,7 @@ def figure_8(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
     """Yields gains by bandwidth, no job on one GPU, submissions and then the load kept."""
     for key, part, why in (
         ("nic", "Figure 8: NIC bandwidth, no job on one GPU, submissions kept", CAUSES),
-        ("nic kept", "Figure 8 with the load kept at 1", TRACE),
+        ("nic kept", "Figure 8 with the load kept at 1", CAUSES),
     ):
         sweep = plan.sweeps[key]
         yield from _order(outcomes, sweep, part, why)
