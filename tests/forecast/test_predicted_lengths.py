@@ -1,7 +1,7 @@
 """Predictions: groups by hand, the forest's equal, trees, bands, and what must not be known."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from dovetail.forecast.boosted import FIRST, NOTHING_KNOWN_S, Boosted
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.forecast.forest import PairForest
 from dovetail.forecast.predicted import METHODS, Predicted
-from dovetail.forecast.running_statistics import FEATURES, RunningStatistics
+from dovetail.forecast.running_statistics import FEATURES, OPEN, RunningStatistics
 from dovetail.forecast.submissions import read_submissions
 from dovetail.forecast.trees import Trees
 from dovetail.workload.generate import Recipe, generate
@@ -221,6 +221,29 @@ def test_a_jobs_own_end_and_deadline_are_not_among_its_features(method: str) -> 
         deadlines = np.asarray(trace.jobs.submit_s + 2.0 * duration_s)
         other = Trace(replace(trace.jobs, deadline_s=deadlines), duration_s, duration_s, end)
         assert predict_online(other, Predicted(other.jobs, method)).guess_s[job] == plain[job]
+
+
+def test_deadlines_are_not_among_what_is_known_on_submission() -> None:
+    """Trees may use every column of a request, so none of them may hold a deadline."""
+    trace = generate(Recipe("pai-like", 300, 3.0, 5))
+    due_s = np.asarray(trace.jobs.submit_s + 2.0 * trace.duration_s)
+    plain = read_submissions(trace.jobs)
+    other = read_submissions(replace(trace.jobs, deadline_s=due_s))
+    for column in fields(plain):
+        before, after = getattr(plain, column.name), getattr(other, column.name)
+        assert np.array_equal(before, after), column.name
+
+
+def test_a_job_that_is_over_is_no_longer_counted_among_those_on_their_way() -> None:
+    trace = five_jobs_of_two_users()
+    forecast = Predicted(trace.jobs, "boosted")
+    open_jobs = forecast.learner.statistics.traffic[:, OPEN]  # type: ignore[attr-defined]
+    for job in (0, 1):
+        forecast.length_s(job, float(job))
+    assert open_jobs.max() == 2
+    ended(forecast, 0, 10.0)
+    ended(forecast, 1, 0.0)
+    assert open_jobs.max() == 0
 
 
 def test_the_same_seed_predicts_the_same() -> None:
