@@ -67,7 +67,7 @@ def run_lines(page: Path, lines: list[str], capfd: pytest.CaptureFixture[str]) -
 def test_the_example_policy_keeps_the_conformance_suite(tmp_path: Path) -> None:
     page = ROOT / "docs/adding-a-policy.md"
     names = [path.name for path in write_examples(page, tmp_path)]
-    assert names == ["my_policy.py", "test_my_policy.py"]
+    assert names == ["my_policy.py", "quiet_hours.py", "test_my_policy.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_policy.py"],
         cwd=tmp_path,
