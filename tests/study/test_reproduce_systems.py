@@ -1,5 +1,6 @@
 """The comparison of all systems: its beds, what a run feels, its ratios, tables and verdicts."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log
@@ -33,6 +34,7 @@ from dovetail.study.reproduce.systems_plan import (
     SHARE,
     START,
     STOP,
+    System,
     powers_class,
     variants,
 )
@@ -43,6 +45,7 @@ from dovetail.study.reproduce.trials import Numbers, Trial, Trials
 from dovetail.study.uncertainty import Interval
 from dovetail.workload.transform import offered_load
 
+README = Path(__file__).resolve().parents[2] / "README.md"
 BED = Bed(GENERATED[1], "", 0, 2, 40, 0.9, 3)
 
 
@@ -230,7 +233,7 @@ def test_claims_count_the_settings_they_survive(told: Findings) -> None:
     row = next(dict(zip(sheet.heads, r, strict=True)) for r in sheet.rows if r[0].endswith("srtf"))
     assert row["base"] == HOLDS
     assert row[REVERSED] == "1"
-    assert row["reversed where"] == "none elastic"
+    assert row["otherwise than in the base"] == "reversed: none elastic"
     changed = next(s for s in told.sheets if s.name == "changes")
     at = list(changed.heads).index("afs-l")
     by_setting = {r[0].partition(": ")[2]: r[at] for r in changed.rows}
@@ -265,3 +268,12 @@ def test_nobody_beats_the_bound_for_its_powers() -> None:
                 bed = replace(BED, window=window)
                 least = BoundTrial(bed, powers_of(system.policy)).play()["jct_s"]
                 assert SystemTrial(system.text, bed).play()["jct_s"] >= least * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("system", everybody(), ids=lambda s: s.name)
+def test_the_readme_lists_each_system_with_what_it_knows_and_may(system: System) -> None:
+    found = re.search(rf"^\| {re.escape(system.name)} \|.*$", README.read_text(), re.MULTILINE)
+    assert found, f"{system.name} is missing"
+    _, _, knows, may, *_ = (cell.strip() for cell in found.group().split("|"))
+    assert knows == (", ".join(sorted(system.policy.knows)) or "nothing")
+    assert may == ", ".join(["start", *sorted(system.policy.powers)])

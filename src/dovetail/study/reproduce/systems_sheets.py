@@ -135,7 +135,6 @@ def claims(results: Results, found: Verdicts) -> Sheet:
     for claim, by_variant in found.items():
         ratio = results.ratio(claim.better, claim.worse)
         counted = Counter(by_variant.values())
-        turned = [v.words for v, word in by_variant.items() if word == REVERSED]
         rows.append(
             [
                 claim.words,
@@ -144,12 +143,32 @@ def claims(results: Results, found: Verdicts) -> Sheet:
                 _between(ratio, "{:.2f}"),
                 verdict(ratio),
                 *(str(counted[word]) for word in (HOLDS, OPEN, REVERSED)),
-                ", ".join(turned),
+                _otherwise(by_variant, verdict(ratio)),
             ]
         )
-    heads = ("claim", "said by", "ratio", "95 %", "base", HOLDS, OPEN, REVERSED, "reversed where")
+    heads = (
+        "claim",
+        "said by",
+        "ratio",
+        "95 %",
+        "base",
+        HOLDS,
+        OPEN,
+        REVERSED,
+        "otherwise than in the base",
+    )
     title = f"Conclusions, and in how many of {len(results.variants)} other settings they survive"
     return Sheet("claims", title, heads, rows, words=2)
+
+
+def _otherwise(by_variant: Mapping[Variant, str], base: str) -> str:
+    """Returns the settings whose verdict is not that of the base, by verdict."""
+    found = []
+    for word in (HOLDS, OPEN, REVERSED):
+        where = [v.words for v, said in by_variant.items() if said == word != base]
+        if where:
+            found.append(f"{word}: {', '.join(where)}")
+    return "; ".join(found)
 
 
 def as_findings(results: Results) -> list[Finding]:
