@@ -11,7 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dovetail.study.reproduce.finding import HOLDS, MISSED, WITHIN, Finding, Findings, Sheet
+from dovetail.study.reproduce.finding import HOLDS, MISSED, WITHIN, Finding, Findings
+from dovetail.study.reproduce.grids import Grid
 from dovetail.study.reproduce.studies import Study
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def view(study: Study, findings: Findings) -> Group:
 
     shown: list[RenderableType] = [Text(study.title, style="bold"), Text(sentence(findings))]
     for sheet in findings.sheets:
-        shown += [Text(""), _grid(sheet)]
+        shown += [Text(""), Grid(sheet)]
     for part, grouped in groupby(findings.rows, key=lambda row: row.part):
         rows = list(grouped)
         table = Table(
@@ -144,21 +145,6 @@ def view(study: Study, findings: Findings) -> Group:
         shown += [Text(""), table, *_reasons(rows)]
     shown += [Text(""), *(Text(f"Note: {note}") for note in findings.notes)]
     return Group(*shown)
-
-
-def _grid(sheet: Sheet) -> RenderableType:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=SIMPLE_HEAD, title=sheet.title, title_justify="left", title_style="bold", pad_edge=False
-    )
-    for i, head in enumerate(sheet.heads):
-        table.add_column(head, justify="left" if i < sheet.words else "right")
-    for row in sheet.rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
 
 
 def _reasons(rows: Sequence[Finding]) -> list[RenderableType]:
