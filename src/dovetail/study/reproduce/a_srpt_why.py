@@ -58,7 +58,8 @@ def idle(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
         share = 100 * found["waited_s"] / found["flow_s"]
         yield Finding(part, f"of the flow time spent waiting, {NAMES[name]}", share, "%")
     costs = ours["waited_s"] > other["waited_s"] and ours["flow_s"] > other["flow_s"]
-    yield Finding(part, "waiting for the virtual machine costs", holds=costs)
+    why = "the rows above tell waiting from the rest"
+    yield Finding(part, "waiting for the virtual machine costs", holds=costs, why=why)
 
 
 def loads(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:
