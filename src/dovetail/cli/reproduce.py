@@ -30,7 +30,7 @@ def reproduce(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Regenerate the tables and figures of a PAPER: afs, muri, sjf-bsbf.
+    """Regenerate the tables and figures of a PAPER: a-srpt, afs, gimbal, muri, sjf-bsbf.
 
     `systems` is none: it compares all systems on the same jobs, as no paper does.
     Published values stand beside ours, with a verdict for each row. The traces are looked for in

@@ -23,11 +23,11 @@ class Study:
 
 STUDIES = {
     "a-srpt": "dovetail.study.reproduce.a_srpt",
-    "systems": "dovetail.study.reproduce.systems",
     "afs": "dovetail.study.reproduce.afs",
     "gimbal": "dovetail.study.reproduce.gimbal",
     "muri": "dovetail.study.reproduce.muri",
     "sjf-bsbf": "dovetail.study.reproduce.sjf_bsbf",
+    "systems": "dovetail.study.reproduce.systems",
 }
 """Each module has a `study`."""
 
