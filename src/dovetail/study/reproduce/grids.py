@@ -52,8 +52,8 @@ class Grid:
             pad_edge=False,
         )
         for i in columns:
-            side = "left" if i < self.sheet.words else "right"
-            table.add_column(self.sheet.heads[i], justify=side)
+            words = i < self.sheet.words
+            table.add_column(self.sheet.heads[i], justify="left" if words else "right")
         for row in self.sheet.rows:
             table.add_row(*(Text(row[i]) for i in columns))
         return table
