@@ -273,6 +273,24 @@ def test_held_out_predictions_learn_nothing_from_the_later_jobs() -> None:
         assert np.array_equal(one, two, equal_nan=True)
 
 
+@pytest.mark.parametrize("method", ["boosted", "mean"])
+def test_held_out_predictions_learn_nothing_from_jobs_still_there(method: str) -> None:
+    trace = generate(Recipe("pai-like", 500, 0.5, 6))
+    first = 400
+    end_s = trace.jobs.submit_s + trace.duration_s
+    there = (np.arange(500) < first) & (end_s > trace.jobs.submit_s[first])
+    assert there.any()
+    longer = Trace(
+        trace.jobs,
+        np.where(there, 3 * trace.duration_s, trace.duration_s),
+        trace.iterations,
+        trace.end,
+    )
+    one = predict_held_out(trace, Predicted(trace.jobs, method), first).guess_s
+    two = predict_held_out(longer, Predicted(trace.jobs, method), first).guess_s
+    assert np.array_equal(one, two, equal_nan=True)
+
+
 def test_ours_trains_once_there_is_enough_and_repeats_are_met_exactly() -> None:
     rows = [
         Row(1 + j % 5, 100.0 * (1 + j % 5), 10.0 * j, user=f"u{j % 5}") for j in range(3 * FIRST)

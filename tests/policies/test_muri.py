@@ -128,6 +128,14 @@ def test_who_does_not_allow_sharing_or_has_no_known_stages_runs_alone() -> None:
     assert together(story, 50.0) == [(1, 3)] or (1, 3) in together(story, 0.0)
 
 
+def test_jobs_that_run_alone_take_a_slot_each_and_make_nobody_else_share() -> None:
+    # Job 3 finds no slot beside 0, 1 and 2, so that the three that were taken fit unshared.
+    rows = [share(1, 10), share(1, 10), Row(2, 100), Row(2, 100)]
+    story = staged(rows, EVENTS, "1x4", [STORAGE, CPU, GPU, NETWORK])
+    assert not together(story, 0.0)
+    assert story.finishes == [10, 10, 100, 110]
+
+
 def test_who_may_not_be_stopped_keeps_its_gpus_and_its_partners() -> None:
     rows = [
         share(2, 500, preemptible=False),
