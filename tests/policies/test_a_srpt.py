@@ -184,6 +184,23 @@ def test_waiting_for_a_better_place_stops_all_behind_unless_told_otherwise() -> 
     assert start_of(story, 3) == 73.5
 
 
+def test_nobody_overtakes_a_job_whose_time_to_wait_is_over() -> None:
+    rows = [
+        Row(1, 10.0),
+        Row(1, 300.0),
+        Row(1, 100.0),
+        Row(2, 20.0, submit_s=1),  # waits for a better place from 11 to 51 s
+        Row(1, 50.0, submit_s=2),  # overtakes it at 23.5 s
+        Row(1, 9.0, submit_s=3),  # predicted 146 s: leaves the virtual machine at 60 s
+    ]
+    trace = trace_of(*rows)
+    scene = scene_of(trace, "2x2", truth=Chatty(trace.jobs))
+    told = Predicted(0.0, 0.0, 0.0, 20.0, 50.0, 146.0)
+    story = play_scene(replace(scene, forecast=told), "a-srpt:tau=4,nonblocking-delay=true")
+    # One GPU is free from 51 s on, two at 73.5 s; the next one when job 2 ends.
+    assert [start_of(story, job) for job in (4, 3, 5)] == [23.5, 73.5, 100.0]
+
+
 def test_who_lost_its_node_goes_first() -> None:
     rows = [Row(1, 20.0), Row(1, 40.0), Row(1, 60.0)]
     # 1 of 2 GPUs each: done at 10, 30, 60. Node 0 is lost at 15 s, comes back at 50 s.

@@ -136,6 +136,17 @@ def test_jobs_that_run_alone_take_a_slot_each_and_make_nobody_else_share() -> No
     assert story.finishes == [10, 10, 100, 110]
 
 
+def test_of_equal_keys_those_of_most_gpus_come_first_but_who_has_just_come_last() -> None:
+    held = Row(2, 10, preemptible=False)
+    by_gpus = "muri-l:tick-s=0,ties=gpus,group-limit=1"
+    stages = [(4, 0, 0, 0)] * 3
+    # All that wait have run for no time. At 10 s job 2 has waited, or comes just then.
+    waited = staged([held, Row(1, 5, 1), Row(2, 5, 2)], by_gpus, "1x2", stages)
+    assert [waited.starts(job)[0][0] for job in (1, 2)] == [15, 10]
+    comes = staged([held, Row(1, 5, 1), Row(2, 5, 10)], by_gpus, "1x2", stages)
+    assert [comes.starts(job)[0][0] for job in (1, 2)] == [10, 15]
+
+
 def test_who_may_not_be_stopped_keeps_its_gpus_and_its_partners() -> None:
     rows = [
         share(2, 500, preemptible=False),
