@@ -135,7 +135,7 @@ def test_the_terminal_says_why_a_row_missed() -> None:
     with console.capture() as said:
         console.print(view(STUDY, some_findings()))
     assert "4 rows: 1 within, 1 holds, 1 missed, 1 no published value." in said.get()
-    assert "missed: the tail is another" in said.get()
+    assert "missed: tail: the tail is another" in said.get()
     assert cells(Finding("p", "w", 12345.6, "s")) == ["w", "", "12,346 s", "", SHOWN]
     assert sentence(Findings(())) == "Nothing was found."
 

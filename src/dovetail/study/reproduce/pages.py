@@ -150,5 +150,8 @@ def view(study: Study, findings: Findings) -> Group:
 def _reasons(rows: Sequence[Finding]) -> list[RenderableType]:
     from rich.text import Text
 
-    whys = dict.fromkeys(row.why for row in rows if row.verdict == MISSED and row.why)
-    return [Text(f"missed: {why}") for why in whys]
+    missed: dict[str, list[str]] = {}
+    for row in rows:
+        if row.verdict == MISSED and row.why:
+            missed.setdefault(row.why, []).append(row.what)
+    return [Text(f"missed: {'; '.join(what)}: {why}") for why, what in missed.items()]
