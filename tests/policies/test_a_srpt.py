@@ -108,10 +108,13 @@ def test_a_light_job_goes_to_the_fullest_servers_all_of_one_before_the_next() ->
     assert spans_of(story, 2) == ((1, 3), (2, 1))
 
 
-def test_a_heavy_job_goes_to_the_emptiest_servers() -> None:
+@pytest.mark.parametrize("by_nodes", [Chatty.by_nodes, (1.0, 1 / 1.5)])
+def test_a_heavy_job_goes_to_the_emptiest_servers(by_nodes: tuple[float, ...]) -> None:
+    # An exact tie with the ratio counts as heavy.
     rows = [Row(1, 390.0), Row(4, 100.0), Row(2, 210.0)]
     trace = trace_of(*rows)
-    story = play_scene(scene_of(trace, "3x4", truth=Chatty(trace.jobs)), "a-srpt")
+    physics = Chatty(trace.jobs, by_nodes=by_nodes)
+    story = play_scene(scene_of(trace, "3x4", truth=physics), "a-srpt")
     assert spans_of(story, 0) == ((0, 1),)
     assert spans_of(story, 1) == ((1, 4),)
     assert spans_of(story, 2) == ((2, 2),)

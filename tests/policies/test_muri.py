@@ -156,6 +156,11 @@ def test_who_may_not_be_stopped_keeps_its_gpus_and_its_partners() -> None:
     story = staged(rows, EVENTS, "1x2", [STORAGE, CPU, GPU])
     assert story.finishes == [500, 510, 510]
     assert not story.of(Stopped)
+    rows = [share(1, 60, preemptible=False), share(1, 60), share(1, 10, submit_s=20)]
+    story = staged(rows, EVENTS, "1x1", [STORAGE, CPU, GPU])
+    assert together(story, 0.0) == [(0, 1)]
+    assert story.finishes == [60, 60, 70]
+    assert not story.of(Stopped)
 
 
 def test_jobs_that_do_not_fit_into_memory_together_wait_for_each_other() -> None:
