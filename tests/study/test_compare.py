@@ -249,6 +249,17 @@ def test_interleaving_that_cannot_happen_is_said() -> None:
     assert "could interleave none" not in text
 
 
+def test_models_that_nobody_knows_are_told() -> None:
+    trace = trace_of(Row(1, 100.0, model="vgg61"), Row(1, 50.0, model="muri/vgg16"), Row(1, 9.0))
+    text = " ".join(one_process(trace, ["fifo", "srtf"], OPTIONS).notes)
+    assert "1 jobs name a model that is not known, and scale linearly" in text
+    for quiet, options in (
+        (trace_of(Row(1, 9.0)), OPTIONS),
+        (trace, replace(OPTIONS, physics="linear")),
+    ):
+        assert "not known" not in " ".join(one_process(quiet, ["fifo", "srtf"], options).notes)
+
+
 def test_a_gain_of_sharing_is_explained() -> None:
     jobs = [Row(1, 100.0, shareable=True), Row(1, 100.0, shareable=True)]
     one_gpu = Options(Cluster.parse("1x1"), interference=1.25)

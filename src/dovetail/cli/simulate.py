@@ -50,7 +50,7 @@ def simulate(
     from dovetail.record.tables import run_view
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.given import Given, check_window, read_options
-    from dovetail.study.idle_powers import idle_powers
+    from dovetail.study.idle_powers import idle_powers, unknown_models
 
     options = read_options(cast(Given, given))
     chosen = parse_policy(policy)
@@ -68,7 +68,8 @@ def simulate(
     from dovetail.cli.screen import show
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
-    show(run_view(result, idle_powers(jobs, options, {policy: chosen.powers}, modelled)))
+    notes = idle_powers(jobs, options, {policy: chosen.powers}, modelled)
+    show(run_view(result, [*notes, *unknown_models(jobs, options, modelled)]))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

@@ -1,4 +1,4 @@
-"""Which powers of a policy lie idle on a trace: nobody's owner allows them, or nothing is known."""
+"""What a trace keeps a policy from: powers that no owner allows, models that nobody knows."""
 
 from __future__ import annotations
 
@@ -31,3 +31,15 @@ def idle_powers(
                 "(--assign-models) and --physics placed or counted."
             )
     return notes
+
+
+def unknown_models(trace: Trace, options: Options, modelled: int) -> list[str]:
+    """Returns how many jobs name a model that the physics of the run does not know, if any."""
+    jobs = trace.jobs
+    named = sum(bool(name) for name in jobs.model.texts())
+    if options.physics == "linear" or jobs.graphs or named <= modelled:
+        return []
+    return [
+        f"{named - modelled:,} jobs name a model that is not known, and scale linearly (`dovetail "
+        "models` lists those that are)."
+    ]
