@@ -62,6 +62,7 @@ def test_a_policy_is_read_and_spelled_with_every_parameter(text: str, spelled: s
         ("fifo:bypass", r"parameter 'bypass' has no value \(bypass=...\)"),
         ("sjf-bsbf:order=benefit", r"\(did you mean 'order-hosts'\?\)"),
         ("backfill:x=1", "it has no parameters"),
+        ("ticked:inner=tiresias,inside=list", "those of inner are parted by ;"),
         ("fifo:bypass=maybe", "strict or skip, not 'maybe'"),
         ("gittins:delta=much", "wants a number, not 'much'"),
         ("gittins:samples-min=1.5", "wants a whole number"),

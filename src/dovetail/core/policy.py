@@ -160,6 +160,7 @@ def _build(cls: type, head: str, rest: str) -> Policy:
             raise InputError(f"policy '{head}'", f"parameter '{key}' has no value", f"{key}=...")
         if name not in known:
             mend = nearest(name, known) if known else "it has no parameters"
+            mend += "".join(f"; those of {k} are parted by ;" for k in known if known[k] is Policy)
             raise InputError(f"policy '{head}'", f"no parameter '{key}'", mend)
         given[name.replace("-", "_")] = _value(f"policy '{head}'", key, value, known[name])
     try:
