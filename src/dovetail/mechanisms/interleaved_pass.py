@@ -73,7 +73,7 @@ def decide(view: View, priority: Priority, grouping: Grouping, tick_s: float) ->
     if not view.waiting and not view.running:
         return Decision(because=())
     rules = rules_of(view, grouping.ordering)
-    settled = Settled.of(view)
+    settled = Settled.of(view, tick_s)
     admitted = _admitted(view, rules, priority, grouping, settled)
     draft = put(view, rules, settled, admitted)
     everybody = len(view.waiting) + len(view.running)

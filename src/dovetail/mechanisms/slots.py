@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import Floats
+from dovetail.core.messages import MOVE, RESUME, START
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.view import Running, View
@@ -56,16 +57,27 @@ class Settled:
     occupancy: Occupancy
 
     @staticmethod
-    def of(view: View) -> Settled:
-        """Returns those on the GPUs of a job that may not be stopped, or on closed nodes."""
+    def of(view: View, tick_s: float) -> Settled:
+        """Returns those on the GPUs of a job that may not be stopped now, or on closed nodes.
+
+        A job that has not trained since it was placed is not stopped: where a tick is no longer
+        than a switch, jobs would take each other's GPUs for ever and none would get on.
+        """
         occupancy = view.plan.occupancy.emptied()
         closed, may_stop = occupancy.closed, view.jobs.preemptible
-        if not closed and view.jobs.all_preemptible:
+        switch_s = max(view.switch_s[how] for how in (START, RESUME, MOVE))
+        hasty = 0 < tick_s <= switch_s
+        if not closed and view.jobs.all_preemptible and not hasty:
             return Settled(frozenset(), occupancy)
         stay: set[int] = set()
         sharers = view.plan.occupancy.sharers
+        since_s = view.progress.running_since_s
         for job, placement in sorted(view.running.items()):
-            if not may_stop[job] or any(node in closed for node, _ in placement.spans):
+            if (
+                not may_stop[job]
+                or (hasty and view.now <= since_s(job) + switch_s)
+                or any(node in closed for node, _ in placement.spans)
+            ):
                 stay.add(job)
                 stay.update(j for gpu in placement.named() for j in sharers(*gpu))
         for job in sorted(stay):
