@@ -181,6 +181,8 @@ def test_it_knows_and_may_what_its_inner_does_and_more() -> None:
 def test_it_wraps_only_who_shares() -> None:
     with pytest.raises(InputError, match="'srtf' never does"):
         parse_policy("gimbal:inner=srtf")
+    with pytest.raises(InputError, match="inner is another policy"):
+        parse_policy("gimbal:inner=gimbal")
     with pytest.raises(InputError, match="no such goal"):
         parse_policy("gimbal:goal=soon")
 

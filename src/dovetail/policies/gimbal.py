@@ -56,6 +56,8 @@ class Gimbal:
     def __post_init__(self) -> None:
         goal_of(self.goal)
         check_period("monitor", self.monitor)
+        if isinstance(self.inner, Gimbal):
+            raise ValueError("inner is another policy: two searches would undo each other's limits")
         if "share" not in self.inner.powers:
             raise ValueError(
                 f"inner is a policy that shares GPUs; '{name_of(self.inner)}' never does"

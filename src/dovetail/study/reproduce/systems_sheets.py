@@ -10,6 +10,7 @@ from dovetail.study.reproduce.systems_plan import (
     BASELINE,
     CLAIMS,
     CLASSES,
+    PAPERS,
     Claim,
     System,
     Variant,
@@ -172,9 +173,9 @@ def _otherwise(by_variant: Mapping[Variant, str], base: str) -> str:
 
 
 def as_findings(results: Results) -> list[Finding]:
-    """Returns the claims of the papers as rows with verdicts."""
+    """Returns the claims of the papers as rows with verdicts; what nobody said misses nothing."""
     rows = []
-    for claim in CLAIMS:
+    for claim in PAPERS:
         ratio = results.ratio(claim.better, claim.worse)
         said = verdict(ratio)
         why = {
@@ -182,8 +183,11 @@ def as_findings(results: Results) -> list[Finding]:
             OPEN: "it cannot be told: the interval of the ratio holds 1",
             REVERSED: "here it is the other way round",
         }[said]
-        part = f"Said by {claim.said_by}" if claim.said_by != "nobody" else "Said by no paper"
-        rows.append(Finding(part, claim.words, ratio.value, holds=said == HOLDS, why=why))
+        rows.append(
+            Finding(
+                f"Said by {claim.said_by}", claim.words, ratio.value, holds=said == HOLDS, why=why
+            )
+        )
     return rows
 
 
