@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dovetail.core.policy import Policy, registered
 from dovetail.study.reproduce.systems_trial import BASE, World, parsed
 
+PACKAGE = "dovetail.policies."
 LEFT_OUT = ("no-op", "ticked")
 """Does nothing; wraps any policy."""
 BASELINE = "srtf"
@@ -61,8 +62,9 @@ def powers_class(powers: frozenset[str]) -> str:
 
 
 def systems() -> list[System]:
-    """Returns all that is compared: every registered policy, with its default parameters."""
-    texts = {name: name for name in registered() if name not in LEFT_OUT}
+    """Returns all that is compared: every policy of the package, with its default parameters."""
+    ours = (name for name, cls in registered().items() if cls.__module__.startswith(PACKAGE))
+    texts = {name: name for name in ours if name not in LEFT_OUT}
     texts |= {"gimbal(lucid)": texts.pop("gimbal"), **WRAPPED, **UNTICKED, "pollux": POLLUX}
     return [System(name, text) for name, text in texts.items()]
 
