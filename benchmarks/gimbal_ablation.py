@@ -23,13 +23,11 @@ from benchmarks.gimbal_search import MODELS
 from dovetail.control.loop import run
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, JobTable, Labels
-from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.sharing import MEASURED, parse_interference
-from dovetail.physics.switching import Switching
 from dovetail.physics.zoo import shipped
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
@@ -75,8 +73,6 @@ def drawn_scene(seed: int, interference: str = MEASURED) -> Scene:
         truth=physics,
         belief=physics,
         forecast=Known(trace.duration_s),
-        placing=Placing(),
-        switching=Switching(),
     )
 
 

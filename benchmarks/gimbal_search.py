@@ -18,7 +18,6 @@ import numpy as np
 import dovetail.policies  # registers the policies
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
@@ -27,7 +26,6 @@ from dovetail.mechanisms.goals import Member, goal_of
 from dovetail.mechanisms.primitives import Setting, free_competition
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.sharing import Measured
-from dovetail.physics.switching import Switching
 from dovetail.physics.zoo import shipped
 from dovetail.policies.gimbal import Calibrated
 from dovetail.record.tally import Tally
@@ -71,8 +69,6 @@ def drawn_set(seed: int) -> Scene:
         truth=physics,
         belief=physics,
         forecast=Known(trace.duration_s),
-        placing=Placing(),
-        switching=Switching(),
     )
 
 

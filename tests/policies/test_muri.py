@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from builders import Row, Story, play_scene, policy_of, scene_of, trace_of
+from builders import Facts, Row, Story, play_scene, policy_of, scene_of, trace_of
 from dovetail.conformance import JOBS, PLACINGS, PolicyConformance, small_scene
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
@@ -248,3 +248,22 @@ def test_types_of_gpus_and_lost_nodes_lose_no_job(policy: str, cluster: str) -> 
     )
     assert all(how == "completed" for how in story.how)
     assert any(isinstance(f, Started) and f.placement.interleave for f in story.facts)
+
+
+class Impatient(SimWorld):
+    """A world that gives up on jobs that take each other's GPUs for ever."""
+
+    def advance(self, until: float) -> bool:
+        assert self.instants < 500, "nobody gets on"
+        return super().advance(until)
+
+
+def test_a_job_trains_before_it_is_stopped_where_a_tick_is_shorter_than_a_switch() -> None:
+    # By attained service the two would swap at every tick of 7 s, each within its restart of 30.
+    rows = [Row(1, 60), Row(1, 60)]
+    scene = scene_of(trace_of(*rows), "1x1", switching="restart:30")
+    facts = Facts()
+    policy = policy_of("muri-l:tick-s=7")
+    run_loop(Impatient(scene, policy, facts), policy)
+    done = [f.done_s for f in facts.all if isinstance(f, Stopped)]
+    assert done and all(d > 0 for d in done)

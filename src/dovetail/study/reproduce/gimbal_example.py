@@ -12,12 +12,10 @@ from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
-from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.switching import Switching
 from dovetail.sim.scene import Scene
 from dovetail.study.reproduce.gimbal_beds import HOURS_S
 from dovetail.study.reproduce.gimbal_sets import MANNERS, PACKING, mean_jct_h, searched
@@ -65,8 +63,6 @@ class ExampleTrial:
             truth=truth,
             belief=truth,
             forecast=Known(trace.duration_s),
-            placing=Placing(),
-            switching=Switching(),
         )
         policies = {
             name: parse_policy(f"gimbal:inner={PACKING}{MANNERS[name]}")

@@ -18,7 +18,6 @@ from dovetail.control.loop import run
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
@@ -26,7 +25,6 @@ from dovetail.mechanisms.calibration import Search
 from dovetail.mechanisms.primitives import free_competition
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.sharing import MEASURED, parse_interference
-from dovetail.physics.switching import Switching
 from dovetail.physics.zoo import shipped
 from dovetail.policies.gimbal import Calibrated
 from dovetail.record.tally import Tally
@@ -108,8 +106,6 @@ def set_scene(
         truth=truth,
         belief=truth,
         forecast=Known(trace.duration_s),
-        placing=Placing(),
-        switching=Switching(),
     )
 
 
