@@ -14,14 +14,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "algorithms": {"algorithms"},
     "physics": {"physics", "core", "algorithms"},
     "forecast": {"forecast", "core", "algorithms"},
-    "workload": {"workload", "core"},
+    "wire": {"wire"},
+    "workload": {"workload", "core", "wire"},
     "record": {"record", "core"},
     "mechanisms": {"mechanisms", "core", "algorithms"},
     "policies": {"policies", "core", "algorithms", "mechanisms"},
     "control": {"control", "core"},
     "sim": {"sim", "core", "physics", "control"},
-    "live": {"live", "core", "control"},
-    "train": {"train"},
+    "live": {"live", "core", "control", "wire"},
+    "train": {"train", "wire"},
 }
 """DESIGN section 3; what stands above (study, web, cli) may import all of these."""
 ABOVE = {

@@ -1,0 +1,200 @@
+"""What the controller and the agents of the nodes say to each other.
+
+Every order may arrive twice, late or out of turn and does no harm: workers are known by (job,
+number), which is never used twice, and an agent obeys no controller older than the newest it has
+heard (`epoch`) and no generation of a job older than the newest it has started. Every report may be
+lost: an `Inventory` says all of it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.wire.codec import Codec
+from dovetail.wire.worker import (
+    Abandon,
+    Checkpoint,
+    Entered,
+    Finished,
+    Left,
+    Lost,
+    Meet,
+    Meeting,
+    Ready,
+    Regroup,
+    Saved,
+    Training,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a worker executes. `command` is the user's own, passed on word by word.
+
+    `trains` says that it speaks the messages of `wire.worker`; else it is a plain process that gets
+    torchrun's environment. `output` is the log file; `folder` the job's own for checkpoints.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    output: str
+    workdir: str
+    environment: tuple[tuple[str, str], ...] = ()
+    trains: bool = False
+    grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    """Start one worker of a job on one GPU; do nothing if it was started before.
+
+    `share` is the part of the GPU it may use and `memory_bytes` the most it may hold (0: no bound).
+    `rank`, `world_size`, `local_rank` and `master` are torchrun's, for plain processes.
+    """
+
+    job: int
+    worker: int
+    generation: int
+    gpu: int
+    launch: Launch
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    master: str = ""
+    share: float = 1.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndWorker:
+    """End a worker: ask it (SIGTERM), and kill it after `grace_s`; 0 kills at once."""
+
+    job: int
+    worker: int
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TellWorkers:
+    """Pass one message on to the workers of a job on this node that are named."""
+
+    job: int
+    workers: tuple[int, ...]
+    regroup: Regroup | None = None
+    meet: Meet | None = None
+    abandon: Abandon | None = None
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The end of this worker is on record; the agent need not say it again."""
+
+    job: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hail:
+    """The controller of this epoch is there, and asks for the inventory."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order of the controller of an epoch."""
+
+    epoch: int
+    start: StartWorker | None = None
+    end: EndWorker | None = None
+    tell: TellWorkers | None = None
+    forget: Forget | None = None
+    hail: Hail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """One worker as its agent knows it. `exit_code` is None while it lives, -N after signal N.
+
+    `entered` is the generation it trains in, -1 if it has entered none or is a plain process.
+    """
+
+    job: int
+    worker: int
+    generation: int
+    gpu: int
+    entered: int = -1
+    exit_code: int | None = None
+    started_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All workers of a node, ended ones included until they are forgotten."""
+
+    node: int
+    incarnation: str
+    gpus: tuple[str, ...]
+    workers: tuple[WorkerState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """The process of a worker runs."""
+
+    job: int
+    worker: int
+    generation: int
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnded:
+    """The process of a worker is gone: exit code, or -N after signal N; `why` if it never was."""
+
+    job: int
+    worker: int
+    generation: int
+    exit_code: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSaid:
+    """A worker of the training side said this."""
+
+    job: int
+    worker: int
+    meeting: Meeting | None = None
+    ready: Ready | None = None
+    entered: Entered | None = None
+    left: Left | None = None
+    lost: Lost | None = None
+    training: Training | None = None
+    saved: Saved | None = None
+    finished: Finished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The agent is there; said every second or so."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report of a node's agent."""
+
+    node: int
+    inventory: Inventory | None = None
+    started: WorkerStarted | None = None
+    ended: WorkerEnded | None = None
+    said: WorkerSaid | None = None
+    alive: Alive | None = None
+
+
+ORDERS = Codec((Order,))
+REPORTS = Codec((Report,))

@@ -1,0 +1,137 @@
+"""Messages as JSON lines and back. Whatever does not fit a message exactly is refused.
+
+A message is a frozen dataclass of plain fields: text, numbers, truth values, tuples, other
+messages, or None. Nothing is ever executed or looked up by name outside the given set of classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+LINE_BYTES_MAX = 1 << 20
+"""A longer line is refused unread: nobody may fill our memory."""
+
+
+class WireError(Exception):
+    """Says why a line is not one of the messages expected."""
+
+
+class Codec:
+    """Turns messages of a closed set of classes into lines and back; `m` names the class."""
+
+    def __init__(self, classes: Iterable[type]) -> None:
+        self._class: dict[str, type] = {c.__name__: c for c in classes}
+
+    def encode(self, message: object) -> bytes:
+        """Returns the line of a message, with its end. Raises WireError if it is too long."""
+        said = {"m": type(message).__name__, **_plain(message)}
+        line = json.dumps(said, separators=(",", ":"), allow_nan=True).encode() + b"\n"
+        if len(line) > LINE_BYTES_MAX:
+            raise WireError(f"a message of {len(line)} bytes is over {LINE_BYTES_MAX}")
+        return line
+
+    def decode(self, line: bytes) -> Any:
+        """Returns the message of a line. Raises WireError."""
+        said = parse_object(line)
+        name = said.pop("m", None)
+        cls = self._class.get(name) if isinstance(name, str) else None
+        if cls is None:
+            raise WireError(f"unknown message {str(name)[:40]!r}")
+        return build(cls, said)
+
+
+def parse_object(line: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a line. Raises WireError."""
+    if len(line) > LINE_BYTES_MAX:
+        raise WireError(f"a line of {len(line)} bytes is over {LINE_BYTES_MAX}")
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"not JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise WireError("a message must be a JSON object")
+    return said
+
+
+def build(cls: type, said: Mapping[str, Any]) -> Any:
+    """Returns the frozen dataclass that a mapping describes. Raises WireError."""
+    known = _fields(cls)
+    unknown = sorted(set(said) - set(known))
+    if unknown:
+        raise WireError(f"{cls.__name__}: unknown field {str(unknown[0])[:40]!r}")
+    given = {}
+    for name, (kind, required) in known.items():
+        if name in said:
+            given[name] = _value(said[name], kind, f"{cls.__name__}.{name}")
+        elif required:
+            raise WireError(f"{cls.__name__}: field {name!r} is missing")
+    try:
+        return cls(**given)
+    except ValueError as error:
+        raise WireError(f"{cls.__name__}: {error}") from None
+
+
+def plain(message: object) -> dict[str, Any]:
+    """Returns the fields of a message as JSON values, those at their default left out."""
+    return _plain(message)
+
+
+def _plain(message: object) -> dict[str, Any]:
+    said = {}
+    for f in dataclasses.fields(message):  # type: ignore[arg-type]
+        value = getattr(message, f.name)
+        if f.default is dataclasses.MISSING or value != f.default:
+            said[f.name] = _json(value)
+    return said
+
+
+def _json(value: object) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _plain(value)
+    if isinstance(value, tuple):
+        return [_json(v) for v in value]
+    return value
+
+
+@lru_cache(maxsize=256)
+def _fields(cls: type) -> dict[str, tuple[Any, bool]]:
+    hints = get_type_hints(cls)
+    return {
+        f.name: (hints[f.name], f.default is dataclasses.MISSING)
+        for f in dataclasses.fields(cls)
+        if f.init
+    }
+
+
+def _value(value: Any, kind: Any, where: str) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None and type(None) in get_args(kind):
+            return None
+        return _value(value, next(k for k in get_args(kind) if k is not type(None)), where)
+    if get_origin(kind) is tuple:
+        return _tuple(value, get_args(kind), where)
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise WireError(f"{where}: expected an object")
+        return build(kind, value)  # type: ignore[arg-type]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not kind or (kind is float and math.isnan(value)):
+        raise WireError(f"{where}: expected {kind.__name__}, got {str(value)[:40]!r}")
+    return value
+
+
+def _tuple(value: Any, kinds: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise WireError(f"{where}: expected a list")
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return tuple(_value(v, kinds[0], where) for v in value)
+    if len(value) != len(kinds):
+        raise WireError(f"{where}: expected {len(kinds)} entries, got {len(value)}")
+    return tuple(_value(v, k, where) for v, k in zip(value, kinds, strict=True))

@@ -1,0 +1,84 @@
+"""What a user submits: one frozen `JobSpec`, complete and checked, whatever file it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INFINITE = float("inf")
+
+AFTER = ("after", "afterok", "afternotok", "afterany")
+"""Slurm's dependencies: started, ended well, ended badly, ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A job that must reach something first; `kind` is one of `AFTER`."""
+
+    kind: str
+    job: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in AFTER:
+            raise ValueError(f"a dependency is one of {', '.join(AFTER)}, not {self.kind!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job as submitted. Times in seconds; 0 or empty means not said, infinite means no limit.
+
+    `command` is executed word by word, never by a shell of ours. `script` is the text of a
+    batch script, run by its own interpreter (its first line) with `command` as its arguments.
+    `trains` marks a program written with `dovetail.train`; only such a job can be elastic.
+    `duration_s` is its run time alone on `gpus`, if its owner knows; `paced` makes it a clock of
+    that length, for emulated nodes. `array` is its index in an array of jobs, -1 for none.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    workdir: str
+    script: str = ""
+    gpus: int = 1
+    min_gpus: int = 1
+    max_gpus: int = 1
+    trains: bool = False
+    shareable: bool = False
+    preemptible: bool = True
+    user: str = ""
+    queue: str = ""
+    model: str = ""
+    recurrence: str = ""
+    gpu_type: str = ""
+    priority: float = 0.0
+    batch_size: int = 0
+    cpus: float = 0.0
+    memory_bytes: float = 0.0
+    time_limit_s: float = INFINITE
+    deadline_s: float = INFINITE
+    duration_s: float = 0.0
+    environment: tuple[tuple[str, str], ...] = ()
+    output: str = ""
+    after: tuple[Dependency, ...] = ()
+    array: int = -1
+    array_of: int = -1
+    hold: bool = False
+    retries: int = 3
+    requeue: bool = True
+    grace_s: float = 10.0
+    paced: bool = False
+
+    @property
+    def elastic(self) -> bool:
+        """Returns whether its number of GPUs may change."""
+        return self.min_gpus < self.max_gpus
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.min_gpus <= self.gpus <= self.max_gpus):
+            raise ValueError("1 <= min_gpus <= gpus <= max_gpus must hold")
+        if self.elastic and not (self.trains or self.paced):
+            raise ValueError("only a program written with dovetail.train can be elastic")
+        if not (self.command or self.script or self.paced):
+            raise ValueError("a job needs a command or a script")
+        if self.retries < 0 or self.grace_s < 0 or self.time_limit_s <= 0:
+            raise ValueError("retries, grace and time limit cannot be negative")
+        if self.paced and not self.duration_s > 0:
+            raise ValueError("a paced job needs its duration_s")

@@ -1,0 +1,158 @@
+"""What an agent and a worker of the training side say to each other.
+
+A *worker* is one process on one GPU; its number is never used twice in a job. A *generation* is
+one set of workers in rank order with a manner of training. Workers of a generation find each
+other at the address that its first member announces (`Meeting`), passed on as `Meet`.
+
+Switching is agreed among the workers at a step boundary, never commanded: a `Regroup` that a newer
+one overtakes is forgotten by all or entered by all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.wire.codec import Codec
+
+SOCKET, WORKER, TOKEN, FOLDER = (
+    "DOVETAIL_SOCKET",
+    "DOVETAIL_WORKER",
+    "DOVETAIL_TOKEN",
+    "DOVETAIL_FOLDER",
+)
+"""The environment of a worker: the agent's socket, "job/number", its secret, the job's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regroup:
+    """Train as this generation from the next step boundary on which all its members are ready.
+
+    `members` are worker numbers in rank order. `steps` accumulation steps; `samples` of each
+    member per iteration, empty for even; `batch_size` 0 for the job's own.
+    """
+
+    generation: int
+    members: tuple[int, ...]
+    steps: int = 1
+    samples: tuple[int, ...] = ()
+    batch_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """The members of a generation meet at this address."""
+
+    generation: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A member of this generation is gone: leave its collectives at once and await a newer one."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Save the state of the job at the next step boundary; with `leave`, all end after it."""
+
+    leave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A worker is there. `generation` is the one it trains in, -1 if none yet."""
+
+    worker: str
+    token: str
+    pid: int
+    generation: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The first member of a generation hosts its meeting at this address."""
+
+    generation: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker is built and joined to the generation; it enters with the others."""
+
+    generation: int
+    prepared_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The worker trains in the generation, having done `step` iterations and `samples` in all.
+
+    `pause_s` is how long its training loop stood still for the switch.
+    """
+
+    generation: int
+    step: int
+    samples: int
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The worker is no member of the generation the others entered, and ends."""
+
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A collective of the generation failed, or a member does not answer."""
+
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How training goes, said about once a second by the first member of a generation.
+
+    `samples` done of `total_samples` (0: not known); `rate` is samples a second since the last
+    report, and `iteration_s` the median iteration. `stage_s` are the seconds of an iteration spent
+    on storage, CPU, GPU and network, empty where not measured.
+    """
+
+    generation: int
+    step: int
+    samples: int
+    rate: float
+    iteration_s: float
+    total_samples: int = 0
+    memory_bytes: int = 0
+    stage_s: tuple[float, ...] = ()
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The state after `step` iterations is on disk."""
+
+    step: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Training is complete; the worker ends."""
+
+    step: int
+    samples: int
+
+
+ToWorker = Regroup | Meet | Abandon | Checkpoint
+FromWorker = Hello | Meeting | Ready | Entered | Left | Lost | Training | Saved | Finished
+
+TO_WORKER = Codec((Regroup, Meet, Abandon, Checkpoint))
+FROM_WORKER = Codec((Hello, Meeting, Ready, Entered, Left, Lost, Training, Saved, Finished))

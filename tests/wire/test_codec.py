@@ -1,0 +1,84 @@
+"""Messages survive the wire, and nothing else gets through it."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.wire.agent import ORDERS, Launch, Order, StartWorker, TellWorkers
+from dovetail.wire.codec import LINE_BYTES_MAX, WireError
+from dovetail.wire.worker import FROM_WORKER, TO_WORKER, Meet, Regroup, Training
+
+
+def test_an_order_with_messages_inside_survives() -> None:
+    launch = Launch(
+        ("python", "train.py", "--name=a b;$(rm)"), "/f", "/o", "/w", (("A", "b"),), True
+    )
+    order = Order(3, start=StartWorker(7, 2, 5, 1, launch, share=0.5))
+    tell = Order(3, tell=TellWorkers(7, (1, 2), regroup=Regroup(6, (1, 2), 2, (3, 5))))
+    assert ORDERS.decode(ORDERS.encode(order)) == order
+    assert ORDERS.decode(ORDERS.encode(tell)) == tell
+
+
+def test_a_message_leaves_its_defaults_out() -> None:
+    said = json.loads(TO_WORKER.encode(Regroup(1, (4,))))
+    assert said == {"m": "Regroup", "generation": 1, "members": [4]}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"", "not JSON"),
+        (b"[1]", "must be a JSON object"),
+        (b'{"m":"Order"}', "'epoch' is missing"),
+        (b'{"m":"Order","epoch":1,"x":2}', "unknown field 'x'"),
+        (b'{"m":"Order","epoch":"1"}', "expected int"),
+        (b'{"m":"Order","epoch":true}', "expected int"),
+        (b'{"m":"Regroup","generation":1}', "unknown message"),
+        (b'{"m":["Order"]}', "unknown message"),
+        (b'{"m":"Order","epoch":1,"start":[]}', "expected an object"),
+        (b" " * (LINE_BYTES_MAX + 1), "is over"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+)
+def test_what_is_no_order_is_refused_with_its_reason(line: bytes, why: str) -> None:
+    with pytest.raises(WireError, match=why):
+        ORDERS.decode(line)
+
+
+def test_no_rate_is_not_a_number() -> None:
+    with pytest.raises(WireError, match="expected float"):
+        FROM_WORKER.decode(
+            b'{"m":"Training","generation":1,"step":1,"samples":1,"rate":NaN,"iteration_s":1.0}'
+        )
+
+
+@settings(derandomize=True, max_examples=300)
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_message_or_a_wire_error(line: bytes) -> None:
+    try:
+        TO_WORKER.decode(line)
+    except WireError:
+        pass
+
+
+@settings(derandomize=True, max_examples=100)
+@given(
+    st.builds(
+        Training,
+        generation=st.integers(-1, 9),
+        step=st.integers(0),
+        samples=st.integers(0),
+        rate=st.floats(0, allow_infinity=True),
+        iteration_s=st.floats(0),
+        stage_s=st.lists(st.floats(0)).map(tuple),
+        loss=st.none() | st.floats(allow_nan=False),
+    )
+)
+def test_training_reports_survive(message: Training) -> None:
+    assert FROM_WORKER.decode(FROM_WORKER.encode(message)) == message
+
+
+def test_a_meeting_keeps_its_address() -> None:
+    assert TO_WORKER.decode(TO_WORKER.encode(Meet(2, "127.0.0.1:99"))) == Meet(2, "127.0.0.1:99")
