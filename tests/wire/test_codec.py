@@ -1,5 +1,6 @@
 """Messages survive the wire, and nothing else gets through it."""
 
+import contextlib
 import json
 
 import pytest
@@ -57,10 +58,8 @@ def test_no_rate_is_not_a_number() -> None:
 @settings(derandomize=True, max_examples=300)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_message_or_a_wire_error(line: bytes) -> None:
-    try:
+    with contextlib.suppress(WireError):
         TO_WORKER.decode(line)
-    except WireError:
-        pass
 
 
 @settings(derandomize=True, max_examples=100)
