@@ -1,0 +1,1 @@
+"""The live cluster: the same policies, with real jobs on real machines."""

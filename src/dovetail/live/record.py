@@ -1,0 +1,55 @@
+"""What the controller keeps of each job: enough to go on after it was killed at any instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.core.placement import Placement
+from dovetail.live.lifecycle import PENDING, State
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One wanted worker: its number, never used twice in a job, and its GPU."""
+
+    worker: int
+    node: int
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """The durable state of one job beside its request.
+
+    `members` are the wanted workers of `generation` in rank order; `next_worker` the next number.
+    `done_s` (solo seconds) and `attained_gpu_s` are as of `since_s`; `reason` says why it waits or
+    how it ended, in Slurm's words; `detail` is a sentence. `ending` is what a COMPLETING job will
+    be; `exit_code` is None until it ended.
+    """
+
+    job: int
+    state: State = PENDING
+    submit_s: float = 0.0
+    generation: int = 0
+    placement: Placement | None = None
+    members: tuple[Member, ...] = ()
+    next_worker: int = 0
+    done_s: float = 0.0
+    rate: float = 0.0
+    attained_gpu_s: float = 0.0
+    since_s: float = 0.0
+    first_start_s: float = float("inf")
+    ran_s: float = 0.0
+    end_s: float = float("inf")
+    held: bool = False
+    retries: int = 0
+    not_before_s: float = 0.0
+    reason: str = ""
+    detail: str = ""
+    ending: State | None = None
+    exit_code: int | None = None
+    samples: int = 0
+    total_samples: int = 0
+    saved_step: int = -1
+    solo_rate: float = 0.0
+    iteration_s: float = 0.0
