@@ -1,0 +1,235 @@
+"""A story: everything that will happen in one run of the live cluster, drawn from a seed.
+
+A story is a value. So it can be told again, cut down to the part that still fails, and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from random import Random
+
+POLICIES = (
+    "fifo",
+    "srtf",
+    "tiresias",
+    "afs-p:unit-s=20",
+    "afs-l",
+    "max-min",
+    "sjf-bsbf",
+    "sjf-ffs",
+    "backfill",
+    "gandiva:slice=15",
+    "antman",
+    "lucid",
+    "muri-s:tick-s=15",
+    "gimbal:inner=sjf-bsbf",
+)
+NODES, GPUS_PER_NODE = 2, 2
+CALM_S = 90.0
+"""From here on nothing more goes wrong, and what was held or drained is freed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One user's submit. `gives_up` users do not ask again after a failure."""
+
+    t: float
+    kind: str  # "plain", "paced"
+    gpus: int
+    min_gpus: int
+    max_gpus: int
+    duration_s: float
+    exit_code: int = 0
+    after: str = ""  # the kind of its dependency on the submission before it
+    held: bool = False
+    time_limit_s: float = float("inf")
+    retries: int = 3
+    gives_up: bool = False
+    twice: bool = False  # the request is sent again although it was answered
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What a user asks of the job of a submission (`of`), or of a node."""
+
+    t: float
+    verb: str
+    of: int = -1
+    node: int = -1
+    twice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong; see `scene.py` for each kind. `pick` chooses among what is there then."""
+
+    t: float
+    kind: str
+    lasts_s: float = 0.0
+    node: int = 0
+    pick: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How messages travel until `CALM_S`: delays drawn up to `late_s`, lost and doubled."""
+
+    late_s: float = 0.0
+    lost: float = 0.0
+    doubled: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One run. `crash_at` are counts of crash points at which the controller is killed."""
+
+    seed: int
+    policy: str
+    submissions: tuple[Submission, ...]
+    verbs: tuple[Verb, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    crash_at: tuple[int, ...] = ()
+    weather: Weather = Weather()
+
+    def told(self) -> str:
+        """Returns the story in words, one event a line, in order of time."""
+        events: list[tuple[float, str]] = []
+        for i, s in enumerate(self.submissions):
+            events.append((s.t, f"submission {i}: {_said(s)}"))
+        events += [(v.t, f"verb {_said(v)}") for v in self.verbs]
+        events += [(f.t, f"fault {_said(f)}") for f in self.faults]
+        lines = [f"seed {self.seed}, policy {self.policy}, {_said(self.weather)}"]
+        if self.crash_at:
+            lines.append(f"killed at crash points {self.crash_at}")
+        lines += [f"{t:8.2f} s  {text}" for t, text in sorted(events)]
+        return "\n".join(lines)
+
+    def smaller(self) -> Iterator[Story]:
+        """Yields the stories that lack one thing each, what matters least last."""
+        for name in ("faults", "verbs", "crash_at"):
+            things = getattr(self, name)
+            for i in range(len(things)):
+                yield replace(self, **{name: things[:i] + things[i + 1 :]})
+        if self.weather != Weather():
+            yield replace(self, weather=Weather())
+        for i in reversed(range(len(self.submissions))):
+            if not any(v.of == i for v in self.verbs) and len(self.submissions) > 1:
+                yield self._without(i)
+
+    def _without(self, i: int) -> Story:
+        kept = list(self.submissions[:i] + self.submissions[i + 1 :])
+        if i < len(kept) and kept[i].after:
+            kept[i] = replace(kept[i], after="")
+        verbs = tuple(replace(v, of=v.of - 1) if v.of > i else v for v in self.verbs)
+        return replace(self, submissions=tuple(kept), verbs=verbs)
+
+
+def _said(thing: object) -> str:
+    """Returns the fields of a thing that are not at their default."""
+    named = [(f, getattr(thing, f.name)) for f in fields(thing) if f.name != "t"]  # type: ignore[arg-type]
+    return " ".join(f"{f.name}={value}" for f, value in named if value != f.default) or "calm"
+
+
+def story(seed: int, *, policies: tuple[str, ...] = POLICIES) -> Story:
+    """Returns the story of a seed. A third of them have one kind of trouble, the others several."""
+    rng = Random(seed)
+    submissions = tuple(sorted(_submissions(rng), key=lambda s: s.t))
+    kinds = [_kills, _crashes, _workers, _agents, _network, _disk]
+    chosen = (
+        [rng.choice(kinds)] if rng.random() < 0.33 else [k for k in kinds if rng.random() < 0.5]
+    )
+    faults: list[Fault] = []
+    crash_at: list[int] = []
+    for kind in chosen:
+        if kind is _crashes:
+            crash_at = sorted({rng.randrange(1, 120) for _ in range(rng.randint(1, 3))})
+        else:
+            faults += kind(rng)
+    return Story(
+        seed=seed,
+        policy=policies[seed % len(policies)],
+        submissions=submissions,
+        verbs=tuple(sorted(_verbs(rng, submissions), key=lambda v: v.t)),
+        faults=tuple(sorted(faults, key=lambda f: f.t)),
+        crash_at=tuple(crash_at),
+        weather=_weather(rng),
+    )
+
+
+def _submissions(rng: Random) -> Iterator[Submission]:
+    for i in range(rng.randint(4, 8)):
+        kind = rng.choice(("plain", "paced", "paced"))
+        gpus = rng.choice((1, 1, 1, 2, 2, 4))
+        elastic = kind == "paced" and rng.random() < 0.6
+        yield Submission(
+            t=round(rng.choice((0.0, rng.uniform(0, 40))), 2),
+            kind=kind,
+            gpus=gpus,
+            min_gpus=1 if elastic else gpus,
+            max_gpus=4 if elastic else gpus,
+            duration_s=round(rng.uniform(2, 40), 1),
+            exit_code=rng.choice((0,) * 9 + (3,)) if kind == "plain" else 0,
+            after=rng.choice(("after", "afterok", "afterany", "afternotok"))
+            if i and rng.random() < 0.15
+            else "",
+            held=rng.random() < 0.08,
+            time_limit_s=round(rng.uniform(5, 60), 1) if rng.random() < 0.1 else float("inf"),
+            retries=rng.choice((0, 1, 3, 3)),
+            gives_up=rng.random() < 0.2,
+            twice=rng.random() < 0.2,
+        )
+
+
+def _verbs(rng: Random, submissions: tuple[Submission, ...]) -> Iterator[Verb]:
+    for _ in range(rng.choice((0, 0, 1, 2, 4))):
+        verb = rng.choice(("cancel", "cancel", "hold", "release", "requeue", "drain", "undrain"))
+        t = round(rng.uniform(0, 70), 2)
+        if verb in ("drain", "undrain"):
+            yield Verb(t, verb, node=rng.randrange(NODES), twice=rng.random() < 0.3)
+        else:
+            yield Verb(t, verb, of=rng.randrange(len(submissions)), twice=rng.random() < 0.3)
+
+
+def _kills(rng: Random) -> Iterator[Fault]:
+    for _ in range(rng.randint(1, 3)):
+        lasts_s = rng.choice((0.0, 0.1, 2.0, 25.0))
+        yield Fault(round(rng.uniform(0, 80), 3), "controller killed", lasts_s)
+
+
+def _crashes(rng: Random) -> Iterator[Fault]:
+    return iter(())
+
+
+def _workers(rng: Random) -> Iterator[Fault]:
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.choice(("worker killed", "worker killed", "worker hangs", "worker stubborn"))
+        yield Fault(round(rng.uniform(0, 80), 2), kind, pick=rng.randrange(8))
+
+
+def _agents(rng: Random) -> Iterator[Fault]:
+    for _ in range(rng.randint(1, 2)):
+        kind = rng.choice(("agent killed", "agent killed", "node reboots"))
+        lasts_s = rng.choice((0.1, 1.0, 5.0, 40.0))
+        yield Fault(round(rng.uniform(0, 80), 2), kind, lasts_s, node=rng.randrange(NODES))
+
+
+def _network(rng: Random) -> Iterator[Fault]:
+    for _ in range(rng.randint(1, 2)):
+        lasts_s = rng.choice((1.0, 5.0, 45.0))
+        kind = rng.choice(("node silent", "node deaf", "node cut off"))
+        yield Fault(round(rng.uniform(0, 80), 2), kind, lasts_s, node=rng.randrange(NODES))
+
+
+def _disk(rng: Random) -> Iterator[Fault]:
+    yield Fault(round(rng.uniform(0, 80), 2), "disk full", rng.choice((0.5, 5.0, 20.0)))
+
+
+def _weather(rng: Random) -> Weather:
+    if rng.random() < 0.4:
+        return Weather()
+    return Weather(
+        late_s=rng.choice((0.001, 0.05, 1.0)),
+        lost=rng.choice((0.0, 0.0, 0.02, 0.2)),
+        doubled=rng.choice((0.0, 0.0, 0.05, 0.3)),
+    )
