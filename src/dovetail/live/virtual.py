@@ -86,7 +86,7 @@ class VirtualInbox:
         """Returns all that has come, letting time pass up to the first of it or to `until`."""
         line = self._line
         until -= self._ahead_s
-        while not self._come and line.next_s <= until:
+        while not self._come and line.next_s < NEVER and line.next_s <= until:
             line.step()
         while self._come and line.next_s <= line.now:
             line.step()
