@@ -1,0 +1,53 @@
+"""Jobs on disk: records and requests as JSON texts, and back without a guess."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from dovetail.core.errors import IllegalPlan
+from dovetail.live.lifecycle import State
+from dovetail.live.record import JobRecord
+from dovetail.wire.codec import WireError, build, parse_object, plain
+from dovetail.wire.spec import JobSpec
+
+DERIVED = ("gpus", "nodes")
+"""What a placement computes from its spans."""
+
+
+def record_text(record: JobRecord) -> str:
+    """Returns a record as a JSON object; what has its usual value is left out."""
+    said = plain(record)
+    placement = said.get("placement")
+    if placement:
+        for name in DERIVED:
+            placement.pop(name, None)
+    return _text(said)
+
+
+def record_of(text: str) -> JobRecord:
+    """Returns the record that a text holds. Raises WireError."""
+    said = parse_object(text.encode())
+    try:
+        state = State(said.pop("state", State.PENDING))
+        ending = said.pop("ending", None)
+        record: JobRecord = build(JobRecord, said)
+        return replace(record, state=state, ending=None if ending is None else State(ending))
+    except (ValueError, IllegalPlan) as error:
+        raise WireError(f"JobRecord: {error}") from None
+
+
+def spec_text(spec: JobSpec) -> str:
+    """Returns a request as a JSON object; what has its usual value is left out."""
+    return _text(plain(spec))
+
+
+def spec_of(text: str) -> JobSpec:
+    """Returns the request that a text holds. Raises WireError."""
+    spec: JobSpec = build(JobSpec, parse_object(text.encode()))
+    return spec
+
+
+def _text(said: dict[str, Any]) -> str:
+    return json.dumps(said, separators=(",", ":"))

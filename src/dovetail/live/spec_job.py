@@ -1,0 +1,31 @@
+"""The row of the job table that a submitted job becomes."""
+
+from __future__ import annotations
+
+from dovetail.core.job import Job
+from dovetail.wire.spec import JobSpec
+
+
+def job_of(spec: JobSpec, number: int, submit_s: float) -> Job:
+    """Returns the request of a job as policies see it; its deadline counts from submission."""
+    return Job(
+        job_id=str(number),
+        submit_s=submit_s,
+        gpus=spec.gpus,
+        min_gpus=spec.min_gpus,
+        max_gpus=spec.max_gpus,
+        user=spec.user,
+        queue=spec.queue,
+        recurrence=spec.recurrence,
+        model=spec.model,
+        gpu_type=spec.gpu_type,
+        priority=spec.priority,
+        batch_size=spec.batch_size,
+        cpus=spec.cpus,
+        memory_bytes=spec.memory_bytes,
+        time_limit_s=spec.time_limit_s,
+        deadline_s=submit_s + spec.deadline_s,
+        elastic=spec.elastic,
+        shareable=spec.shareable,
+        preemptible=spec.preemptible,
+    )
