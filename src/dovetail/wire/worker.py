@@ -21,6 +21,12 @@ SOCKET, WORKER, TOKEN, FOLDER = (
     "DOVETAIL_FOLDER",
 )
 """The environment of a worker: the agent's socket, "job/number", its secret, the job's folder."""
+HOST, MEMORY = "DOVETAIL_HOST", "DOVETAIL_MEMORY_BYTES"
+"""Where workers on other nodes reach this one (loopback if not said); its bound of GPU memory."""
+REPORT, STALL, CHECKPOINT = "DOVETAIL_REPORT_S", "DOVETAIL_STALL_S", "DOVETAIL_CHECKPOINT_S"
+"""Seconds between two `Training`, of silence until `Lost`, and between two checkpoints."""
+PROFILE_STEPS, PROFILE_FILE = "DOVETAIL_PROFILE_STEPS", "DOVETAIL_PROFILE_FILE"
+"""A dry run: so many iterations per sub-batch, then one JSON line into the file, and the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,16 @@ class Checkpoint:
     """Save the state of the job at the next step boundary; with `leave`, all end after it."""
 
     leave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The agent does not know this worker, or it was replaced: it ends at once and saves nothing.
+
+    A connection that merely breaks means nothing: the worker trains on and calls again.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,8 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The worker is no member of the generation the others entered, and ends."""
+    """The worker is no member of the generation the others entered, or all were told to leave
+    after a checkpoint, which is on disk: it ends."""
 
     generation: int
     step: int
@@ -109,7 +126,10 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A collective of the generation failed, or a member does not answer."""
+    """A collective of the generation failed, or a member does not answer.
+
+    Every member that waits in vain says so; one that hangs is the one that does not.
+    """
 
     generation: int
     why: str
@@ -145,14 +165,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Training is complete; the worker ends."""
+    """Training is complete; the worker ends. Every member says it."""
 
     step: int
     samples: int
 
 
-ToWorker = Regroup | Meet | Abandon | Checkpoint
+ToWorker = Regroup | Meet | Abandon | Checkpoint | Refused
 FromWorker = Hello | Meeting | Ready | Entered | Left | Lost | Training | Saved | Finished
 
-TO_WORKER = Codec((Regroup, Meet, Abandon, Checkpoint))
+TO_WORKER = Codec((Regroup, Meet, Abandon, Checkpoint, Refused))
 FROM_WORKER = Codec((Hello, Meeting, Ready, Entered, Left, Lost, Training, Saved, Finished))
