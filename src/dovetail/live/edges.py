@@ -1,4 +1,4 @@
-"""The four edges of the live world: time, what comes in, what goes out, what is kept.
+"""The edges of the live world: time, what comes in, what goes out, what is kept.
 
 Everything between them is a function of what they give, so that the same code runs with threads,
 sockets and a disk, and inside virtual time with faults drawn from a seed.
@@ -13,6 +13,7 @@ from typing import Protocol
 from dovetail.core.messages import Fact
 from dovetail.live.record import JobRecord
 from dovetail.wire.agent import Order, Report
+from dovetail.wire.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Accepted:
     """A job was submitted and is on record; the world is to let it arrive."""
 
     job: int
+    spec: JobSpec
+    submit_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,25 @@ class Journal(Protocol):
     def write(self, entry: Entry) -> None:
         """Returns when the entry is durable. Raises StoreError if it cannot be kept."""
         ...
+
+
+class Archive(Protocol):
+    """Knows every job on record, those that ended long ago too."""
+
+    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        """Returns what was asked for and how far it came, or None for an unknown number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """All that a live world touches."""
+
+    clock: Clock
+    inbox: Inbox
+    post: Post
+    journal: Journal
+    archive: Archive
 
 
 class StoreError(Exception):
