@@ -118,7 +118,8 @@ class Order:
 class WorkerState:
     """One worker as its agent knows it. `exit_code` is None while it lives, -N after signal N.
 
-    `entered` is the generation it trains in, -1 if it has entered none or is a plain process.
+    `entered` is the generation it trains in, -1 if it has entered none or is a plain process;
+    `ready` the newest one it said it was ready for. The rest is what it said last, if it did.
     """
 
     job: int
@@ -128,6 +129,14 @@ class WorkerState:
     entered: int = -1
     exit_code: int | None = None
     started_s: float = 0.0
+    why: str = ""
+    ready: int = -1
+    meeting: Meeting | None = None
+    lost: Lost | None = None
+    left: Left | None = None
+    training: Training | None = None
+    saved: Saved | None = None
+    finished: Finished | None = None
 
 
 @dataclass(frozen=True, slots=True)

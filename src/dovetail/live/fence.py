@@ -1,0 +1,85 @@
+"""What an agent refuses: old controllers, old generations, and numbers that were used.
+
+Pure bookkeeping. It is small for ever: of each job the newest generation and the used numbers as
+runs, and of jobs without workers here only the latest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+JOBS_KEPT = 1000
+"""Jobs without workers here that are remembered; an order cannot be older than so many jobs."""
+
+Runs = list[list[int]]
+"""Sorted, disjoint [first, last] of whole numbers."""
+
+
+def add(runs: Runs, number: int) -> None:
+    """Adds a number to sorted runs, joining those that it closes up."""
+    at = bisect_right(runs, [number, number])
+    if at and runs[at - 1][1] >= number - 1:
+        at -= 1
+        runs[at][1] = max(runs[at][1], number)
+    else:
+        runs.insert(at, [number, number])
+    if at + 1 < len(runs) and runs[at + 1][0] <= runs[at][1] + 1:
+        runs[at][1] = max(runs[at][1], runs.pop(at + 1)[1])
+
+
+def holds(runs: Runs, number: int) -> bool:
+    """Tells whether a number is in one of the runs."""
+    at = bisect_right(runs, [number, number])
+    return any(first <= number <= last for first, last in runs[max(0, at - 1) : at + 1])
+
+
+class Fence:
+    """The newest controller, and per job the newest generation and the numbers used up."""
+
+    def __init__(
+        self, epoch: int = -1, jobs: Sequence[tuple[int, int, Sequence[Sequence[int]]]] = ()
+    ) -> None:
+        self.epoch = epoch
+        self._generation: dict[int, int] = {job: generation for job, generation, _ in jobs}
+        self._used: dict[int, Runs] = {job: [list(r) for r in runs] for job, _, runs in jobs}
+
+    def obeys(self, epoch: int) -> bool:
+        """Tells whether an order of this controller counts; remembers the newest."""
+        self.epoch = max(self.epoch, epoch)
+        return epoch == self.epoch
+
+    def passes(self, job: int, generation: int) -> bool:
+        """Tells whether this generation is the newest of its job so far; remembers it."""
+        newest = self._generation.get(job, -1)
+        if generation > newest:
+            self._generation[job] = generation
+        return generation >= newest
+
+    def use_up(self, job: int, worker: int) -> None:
+        """Remembers that this number must never be started (again)."""
+        add(self._used.setdefault(job, []), worker)
+
+    def is_used_up(self, job: int, worker: int) -> bool:
+        """Tells whether this number was used up."""
+        return holds(self._used.get(job, []), worker)
+
+    def retire(self, job: int) -> None:
+        """Takes note that a job has no worker here; the oldest such jobs are forgotten."""
+        self._used[job] = self._used.pop(job, [])
+        self._generation.setdefault(job, -1)
+
+    def trim(self, busy: Sequence[int]) -> None:
+        """Forgets the jobs that retired first, never those that have workers here."""
+        excess = len(self._used) - JOBS_KEPT - len(busy)
+        if excess <= 0:
+            return
+        kept = frozenset(busy)
+        for job in [j for j in self._used if j not in kept][:excess]:
+            del self._used[job]
+            self._generation.pop(job, None)
+
+    def jobs(self) -> list[tuple[int, int, Runs]]:
+        """Returns what is remembered of each job, to make such a fence again."""
+        known = dict.fromkeys([*self._used, *self._generation])
+        return [(j, self._generation.get(j, -1), self._used.get(j, [])) for j in known]
