@@ -1,0 +1,210 @@
+"""One SQLite file behind the controller: its tables, and transactions that are durable when done.
+
+Write-ahead log with `synchronous=FULL`: a commit has reached the disk when it returns. What the
+tables mean is said by `live.store` and `live.queries`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
+
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.edges import StoreError
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+"""Something to do inside a transaction. An exception undoes all that it did, and nothing else."""
+
+FORMAT = 1
+APPLICATION = 0x446F7665
+"""Marks the file as ours ("Dove"), so that no other program's database is taken for a store."""
+
+_SCHEMA = """
+CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE scripts(digest TEXT PRIMARY KEY, script TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE jobs(
+    number INTEGER PRIMARY KEY,
+    spec TEXT NOT NULL,
+    script TEXT,
+    record TEXT NOT NULL,
+    state TEXT NOT NULL,
+    arrived INTEGER NOT NULL DEFAULT 0,
+    submit_s REAL NOT NULL,
+    end_s REAL,
+    name TEXT NOT NULL,
+    user TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    array_of INTEGER,
+    array_index INTEGER
+);
+CREATE INDEX jobs_by_state ON jobs(state, number);
+CREATE INDEX jobs_by_name ON jobs(name, number);
+CREATE INDEX jobs_by_user ON jobs(user, number);
+CREATE INDEX jobs_by_array ON jobs(array_of, array_index) WHERE array_of IS NOT NULL;
+CREATE TABLE requests(
+    seq INTEGER PRIMARY KEY,
+    t REAL NOT NULL,
+    verb TEXT NOT NULL,
+    job INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    argument TEXT NOT NULL,
+    done INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX requests_open ON requests(seq) WHERE done = 0;
+CREATE TABLE facts(seq INTEGER PRIMARY KEY, t REAL NOT NULL, job INTEGER, line TEXT NOT NULL);
+CREATE INDEX facts_by_job ON facts(job, seq) WHERE job IS NOT NULL;
+CREATE TABLE keys(key TEXT PRIMARY KEY, digest TEXT NOT NULL, numbers TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Committer(Protocol):
+    """Carries work out in durable transactions: a `Database` itself, or a queue before it."""
+
+    def do(self, work: Work[T]) -> T:
+        """Returns what the work returned, once it is durable; raises what it raised."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one work of a batch: its value, or the error that undid it."""
+
+    value: object = None
+    error: Exception | None = None
+
+
+def no_crash(point: str) -> None:
+    """Goes on: the usual crash point."""
+
+
+class Database:
+    """The writing connection. Used by one thread at a time.
+
+    `crash` is called at "begin", "before commit" and "after commit" of every transaction; a test
+    ends the process there by raising. `pages_max` limits the file, as a full disk would. Without a
+    path the database lives in memory.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        crash: Callable[[str], None] = no_crash,
+        pages_max: int = 0,
+    ) -> None:
+        self._where = "memory" if path is None else str(path)
+        self._crash = crash
+        if path is not None:
+            _make_private(path)
+        self.connection = sqlite3.connect(
+            ":memory:" if path is None else str(path),
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=10.0,
+        )
+        try:
+            self._open(pages_max)
+        except sqlite3.Error as error:
+            self.connection.close()
+            raise InputError(self._where, f"cannot be opened as a store: {error}") from None
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _open(self, pages_max: int) -> None:
+        db = self.connection
+        if not _is_new(db):
+            check_format(db, self._where)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        if _is_new(db):
+            db.executescript(
+                f"BEGIN; {_SCHEMA} PRAGMA application_id={APPLICATION};"
+                f" PRAGMA user_version={FORMAT}; COMMIT;"
+            )
+        if pages_max:
+            db.execute(f"PRAGMA max_page_count={int(pages_max)}")
+
+    def do(self, work: Work[T]) -> T:
+        """Returns what the work returned, once it is durable; raises what it raised."""
+        outcome = self.do_all([work])[0]
+        if outcome.error is not None:
+            raise outcome.error
+        return cast(T, outcome.value)
+
+    def do_all(self, works: Sequence[Work[object]]) -> list[Outcome]:
+        """Carries works out in one transaction; each fails alone or is durable when this returns.
+
+        A disk that takes no more fails every work that does not fit by itself (StoreError).
+        """
+        db = self.connection
+        self._crash("begin")
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            outcomes = [_carry_out(db, work) for work in works]
+            self._crash("before commit")
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            if len(works) == 1:
+                return [Outcome(error=_kept_nothing(self._where, error))]
+            return [self.do_all([work])[0] for work in works]
+        self._crash("after commit")
+        return outcomes
+
+    def close(self) -> None:
+        """Ends the connection; what was committed stays."""
+        self.connection.close()
+
+    def abandon(self) -> None:
+        """Drops the connection as a kill would: what was not committed is gone."""
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+        self.connection.close()
+
+
+def check_format(db: sqlite3.Connection, where: str) -> None:
+    """Raises InputError unless the database is a store of the format that we write."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise InputError(where, "is a database of another program, not a store")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version != FORMAT:
+        raise InputError(where, f"the store has format {version}, expected {FORMAT}")
+
+
+def _is_new(db: sqlite3.Connection) -> bool:
+    return not db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+
+
+def _make_private(path: Path) -> None:
+    """Makes the file, if it is not there, readable by its owner alone."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise InputError(str(path), f"cannot be opened as a store: {error.strerror}") from None
+
+
+def _carry_out(db: sqlite3.Connection, work: Work[object]) -> Outcome:
+    db.execute("SAVEPOINT work")
+    try:
+        value = work(db)
+    except sqlite3.Error:
+        raise
+    except Exception as error:
+        db.execute("ROLLBACK TO work")
+        db.execute("RELEASE work")
+        return Outcome(error=error)
+    db.execute("RELEASE work")
+    return Outcome(value)
+
+
+def _kept_nothing(where: str, error: sqlite3.Error) -> Exception:
+    if isinstance(error, sqlite3.IntegrityError):
+        return DovetailError(f"{where}: {error}")
+    return StoreError(f"{where}: nothing can be kept: {error}")
