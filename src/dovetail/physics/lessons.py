@@ -1,0 +1,208 @@
+"""What was measured of jobs while they trained, by model: smoothed, and kept as text.
+
+A value is told from its third reading on: the median of the last fifteen. It is told anew only
+when that median has moved by more than 5 %, so that noise moves no job. Jobs of one model learn
+from each other, as recurring jobs do in Muri (section 5) and CoDDL (AFS section 4.5).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from dovetail.core.errors import InputError
+
+WINDOW = 15
+LEAST = 3
+NEWS = 0.05
+FORMAT = 1
+
+
+class Key(NamedTuple):
+    """Jobs that learn from each other: a model (or what stands for it) and a global batch.
+
+    `own` marks a job of no known model, which can learn from itself alone.
+    """
+
+    name: str
+    batch: int = 0
+    own: bool = False
+
+
+class Company(NamedTuple):
+    """One model beside another on the same GPUs, each with its accumulation steps."""
+
+    mine: Key
+    steps: int
+    other: Key
+    other_steps: int
+
+
+class Smoothed:
+    """The median of the last readings, told anew when it has moved."""
+
+    __slots__ = ("_window", "told")
+
+    def __init__(self, told: float = 0.0) -> None:
+        self.told = told
+        self._window: deque[float] = deque([told] * LEAST if told else [], maxlen=WINDOW)
+
+    def add(self, value: float) -> bool:
+        """Takes a reading; returns whether something new is told."""
+        self._window.append(value)
+        if len(self._window) < LEAST:
+            return False
+        now = median(self._window)
+        if abs(now - self.told) <= NEWS * self.told:
+            return False
+        self.told = now
+        return True
+
+
+class Lessons:
+    """All that is known from measurement. Rates are samples a second, alone and well placed."""
+
+    def __init__(self) -> None:
+        self._rates: dict[Key, dict[int, Smoothed]] = {}
+        self._ratios: dict[tuple[Key, Key], dict[tuple[int, int], Smoothed]] = {}
+        self._bytes: dict[Key, dict[int, float]] = {}
+        self._stages: dict[tuple[Key, int], tuple[Smoothed, ...]] = {}
+        self._batch: dict[Key, int] = {}
+
+    def rates(self, key: Key) -> dict[int, float]:
+        """Returns the samples a second at the GPU counts that were measured."""
+        cells = self._rates.get(key, {})
+        return {gpus: cell.told for gpus, cell in sorted(cells.items()) if cell.told}
+
+    def ratios(self, mine: Key, other: Key) -> dict[tuple[int, int], float]:
+        """Returns shared over alone iteration time of `mine` by the accumulation steps of both."""
+        cells = self._ratios.get((mine, other), {})
+        return {steps: cell.told for steps, cell in sorted(cells.items()) if cell.told}
+
+    def held_bytes(self, key: Key) -> Mapping[int, float]:
+        """Returns the most a worker held, by the number of parts that a batch was cut into.
+
+        Parts are GPUs times accumulation steps.
+        """
+        return self._bytes.get(key, {})
+
+    def stage_s(self, key: Key, gpus: int) -> tuple[float, ...]:
+        """Returns storage, CPU, GPU and network seconds and the iteration's; empty if unknown."""
+        found = tuple(cell.told for cell in self._stages.get((key, gpus), ()))
+        return found if any(found) else ()
+
+    def batch(self, key: Key) -> int:
+        """Returns the samples of an iteration; 0 if nobody said."""
+        return key.batch or self._batch.get(key, 0)
+
+    def keys(self) -> list[Key]:
+        """Returns whose rates are known, in order of name."""
+        return sorted(key for key in self._rates if self.rates(key))
+
+    def staged(self) -> list[Key]:
+        """Returns whose stages are known."""
+        return sorted({key for key, _ in self._stages})
+
+    def pairs(self) -> list[tuple[Key, Key]]:
+        """Returns who was measured beside whom."""
+        return sorted(pair for pair in self._ratios if self.ratios(*pair))
+
+    def saw_rate(self, key: Key, gpus: int, rate: float) -> bool:
+        """Takes a rate alone; returns whether something new is told, as all these do."""
+        return self._rates.setdefault(key, {}).setdefault(gpus, Smoothed()).add(rate)
+
+    def saw_ratio(self, company: Company, ratio: float) -> bool:
+        """Takes a slowdown beside a neighbour."""
+        cells = self._ratios.setdefault((company.mine, company.other), {})
+        return cells.setdefault((company.steps, company.other_steps), Smoothed()).add(ratio)
+
+    def saw_bytes(self, key: Key, parts: int, held: float) -> bool:
+        """Takes what a worker held; the most counts."""
+        cells = self._bytes.setdefault(key, {})
+        if held <= cells.get(parts, 0.0) * (1 + NEWS):
+            return False
+        cells[parts] = float(held)
+        return True
+
+    def saw_stages(self, key: Key, gpus: int, stage_s: Sequence[float], iteration_s: float) -> bool:
+        """Takes the seconds of an iteration by resource."""
+        row = (*stage_s, iteration_s)
+        cells = self._stages.setdefault((key, gpus), tuple(Smoothed() for _ in row))
+        told = [cell.add(value) for cell, value in zip(cells, row, strict=True)]
+        return any(told)
+
+    def saw_batch(self, key: Key, samples: int) -> None:
+        """Takes the samples of an iteration."""
+        self._batch[key] = samples
+
+    def forget(self, key: Key) -> None:
+        """Drops what one job alone could use."""
+        self._rates.pop(key, None)
+        self._bytes.pop(key, None)
+        self._batch.pop(key, None)
+        for pair in [pair for pair in self._ratios if key in pair]:
+            del self._ratios[pair]
+        for at in [at for at in self._stages if at[0] == key]:
+            del self._stages[at]
+
+    def dump(self) -> str:
+        """Returns what is told of models, as text that `load` reads."""
+        said = {"format": FORMAT, "rows": [list(row) for row in self._rows()]}
+        return json.dumps(said, separators=(",", ":"))
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        known = [key for key in sorted(self._rates) if not key.own]
+        for key in known:
+            yield from (("rate", *key[:2], n, rate) for n, rate in self.rates(key).items())
+        for key in sorted(k for k in self._bytes if not k.own):
+            yield from (("bytes", *key[:2], p, b) for p, b in sorted(self._bytes[key].items()))
+        for key in sorted(k for k in self._batch if not k.own):
+            yield ("batch", *key[:2], 0, self._batch[key])
+        for mine, other in self.pairs():
+            if not (mine.own or other.own):
+                for (steps, others), ratio in self.ratios(mine, other).items():
+                    yield ("ratio", *mine[:2], steps, ratio, *other[:2], others)
+        for key, gpus in sorted(self._stages):
+            if not key.own and (row := self.stage_s(key, gpus)):
+                yield ("stages", *key[:2], gpus, 0.0, *row)
+
+    @staticmethod
+    def load(text: str) -> Lessons:
+        """Returns what `dump` wrote; nothing for an empty text. Raises InputError."""
+        lessons = Lessons()
+        if not text:
+            return lessons
+        try:
+            said = json.loads(text)
+            if said["format"] != FORMAT:
+                raise ValueError(f"format {said['format']} is not {FORMAT}")
+            for row in said["rows"]:
+                lessons._restore(*row)
+        except (ValueError, KeyError, TypeError) as trouble:
+            raise InputError("what was measured", f"cannot be read: {trouble}") from None
+        return lessons
+
+    def _restore(
+        self, what: str, name: str, batch: int, at: int, value: float, *more: object
+    ) -> None:
+        key = Key(str(name), int(batch))
+        match what:
+            case "rate":
+                self._rates.setdefault(key, {})[at] = Smoothed(float(value))
+            case "bytes":
+                self._bytes.setdefault(key, {})[at] = float(value)
+            case "batch":
+                self._batch[key] = int(value)
+            case "ratio":
+                other, other_batch, steps = more
+                pair = key, Key(str(other), int(str(other_batch)))
+                cells = self._ratios.setdefault(pair, {})
+                cells[at, int(str(steps))] = Smoothed(float(value))
+            case "stages":
+                row = tuple(Smoothed(float(str(s))) for s in more)
+                self._stages[key, at] = row
+            case _:
+                raise ValueError(f"'{what}' is not known")

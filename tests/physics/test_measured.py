@@ -1,0 +1,259 @@
+"""A belief that learns: as measured where it was, overestimated where it was not."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import Row, jobs_of
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.job import Job, JobTable
+from dovetail.core.placement import Placement
+from dovetail.core.reading import Reading
+from dovetail.physics.lessons import LEAST, NEWS, Key, Lessons
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.measured import Learning, mended
+from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.sharing import Injected
+from dovetail.physics.zoo import shipped
+
+ELASTIC = Row(2, 100.0, model="net", elastic=True, min_gpus=1, max_gpus=8)
+
+
+def on(gpus: int, **more: object) -> Placement:
+    return Placement(((0, gpus),), **more)  # type: ignore[arg-type]
+
+
+def told(
+    learning: Learning,
+    job: int,
+    placement: Placement,
+    *beside: tuple[int, Placement],
+    rate: float,
+    times: int = LEAST,
+    **more: object,
+) -> bool:
+    """Reports a reading as often as it takes to be believed; returns whether it was news."""
+    reading = Reading(rate, **more)  # type: ignore[arg-type]
+    news = [learning.observe(job, placement, beside, reading) for _ in range(times)]
+    return any(news)
+
+
+def learning_of(*rows: Row, xi: float = 1.0, **more: object) -> Learning:
+    jobs = jobs_of(*rows)
+    return Learning(LinearPhysics(jobs, Injected(xi)), jobs, **more)  # type: ignore[arg-type]
+
+
+def speeds(learning: Learning, job: int, width: int) -> list[float]:
+    row = learning.physics.rates(width)[learning.physics.kind_of[job]]
+    return [round(float(x), 6) for x in row]
+
+
+def test_before_anything_is_measured_the_guess_stands() -> None:
+    learning = learning_of(ELASTIC)
+    assert speeds(learning, 0, 4) == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert learning.solo_rate(0) == 0.0
+
+
+def test_beyond_the_largest_measured_number_a_job_is_overestimated_linearly() -> None:
+    learning = learning_of(ELASTIC)
+    told(learning, 0, on(2), rate=100.0)
+    told(learning, 0, on(4), rate=120.0)
+    assert speeds(learning, 0, 6) == [0.0, 1.0, 1.0, 1.2, 1.2, 1.5, 1.8]
+    assert learning.physics.speed(0, on(4), ()) == pytest.approx(1.2)
+    assert learning.physics.top_speed(0, 4) == pytest.approx(1.2)
+    assert learning.physics.scale(0) == pytest.approx(1.0)
+
+
+def test_one_odd_reading_moves_nothing_and_small_news_are_none() -> None:
+    learning = learning_of(ELASTIC)
+    assert not told(learning, 0, on(2), rate=100.0, times=2)
+    assert told(learning, 0, on(2), rate=100.0, times=1)
+    before = learning.physics
+    assert not told(learning, 0, on(2), rate=900.0, times=1)
+    assert not told(learning, 0, on(2), rate=100.0 * (1 + NEWS / 2), times=20)
+    assert learning.physics is before
+    assert learning.solo_rate(0) == 100.0
+    assert told(learning, 0, on(2), rate=150.0, times=20)
+    assert learning.physics is not before
+    assert learning.solo_rate(0) == 150.0
+
+
+def test_a_trusted_guess_keeps_its_shape() -> None:
+    jobs = jobs_of(Row(1, 100.0, model="bert", elastic=True, max_gpus=16))
+    prior = PlacedPhysics(jobs, Cluster.uniform(4, 4), shipped())
+    learning = Learning(prior, jobs, trusted=("bert",))
+    told(learning, 0, on(1), rate=50.0)
+    told(learning, 0, on(4), rate=float(prior.rates(4)[0, 4]) * 40.0)
+    guess, found = prior.rates(16)[0], learning.physics.rates(16)[0]
+    assert found[4] / guess[4] == pytest.approx(0.8)
+    assert found[16] / guess[16] == pytest.approx(0.8)
+    assert found[2] / guess[2] == pytest.approx(1 - 0.2 / 3)
+
+
+def test_jobs_of_one_model_and_batch_learn_from_each_other_and_others_do_not() -> None:
+    one = Row(1, 9.0, model="net", batch_size=32)
+    rows = [one, one, Row(2, 9.0, model="net", batch_size=32), Row(1, 9.0, model="net")]
+    learning = learning_of(*rows, Row(1, 9.0), Row(1, 9.0))
+    told(learning, 0, on(1), rate=40.0)
+    told(learning, 4, on(1), rate=70.0)
+    assert [learning.solo_rate(j) for j in range(6)] == [40.0, 40.0, 80.0, 0.0, 70.0, 0.0]
+    learning.forget(4)
+    learning.forget(0)
+    assert [learning.solo_rate(j) for j in (0, 4)] == [40.0, 0.0]
+
+
+def test_a_job_spread_over_nodes_teaches_what_it_would_do_well_placed() -> None:
+    jobs = jobs_of(Row(2, 100.0, model="vgg19"), Row(2, 100.0, model="vgg19"))
+    prior = PlacedPhysics(jobs, Cluster.uniform(2, 4), shipped())
+    apart = Placement(((0, 1), (1, 1)))
+    slower = prior.speed(0, apart, ())
+    assert slower < 0.9
+    learning = Learning(prior, jobs)
+    told(learning, 0, apart, rate=100.0 * slower)
+    assert learning.solo_rate(0) == pytest.approx(100.0)
+    assert learning.physics.speed(1, on(2), ()) == pytest.approx(1.0)
+    assert learning.physics.speed(1, apart, ()) == pytest.approx(slower)
+
+
+def test_interference_is_measured_against_the_rate_alone() -> None:
+    host, guest = Row(1, 9.0, model="a", shareable=True), Row(1, 9.0, model="b", shareable=True)
+    learning = learning_of(host, guest, xi=1.05)
+    assert not told(learning, 0, on(1), (1, on(1)), rate=50.0), "alone it was never seen"
+    told(learning, 0, on(1), rate=100.0)
+    assert told(learning, 0, on(1), (1, on(1)), rate=50.0)
+    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 1.05)
+    assert learning.physics.interference(1, 1, 0, 1) == (1.05, 2.0)
+    assert learning.physics.speed(0, on(1), [(1, on(1))]) == pytest.approx(0.5)
+    assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.05)
+    limited = on(1, fractions=(0.5,))
+    assert not told(learning, 0, limited, (1, on(1)), rate=10.0), "a limit is no interference"
+
+
+def test_other_accumulation_steps_are_believed_to_be_as_bad_as_the_nearest_measured() -> None:
+    learning = learning_of(Row(1, 9.0, model="a"), Row(1, 9.0, model="b"), xi=1.05)
+    told(learning, 0, on(1), rate=100.0)
+    told(learning, 0, on(1), (1, on(1)), rate=50.0)
+    told(learning, 0, on(1), (1, on(1, accumulation_steps=8)), rate=80.0)
+    ratio = [learning.physics.interference(0, 1, 1, s)[0] for s in (1, 2, 4, 8, 16)]
+    assert ratio == [2.0, 2.0, 1.25, 1.25, 1.25]
+
+
+def test_what_a_worker_holds_is_never_believed_to_be_less_than_measured() -> None:
+    learning = learning_of(Row(2, 9.0, model="a", batch_size=64))
+    assert learning.physics.footprint_bytes(0, 1) == 0.0
+    told(learning, 0, on(2), rate=1.0, memory_bytes=800, times=1)
+    told(learning, 0, on(2, accumulation_steps=2), rate=1.0, memory_bytes=500, times=1)
+    believed = learning.physics
+    assert [believed.footprint_bytes(0, s) for s in (1, 2, 4)] == [800, 500, 500]
+    assert [believed.held_bytes(0, on(n)) for n in (1, 2, 3, 4)] == [1600, 800, 800, 500]
+    assert believed.held_bytes(0, on(2, samples=(16, 48))) == 1600
+    assert believed.fixed_bytes(0) == 500
+    assert believed.fits_memory([(0, on(2))], 800)
+    assert not believed.fits_memory([(0, on(2))], 799)
+
+
+def test_stages_and_batch_come_from_reports() -> None:
+    learning = learning_of(Row(1, 9.0, model="a"), Row(2, 9.0, model="a"))
+    told(learning, 0, on(1), rate=8.0, batch=16, iteration_s=2.0, stage_s=(0.5, 0.0, 1.0, 0.1))
+    believed = learning.physics
+    table = believed.interleaving
+    assert table.stage_s[believed.kind_of[0]].tolist() == [0.5, 0.0, 1.0, 0.1]
+    assert table.iteration_s[believed.kind_of[0]] == 2.0
+    assert table.iteration_s[believed.kind_of[1]] == 0.0, "on two GPUs nobody looked"
+    assert believed.utilization(0) == 0.5
+    assert (believed.batch(1), believed.most_steps(1)) == (16, 8)
+
+
+def test_what_was_learned_of_models_survives_a_restart() -> None:
+    rows = [Row(1, 9.0, model="a", batch_size=4), Row(1, 9.0, model="b"), Row(1, 9.0)]
+    first = learning_of(*rows, xi=1.05)
+    for job in range(3):
+        told(first, job, on(1), rate=10.0 + job, memory_bytes=5, batch=7)
+    told(first, 0, on(1), (1, on(1)), rate=5.0, iteration_s=1.0)
+    told(first, 1, on(1), rate=11.0, iteration_s=2.0, stage_s=(0.0, 0.0, 1.5, 0.0))
+    again = learning_of(*rows, xi=1.05, said=first.dump())
+    assert [again.solo_rate(j) for j in range(3)] == [10.0, 11.0, 0.0]
+    for ask in (
+        lambda p: p.interference(0, 1, 1, 1),
+        lambda p: p.interleaving.stage_s.tolist(),
+        lambda p: [p.footprint_bytes(j, 1) for j in range(2)],
+        lambda p: [p.batch(j) for j in range(2)],
+    ):
+        assert ask(again.physics) == ask(first.physics)
+    assert again.dump() == first.dump()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"format":2,"rows":[]}', '{"format":1,"rows":[["x","a",0,1,2]]}']
+)
+def test_what_was_learned_is_refused_when_it_cannot_be_read(text: str) -> None:
+    with pytest.raises(InputError, match="what was measured"):
+        Lessons.load(text)
+
+
+def grown(jobs: JobTable, more: Sequence[Row]) -> None:
+    last = jobs_of(*more)
+    jobs.append([last.job(i) for i in range(len(last))])
+
+
+def test_jobs_that_come_later_profit_from_what_was_measured() -> None:
+    jobs = jobs_of(Row(1, 9.0, model="a"), Row(1, 9.0))
+    learning = Learning(LinearPhysics(jobs), jobs)
+    before = learning.physics.rates(2)
+    told(learning, 0, on(1), rate=10.0)
+    told(learning, 0, on(2), rate=12.0)
+    physics = learning.physics
+    first = physics.rates(2)
+    grown(jobs, [Row(1, 9.0, model="a"), Row(2, 9.0, model="a"), Row(1, 9.0)])
+    physics.admit(jobs)
+    assert physics.kind_of.tolist()[:3] == [0, 1, 0]
+    assert physics.rates(2) is physics.rates(2)
+    assert physics.rates(2)[: len(first)].tolist() == first.tolist()
+    assert [round(x, 4) for x in physics.rates(2)[physics.kind_of[3]]] == [0.0, 0.8333, 1.0]
+    assert before.tolist() == [[0.0, 1.0, 2.0]] * 2, "an older belief stays as it was"
+
+
+@st.composite
+def concave(draw: st.DrawFn) -> list[float]:
+    """Draws a throughput by GPUs that grows ever less and never falls; 0 on none."""
+    gains = draw(st.lists(st.floats(0.01, 10.0), min_size=8, max_size=8))
+    return [0.0, *np.cumsum(sorted(gains, reverse=True)).tolist()]
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(concave(), st.sets(st.integers(1, 8), min_size=1))
+def test_no_number_of_gpus_is_underestimated_and_measured_ones_are_exact(
+    truth: list[float], measured: set[int]
+) -> None:
+    found = mended(np.arange(9.0), {n: truth[n] for n in measured}, trusted=False)
+    assert all(found[n] >= truth[n] * (1 - 1e-9) for n in range(9))
+    assert all(found[n] == truth[n] for n in measured)
+    assert all(b >= a * (1 - 1e-9) for a, b in pairwise(found.tolist()))
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(concave(), st.integers(1, 8), st.permutations(range(1, 9)))
+def test_with_exact_reports_it_converges_to_the_truth(
+    truth: list[float], requested: int, order: list[int]
+) -> None:
+    learning = learning_of(Row(requested, 9.0, model="net", elastic=True, min_gpus=1, max_gpus=8))
+    for gpus in order:
+        told(learning, 0, on(gpus), rate=truth[gpus])
+    row = learning.physics.rates(8)[0]
+    assert np.allclose(row, np.array(truth) / truth[requested])
+    assert learning.solo_rate(0) == truth[requested]
+
+
+def test_keys_tell_models_from_jobs_that_only_know_themselves() -> None:
+    jobs = JobTable.build(["7"], np.zeros(1), np.ones(1, np.int64))
+    learning = Learning(LinearPhysics(jobs), jobs)
+    jobs.append([Job("8", 0.0, 1, 1, 1, model="7"), Job("9", 0.0, 1, 1, 1, recurrence="daily")])
+    learning.physics.admit(jobs)
+    for job in range(3):
+        told(learning, job, on(1), rate=1.0 + job)
+    assert learning.lessons.keys() == [Key("7"), Key("7", own=True), Key("~daily")]
