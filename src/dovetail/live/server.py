@@ -14,7 +14,6 @@ import ipaddress
 import logging
 import os
 import pwd
-import secrets
 import selectors
 import socket
 import struct
@@ -269,20 +268,6 @@ def loopback(listen: str) -> tuple[str, int]:
             f"--listen {listen}", "only this machine may be listened to", "give 127.0.0.1:PORT"
         )
     return ("127.0.0.1" if host == "localhost" else host), int(port)
-
-
-def token_of(path: Path) -> str:
-    """Returns the secret kept in a file, made when it is first asked for, for its owner alone."""
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        if path.stat().st_mode & 0o077:
-            raise InputError(str(path), "others may read the token", f"chmod 600 {path}") from None
-        return path.read_text().strip()
-    with os.fdopen(file, "w") as out:
-        made = secrets.token_hex(32)
-        out.write(made + "\n")
-    return made
 
 
 def _unix_listener(path: Path) -> socket.socket:

@@ -64,26 +64,8 @@ class Snapshot:
     refused: str = ""
     refused_s: float = NEVER
 
-    def reason(self, job: int) -> Reason | None:
-        """Returns why a waiting job waits: said of itself, of its shape, or of all others."""
-        if job not in self.waiting:
-            return None
-        shape = self.shapes[self.waiting.index(job)] if self.shapes else -1
-        general: Reason | None = None
-        of_shape: Reason | None = None
-        for reason in self.reasons:
-            if reason.job == job:
-                return reason
-            if reason.job >= 0:
-                continue
-            if reason.shape < 0:
-                general = reason
-            elif reason.shape == shape:
-                of_shape = reason
-        return of_shape or general
-
     def reason_codes(self) -> dict[int, Reason]:
-        """Returns the reason of every waiting job that has one, in one pass."""
+        """Returns the reason of every waiting job that has one: of itself, its shape, or all."""
         by_job = {r.job: r for r in self.reasons if r.job >= 0}
         by_shape = {r.shape: r for r in self.reasons if r.job < 0 <= r.shape}
         general = next((r for r in self.reasons if r.job < 0 and r.shape < 0), None)
@@ -94,10 +76,6 @@ class Snapshot:
             if reason is not None:
                 found[job] = reason
         return found
-
-    def run_of(self, job: int) -> RunningStatus | None:
-        """Returns a placed job, or None."""
-        return next((r for r in self.running if r.job == job), None)
 
     def free_gpus(self) -> dict[int, int]:
         """Returns, per node that is up, how many GPUs no job holds."""
@@ -114,3 +92,15 @@ class Snapshot:
             for member in run.members:
                 found.setdefault((member.node, member.gpu), []).append(run.job)
         return found
+
+
+class Index:
+    """What is looked up in one picture, worked out once for all readers."""
+
+    __slots__ = ("picture", "rank", "reasons", "runs")
+
+    def __init__(self, picture: Snapshot) -> None:
+        self.picture = picture
+        self.reasons = picture.reason_codes()
+        self.runs = {run.job: run for run in picture.running}
+        self.rank = {job: i for i, job in enumerate(picture.waiting)}

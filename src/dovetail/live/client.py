@@ -1,0 +1,257 @@
+"""The Python client: the verbs of the command line as methods, with typed replies.
+
+```
+from dovetail.live.client import Client
+client = Client("~/.dovetail")
+(job,) = client.submit(JobSpec(name="hello", command=("echo", "hi"), workdir="/data"))
+client.wait(job)
+```
+
+A request that changes something carries a key made here, so that it is safe to ask again when
+the controller went away before it answered; the client does so until its time is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TypeVar
+
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.lifecycle import TERMINAL
+from dovetail.live.verbs import (
+    Change,
+    Changed,
+    Down,
+    Drain,
+    Event,
+    Explained,
+    History,
+    Listed,
+    ListJobs,
+    Logs,
+    LogText,
+    Nodes,
+    NodesShown,
+    Ping,
+    Pong,
+    Question,
+    Recalled,
+    Refused,
+    Show,
+    Shown,
+    Submit,
+    Submitted,
+    Why,
+    line_of_question,
+    reply_of,
+)
+from dovetail.wire.codec import WireError
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
+
+R = TypeVar("R")
+REPLY_BYTES_MAX = 1 << 26
+AGAIN_S = 0.1
+POLL_S = 0.2
+DEFAULT_HOME = "~/.dovetail"
+
+
+class NoController(DovetailError):
+    """Says that no controller answers here."""
+
+
+class Broken(Exception):
+    """The connection ended before the reply."""
+
+
+class Client:
+    """Asks the controller whose folder is `home`, or the one at a loopback `address`.
+
+    `patience_s` is how long to go on asking a controller that does not answer; one that is not
+    there at all is reported at once. Raises InputError for what the user can mend.
+    """
+
+    def __init__(
+        self, home: str | Path = DEFAULT_HOME, *, address: str = "", patience_s: float = 20.0
+    ) -> None:
+        self.home = Path(home).expanduser().absolute()
+        self._address = address
+        self._patience_s = patience_s
+
+    def submit(self, *jobs: JobSpec | Submission, key: str = "") -> tuple[int, ...]:
+        """Returns the number of each submission; all are on disk, or none was taken."""
+        taken = tuple(j if isinstance(j, Submission) else Submission(j) for j in jobs)
+        return self._ask(Submit(key or new_key(), taken), Submitted).jobs
+
+    def cancel(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
+        """Ends jobs: waiting ones at once, running ones within their grace."""
+        return self._change("cancel", jobs, key)
+
+    def requeue(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
+        """Lets jobs wait again, running or ended."""
+        return self._change("requeue", jobs, key)
+
+    def hold(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
+        """Keeps waiting jobs from being started."""
+        return self._change("hold", jobs, key)
+
+    def release(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
+        """Ends a hold."""
+        return self._change("release", jobs, key)
+
+    def drain(self, node: int, *, undo: bool = False, key: str = "") -> None:
+        """Gives a node no new work; `undo` opens it again."""
+        self._ask(Drain(key or new_key(), node, undo), Changed)
+
+    def down(self, *, drain: bool = False, key: str = "") -> None:
+        """Stops the controller: jobs run on, or (`drain`) are waited for."""
+        self._ask(Down(key or new_key(), drain), Changed)
+
+    def ping(self) -> Pong:
+        """Returns who answers."""
+        return self._ask(Ping(), Pong)
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[str] = (),
+        user: str = "",
+        name: str = "",
+        ended: bool = False,
+        limit: int = 200,
+    ) -> Listed:
+        """Returns the jobs, placed ones first, then waiting ones in the policy's order."""
+        return self._ask(ListJobs(tuple(states), user, name, ended, limit), Listed)
+
+    def show(self, job: int | str) -> Shown:
+        """Returns all of one job."""
+        return self._ask(Show(str(job)), Shown)
+
+    def why(self, job: int | str) -> Explained:
+        """Returns why a job is where it is."""
+        return self._ask(Why(str(job)), Explained)
+
+    def nodes(self) -> NodesShown:
+        """Returns the nodes and who is on their GPUs."""
+        return self._ask(Nodes(), NodesShown)
+
+    def history(self, job: int | str = "") -> Iterator[Event]:
+        """Yields the facts of one job, or of all, in order."""
+        after = 0
+        while after >= 0:
+            found = self._ask(History(str(job), after), Recalled)
+            yield from found.events
+            after = found.more_after
+
+    def logs(self, job: int | str, *, follow: bool = False, tail: int = -1) -> Iterator[LogText]:
+        """Yields what a job printed; with `follow` until it ends."""
+        asked = Logs(str(job), follow, tail)
+        with self._connected() as connection:
+            connection.settimeout(self._patience_s)
+            connection.sendall(line_of_question(asked, self._token()))
+            for line in _lines(connection):
+                piece = _accepted(line, LogText)
+                yield piece
+                if piece.end:
+                    return
+        raise NoController("the controller went away while the log was read")
+
+    def wait(self, job: int | str, *, timeout_s: float = float("inf")) -> Shown:
+        """Returns a job once it is over. Raises TimeoutError."""
+        deadline = monotonic() + timeout_s
+        while True:
+            shown = self.show(job)
+            if shown.row.state in TERMINAL:
+                return shown
+            if monotonic() > deadline:
+                raise TimeoutError(f"job {job} is {shown.row.state} after {timeout_s:g} s")
+            sleep(POLL_S)
+
+    def _change(self, verb: str, jobs: Sequence[int | str], key: str) -> tuple[int, ...]:
+        return self._ask(Change(verb, key or new_key(), tuple(map(str, jobs))), Changed).jobs
+
+    def _ask(self, question: Question, cls: type[R]) -> R:
+        """Asks, and asks the same again when the connection breaks: keys make that safe."""
+        deadline = monotonic() + self._patience_s
+        while True:
+            try:
+                return self._ask_once(question, cls, deadline)
+            except (Broken, OSError) as error:
+                if monotonic() > deadline:
+                    raise NoController(f"the controller in {self.home} does not answer") from error
+                sleep(AGAIN_S)
+
+    def _ask_once(self, question: Question, cls: type[R], deadline: float) -> R:
+        with self._connected() as connection:
+            connection.settimeout(max(0.01, deadline - monotonic()))
+            connection.sendall(line_of_question(question, self._token()))
+            for line in _lines(connection):
+                return _accepted(line, cls)
+        raise Broken
+
+    def _connected(self) -> contextlib.AbstractContextManager[socket.socket]:
+        if self._address:
+            host, _, port = self._address.rpartition(":")
+            return socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
+        path = self.home / "api.sock"
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(os.fspath(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            raise NoController(
+                f"no controller runs in {self.home} (dovetail up starts one)"
+            ) from None
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def _token(self) -> str:
+        if not self._address:
+            return ""
+        try:
+            return (self.home / "token").read_text().strip()
+        except OSError as error:
+            raise InputError(str(self.home / "token"), f"no token: {error.strerror}") from None
+
+
+def new_key() -> str:
+    """Returns a key no other request has."""
+    return uuid.uuid4().hex
+
+
+def _accepted(line: bytes, cls: type[R]) -> R:
+    try:
+        reply = reply_of(line, cls)
+    except WireError as error:
+        raise DovetailError(f"the controller answers in another tongue: {error}") from None
+    if isinstance(reply, Refused):
+        if reply.fault:
+            raise DovetailError(
+                f"{reply.where}: {reply.what}" + (f" ({reply.mend})" if reply.mend else "")
+            )
+        raise InputError(reply.where, reply.what, reply.mend)
+    return reply
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    kept = bytearray()
+    while True:
+        piece = connection.recv(1 << 18)
+        if not piece:
+            return
+        start = len(kept)
+        kept += piece
+        while (end := kept.find(b"\n", start)) >= 0:
+            yield bytes(kept[:end])
+            del kept[: end + 1]
+            start = 0
+        if len(kept) > REPLY_BYTES_MAX:
+            raise DovetailError("the controller's answer is too long")

@@ -1,0 +1,92 @@
+"""What a job printed, read piece by piece as text, from a file that may not be there yet."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from dovetail.core.errors import InputError
+
+PIECE_BYTES = 1 << 16
+
+
+class OutputReader:
+    """Reads a job's output from its last `tail` lines on (-1: from the beginning).
+
+    Only a plain file is read: a pipe or a device in its place would hold the reader for ever.
+    Bytes that are no text come out as the replacement character.
+    """
+
+    def __init__(self, path: Path, tail: int = -1) -> None:
+        self._path = path
+        self._tail = tail
+        self._file = -1
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def __enter__(self) -> OutputReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def read(self) -> Iterator[str]:
+        """Yields what has been written since the last call."""
+        if self._file < 0 and not self._open():
+            return
+        if os.fstat(self._file).st_size < os.lseek(self._file, 0, os.SEEK_CUR):
+            os.lseek(self._file, 0, os.SEEK_SET)  # its owner emptied it
+        while piece := os.read(self._file, PIECE_BYTES):
+            text = self._decoder.decode(piece)
+            if text:
+                yield text
+
+    def rest(self) -> str:
+        """Returns what an unfinished character at the very end stands for."""
+        return self._decoder.decode(b"", final=True)
+
+    def _open(self) -> bool:
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise InputError(str(self._path), f"cannot be read: {error.strerror}") from None
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise InputError(str(self._path), "is no plain file")
+        self._file = file
+        if self._tail >= 0:
+            os.lseek(file, _start_of_tail(file, self._tail), os.SEEK_SET)
+        return True
+
+
+def _start_of_tail(file: int, lines: int) -> int:
+    """Returns where the last lines begin, looking back from the end piece by piece."""
+    end = os.fstat(file).st_size
+    if lines == 0:
+        return end
+    # The line end that closes the file ends the last line; it begins no other.
+    wanted = lines + (os.pread(file, 1, end - 1) == b"\n" if end else 0)
+    while end > 0:
+        start = max(0, end - PIECE_BYTES)
+        piece = os.pread(file, end - start, start)
+        found = piece.count(b"\n")
+        if found >= wanted:
+            at = len(piece)
+            for _ in range(wanted):
+                at = piece.rindex(b"\n", 0, at)
+            return start + at + 1
+        wanted -= found
+        end = start
+    return 0
