@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Protocol
 
 from dovetail.core.errors import DovetailError, InputError
@@ -30,6 +30,7 @@ from dovetail.live.verbs import Question, Refused, Reply, line_of_reply, questio
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError, parse_object
 
 LOG = logging.getLogger(__name__)
+STOP_S = 2.0
 SOCKET_PATH_BYTES_MAX = 107
 """What the kernel takes."""
 
@@ -64,12 +65,10 @@ class Server:
         self._token = token
         self._limits = limits or Limits()
         self._owner = name_of_user(os.getuid())
-        self._selector = selectors.DefaultSelector()
         self._open: set[socket.socket] = set()
         self._guard = threading.Lock()
-        self._wake, self._woken = socket.socketpair()
-        self._selector.register(self._woken, selectors.EVENT_READ, None)
-        self._thread = threading.Thread(target=self._listen, name="door", daemon=True)
+        self._doors: list[tuple[socket.socket, bool]] = []
+        self._wake: socket.socket | None = None
         self.address = ""
 
     def start(self, listen: str = "") -> None:
@@ -77,46 +76,58 @@ class Server:
         address = loopback(listen) if listen else None
         if address is not None and not self._token:
             raise InputError("--listen", "a TCP listener needs a token")
-        self._add(_unix_listener(self._path), local=True)
         if address is not None:
             listener = _tcp_listener(*address)
             host, port = listener.getsockname()[:2]
             self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            self._add(listener, local=False)
+            self._doors.append((listener, False))
+        try:
+            self._doors.append((_unix_listener(self._path), True))
+        except BaseException:
+            self._close_doors()
+            raise
+        self._wake, woken = socket.socketpair()
+        self._thread = threading.Thread(
+            target=self._listen, args=(woken,), name="door", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
         """Closes all, waiting shortly for answers under way."""
-        with contextlib.suppress(OSError):
-            self._wake.send(b"x")
-        if self._thread.is_alive():
+        if self._wake is None:
+            return
+        with self._wake as wake:
+            wake.send(b"x")
             self._thread.join()
+        self._wake = None
         with self._guard:
             for connection in self._open:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-        deadline = monotonic() + 2.0
+        deadline = monotonic() + STOP_S
         while self._open and monotonic() < deadline:
-            threading.Event().wait(0.01)
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-        self._selector.close()
-        self._wake.close()
+            sleep(0.01)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 
-    def _add(self, listener: socket.socket, *, local: bool) -> None:
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ, local)
+    def _close_doors(self) -> None:
+        for listener, _ in self._doors:
+            listener.close()
 
-    def _listen(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.data is None:
-                    return
-                with contextlib.suppress(OSError):
-                    connection, _ = key.fileobj.accept()  # type: ignore[union-attr]
-                    self._welcome(connection, local=key.data)
+    def _listen(self, woken: socket.socket) -> None:
+        with woken, selectors.DefaultSelector() as selector:
+            selector.register(woken, selectors.EVENT_READ, None)
+            for listener, local in self._doors:
+                listener.setblocking(False)
+                selector.register(listener, selectors.EVENT_READ, (listener, local))
+            while True:
+                for key, _ in selector.select():
+                    if key.data is None:
+                        self._close_doors()
+                        return
+                    listener, local = key.data
+                    with contextlib.suppress(OSError):
+                        self._welcome(listener.accept()[0], local=local)
 
     def _welcome(self, connection: socket.socket, *, local: bool) -> None:
         with self._guard:

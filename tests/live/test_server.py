@@ -1,0 +1,383 @@
+"""The door: who may ask, how long a line may be, and that nothing a client sends hurts it."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live import server as door
+from dovetail.live.client import Client, NoController
+from dovetail.live.edges import StoreError
+from dovetail.live.server import Limits, Server, loopback, talk
+from dovetail.live.verbs import (
+    CHANGES,
+    Change,
+    Changed,
+    Down,
+    Logs,
+    LogText,
+    Ping,
+    Pong,
+    Question,
+    Reply,
+    Show,
+    Submit,
+    Submitted,
+    line_of_question,
+    question_of,
+)
+from dovetail.wire.codec import WireError
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
+
+PONG = Pong(1, 1, "0", "fifo", "local", "unknown", 0.0)
+QUICK = Limits(connections=4, idle_s=2.0, line_s=0.3, send_s=0.3, line_bytes=4096)
+fuzz = settings(
+    derandomize=True,
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+class Echo:
+    """A desk that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Question, str]] = []
+
+    def answer(self, question: Question, user: str) -> Iterator[Reply]:
+        self.asked.append((question, user))
+        match question:
+            case Ping():
+                yield PONG
+            case Submit():
+                yield Submitted(tuple(range(1, 1 + len(question.submissions))))
+            case Show(job):
+                raise InputError(f"job {job}", "there is no such job")
+            case Logs():
+                yield LogText("one\n")
+                yield LogText("two\n", True, "COMPLETED", 0)
+            case Down():
+                raise StoreError("the disk is full")
+            case Change("hold"):
+                raise RuntimeError("hunter2")
+            case _:
+                yield Changed()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Returns a folder with a short path, as sockets need."""
+    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def opened(
+    home: Path, *, listen: str = "", token: str = "", limits: Limits = QUICK
+) -> Iterator[tuple[Server, Echo]]:
+    """Gives a server that listens in a folder, and its desk."""
+    desk = Echo()
+    server = Server(desk, home / "api.sock", token=token, limits=limits)
+    server.start(listen)
+    try:
+        yield server, desk
+    finally:
+        server.stop()
+
+
+def ask(home: Path, *lines: bytes) -> list[dict[str, Any]]:
+    """Returns the replies to lines sent over one connection that is then closed for writing."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(home / "api.sock"))
+        return _replies(connection, b"".join(lines))
+
+
+def _replies(connection: socket.socket, sent: bytes) -> list[dict[str, Any]]:
+    connection.settimeout(5)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(65536):
+            said += piece
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def test_a_question_is_answered_in_the_name_of_the_user_behind_the_socket(home: Path) -> None:
+    with opened(home) as (_, desk):
+        (said,) = ask(home, b'{"verb":"ping"}\n')
+    assert said["ok"] and said["policy"] == "fifo"
+    assert desk.asked == [(Ping(), door.name_of_user(os.getuid()))]
+
+
+def test_the_socket_is_its_owners_alone_and_goes_with_the_server(home: Path) -> None:
+    with opened(home):
+        assert stat.S_IMODE((home / "api.sock").stat().st_mode) == 0o600
+    assert not (home / "api.sock").exists()
+
+
+def test_another_user_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "user_behind", lambda connection: "mallory")
+    with opened(home) as (_, desk):
+        (said,) = ask(home, b'{"verb":"ping"}\n')
+    assert not said["ok"] and "not mallory" in said["what"]
+    assert desk.asked == []
+
+
+def test_several_lines_of_one_connection_are_answered_in_turn(home: Path) -> None:
+    with opened(home):
+        said = ask(home, b'{"verb":"ping"}\n{"verb":"logs","job":"1"}\n', b'{"verb":"nodes"}\n')
+    assert [r["ok"] for r in said] == [True, True, True, True]
+    assert said[2]["end"] and said[2]["exit_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b"GET / HTTP/1.1", "not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"{}", "unknown verb"),
+        (b'{"verb":7}', "unknown verb"),
+        (b'{"verb":"rm"}', "unknown verb 'rm'"),
+        (b'{"verb":"show"}', "'job' is missing"),
+        (b'{"verb":"show","job":1}', "expected str"),
+        (b'{"verb":"show","job":"1","x":1}', "unknown field 'x'"),
+        (b'{"verb":"show","job":"1\\u0000"}', "no character"),
+        (b'{"verb":"show","job":"\\ud800"}', "no character"),
+        (b'{"verb":"drain","key":"k","node":99999999999999999999}', "too large"),
+        (b'{"verb":"cancel","key":"","jobs":["1"]}', "a key is"),
+        (b'{"verb":"submit","key":"k","submissions":[{}]}', "'spec' is missing"),
+        (b'{"verb":"ping","token":"guess","verb":"nope"}', "unknown verb"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_a_sentence(home: Path, line: bytes, what: str) -> None:
+    with opened(home) as (_, desk):
+        wrong, right = ask(home, line + b"\n", b'{"verb":"ping"}\n')
+    assert not wrong["ok"] and what in wrong["what"], wrong
+    assert right["ok"]
+    assert [type(q) for q, _ in desk.asked] == [Ping]
+
+
+def test_refusals_say_whose_fault_it_is_and_keep_what_was_sent_to_themselves(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(home):
+        theirs, full, ours = ask(
+            home,
+            b'{"verb":"show","job":"9"}\n',
+            b'{"verb":"down","key":"k"}\n',
+            b'{"verb":"hold","key":"k","jobs":["1"]}\n',
+        )
+    assert theirs == {
+        "ok": False, "where": "job 9", "what": "there is no such job", "mend": "", "fault": False,
+    }  # fmt: skip
+    assert full["fault"] and full["where"] == "store"
+    assert ours["fault"] and "RuntimeError" in ours["what"]
+    assert "hunter2" not in json.dumps(ours) + caplog.text
+    assert "RuntimeError at test_server.py:" in caplog.text
+
+
+def test_a_line_that_is_too_long_ends_the_connection(home: Path) -> None:
+    with opened(home) as (_, desk):
+        said = ask(home, b'{"verb":"' + b"x" * QUICK.line_bytes + b'"}\n', b'{"verb":"ping"}\n')
+        assert ask(home, b'{"verb":"ping"}\n')[0]["ok"]
+    assert "over 4096 bytes" in said[0]["what"]
+    assert len(desk.asked) == 1
+
+
+def test_a_line_that_never_ends_is_given_up_and_others_are_served_meanwhile(home: Path) -> None:
+    with opened(home) as (_, desk), socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(home / "api.sock"))
+        slow.settimeout(5)
+        slow.sendall(b'{"verb":')
+        assert ask(home, b'{"verb":"ping"}\n')[0]["ok"]
+        assert b"too slow" in slow.recv(4096)
+        assert slow.recv(4096) == b""
+    assert len(desk.asked) == 1
+
+
+def test_a_client_that_does_not_read_is_dropped(home: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                ours.setblocking(False)
+                ours.send(b"x" * 65536)
+        theirs.sendall(b'{"verb":"ping"}\n')
+        with pytest.raises(TimeoutError):
+            talk(ours, Echo(), "me", "", QUICK)
+
+
+def test_too_many_clients_are_told_so(home: Path) -> None:
+    with opened(home) as (server, _), contextlib.ExitStack() as stack:
+        for _ in range(QUICK.connections):
+            held = stack.enter_context(socket.socket(socket.AF_UNIX))
+            held.connect(str(home / "api.sock"))
+        with socket.socket(socket.AF_UNIX) as one_more:
+            one_more.connect(str(home / "api.sock"))
+            one_more.settimeout(5)
+            assert b"too many clients" in one_more.recv(4096)
+        assert server.address == ""
+
+
+def test_loopback_tcp_wants_the_token_on_every_line(home: Path) -> None:
+    (home / "token").write_text("s3cret\n")
+    with opened(home, listen="127.0.0.1:0", token="s3cret") as (server, desk):
+        host, port = server.address.split(":")
+        assert Client(home, address=server.address).ping() == PONG
+        for line in (b'{"verb":"ping"}\n', b'{"verb":"ping","token":"guess"}\n', b"GET /\n"):
+            with socket.create_connection((host, int(port))) as connection:
+                said = _replies(connection, line + b'{"verb":"ping","token":"s3cret"}\n')
+            assert [r["ok"] for r in said] == [False], line
+            assert "s3cret" not in json.dumps(said)
+    assert len(desk.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        "0.0.0.0:1",
+        "192.168.1.5:7000",
+        "example.org:80",
+        ":80",
+        "127.0.0.1",
+        "[::]:1",
+        "127.0.0.1:x",
+    ],
+)
+def test_no_listener_off_loopback(home: Path, listen: str) -> None:
+    with pytest.raises(InputError, match="--listen"):
+        loopback(listen)
+    server = Server(Echo(), home / "api.sock", token="t")
+    with pytest.raises(InputError):
+        server.start(listen)
+
+
+def test_no_tcp_listener_without_a_token(home: Path) -> None:
+    with pytest.raises(InputError, match="needs a token"):
+        Server(Echo(), home / "api.sock").start("127.0.0.1:0")
+
+
+def test_a_path_too_long_for_a_socket_is_said_so(home: Path) -> None:
+    with pytest.raises(InputError, match="shorter --home"):
+        Server(Echo(), home / ("x" * 120) / "api.sock").start()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+verbs = st.sampled_from(
+    ["submit", "show", "logs", "why", "ls", "history", "drain", "down", *CHANGES]
+)
+fields = st.sampled_from(
+    ["job", "jobs", "key", "submissions", "limit", "follow", "tail", "node", "spec"]
+)
+requests = st.builds(
+    lambda verb, rest: {**rest, "verb": verb},
+    verbs,
+    st.dictionaries(fields, json_values, max_size=5),
+)
+lines = st.one_of(
+    st.binary(max_size=300),
+    json_values.map(lambda v: json.dumps(v).encode()),
+    requests.map(lambda v: json.dumps(v).encode()),
+    requests.map(lambda v: json.dumps(v).encode()[:-1]),
+    st.just(b"[" * 3000),
+    st.just(b"9" * 4000),
+)
+
+
+@fuzz
+@given(st.lists(lines, max_size=6), st.booleans())
+def test_whatever_is_sent_each_line_gets_one_json_reply_or_the_connection_ends(
+    sent: list[bytes], closed: bool
+) -> None:
+    desk = Echo()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        serve = threading.Thread(target=_talk_quietly, args=(ours, desk))
+        serve.start()
+        replies = _replies(theirs, b"\n".join(sent) + (b"\n" if closed else b""))
+        serve.join(5)
+        assert not serve.is_alive()
+    for reply in replies:
+        assert isinstance(reply["ok"], bool)
+        if not reply["ok"]:
+            assert reply["where"] and reply["what"]
+            assert "hunter2" not in json.dumps(reply)
+    whole = sum(line.count(b"\n") + 1 for line in sent) - (0 if closed else 1)
+    assert len(replies) <= 2 * max(whole, 0) + 1
+
+
+def _talk_quietly(connection: socket.socket, desk: Echo) -> None:
+    with contextlib.suppress(OSError):
+        talk(connection, desk, "me", "", replace(QUICK, line_s=2.0))
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@fuzz
+@given(requests)
+def test_a_question_is_exactly_one_of_the_known_or_refused(said: dict[str, Any]) -> None:
+    try:
+        asked = question_of(json.loads(json.dumps(said)))
+    except WireError:
+        return
+    assert question_of(json.loads(line_of_question(asked))) == asked
+
+
+def test_the_client_says_when_nobody_is_there(home: Path) -> None:
+    with pytest.raises(NoController, match=r"no controller runs in .* \(dovetail up starts one\)"):
+        Client(home).ping()
+
+
+def test_the_client_passes_refusals_on(home: Path) -> None:
+    with opened(home):
+        client = Client(home)
+        with pytest.raises(InputError, match="job 9: there is no such job"):
+            client.show(9)
+        with pytest.raises(DovetailError, match="disk is full"):
+            client.down()
+        assert [piece.text for piece in client.logs(1)] == ["one\n", "two\n"]
+
+
+def test_a_request_whose_reply_was_lost_is_asked_again_with_the_same_key(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = JobSpec(name="a", command=("true",), workdir="/")
+    lose = [True, True]
+    real = door.line_of_reply
+
+    def lost(reply: Reply) -> bytes:
+        if isinstance(reply, Submitted) and lose:
+            lose.pop()
+            raise BrokenPipeError
+        return real(reply)
+
+    monkeypatch.setattr(door, "line_of_reply", lost)
+    with opened(home) as (_, desk):
+        assert Client(home).submit(spec, Submission(spec, array=(0, 2))) == (1, 2)
+    keys = {q.key for q, _ in desk.asked if isinstance(q, Submit)}
+    assert (len(desk.asked), len(keys)) == (3, 1)
