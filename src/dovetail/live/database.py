@@ -65,8 +65,11 @@ CREATE TABLE keys(key TEXT PRIMARY KEY, digest TEXT NOT NULL, numbers TEXT NOT N
 class Committer(Protocol):
     """Carries work out in durable transactions: a `Database` itself, or a queue before it."""
 
-    def do(self, work: Work[T]) -> T:
-        """Returns what the work returned, once it is durable; raises what it raised."""
+    def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
+        """Returns what the work returned, once it is durable; raises what it raised.
+
+        `then` is told the same first, one work after another in the order they were kept.
+        """
         ...
 
 
@@ -130,12 +133,15 @@ class Database:
         if pages_max:
             db.execute(f"PRAGMA max_page_count={int(pages_max)}")
 
-    def do(self, work: Work[T]) -> T:
+    def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
         """Returns what the work returned, once it is durable; raises what it raised."""
         outcome = self.do_all([work])[0]
         if outcome.error is not None:
             raise outcome.error
-        return cast(T, outcome.value)
+        value = cast(T, outcome.value)
+        if then is not None:
+            then(value)
+        return value
 
     def do_all(self, works: Sequence[Work[object]]) -> list[Outcome]:
         """Carries works out in one transaction; each fails alone or is durable when this returns.

@@ -1,0 +1,131 @@
+"""What is wrong with a job spec: names, sizes and paths that nobody may submit.
+
+Checked by who writes a spec, for a good message, and again by who accepts it, for safety.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import isfinite
+
+from dovetail.wire.spec import JobSpec
+
+SCRIPT_BYTES_MAX = 256 << 10
+COMMAND_BYTES_MAX = 128 << 10
+ENVIRONMENT_BYTES_MAX = 128 << 10
+ENVIRONMENT_NAMES_MAX = 1000
+AFTER_MAX = 10_000
+TEXT_MAX = 200
+PATH_MAX = 4096
+GPUS_MAX = 1_000_000
+RETRIES_MAX = 1000
+SECONDS_MAX = 1e9
+
+OURS = "DOVETAIL_"
+"""Environment names with this beginning are ours to set."""
+NUMBERS = ("j", "A", "a")
+"""What may follow a `%` in the file name of an output: job, array, index. `%%` is a percent."""
+
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LABELS = ("user", "queue", "model", "recurrence", "gpu_type")
+
+
+def faults(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yields (field, sentence) for each thing that nobody may submit."""
+    yield from _texts(spec)
+    yield from _numbers(spec)
+    yield from _program(spec)
+    yield from _environment(spec)
+    yield from _output(spec)
+    if len(spec.after) > AFTER_MAX:
+        yield "after", f"{len(spec.after)} dependencies are over {AFTER_MAX}"
+
+
+def is_text(text: str) -> bool:
+    """Tells whether a text can be kept and passed to a program: UTF-8 without NUL."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _texts(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    name = spec.name
+    if not name.strip() or "/" in name or name in (".", ".."):
+        yield "name", "a name has a character, holds no '/', and is not '.' or '..'"
+    for field in ("name", *_LABELS):
+        text = getattr(spec, field)
+        if len(text) > TEXT_MAX or not text.isprintable():
+            yield field, f"it must be printable and no longer than {TEXT_MAX} characters"
+
+
+def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    if spec.max_gpus > GPUS_MAX:
+        yield "gpus", f"{spec.max_gpus} GPUs are over {GPUS_MAX}"
+    if not isfinite(spec.priority):
+        yield "priority", "it must be a finite number"
+    for field in ("batch_size", "cpus", "memory_bytes", "duration_s", "grace_s"):
+        value = getattr(spec, field)
+        if not 0 <= value < float("inf"):
+            yield field, "it must be a finite number, not below 0"
+    for field in ("time_limit_s", "deadline_s"):
+        if not getattr(spec, field) > 0:
+            yield field, "it must be above 0"
+    for field in ("duration_s", "grace_s"):
+        if getattr(spec, field) > SECONDS_MAX:
+            yield field, f"it must not be over {SECONDS_MAX:g} seconds"
+    if spec.retries > RETRIES_MAX:
+        yield "retries", f"{spec.retries} retries are over {RETRIES_MAX}"
+
+
+def _program(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    if not all(is_text(word) for word in spec.command):
+        yield "command", "a word is no UTF-8 text, or holds a NUL"
+    elif sum(len(word.encode()) + 1 for word in spec.command) > COMMAND_BYTES_MAX:
+        yield "command", f"it is longer than {COMMAND_BYTES_MAX} bytes"
+    elif spec.command and not spec.command[0]:
+        yield "command", "its first word is empty"
+    if spec.script:
+        if not is_text(spec.script):
+            yield "script", "it is no UTF-8 text, or holds a NUL"
+        elif len(spec.script.encode()) > SCRIPT_BYTES_MAX:
+            yield "script", f"it is longer than {SCRIPT_BYTES_MAX >> 10} KiB"
+        elif not spec.script.startswith("#!"):
+            yield "script", "its first line must name its interpreter, as in #!/bin/bash"
+
+
+def _environment(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    names = [name for name, _ in spec.environment]
+    if len(names) > ENVIRONMENT_NAMES_MAX:
+        yield "environment", f"{len(names)} variables are over {ENVIRONMENT_NAMES_MAX}"
+    if len(set(names)) < len(names):
+        yield "environment", "a variable is set twice"
+    for name, value in spec.environment:
+        if not _ENVIRONMENT_NAME.match(name):
+            yield "environment", f"{name[:40]!r} is no name of a variable"
+        elif name.startswith(OURS):
+            yield "environment", f"{name[:40]} is ours to set, as all that begins with {OURS}"
+        elif not is_text(value):
+            yield "environment", f"the value of {name[:40]} is no UTF-8 text, or holds a NUL"
+    if sum(len(n) + len(v) + 2 for n, v in spec.environment) > ENVIRONMENT_BYTES_MAX:
+        yield "environment", f"it is longer than {ENVIRONMENT_BYTES_MAX} characters"
+
+
+def _output(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    for field, path in (("workdir", spec.workdir), ("output", spec.output)):
+        if not path and field == "output":
+            return
+        parts = path.split("/")
+        if not path.startswith("/") or ".." in parts or "." in parts:
+            yield field, "it must be an absolute path without '.' and '..'"
+        if len(path) > PATH_MAX or not is_text(path) or not path.isprintable():
+            yield field, f"it must be printable and no longer than {PATH_MAX} characters"
+    folder, _, name = spec.output.rpartition("/")
+    if "%" in folder:
+        yield "output", "only the file name may hold a %, no folder above it"
+    if not name:
+        yield "output", "it names a folder, not a file"
+    for part in name.replace("%%", "").split("%")[1:]:
+        if part[:1] not in NUMBERS:
+            yield "output", f"'%{part[:1]}' is unknown: %j job, %A array, %a index, %% percent"
