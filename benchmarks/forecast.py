@@ -23,7 +23,7 @@ from dovetail.forecast.accuracy import moments_of
 from dovetail.forecast.boosted import Boosted
 from dovetail.forecast.forest import Forest
 from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfGroup
-from dovetail.forecast.submissions import Submissions, read_submissions
+from dovetail.forecast.submissions import Submissions
 from dovetail.workload.generate import Recipe, generate
 
 Guess = Callable[[int], float]
@@ -63,9 +63,9 @@ def plain_forest(known: Submissions, trace: Trace, first: int, cut_s: float) -> 
 
 def measured(trace: Trace, first: int, *, plain: bool) -> None:
     """Prints a row for each method."""
-    known, cut_s = read_submissions(trace.jobs), float(trace.jobs.submit_s[first])
+    known, cut_s = Submissions(trace.jobs), float(trace.jobs.submit_s[first])
     methods: dict[str, Callable[[], Guess]] = {
-        "boosted": lambda: ours(read_submissions(trace.jobs), trace, first, cut_s),
+        "boosted": lambda: ours(Submissions(trace.jobs), trace, first, cut_s),
         "mean": lambda: learned(MeanOfGroup(known), trace, first, cut_s),
         "median": lambda: learned(MedianOfGroup(known), trace, first, cut_s),
         "forest": lambda: learned(Forest(known, 0), trace, first, cut_s),
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true")
     said = parser.parse_args()
     warm = generate(Recipe("pai-like", 2000, 5.0))
-    ours(read_submissions(warm.jobs), warm, 1500, float(warm.jobs.submit_s[1500]))  # compiles
+    ours(Submissions(warm.jobs), warm, 1500, float(warm.jobs.submit_s[1500]))  # compiles
     for recurrent in (0.0, 0.3, 0.6, 0.9) if said.sweep else (0.65,):
         print(f"\n{said.jobs:,} jobs, {recurrent:.0%} in groups of five or more", flush=True)
         jobs = said.jobs * 5 // 4

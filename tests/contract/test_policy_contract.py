@@ -151,8 +151,11 @@ class Witness:
     def apply(self, draft: object) -> None:
         self._world.apply(draft)  # type: ignore[arg-type]
 
-    def refuse(self, policy: Policy, decision: Decision, why: object) -> None:
-        raise AssertionError(f"{name_of(policy)}: {why}")
+    def in_time(self, took_s: float) -> bool:
+        return True
+
+    def refuse(self, policy: Policy, why: object, cause: Exception | None = None) -> float:
+        raise AssertionError(f"{name_of(policy)}: {why}") from cause
 
     def note(self, decision: Decision) -> None:
         self._memory = decision.memory

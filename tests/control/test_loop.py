@@ -8,7 +8,7 @@ import pytest
 
 from builders import Row, Stage
 from dovetail.control.loop import check_needs, run
-from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.errors import InputError
 from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
@@ -57,8 +57,12 @@ class Diary:
         self.lines.append(f"apply {[c.job for c in draft.changes()]}")
         self.stage.view.plan.discard()
 
-    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> None:
+    def in_time(self, took_s: float) -> bool:
+        return True
+
+    def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
         self.lines.append(f"refuse: {'; '.join(why)}")
+        return float("inf")
 
     def note(self, decision: Decision) -> None:
         self.lines.append(f"note {decision.memory}")
@@ -138,5 +142,6 @@ def test_a_wake_up_now_or_before_is_a_bug_of_the_policy() -> None:
             return Decision(None, 1, wake_at=view.now - 1)
 
     policy = Hasty(())
-    with pytest.raises(DovetailError, match="policy Hasty asks to be woken in the past"):
-        run(Diary(1, policy), policy)
+    diary = Diary(1, policy)
+    assert run(diary, policy) is policy.initial, "a refused decision leaves the memory as it was"
+    assert "refuse: it asks to be woken in the past" in diary.lines

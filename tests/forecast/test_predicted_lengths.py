@@ -1,7 +1,7 @@
 """Predictions: groups by hand, the forest's equal, trees, bands, and what must not be known."""
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from dovetail.forecast.forecasts import parse_forecast
 from dovetail.forecast.forest import PairForest
 from dovetail.forecast.predicted import METHODS, Predicted
 from dovetail.forecast.running_statistics import FEATURES, OPEN, RunningStatistics
-from dovetail.forecast.submissions import read_submissions
+from dovetail.forecast.submissions import Submissions
 from dovetail.forecast.trees import Trees
 from dovetail.workload.generate import Recipe, generate
 
@@ -53,7 +53,7 @@ def test_a_group_is_predicted_by_the_mean_or_median_of_its_ended_jobs(
 
 def test_a_recurrence_outweighs_what_is_asked_for() -> None:
     trace = generate(Recipe("pai-like", 500, 5.0, 3))
-    known = read_submissions(trace.jobs)
+    known = Submissions(trace.jobs)
     for job in range(1, 500):
         same = known.key[:job] == known.key[job]
         alike = trace.jobs.recurrence.codes[:job] == trace.jobs.recurrence.codes[job]
@@ -104,7 +104,7 @@ def test_ours_never_exceeds_the_time_limit_of_the_user() -> None:
 
 def test_running_statistics_worked_by_hand() -> None:
     trace = trace_of(*(Row(1, 10, t, user="ann") for t in range(4)))
-    statistics = RunningStatistics(read_submissions(trace.jobs))
+    statistics = RunningStatistics(Submissions(trace.jobs))
     row: Floats = np.zeros(len(FEATURES))
     for job, log_s in enumerate((2.0, 4.0, 4.0)):
         statistics.submit(job, float(job))
@@ -227,11 +227,11 @@ def test_deadlines_are_not_among_what_is_known_on_submission() -> None:
     """Trees may use every column of a request, so none of them may hold a deadline."""
     trace = generate(Recipe("pai-like", 300, 3.0, 5))
     due_s = np.asarray(trace.jobs.submit_s + 2.0 * trace.duration_s)
-    plain = read_submissions(trace.jobs)
-    other = read_submissions(replace(trace.jobs, deadline_s=due_s))
-    for column in fields(plain):
-        before, after = getattr(plain, column.name), getattr(other, column.name)
-        assert np.array_equal(before, after), column.name
+    plain = Submissions(trace.jobs)
+    other = Submissions(replace(trace.jobs, deadline_s=due_s))
+    for column in ("key", "user_size", "user", "shape", "has_user", "asked", "time_limit_s"):
+        before, after = getattr(plain, column), getattr(other, column)
+        assert np.array_equal(before, after), column
 
 
 def test_a_job_that_is_over_is_no_longer_counted_among_those_on_their_way() -> None:
@@ -307,7 +307,7 @@ def test_ours_trains_once_there_is_enough_and_repeats_are_met_exactly() -> None:
 
 def test_a_history_studied_at_once_is_one_learned_job_by_job() -> None:
     trace = generate(Recipe("pai-like", 900, 9.0, 7))
-    known = read_submissions(trace.jobs)
+    known = Submissions(trace.jobs)
     at_once, by_job = Boosted(known, 0), Boosted(known, 0)
     moments = moments_of(trace.take(np.arange(600)), float(trace.jobs.submit_s[600]))
     good = trace.end == COMPLETED

@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from builders import Facts, Row, Story, play, play_scene, policy_of, scene_of, t
 from dovetail.algorithms.single_machine import srpt_completions
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
-from dovetail.core.job import PipelineStage
+from dovetail.core.job import JobTable, PipelineStage
 from dovetail.core.messages import Explained, Started
 from dovetail.core.placement import Placement, Spans
 from dovetail.forecast.forecasts import Known, Settled
@@ -26,11 +26,12 @@ from dovetail.sim.world import SimWorld
 STATES = ("down", "draining", "up")
 
 
-@dataclass(frozen=True)
 class Chatty(LinearPhysics):
     """Jobs of two or more GPUs run at a speed by the nodes they lie on."""
 
-    by_nodes: tuple[float, ...] = (1.0, 0.5, 0.4, 0.3)
+    def __init__(self, jobs: JobTable, by_nodes: tuple[float, ...] = ()) -> None:
+        super().__init__(jobs)
+        self.by_nodes = by_nodes or (1.0, 0.5, 0.4, 0.3)
 
     def speed(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour], done_s: float = 0.0
@@ -130,7 +131,7 @@ def pair_on_two_nodes(policy: str, *by_nodes: float, ends_s: float = 100.0) -> S
         Row(1, 50.0, submit_s=2),  # size 50: done at 23.5
     ]
     trace = trace_of(*rows)
-    physics = Chatty(trace.jobs, by_nodes=by_nodes or Chatty.by_nodes)
+    physics = Chatty(trace.jobs, by_nodes=by_nodes)
     scene = replace(
         scene_of(trace, "2x2", truth=physics), forecast=Predicted(0.0, 0.0, 0.0, 20.0, 50.0)
     )

@@ -128,13 +128,15 @@ def test_reasons_are_recorded_when_they_change_and_only_then() -> None:
     assert [e.t for e in explained][:2] == [0, 5]
 
 
-def test_a_policy_that_raises_is_not_silenced() -> None:
+def test_a_policy_that_raises_is_named_with_the_time_and_the_cause() -> None:
     class Broken(Written):
         def decide(self, view: View, memory: object) -> Decision:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("by nothing")
 
-    with pytest.raises(ZeroDivisionError):
+    said = "policy Broken at 0 s: it raised ZeroDivisionError: by nothing"
+    with pytest.raises(DovetailError, match=said) as raised:
         play([Row(1, 1)], Broken(), "1x1")
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
 def test_nothing_happens_on_an_empty_instant_of_a_world_without_jobs() -> None:
@@ -194,8 +196,11 @@ class RefusesEverySecondPlan:
         else:
             self._inner.apply(draft)
 
-    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> None:
-        self._inner.refuse(policy, decision, why)
+    def in_time(self, took_s: float) -> bool:
+        return self._inner.in_time(took_s)
+
+    def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
+        self._inner.refuse(policy, why, cause)
 
     def note(self, decision: Decision) -> None:
         self._inner.note(decision)

@@ -6,13 +6,15 @@ pass through here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 from dovetail.control.world import World
-from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.errors import InputError
 from dovetail.core.legality import violations
-from dovetail.core.policy import Policy, name_of
+from dovetail.core.policy import Decision, Policy, name_of
+from dovetail.core.view import View
 
 
 def check_needs(policy: Policy, knows: frozenset[str], withheld_powers: frozenset[str]) -> None:
@@ -41,33 +43,64 @@ def run(
 ) -> object:
     """Runs a policy in a world until nothing is left to happen; returns its last memory.
 
-    `memory` resumes a policy where an earlier run left it (default: as it begins).
+    `memory` resumes a policy where an earlier run left it (default: as it begins). A decision
+    that raises, comes too late or is not legal is the world's to refuse; the plan then stays.
     `decision_s` collects the wall time of each decision; `progress` is told the present time.
     """
     memory = policy.initial if memory is None else memory
     wake_at = float("inf")
-    powers = policy.powers
     while world.advance(wake_at):
         view = world.observe()
-        began = perf_counter()
-        decision = policy.decide(view, memory)
+        decision, took_s, why, cause = _ask(policy, view, memory)
         if decision_s is not None:
-            decision_s.append(perf_counter() - began)
-        wake_at = decision.wake_at
-        if not wake_at > view.now:
-            raise DovetailError(f"policy {name_of(policy)} asks to be woken in the past")
-        draft = decision.draft
-        why = () if draft is None else violations(view, draft.changes(), draft.occupancy, powers)
-        if draft is None or why:
-            view.plan.discard()
+            decision_s.append(took_s)
+        if not why and not world.in_time(took_s):
+            why = (f"it took {took_s:.3g} s to decide",)
+        if decision is None or why:
+            # A draft may have been cut off anywhere, so the tables are made anew from what runs.
+            view.plan.restore()
+            # The memory stays too: that of a refused decision speaks of a plan that never ran.
+            wake_at = world.refuse(policy, why, cause)
         else:
-            world.apply(draft)
-        if why:
-            # The memory of a refused decision speaks of a plan that never ran.
-            world.refuse(policy, decision, why)
-        else:
-            memory = decision.memory
+            if decision.draft is None:
+                view.plan.discard()
+            else:
+                world.apply(decision.draft)
+            memory, wake_at = decision.memory, decision.wake_at
             world.note(decision)
         if progress is not None:
             progress(view.now)
     return memory
+
+
+class _Answer(NamedTuple):
+    """A decision and the time it took, why it cannot stand, and what the policy raised."""
+
+    decision: Decision | None
+    took_s: float
+    why: Sequence[str] = ()
+    cause: Exception | None = None
+
+
+def _ask(policy: Policy, view: View, memory: object) -> _Answer:
+    """Returns the policy's decision, checked. Whatever the policy does, the caller goes on."""
+    began = perf_counter()
+    took_s = 0.0
+    try:
+        decision = policy.decide(view, memory)
+        took_s = perf_counter() - began
+        return _Answer(decision, took_s, _faults(policy, view, decision))
+    except Exception as error:
+        took_s = took_s or perf_counter() - began
+        return _Answer(None, took_s, (f"it raised {type(error).__name__}: {error}",), error)
+
+
+def _faults(policy: Policy, view: View, decision: Decision) -> Sequence[str]:
+    if not decision.wake_at > view.now:
+        return ("it asks to be woken in the past",)
+    draft = decision.draft
+    if draft is None:
+        return ()
+    if not view.plan.is_open(draft):
+        return ("its draft is not the last one it began",)
+    return violations(view, draft.changes(), draft.occupancy, policy.powers)

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 from dovetail.control.state import ClusterState
 from dovetail.core.errors import DovetailError
+from dovetail.core.job import JobTable
 from dovetail.core.messages import (
     NODE_DOWN,
     Ended,
     Explained,
     Fact,
+    Foreseen,
+    Measured,
     NodeChanged,
+    Refused,
     Retimed,
     Shrunk,
     Started,
@@ -59,6 +63,9 @@ class RecordedForecast:
     def __init__(self, length_s: Sequence[float]) -> None:
         self._length_s = length_s
 
+    def admit(self, jobs: JobTable) -> None:
+        """Takes no note: the recorded run is whole."""
+
     def length_s(self, job: int, now: float) -> float:
         """Returns the recorded length."""
         return self._length_s[job]
@@ -74,16 +81,21 @@ def instants(facts: Iterable[Fact]) -> list[Instant]:
     decided: list[Fact] = []
     t = float("-inf")
     for fact in facts:
-        is_event = _is_event(fact)
+        by_itself = isinstance(fact, _BY_THEMSELVES)
+        is_event = by_itself or _is_event(fact)
         if events and (fact.t != t or (is_event and decided)):
             made.append(Instant(t, tuple(events), tuple(decided)))
             events, decided = [], []
         t = fact.t
-        by_itself = isinstance(fact, Switched) or (not decided and isinstance(fact, Retimed))
-        (events if is_event or by_itself else decided).append(fact)
+        goes_on = not decided and isinstance(fact, Retimed)
+        (events if is_event or goes_on else decided).append(fact)
     if events:
         made.append(Instant(t, tuple(events), tuple(decided)))
     return made
+
+
+_BY_THEMSELVES = (Switched, Measured, Foreseen)
+"""What happens to a job without a decision, and asks for none."""
 
 
 def _is_event(fact: Fact) -> bool:
@@ -93,7 +105,7 @@ def _is_event(fact: Fact) -> bool:
 
 
 def _passes_by(fact: Fact) -> bool:
-    return isinstance(fact, Switched | Retimed)
+    return isinstance(fact, (Retimed, *_BY_THEMSELVES))
 
 
 class ReplayWorld:
@@ -149,6 +161,10 @@ class ReplayWorld:
                     nodes.append((node, node_state))
                 case Retimed(_, job, rate):
                     state.retime(job, rate)
+                case Measured(_, job, done_s, rate):
+                    state.measure(job, done_s, rate)
+                case Foreseen(_, job, length_s):
+                    state.relength(job, length_s)
                 case Shrunk(_, job, placement, _, _, _):
                     state.plan.shrink(job, placement)
                     shrunk.append(fact)
@@ -174,9 +190,22 @@ class ReplayWorld:
         self._state.plan.discard()
         self._carry_out_pending(compare=False)
 
-    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> None:
-        """Counts an illegal plan as a decision for nothing."""
+    def in_time(self, took_s: float) -> bool:
+        """Tells whether the recorded decision counted, however long it took."""
+        return not self._was_refused()
+
+    def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
+        """Counts a decision that cannot stand as one for nothing; raises what the policy raised.
+
+        Unless the recorded one was refused too.
+        """
+        if cause is not None and not self._was_refused():
+            raise cause
         self._compare([])
+        return float("inf")
+
+    def _was_refused(self) -> bool:
+        return any(isinstance(fact, Refused) for fact in self._pending or ())
 
     def note(self, decision: Decision) -> None:
         """Adopts a new order of the queue; reasons are not compared."""
@@ -216,7 +245,7 @@ class ReplayWorld:
                     state.start(job, placement, rate, from_s - t)
                 case Retimed(_, job, rate):
                     state.retime(job, rate)
-                case Explained():
+                case Explained() | Refused():
                     pass
                 case _:
                     raise DovetailError(f"unexpected record among decisions: {fact}")

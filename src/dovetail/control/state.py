@@ -8,6 +8,7 @@ their rate changes. Columns are plain lists: the loop reads and writes single en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
@@ -15,7 +16,7 @@ from dovetail.control.progress import GuardedProgress
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import JobTable
+from dovetail.core.job import Job, JobTable
 from dovetail.core.messages import ADJUST, HOW, LIMIT, MOVE, RESIZE, RESUME, START
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
@@ -27,6 +28,22 @@ from dovetail.core.queue import WaitingQueue
 from dovetail.core.view import View
 
 NEVER = float("inf")
+
+
+class Life(NamedTuple):
+    """How far a job has come, as a world writes it down and `ClusterState.restore` takes it.
+
+    `done_s` is its progress by now; `attained_gpu_s` the service booked before `placed_s`, when
+    it was last placed; `from_s` when it makes progress, if it still switches; `pending_s` since
+    when it waited. A job that waits has no `placed_s` that counts.
+    """
+
+    done_s: float = 0.0
+    attained_gpu_s: float = 0.0
+    first_start_s: float = NEVER
+    pending_s: float = 0.0
+    placed_s: float = 0.0
+    from_s: float = 0.0
 
 
 class ClusterState:
@@ -113,6 +130,33 @@ class ClusterState:
 
     # The verbs of a world.
 
+    def admit(self, jobs: Sequence[Job]) -> range:
+        """Makes new jobs known to all tables and beliefs; returns their indices.
+
+        They do not wait yet: `arrive` lets them. Raises ValueError as `JobTable.append` does.
+        """
+        self.plan.discard()
+        rows = self.jobs.append(jobs)
+        self.gpus.extend(job.gpus for job in jobs)
+        self.first_start_s.extend([NEVER] * len(jobs))
+        self._held.extend([0] * len(jobs))
+        for column in (
+            self.length,
+            self.done,
+            self.rate,
+            self.since_s,
+            self.attained,
+            self.placed_s,
+            self.pending_s,
+            self._end,
+        ):
+            column.extend([0.0] * len(jobs))
+        self.plan.occupancy.admit(rows)
+        self.waiting.admit([self.plan.occupancy.shape(job) for job in rows])
+        self.view.physics.admit(self.jobs)
+        self.forecast.admit(self.jobs)
+        return rows
+
     def arrive(self, job: int) -> None:
         """Lets a job join the queue."""
         self.length[job] = self.forecast.length_s(job, self.now)
@@ -130,6 +174,59 @@ class ClusterState:
         self.settle(job)
         self.rate[job] = rate
         self._write(job)
+
+    def measure(self, job: int, done_s: float, rate: float) -> None:
+        """Believes what a running job reports: its progress up to now, and its rate from now on.
+
+        The service it has attained stays as it was booked.
+        """
+        self.done[job] = done_s
+        self.rate[job] = rate
+        self.since_s[job] = self.now
+        self._write(job)
+
+    def relength(self, job: int, length_s: float) -> None:
+        """Gives a waiting or running job a new forecast of its length, and its place by that."""
+        if job in self.waiting:
+            self.waiting.remove(job)
+            self.length[job] = length_s
+            self.waiting.add(job, self.order.keys(self.view, (job,))[0])
+        else:
+            self.length[job] = length_s
+            self._write(job)
+
+    def restore(self, job: int, life: Life, placement: Placement | None, rate: float = 0.0) -> None:
+        """Takes up a job where an earlier run left it: running on its GPUs, or waiting.
+
+        Raises IllegalPlan when its GPUs are not free or do not exist.
+        """
+        if placement is not None:
+            self.plan.adopt(job, placement)
+        now = self.now
+        self.length[job] = self.forecast.length_s(job, now)
+        self.done[job] = life.done_s
+        self.attained[job] = life.attained_gpu_s
+        self.first_start_s[job] = life.first_start_s
+        self.pending_s[job] = life.pending_s
+        if placement is None:
+            self.waiting.add(job, self.order.keys(self.view, (job,))[0])
+            return
+        self.rate[job] = rate
+        self.since_s[job] = max(now, life.from_s)
+        self.placed_s[job] = life.placed_s
+        self._held[job] = placement.gpus
+        self._write(job)
+
+    def life(self, job: int) -> Life:
+        """Returns how far a job has come by now, as `restore` takes it."""
+        return Life(
+            done_s=self.done_s((job,))[0],
+            attained_gpu_s=self.attained[job],
+            first_start_s=self.first_start_s[job],
+            pending_s=self.pending_s[job],
+            placed_s=self.placed_s[job],
+            from_s=self.since_s[job],
+        )
 
     def how(self, change: Change) -> str:
         """Returns why a job is placed: one of `core.messages.HOW`."""

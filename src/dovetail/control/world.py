@@ -25,8 +25,15 @@ class World(Protocol):
         """Carries a legal draft out. Raises IllegalPlan if the plan moved meanwhile."""
         ...
 
-    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> None:
-        """Reacts to an illegal plan: raises, or keeps the last good one and records it."""
+    def in_time(self, took_s: float) -> bool:
+        """Tells whether a decision that took so long still counts."""
+        ...
+
+    def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
+        """Reacts to a decision that cannot stand, `cause` being what the policy raised.
+
+        Raises, or keeps the last good plan, records it and returns when to ask again.
+        """
         ...
 
     def note(self, decision: Decision) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dovetail.core.job import Floats, Ints, PipelineStage
+from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
@@ -69,7 +69,14 @@ class WorkerTime(NamedTuple):
 
 
 class Physics(Protocol):
-    """How fast a job runs, relative to alone on its requested GPUs and well placed."""
+    """How fast a job runs, relative to alone on its requested GPUs and well placed.
+
+    "The same array" and "the same value at every call" hold until the next `admit`.
+    """
+
+    def admit(self, jobs: JobTable) -> None:
+        """Takes note of rows appended to the table it was made of; earlier answers stay."""
+        ...
 
     @property
     def kind_of(self) -> Ints:
@@ -192,6 +199,10 @@ class Forecast(Protocol):
     @property
     def knows(self) -> frozenset[str]:
         """Returns the knowledge it supplies, in the words of `core.policy.KNOWLEDGE`."""
+        ...
+
+    def admit(self, jobs: JobTable) -> None:
+        """Takes note of rows appended to the table it was made of."""
         ...
 
     def length_s(self, job: int, now: float) -> float:

@@ -4,7 +4,8 @@ A job here is a request. How long it runs is not part of it: that is the world's
 (`core.trace.Trace`) or a policy's forecast (`core.beliefs.Forecast`).
 
 Inside a run every job is an integer index into the table. The table is sorted by
-(submission, id), so comparing indices is the tie-break of ALGORITHMS section 0.
+(submission, id), so comparing indices is the tie-break of ALGORITHMS section 0. A live run
+appends jobs as they are admitted, and then the index is the order of admission.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dovetail.core.growth import Growing
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -76,7 +79,7 @@ class Labels:
     """A text column as integer codes into `names`; code -1 means no value."""
 
     codes: NDArray[np.int32]
-    names: tuple[str, ...]
+    names: Sequence[str]
 
     @staticmethod
     def none(n: int) -> Labels:
@@ -106,15 +109,22 @@ class Labels:
         return Labels(self.codes[rows], self.names)
 
 
+LABELS = ("user", "queue", "recurrence", "model", "gpu_type")
+"""The text columns of a table."""
+NUMBERS = tuple(f.name for f in fields(Job) if f.name not in ("job_id", "graph", *LABELS))
+"""The columns of numbers, called as in a `Job`."""
+
+
 @dataclass(frozen=True)
 class JobTable:
     """All requests of a run in columns, sorted by (submission, id). Every column has length n.
 
     Missing limits and deadlines are infinite. Only `job_id`, `submit_s` and `gpus` are
-    required; `JobTable.build` fills in the rest.
+    required; `JobTable.build` fills in the rest. `append` makes the columns longer; an array
+    read before keeps the rows it had.
     """
 
-    job_id: tuple[str, ...]
+    job_id: Sequence[str]
     submit_s: Floats
     gpus: Ints
     min_gpus: Ints
@@ -133,7 +143,7 @@ class JobTable:
     elastic: Bools
     shareable: Bools
     preemptible: Bools
-    graphs: tuple[tuple[PipelineStage, ...], ...] = field(default=())
+    graphs: Sequence[tuple[PipelineStage, ...]] = field(default=())
     graph_code: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     @staticmethod
@@ -157,7 +167,7 @@ class JobTable:
             "preemptible": np.ones(n, bool),
             "graph_code": np.full(n, NO_LABEL, np.int32),
         }
-        for label in ("user", "queue", "recurrence", "model", "gpu_type"):
+        for label in LABELS:
             neutral[label] = Labels.none(n)
         table = JobTable(tuple(job_id), submit_s, gpus, **{**neutral, **columns})  # type: ignore[arg-type]
         table._check()
@@ -202,6 +212,27 @@ class JobTable:
         """Holds the most GPUs that any job may run on."""
         return int(self.most_gpus.max(initial=0))
 
+    def append(self, jobs: Sequence[Job]) -> range:
+        """Adds jobs at the end, each in amortised constant time; returns their indices.
+
+        Labels and graphs not seen before are numbered in order of appearance. Raises ValueError,
+        and adds nothing, when a job is out of order of submission or asks for no sensible GPUs.
+        """
+        first, last_s = len(self), float(self.submit_s[-1]) if len(self) else float("-inf")
+        for job in jobs:
+            if not job.submit_s >= last_s:
+                raise ValueError(f"job {job.job_id}: jobs must be sorted by submission")
+            if not 1 <= job.min_gpus <= job.gpus <= job.max_gpus:
+                raise ValueError(f"job {job.job_id}: 1 <= min_gpus <= gpus <= max_gpus must hold")
+            last_s = job.submit_s
+        # The table is frozen for all who read it; to grow is its own affair.
+        vars(self).update(self._growth.extended(jobs))
+        return range(first, len(self))
+
+    @cached_property
+    def _growth(self) -> _Growth:
+        return _Growth(self)
+
     def job(self, index: int) -> Job:
         """Returns one row as a `Job`."""
         code = int(self.graph_code[index])
@@ -244,6 +275,70 @@ class JobTable:
         table = JobTable(**columns)  # type: ignore[arg-type]
         table._check()
         return table
+
+
+class _Growth:
+    """The buffers behind the columns of a table that grows."""
+
+    def __init__(self, table: JobTable) -> None:
+        self._job_id = list(table.job_id)
+        self._numbers = {name: Growing(getattr(table, name)) for name in NUMBERS}
+        self._labels = {name: _GrowingLabels(getattr(table, name)) for name in LABELS}
+        self._graphs = list(table.graphs)
+        self._graph_code = Growing(table.graph_code)
+        self._code_of = {graph: code for code, graph in enumerate(self._graphs)}
+        self._least, self._most = Growing(table.least_gpus), Growing(table.most_gpus)
+        self._widest, self._all_preemptible = table.widest_gpus, table.all_preemptible
+
+    def extended(self, jobs: Sequence[Job]) -> dict[str, object]:
+        """Returns every column, and what is derived from them, with more rows."""
+        made: dict[str, object] = {
+            name: column.extend([getattr(job, name) for job in jobs])
+            for name, column in self._numbers.items()
+        }
+        for name, labels in self._labels.items():
+            made[name] = labels.extend([getattr(job, name) for job in jobs])
+        self._job_id.extend(job.job_id for job in jobs)
+        movable = [job.elastic and job.preemptible for job in jobs]
+        least = [j.min_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
+        most = [j.max_gpus if m else j.gpus for j, m in zip(jobs, movable, strict=True)]
+        self._widest = max(self._widest, *most) if most else self._widest
+        self._all_preemptible = self._all_preemptible and all(job.preemptible for job in jobs)
+        return made | {
+            "job_id": self._job_id,
+            "graphs": self._graphs,
+            "graph_code": self._graph_code.extend([self._code(job.graph) for job in jobs]),
+            "least_gpus": self._least.extend(least),
+            "most_gpus": self._most.extend(most),
+            "widest_gpus": self._widest,
+            "all_preemptible": self._all_preemptible,
+        }
+
+    def _code(self, graph: tuple[PipelineStage, ...]) -> int:
+        if not graph:
+            return NO_LABEL
+        code = self._code_of.setdefault(graph, len(self._graphs))
+        if code == len(self._graphs):
+            self._graphs.append(graph)
+        return code
+
+
+class _GrowingLabels:
+    """The buffers behind a text column that grows."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._codes = Growing(labels.codes)
+        self._names = list(labels.names)
+        self._code_of = {name: code for code, name in enumerate(self._names)}
+
+    def extend(self, texts: Sequence[str]) -> Labels:
+        codes = []
+        for text in texts:
+            code = self._code_of.setdefault(text, len(self._names)) if text else NO_LABEL
+            if code == len(self._names):
+                self._names.append(text)
+            codes.append(code)
+        return Labels(self._codes.extend(codes), self._names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,23 @@ class Retimed(NamedTuple):
     rate: float
 
 
+class Measured(NamedTuple):
+    """A running job reported its progress so far, in solo seconds, and its rate from now on."""
+
+    t: float
+    job: int
+    done_s: float
+    rate: float
+
+
+class Foreseen(NamedTuple):
+    """A job that waits or runs was forecast anew: it is `length_s` long in all."""
+
+    t: float
+    job: int
+    length_s: float
+
+
 class Stopped(NamedTuple):
     """A job lost its GPUs and waits again; `done_s` is its progress in solo seconds."""
 
@@ -118,6 +135,16 @@ class Reason(NamedTuple):
     behind: int = -1
 
 
+class Refused(NamedTuple):
+    """A decision did not stand, the plan stayed as it was; `why` in words.
+
+    The policy raised, or took too long, or wanted what is not legal.
+    """
+
+    t: float
+    why: str
+
+
 class Explained(NamedTuple):
     """The reasons changed; these hold until the next `Explained`."""
 
@@ -131,10 +158,13 @@ Fact = (
     | Switched
     | Shrunk
     | Retimed
+    | Measured
+    | Foreseen
     | Stopped
     | Ended
     | NodeChanged
     | Woke
+    | Refused
     | Explained
 )
 

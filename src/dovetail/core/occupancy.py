@@ -26,10 +26,11 @@ class Occupancy:
         self.plain_placements: dict[Spans, Placement] = {}
         self.named: dict[tuple[int, int], tuple[int, ...]] = {}
         self.placement_of: dict[int, Placement] = {}
+        self.limits_host = self._wants_host(slice(None))
         self._set_up()
 
     def _set_up(self) -> None:
-        cluster, jobs = self.cluster, self.jobs
+        cluster = self.cluster
         self.levels = [0] * (max(cluster.installed) + 1)
         self.level_mask = 0
         self.free_gpus = 0
@@ -43,18 +44,43 @@ class Occupancy:
                 self.level_mask |= 1 << count
         self.quota = {q.name: q.quota_gpus for q in cluster.queues if q.quota_gpus > 0}
         self.queue_held = dict.fromkeys(self.quota, 0)
-        limits_cpus = any(g.cpus > 0 for g in cluster.groups) and bool((jobs.cpus > 0).any())
-        limits_memory = any(g.memory_bytes > 0 for g in cluster.groups) and bool(
-            (jobs.memory_bytes > 0).any()
-        )
-        self.limits_host = limits_cpus or limits_memory
         self.host_free: list[list[float]] = []
         if self.limits_host:
-            groups = [cluster.group_of(n) for n in range(cluster.nodes)]
-            self.host_free = [
-                [g.cpus or float("inf"), g.memory_bytes or float("inf")] for g in groups
-            ]
+            self._limit_host()
         self.books_more = self.limits_host or bool(self.quota)
+
+    def _wants_host(self, rows: slice) -> bool:
+        """Tells whether some of the jobs ask for CPUs or memory where nodes have so much."""
+        groups, jobs = self.cluster.groups, self.jobs
+        cpus = any(g.cpus > 0 for g in groups) and (jobs.cpus[rows] > 0).any()
+        memory = any(g.memory_bytes > 0 for g in groups) and (jobs.memory_bytes[rows] > 0).any()
+        return bool(cpus or memory)
+
+    def _limit_host(self) -> None:
+        cluster = self.cluster
+        groups = [cluster.group_of(n) for n in range(cluster.nodes)]
+        self.host_free = [[g.cpus or float("inf"), g.memory_bytes or float("inf")] for g in groups]
+
+    def admit(self, rows: range) -> None:
+        """Takes note of jobs appended to the table.
+
+        CPUs and memory of the nodes count from the first job on that asks for them; what runs
+        already asks for none that a node limits.
+        """
+        if not self.limits_host and self._wants_host(slice(rows.start, rows.stop)):
+            self.limits_host = self.books_more = True
+            self._limit_host()
+
+    def shape(self, job: int) -> Shape:
+        """Returns the shape of a job, told apart only by what limits jobs on this cluster."""
+        jobs = self.jobs
+        return Shape(
+            int(jobs.gpus[job]),
+            jobs.gpu_type.text(job),
+            float(jobs.cpus[job]) if self.limits_host else 0.0,
+            float(jobs.memory_bytes[job]) if self.limits_host else 0.0,
+            jobs.queue.text(job) if self.quota else "",
+        )
 
     def change_nodes(self, cluster: Cluster, nodes: Iterable[int]) -> None:
         """Adopts a cluster in which some nodes changed state; what is held there stays held."""
@@ -87,6 +113,7 @@ class Occupancy:
         empty.plain_placements = self.plain_placements
         empty.named = {}
         empty.placement_of = {}
+        empty.limits_host = self.limits_host
         empty._set_up()
         return empty
 

@@ -77,7 +77,7 @@ class Plan:
 
         Raises IllegalPlan if the plan moved meanwhile.
         """
-        if draft is not self._open or draft.version != self.version:
+        if not self.is_open(draft):
             raise IllegalPlan(f"the plan moved from version {draft.version} to {self.version}")
         changes = draft.changes()
         self._occupancy, self._drafted = draft.occupancy, draft.placed
@@ -96,6 +96,21 @@ class Plan:
             self._open.rollback()
             self._open = None
 
+    def restore(self) -> None:
+        """Makes the tables anew from what runs, whatever a draft has left behind.
+
+        For when a policy raised: a draft cut off in the middle of a step cannot be rolled back.
+        """
+        self._open = None
+        self._occupancy = self._occupancy.emptied()
+        for job, placement in self._placed.items():
+            self._occupancy.hold(job, placement)
+        self._drafted = dict(self._placed)
+
+    def is_open(self, draft: Draft) -> bool:
+        """Tells whether a draft is the last that was begun, and still stands."""
+        return draft is self._open and draft.version == self.version
+
     def remove(self, job: int) -> Placement:
         """Takes a job that ended or was evicted off its GPUs."""
         self.discard()
@@ -104,6 +119,13 @@ class Plan:
         self._occupancy.release(job, placement)
         self.version += 1
         return placement
+
+    def adopt(self, job: int, placement: Placement) -> None:
+        """Puts a job into the plan that is found running. Raises IllegalPlan if it cannot be."""
+        self.discard()
+        self._occupancy.hold(job, placement)
+        self._placed[job] = self._drafted[job] = placement
+        self.version += 1
 
     def shrink(self, job: int, placement: Placement) -> None:
         """Leaves a job on part of its GPUs, the others being lost with their node."""

@@ -24,12 +24,24 @@ class WaitingQueue:
     """Waiting jobs by shape, each shape sorted by (key, job)."""
 
     def __init__(self, shape_of: Sequence[int], shapes: Sequence[Shape]) -> None:
-        self.shape_of = shape_of
-        self.shapes = shapes
+        self.shape_of: list[int] = list(shape_of)
+        self.shapes: list[Shape] = list(shapes)
+        self._number = {shape: number for number, shape in enumerate(shapes)}
         self._key: dict[int, float] = {}
         self._lists: list[SortedList] = [SortedList() for _ in shapes]
         self._active: dict[int, SortedList] = {}
         self._lengths: _Lengths | None = None
+
+    def admit(self, shapes: Sequence[Shape]) -> None:
+        """Takes note of the shapes of new jobs; a new shape is numbered when it first appears."""
+        for shape in shapes:
+            number = self._number.setdefault(shape, len(self.shapes))
+            if number == len(self.shapes):
+                self.shapes.append(shape)
+                self._lists.append(SortedList())
+            self.shape_of.append(number)
+            if self._lengths is not None:
+                self._lengths.admit(number)
 
     def __len__(self) -> int:
         return len(self._key)
@@ -94,7 +106,9 @@ class WaitingQueue:
 
     def index_lengths(self, length_s: Sequence[float]) -> None:
         """Makes `first_behind` available; jobs must wait in order of submission."""
-        self._lengths = _Lengths(self.shape_of, len(self.shapes), length_s)
+        self._lengths = _Lengths(length_s)
+        for shape in self.shape_of:
+            self._lengths.admit(shape)
 
     def first_behind(self, shape: int, length_s: float, after: int) -> int | None:
         """Returns the first waiting job of a shape submitted behind `after`, at most so long."""
@@ -171,16 +185,27 @@ class _Lengths:
     wait counts as infinitely long.
     """
 
-    def __init__(self, shape_of: Sequence[int], shapes: int, length_s: Sequence[float]) -> None:
+    def __init__(self, length_s: Sequence[float]) -> None:
         self._length_s = length_s
-        self._shape_of = shape_of
-        self._jobs: list[list[int]] = [[] for _ in range(shapes)]
-        self._rank = [0] * len(shape_of)
-        for job, shape in enumerate(shape_of):
-            self._rank[job] = len(self._jobs[shape])
-            self._jobs[shape].append(job)
-        self._base = [1 << max(0, len(jobs) - 1).bit_length() for jobs in self._jobs]
-        self._trees = [[float("inf")] * (2 * base) for base in self._base]
+        self._shape_of: list[int] = []
+        self._rank: list[int] = []
+        self._jobs: list[list[int]] = []
+        self._base: list[int] = []
+        self._trees: list[list[float]] = []
+
+    def admit(self, shape: int) -> None:
+        """Takes a leaf for the next job; the tree of its shape doubles when it is full."""
+        while shape >= len(self._jobs):
+            self._jobs.append([])
+            self._base.append(1)
+            self._trees.append([float("inf")] * 2)
+        jobs, base = self._jobs[shape], self._base[shape]
+        if len(jobs) == base:
+            self._base[shape] = 2 * base
+            self._trees[shape] = _doubled(self._trees[shape])
+        self._rank.append(len(jobs))
+        jobs.append(len(self._shape_of))
+        self._shape_of.append(shape)
 
     def add(self, job: int) -> None:
         self._set(job, self._length_s[job])
@@ -223,3 +248,13 @@ class _Lengths:
             if tree[node] > length_s:
                 node += 1
         return jobs[node - base]
+
+
+def _doubled(tree: list[float]) -> list[float]:
+    """Returns a tree of minima with as many empty leaves again to the right."""
+    made = [float("inf"), tree[1]]
+    width = 1
+    while width < len(tree):
+        made += tree[width : 2 * width] + [float("inf")] * width
+        width *= 2
+    return made

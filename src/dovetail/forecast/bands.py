@@ -31,32 +31,31 @@ class Evidence:
     """What has ended so far, by user and key."""
 
     def __init__(self, known: Submissions) -> None:
-        self._key: list[int] = known.key.tolist()
-        self._user: list[int] = known.user.tolist()
-        self._has_user: list[bool] = known.has_user.tolist()
+        self._known = known
         self._users: set[int] = set()
         self._moments: dict[int, tuple[int, float, float]] = {}
 
     def of(self, job: int) -> int:
         """Returns the position in `EVIDENCE` of what is known of a job now."""
-        count = self._moments.get(self._key[job], (0, 0.0, 0.0))[0]
+        count = self._moments.get(int(self._known.key[job]), (0, 0.0, 0.0))[0]
         if count:
             return SOME if count < 5 else PLENTY
-        return NEW_USER if self._has_user[job] and self._user[job] not in self._users else UNSEEN
+        known = self._known
+        return NEW_USER if known.has_user[job] and known.user[job] not in self._users else UNSEEN
 
     def spread(self, job: int) -> int:
         """Returns the class of the spread of the job's key, 0 for the narrowest."""
-        count, _, squares = self._moments.get(self._key[job], (0, 0.0, 0.0))
+        count, _, squares = self._moments.get(int(self._known.key[job]), (0, 0.0, 0.0))
         deviation = math.sqrt(squares / count) if count else 0.0
         return sum(deviation > edge for edge in SPREADS)
 
     def learn(self, job: int, log_s: float) -> None:
         """Takes the run time of a job that has ended."""
-        self._users.add(self._user[job])
-        count, mean, squares = self._moments.get(self._key[job], (0, 0.0, 0.0))
+        self._users.add(int(self._known.user[job]))
+        count, mean, squares = self._moments.get(int(self._known.key[job]), (0, 0.0, 0.0))
         off = log_s - mean
         mean += off / (count + 1)
-        self._moments[self._key[job]] = (count + 1, mean, squares + off * (log_s - mean))
+        self._moments[int(self._known.key[job])] = (count + 1, mean, squares + off * (log_s - mean))
 
 
 class Bands:

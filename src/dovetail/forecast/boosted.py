@@ -14,6 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.growth import Growing
 from dovetail.core.job import Floats
 from dovetail.forecast.groups import growth_reached
 from dovetail.forecast.running_statistics import FEATURES, NOBODY, Moments, RunningStatistics
@@ -36,23 +37,29 @@ class Boosted:
     def __init__(self, known: Submissions, seed: int) -> None:
         self.statistics = RunningStatistics(known)
         self._seed = seed
-        self._limit_s: list[float] = known.time_limit_s.tolist()
-        self._features: Floats = np.zeros((len(known), len(FEATURES)))
+        self._known = known
+        self._features = Growing(np.zeros((len(known), len(FEATURES))))
         self._ended: list[int] = []
         self._log_s: list[float] = []
         self._trained_on = 0
         self._trees: Trees | None = None
 
+    def admit(self) -> None:
+        """Makes room for more submissions."""
+        self.statistics.admit()
+        more = len(self._known) - len(self._features.rows)
+        self._features.extend(np.zeros((more, len(FEATURES))))
+
     def guess_s(self, job: int, now: float) -> float:
         """Returns the predicted run time, never above the user's own time limit."""
-        row = self._features[job]
+        row, limit_s = self._features.rows[job], float(self._known.time_limit_s[job])
         self.statistics.describe(job, now, row)
         if row[1] == NOBODY:
-            return min(NOTHING_KNOWN_S, self._limit_s[job])
+            return min(NOTHING_KNOWN_S, limit_s)
         if growth_reached(len(self._ended), self._trained_on, FIRST, GROWTH):
             self.train()
         log_s = float(row[0]) + (self._trees.predict(row) if self._trees else 0.0)
-        return min(math.exp(log_s), self._limit_s[job])
+        return min(math.exp(log_s), limit_s)
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
         """Takes a run time into the statistics at once, and keeps it for the next training."""
@@ -64,7 +71,7 @@ class Boosted:
     def study(self, moments: Moments, ran_s: Floats, completed: NDArray[np.bool_]) -> None:
         """Learns a whole history at once and trains; `ran_s` and `completed` are by job."""
         log_s = np.log(np.maximum(ran_s, 1.0))
-        self.statistics.replay(moments, log_s, completed, self._features)
+        self.statistics.replay(moments, log_s, completed, self._features.rows)
         ended = moments[1][moments[2]]
         self._ended += ended.tolist()
         self._log_s += log_s[ended].tolist()
@@ -82,7 +89,7 @@ class Boosted:
         """Trains the trees on the latest ended jobs."""
         rows = np.asarray(self._ended[-MOST_ROWS:], dtype=np.int64)
         log_s = np.asarray(self._log_s[-MOST_ROWS:])
-        features = self._features[rows]
+        features = self._features.rows[rows]
         usable = features[:, 1] < NOBODY
         self._trained_on = len(self._ended)
         if usable.sum() >= FIRST // 2:

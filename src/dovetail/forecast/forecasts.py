@@ -6,6 +6,7 @@ lengths fails at once when there are none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,17 +14,26 @@ import numpy as np
 
 from dovetail.core.beliefs import Forecast
 from dovetail.core.errors import InputError, nearest
-from dovetail.core.job import Floats
+from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
 
 LENGTH = frozenset({"length"})
 FORECASTS = ("known", "limit", "predicted", "noisy", "unknown")
 PLAIN = ("known", "limit", "unknown")
 """Those that have no method and no spread."""
+LIVE = ("declared", "limit", "predicted", "unknown")
+"""Those of a live run."""
+
+
+UNLIMITED_S = 365 * 86400.0
+"""What a job without a limit counts as where no other job says: a year, as in Slurm's backfill."""
 
 
 class Settled:
     """A forecast that does not learn from jobs that end."""
+
+    def admit(self, jobs: JobTable) -> None:
+        """Takes no note: it knows every job that may come."""
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
         """Learns nothing."""
@@ -47,13 +57,33 @@ class Limit(Settled):
 
     knows: ClassVar[frozenset[str]] = LENGTH
 
-    def __init__(self, time_limit_s: Floats, unlimited_s: float) -> None:
-        limits = np.where(np.isfinite(time_limit_s), time_limit_s, unlimited_s)
-        self._limit_s: list[float] = limits.tolist()
+    def __init__(self, jobs: JobTable, unlimited_s: float = UNLIMITED_S) -> None:
+        self._jobs, self._unlimited_s = jobs, unlimited_s
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the limit the user gave."""
-        return self._limit_s[job]
+        limit_s = float(self._jobs.time_limit_s[job])
+        return limit_s if limit_s < float("inf") else self._unlimited_s
+
+
+class Declared(Limit):
+    """What the owner of a job says of its length; the limit where nothing is said.
+
+    `said_s` gives it by the job's id, 0 where the owner does not know.
+    """
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        said_s: Callable[[str], float],
+        unlimited_s: float = UNLIMITED_S,
+    ) -> None:
+        super().__init__(jobs, unlimited_s)
+        self._said_s = said_s
+
+    def length_s(self, job: int, now: float) -> float:
+        """Returns the declared length."""
+        return self._said_s(self._jobs.job_id[job]) or super().length_s(job, now)
 
 
 class Noisy(Settled):
@@ -102,7 +132,7 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
                 "--forecast limit", "no job of the trace has a time limit", "use --forecast known"
             )
         finite = limits[np.isfinite(limits)]
-        return Limit(limits, float(finite.max()) if len(finite) else 0.0)
+        return Limit(trace.jobs, float(finite.max()) if len(finite) else 0.0)
     if name == "noisy":
         try:
             sigma = float(argument)
@@ -114,3 +144,27 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
 
         return Predicted(trace.jobs, argument or DEFAULT, seed)
     raise InputError("--forecast", f"unknown '{name}'", nearest(name, FORECASTS))
+
+
+def parse_live_forecast(
+    text: str, jobs: JobTable, said_s: Callable[[str], float], seed: int
+) -> Forecast:
+    """Returns the forecast of a live run, whose table grows and whose truth nobody knows.
+
+    Forms: `declared` (by `said_s`, as in `Declared`), `limit`, `predicted[:METHOD]`, `unknown`.
+    Raises InputError.
+    """
+    name, _, argument = text.partition(":")
+    if argument and name in LIVE and name != "predicted":
+        raise InputError("--forecast", f"'{name}' takes no '{argument}'", f"as in {name}")
+    if name == "declared":
+        return Declared(jobs, said_s)
+    if name == "limit":
+        return Limit(jobs)
+    if name == "unknown":
+        return Unknown()
+    if name == "predicted":
+        from dovetail.forecast.predicted import DEFAULT, Predicted
+
+        return Predicted(jobs, argument or DEFAULT, seed)
+    raise InputError("--forecast", f"unknown '{name}'", nearest(name, LIVE))

@@ -59,8 +59,6 @@ class Forest(Plain):
     def __init__(self, known: Submissions, seed: int) -> None:
         self._known = known
         self._seed = seed
-        self._key: list[int] = known.key.tolist()
-        self._user: list[int] = known.user.tolist()
         self._jobs: list[int] = []
         self._ran_s: list[float] = []
         self._trained_on = 0
@@ -72,7 +70,7 @@ class Forest(Plain):
             self.train()
         if self._forest is None:
             return UNSEEN_S
-        return self._forest.guess_s(self._key[job], self._user[job])
+        return self._forest.guess_s(int(self._known.key[job]), int(self._known.user[job]))
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
         """Keeps a run time for the next training."""

@@ -21,6 +21,10 @@ UNSEEN_S = 0.0
 class Learner(Protocol):
     """Learns run times of ended jobs and guesses those of jobs that come."""
 
+    def admit(self) -> None:
+        """Takes note of more submissions."""
+        ...
+
     def guess_s(self, job: int, now: float) -> float:
         """Returns the predicted run time of a job that is being submitted."""
         ...
@@ -45,6 +49,9 @@ class Learner(Protocol):
 class Plain:
     """What a learner leaves out that is always up to date and does not count who is there."""
 
+    def admit(self) -> None:
+        """Has nothing to do: what is asked for is read when it is needed."""
+
     def train(self) -> None:
         """Has nothing to do."""
 
@@ -59,19 +66,19 @@ class MeanOfGroup(Plain):
     """The mean run time of the ended jobs of the same group."""
 
     def __init__(self, known: Submissions) -> None:
-        self._key: list[int] = known.key.tolist()
+        self._known = known
         self._sum_s: dict[int, float] = {}
         self._count: dict[int, int] = {}
 
     def guess_s(self, job: int, now: float) -> float:
         """Returns the mean, or 0 for a group not seen."""
-        key = self._key[job]
+        key = int(self._known.key[job])
         count = self._count.get(key, 0)
         return self._sum_s[key] / count if count else UNSEEN_S
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
         """Adds a run time to its group."""
-        key = self._key[job]
+        key = int(self._known.key[job])
         self._sum_s[key] = self._sum_s.get(key, 0.0) + ran_s
         self._count[key] = self._count.get(key, 0) + 1
 
@@ -80,17 +87,17 @@ class MedianOfGroup(Plain):
     """The median run time of the ended jobs of the same group."""
 
     def __init__(self, known: Submissions) -> None:
-        self._key: list[int] = known.key.tolist()
+        self._known = known
         self._ran_s: dict[int, list[float]] = {}
 
     def guess_s(self, job: int, now: float) -> float:
         """Returns the median, or 0 for a group not seen."""
-        ran_s = self._ran_s.get(self._key[job])
+        ran_s = self._ran_s.get(int(self._known.key[job]))
         return _median(ran_s) if ran_s else UNSEEN_S
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
         """Adds a run time to its group, in order."""
-        insort(self._ran_s.setdefault(self._key[job], []), ran_s)
+        insort(self._ran_s.setdefault(int(self._known.key[job]), []), ran_s)
 
 
 class MedianOfAll(Plain):

@@ -13,7 +13,7 @@ from dovetail.forecast.bands import PLENTY, UNSEEN, Bands, Evidence
 from dovetail.forecast.boosted import Boosted
 from dovetail.forecast.forest import Forest
 from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfAll, MedianOfGroup
-from dovetail.forecast.submissions import Submissions, read_submissions
+from dovetail.forecast.submissions import Submissions
 
 METHODS: dict[str, Callable[[Submissions, int], Learner]] = {
     "boosted": Boosted,
@@ -41,12 +41,17 @@ class Predicted:
             raise InputError(
                 "--forecast predicted", f"unknown method '{method}'", nearest(method, METHODS)
             )
-        known = read_submissions(jobs)
-        self.learner = METHODS[method](known, seed)
-        self._evidence = Evidence(known)
+        self._known = Submissions(jobs)
+        self.learner = METHODS[method](self._known, seed)
+        self._evidence = Evidence(self._known)
         self._bands = Bands()
         self._said: dict[int, tuple[float, int]] = {}
         self._frozen_s = math.inf
+
+    def admit(self, jobs: JobTable) -> None:
+        """Takes note of rows appended to the table."""
+        self._known.admit()
+        self.learner.admit()
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the predicted run time, from jobs that ended by now."""

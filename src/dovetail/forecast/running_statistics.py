@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.algorithms.compiled import compiled
+from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints
 from dovetail.forecast.submissions import ASKED, Submissions
 
@@ -43,17 +44,61 @@ class RunningStatistics:
     """The statistics of all levels, and who is on his way."""
 
     def __init__(self, known: Submissions) -> None:
-        n = len(known)
-        codes = (known.key, known.user_size, known.user, known.shape, np.zeros(n, np.int64))
-        sizes = [int(c.max(initial=-1)) + 1 for c in codes]
-        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        slots = int(sum(sizes))
-        self.slot_of: Ints = np.stack([c + s for c, s in zip(codes, starts, strict=True)], axis=1)
-        self.slot_of[~known.has_user, 1:3] = self.slot_of[~known.has_user, 3:4]
-        self.table: Floats = np.zeros((slots, FIELDS))
-        self.recent: Floats = np.zeros((slots, RECENT))
-        self.traffic: Floats = np.zeros((slots, 3))
-        self.asked: Floats = known.asked
+        self._known = known
+        # Per level, the row of each code in the tables: the next free one when it first appears.
+        self._row_of = [Growing(np.zeros(0, np.int64)) for _ in LEVELS]
+        self._slot_of = Growing(np.zeros((0, len(LEVELS)), np.int64))
+        self._table = Growing(np.zeros((0, FIELDS)))
+        self._recent = Growing(np.zeros((0, RECENT)))
+        self._traffic = Growing(np.zeros((0, 3)))
+        self.admit()
+
+    def admit(self) -> None:
+        """Makes room for submissions not yet seen."""
+        known, first = self._known, len(self._slot_of.rows)
+        all_alike = np.zeros(len(known), np.int64)
+        slots = []
+        for codes, rows in zip(
+            (known.key, known.user_size, known.user, known.shape, all_alike),
+            self._row_of,
+            strict=True,
+        ):
+            code = codes[first:]
+            new = max(0, int(code.max(initial=-1)) + 1 - len(rows.rows))
+            taken = len(self._table.rows)
+            rows.extend(np.arange(taken, taken + new))
+            for table in (self._table, self._recent, self._traffic):
+                table.extend(np.zeros((new, table.rows.shape[1])))
+            slots.append(rows.rows[code])
+        slot_of = np.stack(slots, axis=1)
+        nameless = ~known.has_user[first:]
+        slot_of[nameless, 1:3] = slot_of[nameless, 3:4]
+        self._slot_of.extend(slot_of)
+
+    @property
+    def slot_of(self) -> Ints:
+        """Returns the row of each job in the tables, by level."""
+        return self._slot_of.rows
+
+    @property
+    def table(self) -> Floats:
+        """Returns the statistics, row by row."""
+        return self._table.rows
+
+    @property
+    def recent(self) -> Floats:
+        """Returns the latest run times, row by row."""
+        return self._recent.rows
+
+    @property
+    def traffic(self) -> Floats:
+        """Returns who is on his way, row by row."""
+        return self._traffic.rows
+
+    @property
+    def asked(self) -> Floats:
+        """Returns what each job asks for."""
+        return self._known.asked
 
     def describe(self, job: int, now: float, out: Floats) -> None:
         """Writes the features of a job that is submitted now."""

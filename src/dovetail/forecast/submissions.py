@@ -7,12 +7,11 @@ deadlines, which generated traces and GIMBAL's recipe derive from run times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.job import Floats, Ints, JobTable
+from dovetail.core.growth import Growing
+from dovetail.core.job import Floats, Ints, JobTable, Labels
 
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
@@ -20,7 +19,9 @@ ASKED = ("log gpus", "log cpus", "log memory", "log time limit", "log batch", "h
 """Names of the columns of `Submissions.asked`."""
 
 
-@dataclass(frozen=True)
+CODES = ("key", "user_size", "user", "shape")
+
+
 class Submissions:
     """Requests as codes and numbers, row by row; codes count up in order of first appearance.
 
@@ -29,42 +30,88 @@ class Submissions:
     `shape` is all that is asked for without the user. `asked` has the columns `ASKED`.
     """
 
-    key: Ints
-    user_size: Ints
-    user: Ints
-    shape: Ints
-    has_user: NDArray[np.bool_]
-    asked: NDArray[np.float64]
-    time_limit_s: Floats
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
+        user = jobs.user.codes.astype(np.int64)
+        shape = _together(*(_column(jobs, name) for name in SHAPE))
+        recurrence = jobs.recurrence.codes.astype(np.int64)
+        like_it = _together(user, shape)
+        key = np.where(recurrence >= 0, recurrence, like_it + len(jobs.recurrence.names))
+        codes = _in_order(key), _together(user, jobs.gpus), _in_order(user), shape
+        self._codes = {name: Growing(code) for name, code in zip(CODES, codes, strict=True)}
+        self._number_of: dict[str, dict[object, int]] = {}
+        self._asked = Growing(_asked(jobs, 0))
+
+    def admit(self) -> None:
+        """Takes note of rows appended to the table."""
+        known, jobs = len(self), self._jobs
+        if not self._number_of:
+            self._number_of = {name: {} for name in CODES}
+            for job in range(known):
+                self._numbers(job)
+        rows = [self._numbers(job) for job in range(known, len(jobs))]
+        for name, codes in zip(CODES, zip(*rows, strict=True), strict=False):
+            self._codes[name].extend(codes)
+        self._asked.extend(_asked(jobs, known))
+
+    def _numbers(self, job: int) -> list[int]:
+        """Returns the codes of a job, the next ones for what has not appeared before."""
+        jobs = self._jobs
+        user, recurrence = int(jobs.user.codes[job]), int(jobs.recurrence.codes[job])
+        shape = tuple(_column(jobs, name)[job].item() for name in SHAPE)
+        like = (recurrence if recurrence >= 0 else (user, shape)), (user, shape[0]), user, shape
+        numbers = self._number_of
+        return [
+            numbers[name].setdefault(what, len(numbers[name]))
+            for name, what in zip(CODES, like, strict=True)
+        ]
 
     def __len__(self) -> int:
-        return len(self.key)
+        return len(self._asked.rows)
+
+    @property
+    def key(self) -> Ints:
+        """Returns the group of each job."""
+        return self._codes["key"].rows
+
+    @property
+    def user_size(self) -> Ints:
+        """Returns the user and the GPUs of each job, as one code."""
+        return self._codes["user_size"].rows
+
+    @property
+    def user(self) -> Ints:
+        """Returns the user of each job."""
+        return self._codes["user"].rows
+
+    @property
+    def shape(self) -> Ints:
+        """Returns all that each job asks for, as one code."""
+        return self._codes["shape"].rows
+
+    @property
+    def has_user(self) -> NDArray[np.bool_]:
+        """Returns whether a user is named."""
+        return self._jobs.user.codes >= 0
+
+    @property
+    def asked(self) -> Floats:
+        """Returns the columns `ASKED`."""
+        return self._asked.rows
+
+    @property
+    def time_limit_s(self) -> Floats:
+        """Returns the limit that each user gave."""
+        return self._jobs.time_limit_s
 
 
-def read_submissions(jobs: JobTable) -> Submissions:
-    """Returns what is known of each job of a table on its submission."""
-    user = jobs.user.codes.astype(np.int64)
-    shape = _together(
-        jobs.gpus,
-        jobs.queue.codes,
-        jobs.model.codes,
-        jobs.gpu_type.codes,
-        jobs.cpus,
-        jobs.memory_bytes,
-        jobs.batch_size,
-    )
-    recurrence = jobs.recurrence.codes.astype(np.int64)
-    like_it = _together(user, shape)
-    key = np.where(recurrence >= 0, recurrence, like_it + len(jobs.recurrence.names))
-    return Submissions(
-        key=_in_order(key),
-        user_size=_together(user, jobs.gpus),
-        user=_in_order(user),
-        shape=shape,
-        has_user=user >= 0,
-        asked=_asked(jobs),
-        time_limit_s=jobs.time_limit_s,
-    )
+SHAPE = ("gpus", "queue", "model", "gpu_type", "cpus", "memory_bytes", "batch_size")
+"""The columns that tell apart what jobs ask for."""
+
+
+def _column(jobs: JobTable, name: str) -> NDArray[np.generic]:
+    column = getattr(jobs, name)
+    return column.codes if isinstance(column, Labels) else np.asarray(column)
 
 
 def _in_order(values: Ints) -> Ints:
@@ -85,15 +132,16 @@ def _together(*columns: NDArray[np.generic]) -> Ints:
     return code
 
 
-def _asked(jobs: JobTable) -> NDArray[np.float64]:
-    limit_s = np.where(np.isfinite(jobs.time_limit_s), jobs.time_limit_s, 0.0)
+def _asked(jobs: JobTable, first: int) -> Floats:
+    limit_s = jobs.time_limit_s[first:]
+    submit_s = jobs.submit_s[first:]
     columns = (
-        np.log(jobs.gpus),
-        np.log1p(jobs.cpus),
-        np.log1p(jobs.memory_bytes),
-        np.log1p(limit_s),
-        np.log1p(jobs.batch_size),
-        np.floor(jobs.submit_s % DAY_S / 3600.0),
-        np.floor(jobs.submit_s % WEEK_S / DAY_S),
+        np.log(jobs.gpus[first:]),
+        np.log1p(jobs.cpus[first:]),
+        np.log1p(jobs.memory_bytes[first:]),
+        np.log1p(np.where(np.isfinite(limit_s), limit_s, 0.0)),
+        np.log1p(jobs.batch_size[first:]),
+        np.floor(submit_s % DAY_S / 3600.0),
+        np.floor(submit_s % WEEK_S / DAY_S),
     )
     return np.ascontiguousarray(np.stack(columns, axis=1), dtype=np.float64)

@@ -14,6 +14,7 @@ import numpy as np
 from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, OVERLAPPED, cycle_s
 from dovetail.core.beliefs import Interleaving
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.growth import Growing
 from dovetail.core.job import Floats
 from dovetail.physics.profile import ModelProfile, StageTimes
 from dovetail.physics.throughput import iteration_s
@@ -81,6 +82,25 @@ def interleaving_of(
     return Interleaving(stage_s, iteration, rule.cycle, rule.contention, rule.floor)
 
 
+class GrowingStages:
+    """The stages of kinds that are added as they appear."""
+
+    def __init__(self, rule: InterleaveRule) -> None:
+        self._rule = rule
+        self.known = interleaving_of((), rule)
+        self._stage_s = Growing(self.known.stage_s)
+        self._iteration_s = Growing(self.known.iteration_s)
+
+    def admit(self, profiles: Sequence[tuple[ModelProfile | None, int]]) -> None:
+        """Adds kinds, each given by its profile and its requested GPUs."""
+        more = interleaving_of(profiles, self._rule)
+        stage_s = self._stage_s.extend(more.stage_s)
+        iteration = self._iteration_s.extend(more.iteration_s)
+        for array in (stage_s, iteration):
+            array.setflags(write=False)
+        self.known = self.known._replace(stage_s=stage_s, iteration_s=iteration)
+
+
 def exclusive_s(known: Interleaving) -> Floats:
     """Returns the stages [kinds, resources] that no two members of a set are in at once.
 
@@ -97,8 +117,9 @@ def _row(times: StageTimes, resources: int) -> tuple[float, ...]:
 class Turns:
     """The speeds of interleave sets, each reckoned once."""
 
-    def __init__(self, interleaving: Interleaving) -> None:
-        self._known = interleaving
+    def __init__(self, known: Interleaving) -> None:
+        # Whoever adds kinds puts the longer tables here; the older rows are the same in them.
+        self.known = known
         self._slowdown: dict[tuple[Seat, ...], dict[int, float]] = {}
 
     def slowdown(self, kind: int, seats: Sequence[Seat]) -> float:
@@ -110,7 +131,7 @@ class Turns:
         return found[kind]
 
     def _slowdowns(self, seats: Sequence[Seat]) -> dict[int, float]:
-        known = self._known
+        known = self.known
         alone = {kind: float(known.iteration_s[kind]) for kind, _ in seats}
         if not all(alone.values()):
             return dict.fromkeys(alone, float(len(seats)))

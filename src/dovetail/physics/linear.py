@@ -9,7 +9,6 @@ computing grows with its samples alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,35 +17,35 @@ from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
 from dovetail.physics.gang import Sharer, straggling, worker_slowdowns
 from dovetail.physics.interleave import InterleaveRule, interleaving_of
+from dovetail.physics.kinds import Kinds, RateTables
 from dovetail.physics.limits import shipped_demand
 from dovetail.physics.sharing import Injected, Interference
 
 NEVER = float("inf")
 
 
-@dataclass(frozen=True)
 class LinearPhysics:
     """Linear scaling, whatever the model."""
 
-    jobs: JobTable
-    interference_of: Interference = field(default_factory=Injected)
+    def __init__(self, jobs: JobTable, interference_of: Interference | None = None) -> None:
+        self.jobs = jobs
+        self._gpus: list[int] = jobs.gpus.tolist()
+        self._kinds = Kinds(_keys(jobs, 0))
+        self._rates = RateTables(self._row)
+        self._interleaving = self._unknown_stages()
+        self._xi = (interference_of or Injected()).ratio(None, 1.0, None, 1.0)
 
-    def __post_init__(self) -> None:
-        keys = np.stack([self.jobs.gpus, self.jobs.graph_code])
-        (counts, _), kind = np.unique(keys, axis=1, return_inverse=True)
-        kind = kind.reshape(-1)
-        object.__setattr__(self, "_gpus", self.jobs.gpus.tolist())
-        object.__setattr__(self, "_kind_of", kind.astype(np.int64))
-        object.__setattr__(self, "_requested", counts)
-        object.__setattr__(self, "_rates", {})
-        unknown = interleaving_of([(None, 1)] * len(counts), InterleaveRule())
-        object.__setattr__(self, "_interleaving", unknown)
-        object.__setattr__(self, "_xi", self.interference_of.ratio(None, 1.0, None, 1.0))
+    def admit(self, jobs: JobTable) -> None:
+        """Takes note of rows appended to the table."""
+        known = len(self._gpus)
+        self._gpus.extend(jobs.gpus[known:].tolist())
+        if self._kinds.admit(_keys(jobs, known)):
+            self._interleaving = self._unknown_stages()
 
     @property
     def kind_of(self) -> Ints:
         """Returns the kind of each job: requested GPUs and the graph decide."""
-        return self._kind_of  # type: ignore[attr-defined,no-any-return]
+        return self._kinds.of
 
     def speed(
         self,
@@ -63,13 +62,13 @@ class LinearPhysics:
             if not neighbours:
                 return alone
             if not any(there.fractions for _, there in neighbours):
-                return alone / self._xi  # type: ignore[attr-defined,no-any-return]
+                return alone / self._xi
         return alone / straggling(self._slow(placement, neighbours), placement.samples, 0.0)
 
     def alone(self, job: int, gpus: int) -> float:
         """Returns the speed on so many GPUs without neighbours or limits."""
-        requested: list[int] = self._gpus  # type: ignore[attr-defined]
-        return 1.0 if gpus == requested[job] else gpus / requested[job]
+        requested = self._gpus[job]
+        return 1.0 if gpus == requested else gpus / requested
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns inf: another batch changes nothing here."""
@@ -77,24 +76,16 @@ class LinearPhysics:
 
     def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
         """Returns GPUs over requested GPUs, on any nodes, with the batch as requested."""
-        requested: list[int] = self._gpus  # type: ignore[attr-defined]
-        return BestBatches.of(
-            np.array([np.zeros(max_gpus + 1), np.arange(max_gpus + 1)]) / requested[job]
-        )
+        counts = np.array([np.zeros(max_gpus + 1), np.arange(max_gpus + 1)])
+        return BestBatches.of(counts / self._gpus[job])
 
     def scale(self, job: int) -> float:
         """Returns the throughput on the requested GPUs over that on one."""
-        requested: list[int] = self._gpus  # type: ignore[attr-defined]
-        return float(requested[job])
+        return float(self._gpus[job])
 
     def rates(self, max_gpus: int) -> Floats:
         """Returns GPUs over requested GPUs, by kind."""
-        known: dict[int, Floats] = self._rates  # type: ignore[attr-defined]
-        if max_gpus not in known:
-            requested: Ints = self._requested  # type: ignore[attr-defined]
-            known[max_gpus] = np.arange(max_gpus + 1) / requested[:, None]
-            known[max_gpus].setflags(write=False)
-        return known[max_gpus]
+        return self._rates.upto(max_gpus, len(self._kinds))
 
     def accumulated(self, job: int, steps: int) -> float:
         """Returns 1: what accumulation costs is not known."""
@@ -108,7 +99,7 @@ class LinearPhysics:
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:
         """Returns the ratio of jobs of unknown model, twice."""
-        return self._xi, self._xi  # type: ignore[attr-defined]
+        return self._xi, self._xi
 
     def footprint_bytes(self, job: int, steps: int) -> float:
         """Returns 0: not known."""
@@ -129,7 +120,7 @@ class LinearPhysics:
     @property
     def interleaving(self) -> Interleaving:
         """Returns stages that are not known."""
-        return self._interleaving  # type: ignore[attr-defined,no-any-return]
+        return self._interleaving
 
     def utilization(self, job: int) -> float:
         """Returns the median of what was measured."""
@@ -158,9 +149,15 @@ class LinearPhysics:
         """Returns the batch that the trace gives the job."""
         return int(self.jobs.batch_size[job])
 
+    def _row(self, kind: int, max_gpus: int) -> Floats:
+        return np.arange(max_gpus + 1) / self._gpus[self._kinds.example[kind]]
+
+    def _unknown_stages(self) -> Interleaving:
+        return interleaving_of([(None, 1)] * len(self._kinds), InterleaveRule())
+
     def _slow(self, placement: Placement, neighbours: Sequence[Neighbour]) -> list[float]:
         median = shipped_demand().median
-        sharer = Sharer(median, self._xi)  # type: ignore[attr-defined]
+        sharer = Sharer(median, self._xi)
         return worker_slowdowns(placement, median, neighbours, [sharer] * len(neighbours))
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
@@ -175,3 +172,8 @@ class LinearPhysics:
     def spread_speed(self, job: int) -> float:
         """Returns 1: placement does not matter."""
         return 1.0
+
+
+def _keys(jobs: JobTable, first: int) -> Ints:
+    """Returns what tells kinds apart, from one job on."""
+    return np.stack([jobs.gpus[first:], jobs.graph_code[first:].astype(np.int64)])

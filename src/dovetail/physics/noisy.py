@@ -12,10 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, WorkerTime
+from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
 from dovetail.physics.blur import Blur, log_normal, normal, uniform
 from dovetail.physics.interleave import Seat, Turns
+from dovetail.physics.kinds import Kinds, RateTables
 from dovetail.physics.memory import interleaved_bytes
 
 
@@ -24,27 +26,39 @@ class NoisyPhysics:
 
     def __init__(self, truth: Physics, jobs: JobTable, blur: Blur, seed: int) -> None:
         self._truth, self._jobs, self._blur, self._seed = truth, jobs, blur, seed
-        self._rates: dict[int, Floats] = {}
+        self._rates = RateTables(self._row)
         self._factors: dict[tuple[str, int, tuple[str, ...]], float] = {}
-        # Errors go by model, so jobs of two models differ even where the truth takes them for
-        # one; errors of stages go by job, so that no two jobs are alike (Muri, Figure 14).
-        own = np.arange(len(jobs)) if blur.stages else jobs.model.codes
-        seen = np.column_stack([truth.kind_of, own])
-        _, example, kind_of = np.unique(seen, axis=0, return_index=True, return_inverse=True)
-        self._example: list[int] = example.tolist()
-        self._kind_of: Ints = kind_of.reshape(-1).astype(np.int64)
-        self._interleaving = self._believed_stages()
+        self._held: dict[str, float] = {}
+        self._known = len(jobs)
+        self._kinds = Kinds(self._keys(0))
+        true = truth.interleaving
+        self._stage_s = Growing(true.stage_s[:0])
+        self._iteration_s = Growing(true.iteration_s[:0])
+        self._interleaving = self._believed_stages(range(len(self._kinds)))
         self._turns = Turns(self._interleaving)
-        self._held = {
-            model: math.exp(blur.memory * abs(normal(f"{seed}/memory/{model}")))
-            for model in ("", *jobs.model.names)
-            if blur.memory
-        }
+
+    def admit(self, jobs: JobTable) -> None:
+        """Takes note of rows appended to the table; errors already drawn stay as they are."""
+        self._truth.admit(jobs)
+        first, self._known = self._known, len(jobs)
+        new = self._kinds.admit(self._keys(first))
+        if new:
+            self._interleaving = self._turns.known = self._believed_stages(new)
+
+    def _keys(self, first: int) -> Ints:
+        """Returns what tells kinds apart, from one job on.
+
+        Errors go by model, so jobs of two models differ even where the truth takes them for one;
+        errors of stages go by job, so that no two jobs are alike (Muri, Figure 14).
+        """
+        every = np.arange(first, len(self._jobs))
+        own = every if self._blur.stages else self._jobs.model.codes[first:].astype(np.int64)
+        return np.stack([self._truth.kind_of[first:], own])
 
     @property
     def kind_of(self) -> Ints:
         """Returns the kind of each job: that in truth and its model; its own if stages err."""
-        return self._kind_of
+        return self._kinds.of
 
     def speed(
         self,
@@ -59,7 +73,7 @@ class NoisyPhysics:
         if neighbours and taking_turns and self._blur.stages:
             alone = self._truth.speed(job, placement, (), done_s) * scaling
             seats = [self._seat(job, placement), *(self._seat(*n) for n in neighbours)]
-            return alone / self._turns.slowdown(int(self._kind_of[job]), seats)
+            return alone / self._turns.slowdown(int(self._kinds.of[job]), seats)
         true = self._truth.speed(job, placement, neighbours, done_s) * scaling
         if not neighbours or taking_turns:
             return true
@@ -81,14 +95,7 @@ class NoisyPhysics:
 
     def rates(self, max_gpus: int) -> Floats:
         """Returns the believed speeds by kind; the requested GPUs have been seen."""
-        if max_gpus not in self._rates:
-            believed = self._truth.rates(max_gpus)[self._truth.kind_of[self._example]]
-            for kind, job in enumerate(self._example):
-                for gpus in range(1, max_gpus + 1) if self._blur.scaling else ():
-                    believed[kind, gpus] *= self._scaling(job, gpus)
-            believed.setflags(write=False)
-            self._rates[max_gpus] = believed
-        return self._rates[max_gpus]
+        return self._rates.upto(max_gpus, len(self._kinds))
 
     def accumulated(self, job: int, steps: int) -> float:
         """Returns what is true: a job's own micro-batches are tried out alone."""
@@ -123,7 +130,7 @@ class NoisyPhysics:
 
     def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
         """Tells whether the believed footprints fit; then the true ones do too."""
-        if not self._held:
+        if not self._blur.memory:
             return self._truth.fits_memory(occupants, gpu_memory_bytes)
         held = [self.held_bytes(j, p) for j, p in occupants]
         if len(occupants) > 1 and all(p.interleave for _, p in occupants):
@@ -184,27 +191,42 @@ class NoisyPhysics:
         return log_normal(self._blur.interference, f"{self._seed}/{text(job)}/{gpus}/{partners}")
 
     def _memory(self, job: int) -> float:
-        return self._held[self._jobs.model.text(job)] if self._held else 1.0
+        if not self._blur.memory:
+            return 1.0
+        model = self._jobs.model.text(job)
+        if model not in self._held:
+            drawn = normal(f"{self._seed}/memory/{model}")
+            self._held[model] = math.exp(self._blur.memory * abs(drawn))
+        return self._held[model]
+
+    def _row(self, kind: int, max_gpus: int) -> Floats:
+        job = self._kinds.example[kind]
+        true = self._truth.rates(max_gpus)[self._truth.kind_of[job]]
+        off = np.array([self._scaling(job, gpus) for gpus in range(max_gpus + 1)])
+        return np.asarray(true * off)
 
     def _seat(self, job: int, placement: Placement) -> Seat:
         assert placement.interleave is not None
-        return int(self._kind_of[job]), placement.interleave.phase
+        return int(self._kinds.of[job]), placement.interleave.phase
 
-    def _believed_stages(self) -> Interleaving:
-        true = self._truth.interleaving
-        rows = self._truth.kind_of[self._example]
+    def _believed_stages(self, kinds: range) -> Interleaving:
+        """Returns the stages of every kind, those of the new ones drawn now."""
+        true, examples = self._truth.interleaving, [self._kinds.example[kind] for kind in kinds]
+        rows = self._truth.kind_of[examples]
         stage_s, iteration_s = true.stage_s[rows], true.iteration_s[rows]
         if self._blur.stages:
             draws = [
                 uniform(f"{self._seed}/stages/{self._jobs.job_id[job]}/{r}")
-                for job in self._example
+                for job in examples
                 for r in range(stage_s.shape[1])
             ]
             off = self._blur.stages * (2 * np.array(draws).reshape(stage_s.shape) - 1)
             stage_s = stage_s * (1 + off)
-        for array in (stage_s, iteration_s):
+        stages = self._stage_s.extend(stage_s)
+        iterations = self._iteration_s.extend(iteration_s)
+        for array in (stages, iterations):
             array.setflags(write=False)
-        return true._replace(stage_s=stage_s, iteration_s=iteration_s)
+        return true._replace(stage_s=stages, iteration_s=iterations)
 
 
 def believed(truth: Physics, jobs: JobTable, belief: str, seed: int) -> Physics:

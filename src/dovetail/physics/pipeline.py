@@ -42,23 +42,11 @@ Graph = tuple[PipelineStage, ...]
 class Pipelines:
     """Graphs and speeds by kind of job. A kind without a graph is no pipeline."""
 
-    def __init__(
-        self,
-        jobs: JobTable,
-        examples: Sequence[int],
-        profiles: Sequence[ModelProfile | None],
-        cluster: Cluster,
-    ) -> None:
-        self._gpus = [int(jobs.gpus[job]) for job in examples]
-        self._own = [_own_graph(jobs, job) for job in examples]
-        self._model = [
-            _model_of(profile, int(jobs.batch_size[job]))
-            for job, profile in zip(examples, profiles, strict=True)
-        ]
-        self.graphs = [
-            own or (plan(model, gpus) if model else ())
-            for own, model, gpus in zip(self._own, self._model, self._gpus, strict=True)
-        ]
+    def __init__(self, cluster: Cluster) -> None:
+        self._gpus: list[int] = []
+        self._own: list[Graph] = []
+        self._model: list[Pipelined | None] = []
+        self.graphs: list[Graph] = []
         self._cluster = cluster
         rings = Network.of(cluster.links)
         self._intra = rings.within.bandwidth_bytes_per_s
@@ -69,6 +57,18 @@ class Pipelines:
         self._speed: dict[tuple[int, Spans, tuple[int, ...]], float] = {}
         self._reduced: dict[tuple[int, int], tuple[Graph, int]] = {}
         self._spread: dict[int, float] = {}
+
+    def admit(
+        self, jobs: JobTable, examples: Sequence[int], profiles: Sequence[ModelProfile | None]
+    ) -> None:
+        """Adds kinds, each given by a job and its profile. Raises InputError for a bad graph."""
+        for job, profile in zip(examples, profiles, strict=True):
+            own, gpus = _own_graph(jobs, job), int(jobs.gpus[job])
+            model = _model_of(profile, int(jobs.batch_size[job]))
+            self._gpus.append(gpus)
+            self._own.append(own)
+            self._model.append(model)
+            self.graphs.append(own or (plan(model, gpus) if model else ()))
 
     def speed(self, kind: int, spans: Spans) -> float:
         """Returns the speed of a kind alone where its ranks are."""

@@ -20,7 +20,8 @@ from dovetail.core.placement import Placement
 from dovetail.physics import goodput
 from dovetail.physics.device import time_factor
 from dovetail.physics.gang import Gangs, forward_times, split_slowdown, straggling
-from dovetail.physics.interleave import InterleaveRule, Turns, interleaving_of
+from dovetail.physics.interleave import GrowingStages, InterleaveRule, Turns
+from dovetail.physics.kinds import Kinds, RateTables
 from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.pipeline import Pipelines
@@ -46,41 +47,67 @@ class PlacedPhysics:
         self._interference = interference or Injected()
         self._linear = LinearPhysics(jobs, self._interference)
         self._by_count = by_count
-        self._gpus: list[int] = jobs.gpus.tolist()
-        known = [catalogue.find(name) for name in jobs.model.names]
-        self._profile: list[ModelProfile | None] = [
-            known[c] if c >= 0 else None for c in jobs.model.codes.tolist()
-        ]
+        self._find = catalogue.find
         self._per_node = max(g.gpus_per_node for g in cluster.groups)
         self._slowdown = _slowdowns(cluster)
-        self.modelled = sum(p is not None for p in self._profile)
-        self._kind_of, self._example = _kinds(jobs)
-        self._kind: list[int] = self._kind_of.tolist()
-        self._batch = [self._global_batch(job, int(jobs.batch_size[job])) for job in self._example]
-        self._goodput = [self._goodput_of(kind) for kind in range(len(self._example))]
-        self._interleaving = interleaving_of(
-            [(self._profile[job], self._gpus[job]) for job in self._example],
-            interleaving or InterleaveRule(),
-        )
-        self._pipelines = Pipelines(
-            jobs, self._example, [self._profile[job] for job in self._example], cluster
-        )
+        self._gpus: list[int] = []
+        self._profile: list[ModelProfile | None] = []
+        self.modelled = 0
+        self._kinds = Kinds(_keys(jobs, 0))
+        self._kind = self._kinds.numbers
+        self._example = self._kinds.example
+        self._batch: list[float] = []
+        self._goodput: list[goodput.Kind | None] = []
+        self._pipelines = Pipelines(cluster)
+        self._stages = GrowingStages(interleaving or InterleaveRule())
+        self._turns = Turns(self._stages.known)
         self._gangs = Gangs(
             self._profile,
             self._kind,
             self._micro_batch,
             self._interference,
-            Turns(self._interleaving),
+            self._turns,
             self._slowdown,
         )
-        self._rates: dict[int, Floats] = {}
+        self._rates = RateTables(self._row)
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
         self._accumulated: dict[tuple[int, int], float] = {}
+        self._take(jobs)
+        self._reckon(jobs, range(len(self._kinds)))
+
+    def admit(self, jobs: JobTable) -> None:
+        """Takes note of rows appended to the table; a new kind is reckoned when it appears."""
+        self._linear.admit(jobs)
+        keys = _keys(jobs, len(self._gpus))
+        self._take(jobs)
+        self._reckon(jobs, self._kinds.admit(keys))
+
+    def _take(self, jobs: JobTable) -> None:
+        """Notes of each job not yet known what it asks for, and its profile."""
+        known = len(self._gpus)
+        self._gpus.extend(jobs.gpus[known:].tolist())
+        names, codes = jobs.model.names, jobs.model.codes[known:].tolist()
+        found = {c: self._find(names[c]) if c >= 0 else None for c in dict.fromkeys(codes)}
+        self._profile.extend(found[c] for c in codes)
+        self.modelled += sum(found[c] is not None for c in codes)
+
+    def _reckon(self, jobs: JobTable, kinds: range) -> None:
+        """Notes what does not change of kinds that are new."""
+        if not kinds:
+            return
+        examples = [self._example[kind] for kind in kinds]
+        profiles = [self._profile[job] for job in examples]
+        self._batch.extend(self._global_batch(j, int(jobs.batch_size[j])) for j in examples)
+        self._goodput.extend(self._goodput_of(kind) for kind in kinds)
+        gpus = [self._gpus[job] for job in examples]
+        self._stages.admit(list(zip(profiles, gpus, strict=True)))
+        self._turns.known = self._stages.known
+        self._pipelines.admit(jobs, examples, profiles)
 
     @property
     def kind_of(self) -> Ints:
         """Returns the kind of each job."""
-        return self._kind_of
+        return self._kinds.of
 
     def speed(
         self,
@@ -135,12 +162,7 @@ class PlacedPhysics:
 
     def rates(self, max_gpus: int) -> Floats:
         """Returns the speed of each kind on 0 to `max_gpus` GPUs, well placed."""
-        if max_gpus not in self._rates:
-            rows = [self._row(job, max_gpus) for job in self._example]
-            table = np.array(rows).reshape(len(rows), max_gpus + 1)
-            table.setflags(write=False)
-            self._rates[max_gpus] = table
-        return self._rates[max_gpus]
+        return self._rates.upto(max_gpus, len(self._example))
 
     def accumulated(self, job: int, steps: int) -> float:
         """Returns the speed alone, as requested, with so many accumulation steps."""
@@ -198,7 +220,7 @@ class PlacedPhysics:
     @property
     def interleaving(self) -> Interleaving:
         """Returns the stages by kind, and the rule of the cycle."""
-        return self._interleaving
+        return self._stages.known
 
     def fixed_bytes(self, job: int) -> float:
         """Returns weights, gradients and optimiser state; 0 if the job has no model."""
@@ -289,8 +311,8 @@ class PlacedPhysics:
         per_gpu = most or per_gpu
         return footprint_bytes(profile, gpus=gpus, batch_per_gpu=per_gpu, accumulation_steps=steps)
 
-    def _row(self, job: int, max_gpus: int) -> Floats:
-        kind = self._kind[job]
+    def _row(self, kind: int, max_gpus: int) -> Floats:
+        job = self._example[kind]
         if self._pipelines.graphs[kind]:
             counts = range(1, max_gpus + 1)
             return np.array([0.0, *(self._pipelines.rate(kind, n) for n in counts)])
@@ -363,12 +385,11 @@ class PlacedPhysics:
         )
 
 
-def _kinds(jobs: JobTable) -> tuple[Ints, list[int]]:
-    """Returns the kind of each job (model, requested GPUs, batch, graph) and a job of each."""
-    labels = jobs.model.codes.astype(np.int64), jobs.graph_code.astype(np.int64)
-    keys = np.stack([labels[0], jobs.gpus, jobs.batch_size, labels[1]])
-    _, example, kind = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    return kind.reshape(-1).astype(np.int64), example.tolist()
+def _keys(jobs: JobTable, first: int) -> Ints:
+    """Returns what tells kinds apart, from one job on: model, requested GPUs, batch and graph."""
+    rows = slice(first, None)
+    labels = jobs.model.codes[rows].astype(np.int64), jobs.graph_code[rows].astype(np.int64)
+    return np.stack([labels[0], jobs.gpus[rows], jobs.batch_size[rows], labels[1]])
 
 
 def _slowdowns(cluster: Cluster) -> list[float]:

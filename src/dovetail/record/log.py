@@ -8,19 +8,22 @@ log that was cut off is recognised.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from dovetail.core.beliefs import Physics
 from dovetail.core.errors import IllegalPlan, InputError
-from dovetail.core.job import JobTable
+from dovetail.core.job import LABELS, JobTable
 from dovetail.core.messages import (
     Ended,
     Explained,
     Fact,
+    Foreseen,
+    Measured,
     NodeChanged,
     Reason,
+    Refused,
     Retimed,
     Shrunk,
     Started,
@@ -46,40 +49,13 @@ class LogWriter:
         self._lines: list[str] = [
             json.dumps({"log": "dovetail", "version": VERSION, "manifest": manifest})
         ]
-        self._name = [json.dumps(i) for i in trace.jobs.job_id]
-        self._work: list[float] = trace.duration_s.tolist()
-        self._submit: list[float] = trace.jobs.submit_s.tolist()
-        self._request = _requests(trace.jobs, physics)
-        self._spans: dict[Placement, str] = {}
+        self._line = LogLines(trace.jobs, physics, trace.duration_s.tolist()).line
 
     def record(self, facts: Sequence[Fact]) -> None:
         """Writes the facts of one instant."""
-        add, name = self._lines.append, self._name
+        add, line = self._lines.append, self._line
         for fact in facts:
-            kind = type(fact)
-            t = repr(fact.t)
-            if kind is Started:
-                started: Started = fact  # type: ignore[assignment]
-                where = self._spans.get(started.placement)
-                if where is None:
-                    where = self._spell(started.placement)
-                add(
-                    f'{{"t":{t},"e":"started","job":{name[started.job]},"how":"{started.how}",'
-                    f'{where},"rate":{started.rate!r},"from":{started.from_s!r}'
-                    + (f',"preparing":{started.preparing}}}' if started.preparing else "}")
-                )
-            elif kind is Submitted:
-                job = fact.job  # type: ignore[union-attr]
-                length = _number(fact.length_s)  # type: ignore[union-attr]
-                late = "" if self._submit[job] == fact.t else f'"submit_s":{self._submit[job]!r},'
-                add(
-                    f'{{"t":{t},"e":"submitted","job":{name[job]},{late}{self._request[job]},'
-                    f'"work_s":{self._work[job]!r},"length_s":{length}}}'
-                )
-            elif kind is Ended:
-                add(f'{{"t":{t},"e":"ended","job":{name[fact.job]},"how":"{fact.how}"}}')  # type: ignore[union-attr]
-            else:
-                add(self._rare(t, fact))
+            add(line(fact))
         if len(self._lines) >= _FLUSH_LINES:
             self._flush()
 
@@ -92,25 +68,66 @@ class LogWriter:
         self._file.write("\n".join(self._lines) + "\n")
         self._lines.clear()
 
+
+class FactLines:
+    """Spells facts as lines of the log.
+
+    `name` gives a job's id as JSON, `submitted` the line of its submission with its request.
+    """
+
+    def __init__(self, name: Callable[[int], str], submitted: Callable[[Submitted], str]) -> None:
+        self._name = name
+        self._submitted = submitted
+        self._spans: dict[Placement, str] = {}
+
+    def line(self, fact: Fact) -> str:
+        """Returns the line of one fact, without its end."""
+        kind, name = type(fact), self._name
+        if kind is Started:
+            started: Started = fact  # type: ignore[assignment]
+            where = self._spans.get(started.placement)
+            if where is None:
+                where = self._spell(started.placement)
+            return (
+                f'{{"t":{started.t!r},"e":"started","job":{name(started.job)},'
+                f'"how":"{started.how}",{where},"rate":{started.rate!r},"from":{started.from_s!r}'
+                + (f',"preparing":{started.preparing}}}' if started.preparing else "}")
+            )
+        if kind is Submitted:
+            return self._submitted(fact)  # type: ignore[arg-type]
+        if kind is Ended:
+            return f'{{"t":{fact.t!r},"e":"ended","job":{name(fact.job)},"how":"{fact.how}"}}'  # type: ignore[union-attr]
+        return self._rare(repr(fact.t), fact)
+
     def _rare(self, t: str, fact: Fact) -> str:
         name = self._name
         match fact:
             case Stopped(_, job, why, done_s):
                 return (
-                    f'{{"t":{t},"e":"stopped","job":{name[job]},"why":"{why}","done_s":{done_s!r}}}'
+                    f'{{"t":{t},"e":"stopped","job":{name(job)},"why":"{why}","done_s":{done_s!r}}}'
                 )
             case Switched(_, job, rate, from_s, preparing):
                 return (
-                    f'{{"t":{t},"e":"switched","job":{name[job]},"rate":{rate!r},'
+                    f'{{"t":{t},"e":"switched","job":{name(job)},"rate":{rate!r},'
                     f'"from":{from_s!r}{_preparing(preparing)}}}'
                 )
             case Shrunk(_, job, placement, rate, from_s, preparing):
                 return (
-                    f'{{"t":{t},"e":"shrunk","job":{name[job]},{self._spell(placement)},'
+                    f'{{"t":{t},"e":"shrunk","job":{name(job)},{self._spell(placement)},'
                     f'"rate":{rate!r},"from":{from_s!r}{_preparing(preparing)}}}'
                 )
             case Retimed(_, job, rate):
-                return f'{{"t":{t},"e":"retimed","job":{name[job]},"rate":{rate!r}}}'
+                return f'{{"t":{t},"e":"retimed","job":{name(job)},"rate":{rate!r}}}'
+            case Measured(_, job, done_s, rate):
+                return (
+                    f'{{"t":{t},"e":"measured","job":{name(job)},"done_s":{done_s!r},'
+                    f'"rate":{rate!r}}}'
+                )
+            case Foreseen(_, job, length_s):
+                length = _number(length_s)
+                return f'{{"t":{t},"e":"foreseen","job":{name(job)},"length_s":{length}}}'
+            case Refused(_, why):
+                return f'{{"t":{t},"e":"refused","why":{json.dumps(why)}}}'
             case Explained(_, reasons):
                 said = ",".join(self._reason(r) for r in reasons)
                 return f'{{"t":{t},"e":"explained","reasons":[{said}]}}'
@@ -123,11 +140,11 @@ class LogWriter:
     def _reason(self, reason: Reason) -> str:
         said = f'{{"code":"{reason.code}"'
         if reason.job >= 0:
-            said += f',"job":{self._name[reason.job]}'
+            said += f',"job":{self._name(reason.job)}'
         if reason.shape >= 0:
             said += f',"shape":{reason.shape}'
         if reason.behind >= 0:
-            said += f',"behind":{self._name[reason.behind]}'
+            said += f',"behind":{self._name(reason.behind)}'
         return said + "}"
 
     def _spell(self, placement: Placement) -> str:
@@ -149,6 +166,36 @@ class LogWriter:
         return said
 
 
+class LogLines:
+    """Spells facts of the jobs of a table. `work_s` is the length of each, inf if not known."""
+
+    def __init__(self, jobs: JobTable, physics: Physics, work_s: Sequence[float]) -> None:
+        self._jobs = jobs
+        self._physics = physics
+        self._work: list[float] = []
+        self._name: list[str] = []
+        self._submit: list[float] = []
+        self._request: list[str] = []
+        self.line = FactLines(self._name.__getitem__, self._submitted).line
+        self.admit(work_s)
+
+    def admit(self, work_s: Sequence[float]) -> None:
+        """Takes note of rows appended to the table, and of how long those jobs are."""
+        known, jobs = len(self._name), self._jobs
+        self._work.extend(work_s)
+        self._name.extend(json.dumps(jobs.job_id[job]) for job in range(known, len(jobs)))
+        self._submit.extend(jobs.submit_s[known:].tolist())
+        self._request.extend(_requests(jobs, self._physics, known))
+
+    def _submitted(self, fact: Submitted) -> str:
+        t, job = fact.t, fact.job
+        late = "" if self._submit[job] == t else f'"submit_s":{self._submit[job]!r},'
+        return (
+            f'{{"t":{t!r},"e":"submitted","job":{self._name[job]},{late}{self._request[job]},'
+            f'"work_s":{_number(self._work[job])},"length_s":{_number(fact.length_s)}}}'
+        )
+
+
 def _preparing(gpus: int) -> str:
     return f',"preparing":{gpus}' if gpus else ""
 
@@ -157,14 +204,17 @@ def _number(value: float) -> str:
     return repr(value) if value < float("inf") else "null"
 
 
-def _requests(jobs: JobTable, physics: Physics) -> list[str]:
-    """Returns, per job, the JSON of its request, without what has the neutral value."""
-    parts = [f'"gpus":{g}' for g in jobs.gpus.tolist()]
-    for name in ("user", "queue", "recurrence", "model", "gpu_type"):
+def _requests(jobs: JobTable, physics: Physics, first: int) -> list[str]:
+    """Returns, from one job on, the JSON of each request, without what has the neutral value."""
+    parts = [f'"gpus":{g}' for g in jobs.gpus[first:].tolist()]
+    for name in LABELS:
         labels = getattr(jobs, name)
-        said = [f',"{name}":{json.dumps(text)}' for text in labels.names] + [""]
-        if labels.names:
-            parts = [p + said[c] for p, c in zip(parts, labels.codes.tolist(), strict=True)]
+        codes = labels.codes[first:].tolist()
+        said = {
+            c: f',"{name}":{json.dumps(labels.names[c])}' if c >= 0 else ""
+            for c in dict.fromkeys(codes)
+        }
+        parts = [p + said[c] for p, c in zip(parts, codes, strict=True)]
     neutral: dict[str, float] = {
         "priority": 0.0,
         "batch_size": 0,
@@ -174,27 +224,27 @@ def _requests(jobs: JobTable, physics: Physics) -> list[str]:
         "deadline_s": float("inf"),
     }
     for name, usual in neutral.items():
-        column = getattr(jobs, name)
+        column = getattr(jobs, name)[first:]
         if (column != usual).any():
             parts = [
                 p + (f',"{name}":{v!r}' if v != usual else "")
                 for p, v in zip(parts, column.tolist(), strict=True)
             ]
-    for job in range(len(jobs)):
+    for row, job in enumerate(range(first, len(jobs))):
         low, high = int(jobs.min_gpus[job]), int(jobs.max_gpus[job])
         if low != high:
-            parts[job] += f',"min_gpus":{low},"max_gpus":{high}'
+            parts[row] += f',"min_gpus":{low},"max_gpus":{high}'
     for name, usual_flag in (("elastic", False), ("shareable", False), ("preemptible", True)):
-        flags = getattr(jobs, name)
+        flags = getattr(jobs, name)[first:]
         if (flags != usual_flag).any():
             parts = [
                 p + (f',"{name}":{json.dumps(v)}' if v != usual_flag else "")
                 for p, v in zip(parts, flags.tolist(), strict=True)
             ]
-    for job, gpus in enumerate(jobs.gpus.tolist()):
-        scale = physics.scale(job)
+    for row, gpus in enumerate(jobs.gpus[first:].tolist()):
+        scale = physics.scale(first + row)
         if scale != gpus:
-            parts[job] += f',"scale":{scale!r}'
+            parts[row] += f',"scale":{scale!r}'
     return parts
 
 
@@ -270,6 +320,13 @@ def _fact(r: dict[str, object], index_of: dict[str, int]) -> Fact:
             return Shrunk(t, job, _placement(r), rate, from_s, preparing)
         case "retimed":
             return Retimed(t, job, float(r["rate"]))  # type: ignore[arg-type]
+        case "measured":
+            return Measured(t, job, float(r["done_s"]), float(r["rate"]))  # type: ignore[arg-type]
+        case "foreseen":
+            length = r["length_s"]
+            return Foreseen(t, job, float("inf") if length is None else float(length))  # type: ignore[arg-type]
+        case "refused":
+            return Refused(t, str(r["why"]))
         case "stopped":
             return Stopped(t, job, str(r["why"]), float(r["done_s"]))  # type: ignore[arg-type]
         case "ended":

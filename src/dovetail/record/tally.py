@@ -20,6 +20,7 @@ from dovetail.core.messages import (
     RESIZE,
     Ended,
     Fact,
+    Measured,
     NodeChanged,
     Retimed,
     Shrunk,
@@ -126,6 +127,8 @@ class Tally:
                 self._shrunk(fact)  # type: ignore[arg-type]
             elif kind is Retimed:
                 self._retimed(fact)  # type: ignore[arg-type]
+            elif kind is Measured:
+                self._measured(fact)  # type: ignore[arg-type]
             elif kind is NodeChanged:
                 self._change_node(fact)  # type: ignore[arg-type]
         self._point()
@@ -310,6 +313,19 @@ class Tally:
         if self._running[job][2] <= t:
             self._speed += (rate - self._rate[job]) * self.scale[job]
         self._rate[job] = rate
+
+    def _measured(self, fact: Measured) -> None:
+        t, job, done_s, rate = fact
+        placement, _, from_s = self._running[job]
+        if from_s > t:
+            # It trains before it was expected to.
+            preparing = self._preparing.get(job, 0)
+            self._leave(job, t)
+            self._enter(job, placement, t, rate, t, preparing)
+        else:
+            self._retimed(Retimed(t, job, rate))
+        # What is booked of earlier stays is no more in doubt.
+        self._progress[job] = done_s - self.done_s[job]
 
     def _stopped(self, fact: Stopped) -> None:
         t, job, _, done_s = fact

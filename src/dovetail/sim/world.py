@@ -235,10 +235,21 @@ class SimWorld:
         facts.append(Started(now, job, how, after, rate, now + delay, preparing))
         return [j for j, _ in neighbours]
 
-    def refuse(self, policy: Policy, decision: Decision, why: Sequence[str]) -> NoReturn:
-        """Raises: in simulation an illegal plan is a bug of the policy."""
+    def in_time(self, took_s: float) -> bool:
+        """Holds always: no time passes here while a policy decides."""
+        return True
+
+    def refuse(
+        self, policy: Policy, why: Sequence[str], cause: Exception | None = None
+    ) -> NoReturn:
+        """Raises: in simulation a policy that raises or wants what is illegal has a bug."""
         self._hand_over()
-        raise IllegalPlan(f"policy {name_of(policy)} at {self.state.now:g} s: {'; '.join(why)}")
+        if isinstance(cause, DovetailError):
+            raise cause
+        said = f"policy {name_of(policy)} at {self.state.now:g} s: {'; '.join(why)}"
+        if cause is not None:
+            raise DovetailError(said) from cause
+        raise IllegalPlan(said)
 
     def note(self, decision: Decision) -> None:
         """Records the reasons when they change, and adopts a new order of the queue."""

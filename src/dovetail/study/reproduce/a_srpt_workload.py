@@ -18,7 +18,7 @@ import numpy as np
 
 from dovetail.algorithms.pipeline_time import Links, packed_s, spread_s
 from dovetail.algorithms.refined_replicas import StageTimes
-from dovetail.core.job import Floats, Ints, Labels, PipelineStage
+from dovetail.core.job import Floats, Ints, JobTable, Labels, PipelineStage
 from dovetail.core.trace import COMPLETED, ENDS, Trace
 from dovetail.forecast.accuracy import moments_of
 from dovetail.forecast.boosted import Boosted
@@ -186,6 +186,9 @@ class Taught:
         self._every = every
         self._asked = 0
         self.said_s: dict[int, float] = {}
+
+    def admit(self, jobs: JobTable) -> None:
+        """Takes no note: it knows the whole trace."""
 
     def length_s(self, job: int, now: float) -> float:
         """Returns the predicted run time."""
