@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "policies": {"policies", "core", "algorithms", "mechanisms"},
     "control": {"control", "core"},
     "sim": {"sim", "core", "physics", "control"},
-    "live": {"live", "core", "control", "wire", "record"},
+    "live": {"live", "core", "control", "wire", "record", "algorithms"},
     "train": {"train", "wire"},
 }
 """DESIGN section 3; what stands above (study, web, cli) may import all of these."""

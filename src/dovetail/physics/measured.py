@@ -48,8 +48,8 @@ def mended(guess: Floats, measured: Mapping[int, float], *, trusted: bool) -> Fl
 class Kinds:
     """Jobs alike in the guess and in what they can learn from; numbers are never changed."""
 
-    def __init__(self, prior: Physics, jobs: JobTable) -> None:
-        self._prior = prior
+    def __init__(self, prior: Physics, jobs: JobTable, paced: bool = False) -> None:
+        self._prior, self._paced = prior, paced
         self.key_of: list[Key] = []
         self.example: list[int] = []
         self.of_key: dict[Key, list[int]] = {}
@@ -66,7 +66,7 @@ class Kinds:
         """Numbers the rows that were appended."""
         first, kinds = len(self.key_of), []
         for job in range(first, len(jobs)):
-            key = _key(jobs, job)
+            key = _key(jobs, job, self._paced)
             self.key_of.append(key)
             at = (int(self._prior.kind_of[job]), key)
             if at not in self._number:
@@ -77,14 +77,14 @@ class Kinds:
         self._kind_of.extend(np.array(kinds, np.int64))
 
 
-def _key(jobs: JobTable, job: int) -> Key:
+def _key(jobs: JobTable, job: int, paced: bool) -> Key:
     """Returns what a job learns from: its model, else its recurrence, else itself."""
     batch = int(jobs.batch_size[job])
-    if name := jobs.model.text(job):
-        return Key(name, batch)
-    if name := jobs.recurrence.text(job):
-        return Key(f"~{name}", batch)
-    return Key(jobs.job_id[job], batch, own=True)
+    model, recurrence = jobs.model.text(job), jobs.recurrence.text(job)
+    name = model or (f"~{recurrence}" if recurrence else "")
+    if not name:
+        return Key(jobs.job_id[job], batch, own=True)
+    return Key(f"{name}@{int(jobs.gpus[job])}" if paced else name, batch)
 
 
 class MeasuredPhysics:
@@ -297,7 +297,7 @@ class MeasuredPhysics:
         return factors
 
     def _curve(self, job: int, measured: Mapping[int, float], width: int) -> Floats:
-        trusted = self._kinds.key_of[job].name in self._trusted
+        trusted = self._jobs.model.text(job) in self._trusted
         return mended(self._guess(job, width), measured, trusted=trusted)
 
     def _guess(self, job: int, width: int) -> Floats:
@@ -340,14 +340,24 @@ class MeasuredPhysics:
 
 
 class Learning:
-    """What a cluster learns from its jobs; `physics` is what it believes now."""
+    """What a cluster learns from its jobs; `physics` is what it believes now.
+
+    `said` is what an earlier one learned. Samples of `paced` jobs are not of their models but of
+    their requests (a millisecond alone), so there jobs of other requests are other models.
+    """
 
     def __init__(
-        self, prior: Physics, jobs: JobTable, said: str = "", trusted: Collection[str] = ()
+        self,
+        prior: Physics,
+        jobs: JobTable,
+        said: str = "",
+        trusted: Collection[str] = (),
+        *,
+        paced: bool = False,
     ) -> None:
         self._prior, self._jobs, self._trusted = prior, jobs, frozenset(trusted)
         self.lessons = Lessons.load(said)
-        self._kinds = Kinds(prior, jobs)
+        self._kinds = Kinds(prior, jobs, paced)
         self.physics = self._believed()
 
     def _believed(self) -> MeasuredPhysics:
@@ -378,6 +388,11 @@ class Learning:
     def solo_rate(self, job: int) -> float:
         """Returns samples a second alone as requested, as far as is known; 0 if nothing is."""
         return self.physics.throughput(job, int(self._jobs.gpus[job]))
+
+    def ratio(self, job: int, steps: int, other: int, other_steps: int) -> float:
+        """Returns the measured interference of a job beside another so cut, 0 if there is none."""
+        key_of = self._kinds.key_of
+        return self.lessons.ratios(key_of[job], key_of[other]).get((steps, other_steps), 0.0)
 
     def forget(self, job: int) -> None:
         """Drops what only a job that is over could use."""

@@ -1,0 +1,41 @@
+"""What the live world asks of a belief that learns; made elsewhere, for it imports no physics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.placement import Placement
+from dovetail.core.reading import Reading
+
+
+class Learner(Protocol):
+    """A belief that learns from readings."""
+
+    @property
+    def physics(self) -> Physics:
+        """Returns what is believed now; another object whenever something was learned."""
+        ...
+
+    def solo_rate(self, job: int) -> float:
+        """Returns samples a second alone as requested, 0 if nothing is known."""
+        ...
+
+    def ratio(self, job: int, steps: int, other: int, other_steps: int) -> float:
+        """Returns the measured interference of a job beside another, 0 if there is none."""
+        ...
+
+    def observe(
+        self, job: int, placement: Placement, neighbours: Sequence[Neighbour], reading: Reading
+    ) -> bool:
+        """Learns; returns whether `physics` is another one from now on."""
+        ...
+
+    def forget(self, job: int) -> None:
+        """Drops what only a job that is over could use."""
+        ...
+
+    def dump(self) -> str:
+        """Returns what was learned, as text."""
+        ...
