@@ -156,6 +156,16 @@ class Queries:
         found = self._all("SELECT t, line FROM facts WHERE job = ? ORDER BY seq", job)
         return [(t, json.loads(line)) for t, line in found]
 
+    def facts_after(self, seq: int, limit: int, job: int | None = None) -> list[tuple[int, str]]:
+        """Returns up to `limit` facts behind number `seq`, of one job or of all, as log lines."""
+        of_job, values = ("", ()) if job is None else (" AND job = ?", (job,))
+        return self._all(
+            f"SELECT seq, line FROM facts WHERE seq > ?{of_job} ORDER BY seq LIMIT ?",
+            seq,
+            *values,
+            limit,
+        )
+
     def all_facts(self) -> Iterator[str]:
         """Yields all facts in order, as lines of the log."""
         for (line,) in self._db.execute("SELECT line FROM facts ORDER BY seq"):

@@ -1,0 +1,298 @@
+"""What is on record, and stays so when the process is killed or the disk is full."""
+
+import json
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.messages import Ended, NodeChanged, Started, Submitted
+from dovetail.core.placement import Placement
+from dovetail.live.database import Database
+from dovetail.live.edges import Entry, Request, StoreError
+from dovetail.live.lifecycle import State
+from dovetail.live.queries import Queries, Reader
+from dovetail.live.record import JobRecord, Member
+from dovetail.live.store import Store, add_jobs, add_requests
+from dovetail.record.log import fact_of
+from dovetail.wire.spec import JobSpec
+
+SCRIPT = "#!/bin/sh\necho $HOME `id`\n"
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Killer:
+    """Kills at the nth crash point."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, point: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed(point)
+
+
+def spec(name: str = "job", **given: object) -> JobSpec:
+    return JobSpec(name, ("true",), "/", **given)  # type: ignore[arg-type]
+
+
+def store_of(database: Database) -> Store:
+    return Store(database, Queries(database.connection))
+
+
+def submit(store: Store, *specs: JobSpec, now: float = 1.0) -> list[int]:
+    return [a.job for a in store.committer.do(lambda db: add_jobs(db, specs, now))]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None:
+    database = Database(path)
+    store = store_of(database)
+    assert submit(store, spec("a", script=SCRIPT, hold=True), spec("b")) == [1, 2]
+    where = Placement(((0, 2),))
+    running = JobRecord(1, State.RUNNING, 1.0, 3, where, (Member(4, 0, 1),), held=True)
+    store.write(
+        Entry(
+            (Submitted(1.0, 1, 60.0), Started(2.0, 1, "start", where, 1.5, 2.0)),
+            (running,),
+            meta=(("measured", "{}"),),
+        )
+    )
+    database.abandon()
+
+    database = Database(path)
+    recovered = store_of(database).recover()
+    assert recovered.jobs == ((spec("a", script=SCRIPT, hold=True), running),)
+    (waiting,) = recovered.accepted
+    assert (waiting.job, waiting.spec, waiting.submit_s) == (2, spec("b"), 1.0)
+    assert recovered.now_s == 2.0
+    assert dict(recovered.meta) == {"epoch": "1", "measured": "{}"}
+    assert recovered.epoch == 1
+    assert store_of(database).recover().epoch == 2
+    database.close()
+
+
+def test_facts_read_back_as_the_log_reads_them() -> None:
+    database = Database(None)
+    store = store_of(database)
+    submit(
+        store,
+        spec("a", gpus=2, max_gpus=2, trains=True, user="ann", queue="q", shareable=True),
+        spec(),
+    )
+    facts = (
+        Submitted(1.5, 1, float("inf")),
+        Started(2.0, 1, "start", Placement(((1, 2),), ((0, 3),)), 0.5, 2.25),
+        NodeChanged(2.0, 1, "down"),
+        Ended(3.0, 1, "completed"),
+    )
+    store.write(Entry(facts))
+    lines = [json.loads(line) for line in store.queries.all_facts()]
+    assert tuple(fact_of(line, {"1": 1, "2": 2}) for line in lines) == facts
+    assert lines[0] == {
+        "t": 1.5, "e": "submitted", "job": "1", "submit_s": 1.0, "gpus": 2, "user": "ann",
+        "queue": "q", "shareable": True, "work_s": None, "length_s": None,
+        "elastic": True, "min_gpus": 1, "max_gpus": 2,
+    }  # fmt: skip
+    assert [line["e"] for _, line in store.queries.facts(1)] == ["submitted", "started", "ended"]
+    assert store.queries.facts(2) == []
+    assert [json.loads(line)["e"] for _, line in store.queries.facts_after(2, 9)] == [
+        "node",
+        "ended",
+    ]
+    database.close()
+
+
+def test_an_entry_is_kept_whole_or_not_at_all() -> None:
+    database = Database(None)
+    store = store_of(database)
+    submit(store, spec())
+    before = list(database.connection.iterdump())
+    for wrong in (
+        Entry((NodeChanged(1.0, 0, "up"), Submitted(1.0, 9, 1.0))),
+        Entry((NodeChanged(1.0, 0, "up"),), (JobRecord(1, State.RUNNING), JobRecord(2))),
+    ):
+        with pytest.raises(DovetailError, match="never submitted"):
+            store.write(wrong)
+    assert list(database.connection.iterdump()) == before
+    database.close()
+
+
+def test_requests_wait_until_an_entry_says_they_are_done() -> None:
+    database = Database(None)
+    store = store_of(database)
+    kept = database.do(
+        lambda db: add_requests(db, [Request(0, "cancel", 3), Request(0, "drain", node=1)], 5.0)
+    )
+    assert store.recover().requests == tuple(kept)
+    assert [r.seq for r in kept] == [1, 2]
+    assert store.recover().now_s == 5.0
+    store.write(Entry(done=(1,)))
+    assert store.recover().requests == (Request(2, "drain", node=1),)
+    database.close()
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_kill_at_any_point_leaves_all_or_nothing_of_each_write(path: Path, at: int) -> None:
+    database = Database(path, crash=Killer(at + 1))
+    store = store_of(database)
+    acknowledged: list[int] = []
+
+    def work() -> None:
+        for number in (1, 2, 3):
+            submit(store, spec(str(number)), now=float(number))
+            acknowledged.append(number)
+            store.write(Entry((Submitted(float(number), number, 1.0),), (JobRecord(number),)))
+
+    with pytest.raises(Killed):
+        work()
+    database.abandon()
+
+    cycles, point = divmod(at, 6)  # a submit, then an entry; each begins, commits, has committed
+    database = Database(path)
+    recovered = store_of(database).recover()
+    arrived = [record.job for _, record in recovered.jobs]
+    there = arrived + [accepted.job for accepted in recovered.accepted]
+    assert there == list(range(1, cycles + 1 + (point >= 2)))
+    assert set(acknowledged) <= set(there)
+    assert arrived == list(range(1, cycles + 1 + (point == 5)))
+    facts = [json.loads(line)["job"] for line in store_of(database).queries.all_facts()]
+    assert facts == [str(job) for job in arrived]
+    database.close()
+
+
+def test_a_full_disk_refuses_what_does_not_fit_and_changes_nothing(path: Path) -> None:
+    database = Database(path, pages_max=40)
+    store = store_of(database)
+    kept: list[int] = []
+
+    def fill() -> None:
+        for number in range(10_000):
+            kept.extend(submit(store, spec(str(number), recurrence="x" * 150)))
+
+    with pytest.raises(StoreError, match="full"):
+        fill()
+    with pytest.raises(StoreError):
+        submit(store, spec("large", script="#!/bin/sh\n" + "x" * 50_000))
+    assert [r.job for _, r in reversed(store.queries.rows())] == kept
+    assert database.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    database.connection.execute("PRAGMA max_page_count=4000")
+    assert submit(store, spec("at last")) == [len(kept) + 1]
+    database.close()
+
+
+def test_of_several_works_only_the_one_that_fails_is_undone() -> None:
+    database = Database(None)
+
+    def wrong(db: sqlite3.Connection) -> int:
+        add_jobs(db, [spec("half")], 1.0)
+        raise InputError("here", "no")
+
+    outcomes = database.do_all(
+        [
+            lambda db: add_jobs(db, [spec("a")], 1.0),
+            wrong,
+            lambda db: add_jobs(db, [spec("b")], 1.0),
+        ]
+    )
+    assert [type(o.error) for o in outcomes] == [type(None), InputError, type(None)]
+    store = store_of(database)
+    assert [s.name for s, _ in store.queries.rows(newest=False)] == ["a", "b"]
+    database.close()
+
+
+def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    text = tmp_path / "text.db"
+    text.write_text("these are words, not a database; " * 50)
+    with pytest.raises(InputError, match="cannot be opened as a store"):
+        Database(text)
+
+    foreign = tmp_path / "foreign.db"
+    other = sqlite3.connect(foreign)
+    other.execute("CREATE TABLE songs(title TEXT)")
+    other.close()
+    with pytest.raises(InputError, match="another program"):
+        Database(foreign)
+    with pytest.raises(InputError, match="another program"):
+        Reader(foreign)
+
+    newer = tmp_path / "newer.db"
+    Database(newer).close()
+    later = sqlite3.connect(newer)
+    later.execute("PRAGMA user_version=99")
+    later.close()
+    with pytest.raises(InputError, match="format 99, expected 1"):
+        Database(newer)
+
+    with pytest.raises(InputError, match="cannot be opened"):
+        Database(tmp_path / "nowhere" / "store.db")
+    with pytest.raises(InputError, match="cannot be read"):
+        Reader(tmp_path / "missing.db")
+
+
+def test_a_damaged_store_says_so(path: Path) -> None:
+    database = Database(path)
+    store = store_of(database)
+    for _ in range(50):
+        submit(store, *(spec(recurrence="x" * 190) for _ in range(20)))
+    database.close()
+    content = bytearray(path.read_bytes())
+    content[8192:-4096] = b"\xa5" * (len(content) - 12288)
+    path.write_bytes(content)
+    database = Database(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        store_of(database).queries.live()
+    with pytest.raises(StoreError):
+        submit(store_of(database), spec())
+    database.close()
+
+
+def test_the_store_is_its_owners_alone(path: Path) -> None:
+    database = Database(path)
+    submit(store_of(database), spec())
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    database.close()
+
+
+def test_a_reader_sees_what_was_committed_and_cannot_write(path: Path) -> None:
+    database = Database(path)
+    store = store_of(database)
+    with Reader(path) as reader:
+        assert reader.rows() == []
+        submit(store, spec("a", user="ann"), spec("b", user="bob"), spec("a", script=SCRIPT))
+        database.connection.execute("BEGIN IMMEDIATE")
+        add_jobs(database.connection, [spec("unsaid")], 2.0)
+        assert [s.name for s, _ in reader.rows()] == ["a", "b", "a"]
+        database.connection.execute("ROLLBACK")
+        assert [r.job for _, r in reader.rows(name="a", newest=False)] == [1, 3]
+        assert [r.job for _, r in reader.rows(user="bob")] == [2]
+        assert [r.job for _, r in reader.rows(limit=2)] == [3, 2]
+        assert reader.counts() == {State.PENDING: 3}
+        assert reader.spec(3) == spec("a", script=SCRIPT)
+        assert reader.spec(4) is None and reader.record(4) is None
+        store.write(Entry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
+        assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
+        assert [r.job for _, r in reader.rows({State.FAILED})] == [2]
+        assert reader.rows(set()) == []
+        with pytest.raises(sqlite3.OperationalError):
+            reader._own.execute("DELETE FROM jobs")
+    database.close()
+
+
+def test_a_script_is_kept_once() -> None:
+    database = Database(None)
+    submit(store_of(database), *(spec(str(i), script=SCRIPT) for i in range(20)))
+    assert database.connection.execute("SELECT count(*) FROM scripts").fetchone() == (1,)
+    assert SCRIPT not in str(database.connection.execute("SELECT spec FROM jobs").fetchall())
+    database.close()
