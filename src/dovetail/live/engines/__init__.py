@@ -1,0 +1,1 @@
+"""Where agents and workers run: this machine, or nodes that are clocks."""

@@ -1,0 +1,109 @@
+"""What a paced job is: a clock of a known length, for emulated nodes. And what its switches cost.
+
+One sample is a millisecond of the job's time alone on its requested GPUs, so that progress in
+samples and progress in solo seconds are one thing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.core.job import Job
+from dovetail.wire.codec import WireError, build, parse_object, plain
+from dovetail.wire.spec import JobSpec
+
+WORD = "paced"
+"""The first word of the command of a paced job; the second says all about it."""
+SAMPLES_PER_S = 1000
+STEP_SAMPLES = 100
+"""An iteration of a paced job: a tenth of a second alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds that a placement costs, in the words of `core.messages.HOW`, as in simulation.
+
+    With `prepare_s` an elastic job trains on while GPUs it did not have are made ready.
+    """
+
+    start_s: float = 0.0
+    resume_s: float = 0.0
+    move_s: float = 0.0
+    resize_s: float = 0.0
+    adjust_s: float = 0.0
+    limit_s: float = 0.0
+    prepare_s: float = 0.0
+
+    def of(self, how: str) -> float:
+        """Returns what one kind of placement costs."""
+        return float(getattr(self, f"{how}_s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """A job as its clock knows it: how long it is alone, and what decides how fast it runs."""
+
+    duration_s: float
+    gpus: int = 1
+    min_gpus: int = 1
+    max_gpus: int = 1
+    model: str = ""
+    batch_size: int = 0
+    gpu_type: str = ""
+    elastic: bool = False
+    shareable: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.duration_s < float("inf"):
+            raise ValueError("a paced job needs a length above 0")
+        if not 1 <= self.min_gpus <= self.gpus <= self.max_gpus:
+            raise ValueError("1 <= min_gpus <= gpus <= max_gpus must hold")
+
+    @property
+    def samples(self) -> int:
+        """Returns the samples of the whole job."""
+        return round(self.duration_s * SAMPLES_PER_S)
+
+    def command(self) -> tuple[str, str]:
+        """Returns the command of such a job."""
+        return WORD, json.dumps(plain(self), separators=(",", ":"))
+
+    @staticmethod
+    def read(command: Sequence[str]) -> Paced:
+        """Returns what a command says. Raises WireError."""
+        if len(command) != 2 or command[0] != WORD:
+            raise WireError("emulated nodes run paced jobs alone")
+        paced: Paced = build(Paced, parse_object(command[1].encode()))
+        return paced
+
+    def row(self, job: int, submit_s: float) -> Job:
+        """Returns the row of the job table by which physics knows the job."""
+        return Job(
+            job_id=str(job),
+            submit_s=submit_s,
+            gpus=self.gpus,
+            min_gpus=self.min_gpus,
+            max_gpus=self.max_gpus,
+            model=self.model,
+            batch_size=self.batch_size,
+            gpu_type=self.gpu_type,
+            elastic=self.elastic,
+            shareable=self.shareable,
+        )
+
+
+def paced_of(spec: JobSpec) -> Paced:
+    """Returns the clock of a job that was submitted as paced."""
+    return Paced(
+        duration_s=spec.duration_s,
+        gpus=spec.gpus,
+        min_gpus=spec.min_gpus,
+        max_gpus=spec.max_gpus,
+        model=spec.model,
+        batch_size=spec.batch_size,
+        gpu_type=spec.gpu_type,
+        elastic=spec.elastic,
+        shareable=spec.shareable,
+    )
