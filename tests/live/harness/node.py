@@ -1,0 +1,216 @@
+"""One node: a machine on which processes live, and the real agent that may die and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from harness.processes import Process, Programs
+from harness.trainers import Trainer, Trainers
+from harness.truth import Truth
+
+from dovetail.live.agent import Agent
+from dovetail.live.fence import Fence
+from dovetail.live.launcher import Exit, Found
+from dovetail.live.virtual import Timeline
+from dovetail.wire.agent import Alive, Order, Report, StartWorker
+from dovetail.wire.codec import Codec
+from dovetail.wire.worker import FromWorker, ToWorker
+
+ALIVE_S = 1.0
+LOOKS_S = 0.05
+"""An agent says that it is there so often, and sees an end so long after it."""
+GPUS = ("gpu0", "gpu1")
+ORDERS = Codec((Order,))
+
+
+@dataclass(eq=False)
+class _Kept:
+    """What the disk of a node keeps of a worker until it is forgotten."""
+
+    process: Process
+    token: str
+    said: dict[type, FromWorker] = field(default_factory=dict)
+    polled: bool = False
+
+
+class Machine:
+    """Runs the workers of one node (`live.launcher.Launcher`); it outlives its agents."""
+
+    def __init__(self, node: int, programs: Programs, trainers: Trainers, truth: Truth) -> None:
+        self._node = node
+        self._programs = programs
+        self._trainers = trainers
+        self._truth = truth
+        self._kept: dict[tuple[int, int], _Kept] = {}
+
+    def found(self) -> Sequence[Found]:
+        """Returns the workers of earlier agents."""
+        found = []
+        for (job, number), kept in self._kept.items():
+            code = kept.process.exit_code
+            end = None if code is None else Exit(job, number, code)
+            kept.polled = code is not None
+            said = tuple(kept.said.values())
+            found.append(Found(kept.process.order, kept.token, kept.process.started_s, end, said))
+        return found
+
+    def start(self, order: StartWorker, token: str, now: float) -> None:
+        """Starts a worker."""
+        process: Process
+        if order.launch.trains:
+            process = self._trainers.start(self._node, order, token)
+        else:
+            process = self._programs.start(self._node, order)
+        self._kept[order.job, order.worker] = _Kept(process, token)
+
+    def limit(self, order: StartWorker) -> None:
+        """Takes note of a new share of a GPU."""
+
+    def signal(self, job: int, worker: int, number: int) -> None:
+        """Sends a signal to a worker."""
+        process = self._kept[job, worker].process
+        if process.exit_code is not None:
+            return
+        self._truth.signalled(process, number)
+        if isinstance(process, Trainer):
+            self._trainers.signal(process, number)
+        else:
+            self._programs.signal(process, number)
+
+    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+        """Passes a message to a worker."""
+        process = self._kept[job, worker].process
+        if isinstance(process, Trainer) and process.connected:
+            self._trainers.hear(process, message)
+
+    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+        """Keeps what a worker said."""
+        self._kept[job, worker].said[type(message)] = message
+
+    def poll(self) -> Sequence[Exit]:
+        """Returns the ends not returned before."""
+        ends = []
+        for (job, number), kept in self._kept.items():
+            if kept.process.exit_code is not None and not kept.polled:
+                kept.polled = True
+                ends.append(Exit(job, number, kept.process.exit_code))
+        return ends
+
+    def forget(self, job: int, worker: int) -> None:
+        """Drops a worker that has ended."""
+        self._kept.pop((job, worker), None)
+
+    # What befalls it.
+
+    def processes(self) -> list[Process]:
+        """Returns the processes that are alive."""
+        return [k.process for k in self._kept.values() if k.process.exit_code is None]
+
+    def reboot(self) -> None:
+        """Loses every process and what the memory held; disks are kept."""
+        for process in self.processes():
+            process.faulty = True
+            if isinstance(process, Trainer):
+                self._trainers.end(process, -9)
+            else:
+                self._programs.end(process, -9)
+        self._kept.clear()
+
+
+class Node:
+    """A machine, its agent while one runs, and the line to the controller."""
+
+    def __init__(
+        self, node: int, machine: Machine, line: Timeline, send: Callable[[int, Report], None]
+    ) -> None:
+        self.node = node
+        self.machine = machine
+        self._line = line
+        self._send = send
+        self.agent: Agent | None = None
+        self._fence = Fence()
+        self._boots = 0
+        self._lives = 0
+        self._due_s = float("inf")
+        self.boot()
+
+    def boot(self) -> None:
+        """Starts an agent, which finds what earlier ones left."""
+        if self.agent is not None:
+            return
+        fence = Fence(self._fence.epoch, self._fence.jobs())
+        self._lives += 1
+        name = f"{self.node}-{self._boots}"
+        count = iter(range(1_000_000))
+        life = self._lives
+        self.agent = Agent(
+            self.node,
+            GPUS,
+            self.machine,
+            fence=fence,
+            incarnation=name,
+            token=lambda: f"{life}-{next(count)}",
+        )
+        self._due_s = float("inf")
+        self._say_alive(life)
+        self.look()
+
+    def kill(self) -> None:
+        """Kills the agent. Its processes live on; its fence is on disk."""
+        if self.agent is None:
+            return
+        self._fence = self.agent.fence
+        self.agent = None
+        self._lives += 1
+        for process in self.machine.processes():
+            if isinstance(process, Trainer):
+                self.machine._trainers.agent_gone(process)
+
+    def reboot(self) -> None:
+        """Switches the whole node off."""
+        self.kill()
+        self.machine.reboot()
+        self._boots += 1
+
+    def deliver(self, order: Order) -> None:
+        """Hands an order to the agent, if there is one."""
+        if self.agent is not None:
+            self._pass_on(self.agent.handle(order, self._line.now))
+
+    def call(self, process: Process, token: str, message: FromWorker) -> bool:
+        """Lets a process speak to the agent; False if nobody answers."""
+        if self.agent is None:
+            return False
+        job, number = process.job, process.order.worker
+        if not self.agent.admits(job, number, token):
+            return False
+        self._pass_on(self.agent.heard(job, number, message, self._line.now))
+        return True
+
+    def look(self) -> None:
+        """Lets the agent look for what has ended, soon."""
+        self._wake(self._line.now + LOOKS_S)
+
+    def _pass_on(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            self._send(self.node, report)
+        if self.agent is not None:
+            self._wake(self.agent.next_due())
+
+    def _wake(self, time_s: float) -> None:
+        if time_s < self._due_s and self.agent is not None:
+            self._due_s = max(time_s, self._line.now)
+            life = self._lives
+            self._line.at(time_s, lambda: self._tick(life))
+
+    def _tick(self, life: int) -> None:
+        if life != self._lives or self.agent is None or self._line.now < self._due_s:
+            return
+        self._due_s = float("inf")
+        self._pass_on(self.agent.tick(self._line.now))
+
+    def _say_alive(self, life: int) -> None:
+        if life == self._lives and self.agent is not None:
+            self._send(self.node, Report(self.node, alive=Alive(self.node)))
+            self._line.after(ALIVE_S, lambda: self._say_alive(life))

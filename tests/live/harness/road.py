@@ -1,0 +1,33 @@
+"""The road between controller and nodes, as the weather and the faults of a story have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from harness.story import CALM_S, Weather
+
+from dovetail.live.virtual import Timeline
+
+
+class Road:
+    """Delays, losses and doubles drawn from a seed; nodes that are deaf or silent for a while."""
+
+    def __init__(self, line: Timeline, weather: Weather, rng: Random) -> None:
+        self._line = line
+        self._weather = weather
+        self._rng = rng
+        self.deaf: dict[int, float] = {}
+        self.silent: dict[int, float] = {}
+
+    def delays_s(self, node: int, *, up: bool) -> Sequence[float]:
+        """Returns when each copy of the next message arrives."""
+        now, weather, rng = self._line.now, self._weather, self._rng
+        if (self.silent if up else self.deaf).get(node, -1.0) > now:
+            return ()
+        if now > CALM_S or weather == Weather():
+            return (0.0005,)
+        if rng.random() < weather.lost:
+            return ()
+        copies = 2 if rng.random() < weather.doubled else 1
+        return [0.0005 + rng.random() * weather.late_s for _ in range(copies)]

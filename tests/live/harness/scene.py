@@ -1,0 +1,310 @@
+"""Plays a story: the real controller, store, intake and agents in virtual time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from dovetail.live.world import LiveWorld
+from harness.killing import CrashPoints, Killed, KillingPost, WatchedJournal
+from harness.node import Machine, Node
+from harness.processes import Process, Programs
+from harness.road import Road
+from harness.story import CALM_S, GPUS_PER_NODE, NODES, Fault, Story
+from harness.trainers import Trainer, Trainers
+from harness.truth import Truth
+from harness.users import Users
+from harness.verdict import judge
+
+import dovetail.policies  # registers the policies
+from dovetail.control.loop import run
+from dovetail.control.state import ClusterState
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
+from dovetail.core.placing import Placing
+from dovetail.core.policy import parse_policy
+from dovetail.forecast.forecasts import Declared
+from dovetail.live.database import Database
+from dovetail.live.edges import Edges, NodeLost, StoreError
+from dovetail.live.intake import Intake
+from dovetail.live.lifecycle import State
+from dovetail.live.queries import Queries
+from dovetail.live.recovered import Recovered
+from dovetail.live.rules import Rules
+from dovetail.live.store import Store
+from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing import Injected
+from dovetail.wire.agent import Launch, Order, Report
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.worker import FromWorker
+
+assert dovetail.policies
+
+TIDY_S, LOOK_S, END_S = 100.0, 5.0, 1500.0
+"""How often users free what they held, how often the end is looked for, and when it is overdue."""
+RULES = replace(Rules(), decision_limit_s=float("inf"), stall_s=60.0, ready_s=60.0)
+
+
+class Over(BaseException):
+    """Everything that was to happen has happened."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was wrong with a run (nothing, if all is well), its tale, and how long it was."""
+
+    wrong: tuple[str, ...]
+    tale: tuple[str, ...]
+    crash_points: int
+    virtual_s: float
+
+
+class Scene:
+    """One run of a story; `path` is the file of its store."""
+
+    def __init__(self, story: Story, path: Path) -> None:
+        self.story = story
+        self.line = Timeline()
+        self.path = path
+        self._rng = Random(story.seed)
+        self.points = CrashPoints(story.crash_at)
+        self.policy = parse_policy(story.policy)
+        shares = not self.policy.powers.isdisjoint(("share", "interleave"))
+        self.truth = Truth(lambda: self.line.now, shares)
+        self.programs = Programs(self.line, self, self._rng)
+        self.trainers = Trainers(self.line, self, self._rng, self._call)
+        self.road = Road(self.line, story.weather, self._rng)
+        self.cluster = Cluster.uniform(NODES, GPUS_PER_NODE)
+        self._inbox: VirtualInbox | None = None
+        self._intake: Intake | None = None
+        self._ahead_s = 0.0
+        self._down_s: float | None = None
+        self.nodes = [self._node(n) for n in range(NODES)]
+        self.users = Users(self.line, story, lambda: self._intake)
+        for fault in story.faults:
+            self.line.at(fault.t, lambda fault=fault: self._befall(fault))  # type: ignore[misc]
+        self.line.at(CALM_S, self._tidy_up)
+        self.line.at(CALM_S + LOOK_S, self._look_for_the_end)
+
+    def play(self) -> Outcome:
+        """Plays the story to its end."""
+        while not self._one_controller():
+            down_s = self._rng.choice((0.0, 0.3, 3.0)) if self._down_s is None else self._down_s
+            self._down_s = None
+            self.line.pass_until(self.line.now + down_s)
+        judge(self)
+        wrong = (*self.truth.wrong, *self.users.promises.wrong)
+        tale = tuple(f"{t:9.3f}  {text}" for t, text in self.truth.tale)
+        return Outcome(wrong, tale, self.points.passed, self.line.now)
+
+    # The controller.
+
+    def _one_controller(self) -> bool:
+        """Runs one controller until it is killed; True when everything is over."""
+        database: Database | None = None
+        try:
+            database = Database(self.path, crash=self.points.reach)
+            self._control(database)
+        except Killed as death:
+            self.truth.say(f"the controller is killed: {death}")
+            if self._rng.random() < 0.2:
+                self._ahead_s += self._rng.choice((1.0, 60.0))
+        except Over:
+            return True
+        finally:
+            self._inbox = self._intake = None
+            if database is not None:
+                database.abandon()
+        return False
+
+    def _control(self, database: Database) -> None:
+        store = Store(database, Queries(database.connection))
+        recovered = self._recover(store)
+        self.truth.begins(recovered.epoch)
+        clock = VirtualClock(self.line, self._ahead_s)
+        inbox = VirtualInbox(self.line, self._ahead_s)
+        post = KillingPost(VirtualPost(self.line, self._deliver, self.road), self.points)
+        journal = WatchedJournal(store, self.truth.kept)
+        world = LiveWorld(
+            Edges(clock, inbox, post, journal, store),
+            self._state(store),
+            self.policy,
+            recovered=recovered,
+            launches=launch_of,
+            rules=RULES,
+        )
+        self._inbox = inbox
+        self._intake = Intake(database, clock=clock, cluster=self.cluster, put=inbox.put)
+        run(world, self.policy)
+        self.truth.breach("the controller stopped by itself")
+        raise Over
+
+    def _recover(self, store: Store) -> Recovered:
+        """Starts from what is on record, once the disk lets it."""
+        while True:
+            try:
+                return store.recover()
+            except StoreError:
+                self.line.pass_until(self.line.now + 1.0)
+
+    def _state(self, store: Store) -> ClusterState:
+        table = JobTable.build([], [], [])
+        lengths: dict[str, float] = {}
+
+        def declared(job_id: str) -> float:
+            if job_id not in lengths:
+                found = store.find(int(job_id))
+                lengths[job_id] = found[0].duration_s if found else 0.0
+            return lengths[job_id]
+
+        return ClusterState(
+            table,
+            self.cluster,
+            self.policy,
+            physics=LinearPhysics(table, Injected(1.3)),
+            forecast=Declared(table, declared),
+            placing=Placing.parse("prefer"),
+        )
+
+    # Nodes and processes.
+
+    def _node(self, number: int) -> Node:
+        machine = Machine(number, self.programs, self.trainers, self.truth)
+        return Node(number, machine, self.line, self._send)
+
+    def _deliver(self, node: int, order: Order) -> None:
+        self.nodes[node].deliver(order)
+
+    def _send(self, node: int, report: Report) -> None:
+        for delay_s in self.road.delays_s(node, up=True):
+            self.line.after(delay_s, lambda: self._arrive(report))
+
+    def _arrive(self, report: Report) -> None:
+        if self._inbox is not None:
+            self._inbox.put(report)
+
+    def _call(self, process: Process, token: str, message: FromWorker) -> bool:
+        return self.nodes[process.node].call(process, token, message)
+
+    def started(self, process: Process) -> None:
+        """Sees a process start."""
+        self.truth.started(process)
+
+    def ended_process(self, process: Process) -> None:
+        """Sees a process end."""
+        self.truth.ended_process(process)
+        self.nodes[process.node].look()
+
+    def trains(self, job: int, generation: int) -> None:
+        """Sees a gang begin to work."""
+        self.truth.trains(job, generation)
+
+    def rests(self, job: int, generation: int) -> None:
+        """Sees a gang work no longer."""
+        self.truth.rests(job, generation)
+
+    # What goes wrong.
+
+    def _befall(self, fault: Fault) -> None:
+        self.truth.say(f"fault: {fault.kind} {fault.lasts_s:g} s, node {fault.node}")
+        node, until_s = self.nodes[fault.node], self.line.now + fault.lasts_s
+        if fault.kind == "controller killed":
+            if self._inbox is not None:
+                self._down_s = fault.lasts_s
+                raise Killed("at a random instant")
+        elif fault.kind == "disk full":
+            self.points.disk_full = True
+            self.line.at(until_s, self._disk_mended)
+        elif fault.kind == "agent killed":
+            node.kill()
+            self._lose_line(fault.node)
+            self.line.at(until_s, node.boot)
+        elif fault.kind == "node reboots":
+            node.reboot()
+            self._lose_line(fault.node)
+            self.line.at(until_s, node.boot)
+        elif fault.kind.startswith("node"):
+            if fault.kind != "node deaf":
+                self.road.silent[fault.node] = until_s
+            if fault.kind != "node silent":
+                self.road.deaf[fault.node] = until_s
+        else:
+            self._befall_worker(fault)
+
+    def _befall_worker(self, fault: Fault) -> None:
+        alive: list[Process] = [*self.programs.alive, *self.trainers.alive]
+        if not alive:
+            return
+        process = alive[fault.pick % len(alive)]
+        programs = self.trainers if isinstance(process, Trainer) else self.programs
+        self.truth.say(f"fault: {fault.kind}: {process.name}")
+        process.faulty = True
+        if fault.kind == "worker killed":
+            programs.end(process, -9)  # type: ignore[arg-type]
+        elif fault.kind == "worker hangs":
+            programs.hang(process)  # type: ignore[arg-type]
+        else:
+            process.stubborn = True
+
+    def _disk_mended(self) -> None:
+        self.points.disk_full = False
+
+    def _lose_line(self, node: int) -> None:
+        if self._inbox is not None and self._rng.random() < 0.5:
+            self._inbox.put(NodeLost(node))
+
+    # The end.
+
+    def _tidy_up(self) -> None:
+        """Lets users free what they hold, drained, or made wait for what never comes."""
+        self.line.after(TIDY_S, self._tidy_up)
+        if self._intake is None:
+            return
+        stamp = f"tidy {self.line.now:g}"
+        try:
+            for node in range(NODES):
+                self._intake.request("undrain", node=node, key=f"{stamp} node {node}")
+            for job, record in list(self.truth.records.items()):
+                if record.held:
+                    self._ask("release", job, stamp)
+                elif record.state is State.PENDING and "Dependency" in record.reason:
+                    if self.line.now > 2 * CALM_S:
+                        self._ask("cancel", job, stamp)
+        except StoreError:
+            return
+
+    def _ask(self, verb: str, job: int, stamp: str) -> None:
+        assert self._intake is not None
+        try:
+            self._intake.request(verb, jobs=(job,), key=f"{stamp} {verb} {job}")
+        except InputError:
+            return
+        if verb == "cancel":
+            self.users.promises.cancelled_s.setdefault(job, self.line.now)
+
+    def _look_for_the_end(self) -> None:
+        if self._inbox is not None and not self.users.open and not self.users_wait():
+            raise Over
+        if self.line.now > END_S:
+            left = [f"{r.job} {r.state} {r.reason}" for r in self.truth.alive()]
+            self.truth.breach(f"it never ends: jobs {left}")
+            raise Over
+        self.line.after(LOOK_S, self._look_for_the_end)
+
+    def users_wait(self) -> bool:
+        """Tells whether a job that users know of is not over, or a process lives."""
+        known = self.users.promises.numbers.values()
+        unseen = [j for j in known if j not in self.truth.records]
+        return bool(unseen or self.truth.alive() or self.programs.alive or self.trainers.alive)
+
+
+def launch_of(number: int, spec: JobSpec) -> Launch:
+    """Returns what a worker of a job executes: a program of ours that does not exist."""
+    command = spec.command
+    if spec.paced:
+        command = ("train", json.dumps([number, spec.duration_s, spec.gpus]))
+    return Launch(command, f"/jobs/{number}", "out", "/", trains=spec.paced, grace_s=spec.grace_s)

@@ -1,0 +1,418 @@
+"""Elastic programs that do not exist: workers that speak `wire.worker` as real training does.
+
+What a worker knows is what its agent told it. A switch is agreed among the workers at a step
+boundary; a group that lost a member keeps its last step until a newer generation takes it on; who
+starts with nobody to ask reads the checkpoint in the job's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from harness.processes import DIES_S, Process, Watcher
+
+from dovetail.live.virtual import Timeline
+from dovetail.wire.agent import StartWorker
+from dovetail.wire.worker import (
+    Abandon,
+    Checkpoint,
+    Entered,
+    Finished,
+    FromWorker,
+    Hello,
+    Left,
+    Lost,
+    Meet,
+    Meeting,
+    Ready,
+    Refused,
+    Regroup,
+    Saved,
+    ToWorker,
+    Training,
+)
+
+SAMPLES_PER_S = 1000.0
+STEP_SAMPLES = 100.0
+SAVES_S, SAVING_S = 10.0, 0.3
+STEP_S = 0.1
+NOTICES_DEATH_S, NOTICES_STALL_S = 0.5, 6.0
+CALLS_AGAIN_S = 0.3
+
+Call = Callable[[Process, str, FromWorker], bool]
+"""Passes what a process says to the agent of its node; False if nobody is there."""
+
+
+@dataclass(eq=False)
+class Trainer(Process):
+    """One worker of the training side: what it was told, and how far it has come."""
+
+    token: str = ""
+    connected: bool = False
+    built: bool = False
+    generation: int = -1
+    ready: int = -1
+    samples: float = -1.0
+    regroup: Regroup | None = None
+    abandoned: int = -1
+    leave: bool = False
+    leaving: bool = False
+    save: bool = False
+    meets: dict[int, str] = field(default_factory=dict)
+    hosts: Meeting | None = None
+    waiting: deque[FromWorker] = field(default_factory=deque)
+
+    @property
+    def works(self) -> bool:
+        """Tells whether it does anything at all."""
+        return self.exit_code is None and not self.hangs
+
+    @property
+    def number(self) -> int:
+        """Returns its number in the job."""
+        return self.order.worker
+
+    def wants(self) -> Regroup | None:
+        """Returns the generation it prepares for."""
+        r = self.regroup
+        if r is None or r.generation <= max(self.generation, self.abandoned):
+            return None
+        return r if self.number in r.members else None
+
+
+@dataclass(eq=False)
+class _Group:
+    """Workers that train together since `since_s`; broken if one of them is gone."""
+
+    generation: int
+    members: list[Trainer]
+    samples: float
+    since_s: float
+    rate: float
+    switching: bool = False
+    broken: bool = False
+
+
+@dataclass(eq=False)
+class _Job:
+    """One job: its workers, its groups that train, its checkpoint, and the work done and lost."""
+
+    total: float
+    gpus: int
+    workers: dict[int, Trainer] = field(default_factory=dict)
+    groups: list[_Group] = field(default_factory=list)
+    saved: float = 0.0
+    reached: float = 0.0
+    lost: float = 0.0
+    finished: bool = False
+
+
+class Trainers:
+    """All elastic programs of a cluster."""
+
+    def __init__(self, line: Timeline, watcher: Watcher, rng: Random, call: Call) -> None:
+        self._line = line
+        self._watcher = watcher
+        self._rng = rng
+        self._call = call
+        self.jobs: dict[int, _Job] = {}
+        self.alive: dict[Trainer, None] = {}
+
+    # Processes.
+
+    def start(self, node: int, order: StartWorker, token: str) -> Trainer:
+        """Starts a worker; it calls its agent once it is built."""
+        worker = Trainer(node, order, self._line.now, token=token)
+        _, duration_s, gpus = json.loads(order.launch.command[-1])
+        job = self.jobs.setdefault(order.job, _Job(duration_s * SAMPLES_PER_S, gpus))
+        job.workers[order.worker] = worker
+        self.alive[worker] = None
+        self._watcher.started(worker)
+        self._line.after(self._rng.choice((0.2, 0.5, 2.0)), lambda: self._build(worker))
+        return worker
+
+    def signal(self, worker: Trainer, number: int) -> None:
+        """Sends a signal."""
+        if worker.exit_code is not None:
+            return
+        if number == signal.SIGKILL:
+            self.end(worker, -number)
+        elif number == signal.SIGTERM and not worker.asked:
+            worker.asked = True
+            if not (worker.stubborn or worker.hangs):
+                self._line.after(DIES_S, lambda: self.end(worker, -number))
+
+    def hang(self, worker: Trainer) -> None:
+        """Stops a worker as SIGSTOP does."""
+        worker.hangs = worker.faulty = True
+        self._break(self.jobs[worker.job], worker, NOTICES_STALL_S)
+
+    def end(self, worker: Trainer, code: int) -> None:
+        """Ends a worker."""
+        if worker.exit_code is not None:
+            return
+        worker.exit_code = code
+        del self.alive[worker]
+        self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
+        self._watcher.ended_process(worker)
+
+    # The line to the agent.
+
+    def agent_gone(self, worker: Trainer) -> None:
+        """Breaks the line of a worker; it calls again until somebody answers."""
+        worker.connected = False
+        self._line.after(CALLS_AGAIN_S, lambda: self._dial(worker))
+
+    def _build(self, worker: Trainer) -> None:
+        if worker.works:
+            worker.built = True
+            self._dial(worker)
+
+    def _dial(self, worker: Trainer) -> None:
+        if not worker.works or worker.connected:
+            return
+        o = worker.order
+        hello = Hello(f"{o.job}/{o.worker}", worker.token, o.worker, worker.generation)
+        if not self._call(worker, worker.token, hello):
+            self._line.after(CALLS_AGAIN_S, lambda: self._dial(worker))
+            return
+        worker.connected = True
+        again: list[FromWorker] = [worker.hosts] if worker.hosts else []
+        if worker.ready > worker.generation:
+            again.append(Ready(worker.ready))
+        for message in (*again, *worker.waiting):
+            self._call(worker, worker.token, message)
+        worker.waiting.clear()
+        self._look(self.jobs[worker.job])
+
+    def _say(self, worker: Trainer, message: FromWorker) -> None:
+        if not (worker.connected and self._call(worker, worker.token, message)):
+            worker.waiting.append(message)
+
+    def hear(self, worker: Trainer, message: ToWorker) -> None:
+        """Lets a worker hear what its agent says, a moment later."""
+        self._line.after(0.001, lambda: self._heard(worker, message))
+
+    def _heard(self, worker: Trainer, message: ToWorker) -> None:
+        if not worker.works:
+            return
+        if isinstance(message, Regroup):
+            if worker.regroup is None or message.generation > worker.regroup.generation:
+                worker.regroup = message
+        elif isinstance(message, Meet):
+            worker.meets[message.generation] = message.address
+        elif isinstance(message, Abandon):
+            worker.abandoned = max(worker.abandoned, message.generation)
+            self._abandon(worker)
+        elif isinstance(message, Checkpoint):
+            worker.save, worker.leave = True, worker.leave or message.leave
+        elif isinstance(message, Refused):
+            self.end(worker, 3)
+            return
+        self._look(self.jobs[worker.job])
+
+    # Groups.
+
+    def _group_of(self, worker: Trainer) -> _Group | None:
+        groups = self.jobs[worker.job].groups
+        return next((g for g in groups if worker in g.members and not g.broken), None)
+
+    def _progress(self, job: _Job, group: _Group) -> None:
+        """Brings the samples of a group up to now, in whole steps."""
+        did = (self._line.now - group.since_s) * group.rate
+        group.samples = min(job.total, group.samples + did)
+        group.since_s = self._line.now
+        job.reached = max(job.reached, group.samples)
+        for member in group.members:
+            member.samples = group.samples
+
+    def _stop(self, job: _Job, group: _Group) -> None:
+        self._progress(job, group)
+        group.broken = True
+        job.groups.remove(group)
+        self._watcher.rests(group.members[0].job, group.generation)
+
+    def _break(self, job: _Job, worker: Trainer, notices_s: float) -> None:
+        """Breaks the group of a worker that is gone; the others notice."""
+        group = self._group_of(worker)
+        if group is not None:
+            self._stop(job, group)
+            others = [m for m in group.members if m is not worker]
+            self._line.after(notices_s, lambda: self._complain(others, group.generation))
+        self._look(job)
+
+    def _complain(self, workers: list[Trainer], generation: int) -> None:
+        for worker in workers:
+            if worker.works and worker.generation == generation and worker.abandoned < generation:
+                self._say(worker, Lost(generation, "a member does not answer"))
+
+    def _abandon(self, worker: Trainer) -> None:
+        group = self._group_of(worker)
+        if group is not None and group.generation <= worker.abandoned:
+            self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
+
+    def _look(self, job: _Job) -> None:
+        """Lets the workers of a job do what they can do now."""
+        if job.finished:
+            return
+        for worker in list(job.workers.values()):
+            if worker.works and worker.built:
+                self._prepare(job, worker)
+                self._leave_unwanted(worker)
+        for worker in list(job.workers.values()):
+            wanted = worker.wants()
+            if worker.works and wanted and worker.ready == wanted.generation:
+                self._switch(job, wanted)
+        for group in list(job.groups):
+            if any(m.save for m in group.members) and not group.switching:
+                self._save(job, group)
+
+    def _prepare(self, job: _Job, worker: Trainer) -> None:
+        wanted = worker.wants()
+        if wanted is None or worker.ready == wanted.generation:
+            return
+        first = wanted.members[0] == worker.number
+        if len(wanted.members) > 1 and first and not _hosts(worker, wanted):
+            worker.hosts = Meeting(wanted.generation, f"{worker.job}:{wanted.generation}")
+            self._say(worker, worker.hosts)
+        come = [job.workers.get(n) for n in wanted.members]
+        if all(m is not None and _came(m, wanted) for m in come):
+            for member in come:
+                if member is not None and member.ready != wanted.generation:
+                    member.ready = wanted.generation
+                    self._say(member, Ready(wanted.generation, 0.1))
+
+    def _leave_unwanted(self, worker: Trainer) -> None:
+        """Lets a worker end that trains with nobody and is in no newer generation."""
+        r = worker.regroup
+        newer = r is not None and r.generation > worker.generation
+        if r is not None and newer and worker.number not in r.members:
+            if self._group_of(worker) is None and not worker.leaving:
+                self._leave(worker, r.generation)
+
+    def _switch(self, job: _Job, wanted: Regroup) -> None:
+        """Agrees on a switch at the next step boundary, if all who must have been told."""
+        members = [job.workers[n] for n in wanted.members]
+        if not all(m.works and m.ready == wanted.generation for m in members):
+            return
+        groups = [g for g in job.groups if any(m in g.members for m in members)]
+        for group in groups:
+            if group.switching or not all(m.regroup == wanted for m in group.members):
+                return
+        for group in groups:
+            group.switching = True
+        self._line.after(STEP_S, lambda: self._enter(job, wanted, groups))
+
+    def _enter(self, job: _Job, wanted: Regroup, groups: list[_Group]) -> None:
+        for group in groups:
+            group.switching = False
+        members = [job.workers[n] for n in wanted.members]
+        alive = all(m.works and m.wants() == wanted for m in members)
+        if not alive or any(
+            g.broken or any(m.regroup != wanted for m in g.members) for g in groups
+        ):
+            self._look(job)
+            return
+        for group in groups:
+            self._stop(job, group)
+        samples = max(m.samples for m in members)
+        if samples < 0:
+            samples = job.saved
+        job.lost = max(job.lost, job.reached - samples)
+        name = members[0].job
+        self._watcher.trains(name, wanted.generation)
+        rate = SAMPLES_PER_S * len(members) / job.gpus
+        group = _Group(wanted.generation, members, samples, self._line.now, rate)
+        job.groups.append(group)
+        for member in members:
+            member.generation, member.samples, member.hosts = wanted.generation, samples, None
+            self._say(member, Entered(wanted.generation, _step(samples), int(samples), 0.004))
+        for leaver in [m for g in groups for m in g.members if m not in members]:
+            self._leave(leaver, wanted.generation)
+        self._line.after((job.total - samples) / rate, lambda: self._finish(job, group))
+        self._line.after(1.0, lambda: self._report(job, group))
+        self._line.after(SAVES_S, lambda: self._save_again(job, group))
+        self._look(job)
+
+    def _leave(self, worker: Trainer, generation: int) -> None:
+        worker.leaving = True
+        self._say(worker, Left(generation, _step(worker.samples)))
+        self._line.after(0.05, lambda: self._exit(worker))
+
+    def _exit(self, worker: Trainer) -> None:
+        if worker.works:
+            self.end(worker, 0)
+
+    def _report(self, job: _Job, group: _Group) -> None:
+        if group.broken:
+            return
+        self._progress(job, group)
+        said = Training(
+            group.generation,
+            _step(group.samples),
+            int(group.samples),
+            group.rate,
+            STEP_S,
+            total_samples=int(job.total),
+        )
+        self._say(group.members[0], said)
+        self._line.after(1.0, lambda: self._report(job, group))
+
+    def _save_again(self, job: _Job, group: _Group) -> None:
+        if not group.broken:
+            group.members[0].save = True
+            self._save(job, group)
+            self._line.after(SAVES_S, lambda: self._save_again(job, group))
+
+    def _save(self, job: _Job, group: _Group) -> None:
+        group.switching = True
+        self._line.after(SAVING_S, lambda: self._saved(job, group))
+
+    def _saved(self, job: _Job, group: _Group) -> None:
+        group.switching = False
+        if group.broken:
+            return
+        self._progress(job, group)
+        job.saved = group.samples
+        leave = any(m.leave for m in group.members)
+        self._say(group.members[0], Saved(_step(group.samples), int(group.samples)))
+        for member in group.members:
+            member.save = member.leave = False
+        if leave:
+            self._stop(job, group)
+            for member in group.members:
+                self._leave(member, group.generation)
+        self._look(job)
+
+    def _finish(self, job: _Job, group: _Group) -> None:
+        if group.broken:
+            return
+        if group.switching:
+            self._line.after(STEP_S, lambda: self._finish(job, group))
+            return
+        self._progress(job, group)
+        self._stop(job, group)
+        job.finished = True
+        for member in group.members:
+            self._say(member, Finished(_step(job.total), int(job.total)))
+            self._line.after(self._rng.choice((0.01, 0.3)), lambda m=member: self._exit(m))
+
+
+def _hosts(worker: Trainer, wanted: Regroup) -> bool:
+    return worker.hosts is not None and worker.hosts.generation == wanted.generation
+
+
+def _came(worker: Trainer, wanted: Regroup) -> bool:
+    """Tells whether a worker has come to the meeting of a generation."""
+    if not (worker.works and worker.built and worker.wants() == wanted):
+        return False
+    return len(wanted.members) == 1 or _hosts(worker, wanted) or wanted.generation in worker.meets
+
+
+def _step(samples: float) -> int:
+    return int(samples / STEP_SAMPLES)

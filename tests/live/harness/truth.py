@@ -1,0 +1,115 @@
+"""What is really so, whatever the controller believes: who is on which GPU, at every instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from harness.processes import Process
+
+from dovetail.core.messages import Ended
+from dovetail.live.edges import Entry
+from dovetail.live.lifecycle import TERMINAL
+from dovetail.live.record import JobRecord, Member
+
+Seat = tuple[int, int]
+
+
+@dataclass
+class Truth:
+    """Watches processes and what is durable, and notes every breach of a rule.
+
+    `shares` tells whether the policy may put two jobs on a GPU.
+    """
+
+    now: Callable[[], float]
+    shares: bool
+    wrong: list[str] = field(default_factory=list)
+    tale: list[tuple[float, str]] = field(default_factory=list)
+    records: dict[int, JobRecord] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+    on_gpu: dict[Seat, dict[Process, None]] = field(default_factory=dict)
+    training: dict[int, dict[int, None]] = field(default_factory=dict)
+    used: set[tuple[int, int]] = field(default_factory=set)
+
+    def say(self, text: str) -> None:
+        """Adds to the tale."""
+        self.tale.append((self.now(), text))
+
+    def breach(self, text: str) -> None:
+        """Notes a breach of a rule."""
+        self.say(f"BREACH {text}")
+        self.wrong.append(f"at {self.now():.3f} s {text}")
+
+    # What is durable.
+
+    def begins(self, epoch: int) -> None:
+        """Sees a controller begin."""
+        self.say(f"controller {epoch} begins")
+
+    def alive(self) -> list[JobRecord]:
+        """Returns the records of jobs that are not over."""
+        return [r for r in self.records.values() if r.state not in TERMINAL]
+
+    def kept(self, entry: Entry) -> None:
+        """Sees an entry become durable."""
+        for record in entry.records:
+            before = self.records.get(record.job)
+            self.records[record.job] = record
+            if before is None or before.state is not record.state:
+                self.say(f"job {record.job} is {record.state} {record.reason}".rstrip())
+            if before is None or before.members != record.members:
+                where = " ".join(f"{m.worker}@{m.node}.{m.gpu}" for m in record.members)
+                self.say(f"job {record.job} generation {record.generation} wants [{where}]")
+        for fact in entry.facts:
+            if isinstance(fact, Ended):
+                self.ended[fact.job] = self.ended.get(fact.job, 0) + 1
+
+    def wants(self, process: Process) -> bool:
+        """Tells whether the plan on record has this worker."""
+        record = self.records.get(process.job)
+        seat = Member(process.order.worker, process.node, process.order.gpu)
+        return record is not None and seat in record.members
+
+    # What is so.
+
+    def started(self, process: Process) -> None:
+        """Sees a process start: on record first, a number never twice, the GPU its own."""
+        self.say(f"worker {process.name} starts on {process.node}.{process.order.gpu}")
+        number = (process.job, process.order.worker)
+        if number in self.used:
+            self.breach(f"worker {process.name} starts a second time")
+        self.used.add(number)
+        record = self.records.get(process.job)
+        if record is None or process.order.worker >= record.next_worker:
+            self.breach(f"worker {process.name} starts and is not on record")
+        here = self.on_gpu.setdefault((process.node, process.order.gpu), {})
+        for other in here:
+            if other.job == process.job:
+                self.breach(f"workers {process.name} and {other.name} are on one GPU")
+            elif not (self.shares and self.wants(process) and self.wants(other)):
+                self.breach(f"worker {process.name} starts on the GPU of worker {other.name}")
+        here[process] = None
+
+    def ended_process(self, process: Process) -> None:
+        """Sees a process end."""
+        self.say(f"worker {process.name} ends with {process.exit_code}")
+        del self.on_gpu[process.node, process.order.gpu][process]
+
+    def signalled(self, process: Process, number: int) -> None:
+        """Sees an agent signal a process: only one that the plan on record does not want."""
+        self.say(f"worker {process.name} gets signal {number}")
+        if self.wants(process):
+            self.breach(f"worker {process.name} gets signal {number} and is wanted")
+
+    def trains(self, job: int, generation: int) -> None:
+        """Sees a plain gang begin to work."""
+        self.say(f"job {job} works as generation {generation}")
+        others = [g for g in self.training.get(job, {}) if g != generation]
+        if others:
+            self.breach(f"job {job} works as generation {generation} and as {others}")
+        self.training.setdefault(job, {})[generation] = None
+
+    def rests(self, job: int, generation: int) -> None:
+        """Sees a plain gang no longer work."""
+        self.training.get(job, {}).pop(generation, None)

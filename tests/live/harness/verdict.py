@@ -1,0 +1,79 @@
+"""The judgement on a run that is over: what was promised, and what became of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from harness.story import Weather
+
+from dovetail.live.lifecycle import TERMINAL, State
+
+if TYPE_CHECKING:
+    from harness.scene import Scene
+
+HARMLESS = ("controller killed", "disk full")
+"""Faults that may cost no job any work."""
+SMALL_S = 1e-6
+
+
+def judge(scene: Scene) -> None:
+    """Notes every breach of a promise."""
+    with closing(sqlite3.connect(scene.path)) as database:
+        kept = dict(database.execute("SELECT number, name FROM jobs"))
+    _submits(scene, kept)
+    for number in kept:
+        _ends(scene, number)
+        _work(scene, number)
+
+
+def _submits(scene: Scene, kept: dict[int, str]) -> None:
+    truth, numbers = scene.truth, scene.users.promises.numbers
+    for submission, number in numbers.items():
+        if kept.get(number) != f"s{submission}":
+            truth.breach(f"submission {submission} was job {number}, and is not on record")
+    for name, times in Counter(kept.values()).items():
+        if times > 1:
+            truth.breach(f"submission {name[1:]} is on record {times} times")
+
+
+def _ends(scene: Scene, number: int) -> None:
+    truth = scene.truth
+    record = truth.records.get(number)
+    if record is None or record.state not in TERMINAL:
+        truth.breach(f"job {number} is not over")
+        return
+    ends = truth.ended.get(number, 0)
+    if ends != 1 and number not in scene.users.promises.requeued:
+        truth.breach(f"job {number} has {ends} ends on record")
+
+
+def _work(scene: Scene, number: int) -> None:
+    """Holds the state of a job against the work that was really done."""
+    truth, promises = scene.truth, scene.users.promises
+    record = truth.records.get(number)
+    if record is None:
+        return
+    done, code, lost_s = _really(scene, number)
+    free = number not in promises.cancelled_s and number not in promises.requeued
+    if record.state is State.COMPLETED and not (done and code == 0):
+        truth.breach(f"job {number} is COMPLETED, and its work is not done")
+    if free and done and code == 0 and record.state not in (State.COMPLETED, State.TIMEOUT):
+        truth.breach(f"job {number} did its work and is {record.state}")
+    story = scene.story
+    harmless = story.weather == Weather() and all(f.kind in HARMLESS for f in story.faults)
+    if free and harmless and lost_s > SMALL_S and record.state is State.COMPLETED:
+        truth.breach(f"job {number} lost {lost_s:.3f} s of work although no worker was harmed")
+
+
+def _really(scene: Scene, number: int) -> tuple[bool, int, float]:
+    """Returns whether a job did all its work, with which exit code, and the seconds lost."""
+    job = scene.trainers.jobs.get(number)
+    if job is not None:
+        return job.finished, 0, job.lost / 1000
+    programs = scene.programs
+    whole = programs.whole.get(number)
+    done = whole is not None and programs.saved_s.get(number, 0.0) >= whole - SMALL_S
+    return done, programs.code.get(number, 0), programs.lost_s.get(number, 0.0)
