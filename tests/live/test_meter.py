@@ -8,8 +8,8 @@ from builders import Row, jobs_of
 from dovetail.core.placement import Placement
 from dovetail.live.learner import Learner
 from dovetail.live.meter import LAST, UNSEEN_S, Meters, Progress
+from dovetail.physics.learning import Learning
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.measured import Learning
 from dovetail.physics.sharing import Injected
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training

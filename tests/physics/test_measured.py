@@ -14,9 +14,10 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import Job, JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.reading import Reading
+from dovetail.physics.learning import Learning
 from dovetail.physics.lessons import LEAST, NEWS, Key, Lessons
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.measured import Learning, mended
+from dovetail.physics.mending import mended
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.sharing import Injected
 from dovetail.physics.zoo import shipped
