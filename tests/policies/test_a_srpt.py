@@ -109,7 +109,7 @@ def test_a_light_job_goes_to_the_fullest_servers_all_of_one_before_the_next() ->
     assert spans_of(story, 2) == ((1, 3), (2, 1))
 
 
-@pytest.mark.parametrize("by_nodes", [Chatty.by_nodes, (1.0, 1 / 1.5)])
+@pytest.mark.parametrize("by_nodes", [(), (1.0, 1 / 1.5)])
 def test_a_heavy_job_goes_to_the_emptiest_servers(by_nodes: tuple[float, ...]) -> None:
     # An exact tie with the ratio counts as heavy.
     rows = [Row(1, 390.0), Row(4, 100.0), Row(2, 210.0)]

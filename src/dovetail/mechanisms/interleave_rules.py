@@ -60,24 +60,18 @@ class SetRules:
     """
 
     def __init__(self, view: View, ordering: Ordering) -> None:
-        physics, jobs = view.physics, view.jobs
-        known = physics.interleaving
+        known = view.physics.interleaving
         self._ordering = ordering
-        self._stage_s: Floats = known.stage_s
-        self._alone_s: list[float] = known.iteration_s.tolist()
-        self._busy_s: Floats = known.stage_s.sum(axis=1)
         self._cycle, self._floor = known.cycle, known.floor
         self._contention = known.contention
-        self._physics = physics
-        self._gpus: list[int] = jobs.gpus.tolist()
-        self.kind_of: list[int] = physics.kind_of.tolist()
-        _, first = np.unique(physics.kind_of, return_index=True)
-        self._example = {self.kind_of[job]: job for job in first.tolist()}
-        has_stages = (known.stage_s.sum(axis=1) > 0) & (known.iteration_s > 0)
-        self.interleaves: list[bool] = (
-            jobs.shareable & has_stages[physics.kind_of] if len(jobs) else jobs.shareable
-        ).tolist()
-        self.sorts = sorted(set(self.interleaves))
+        self._physics = view.physics
+        self._gpus: list[int] = []
+        self.kind_of: list[int] = []
+        self.interleaves: list[bool] = []
+        self.sorts: list[bool] = []
+        self._alone_s: list[float] = []
+        self._busy_s: list[float] = []
+        self._example: dict[int, int] = {}
         self.members_max = min(MEMBERS_MAX, len(known.contention), known.stage_s.shape[1])
         if known.cycle != "barrier":
             self.members_max = min(MEMBERS_MAX, len(known.contention))
@@ -86,8 +80,26 @@ class SetRules:
         self._weights: dict[tuple[tuple[Kinds, ...], float, int], list[list[int]]] = {}
         self._pairings: dict[tuple[object, ...], Pairing] = {}
         self._of_gpus: dict[int, list[int]] = {}
-        for kind, job in self._example.items():
-            if has_stages[kind]:
+        self.admit(view)
+
+    def admit(self, view: View) -> None:
+        """Takes note of jobs that were appended to the table since."""
+        first = len(self.kind_of)
+        if first == len(view.jobs):
+            return
+        known, kind_of = view.physics.interleaving, view.physics.kind_of[first:]
+        self._stage_s: Floats = known.stage_s
+        kinds = len(self._alone_s)
+        self._alone_s += known.iteration_s[kinds:].tolist()
+        self._busy_s += known.stage_s[kinds:].sum(axis=1).tolist()
+        self._gpus += view.jobs.gpus[first:].tolist()
+        self.kind_of += kind_of.tolist()
+        stages_known = [self._alone_s[k] > 0 and self._busy_s[k] > 0 for k in kind_of.tolist()]
+        self.interleaves += (view.jobs.shareable[first:] & stages_known).tolist()
+        self.sorts = sorted({*self.sorts, *self.interleaves[first:]})
+        for job in range(first, len(view.jobs)):
+            kind = self.kind_of[job]
+            if self._example.setdefault(kind, job) == job and stages_known[job - first]:
                 self._of_gpus.setdefault(self._gpus[job], []).append(kind)
 
     def learn(self, sets: Iterable[Kinds]) -> None:
@@ -185,7 +197,7 @@ class SetRules:
 
     def _efficiency(self, kinds: Kinds) -> int:
         cycle_s = self._of_set[kinds][0]
-        busy_s = sum(float(self._busy_s[kind]) for kind in kinds)
+        busy_s = sum(self._busy_s[kind] for kind in kinds)
         return round(WHOLE * busy_s / (self._stage_s.shape[1] * cycle_s)) if cycle_s > 0 else 0
 
     def _fits(self, kinds: Kinds, memory_bytes: float) -> bool:
@@ -207,4 +219,5 @@ def rules_of(view: View, ordering: Ordering) -> SetRules:
     rules = of_run.get(ordering)
     if rules is None or rules._physics is not view.physics:
         rules = of_run[ordering] = SetRules(view, ordering)
+    rules.admit(view)
     return rules

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.algorithms.pair_sharing import NEVER, overlapped_many_s, pays, threshold
+from dovetail.core.growth import Growing
 from dovetail.core.job import Bools, Floats, Ints
+from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.core.queue import WaitingQueue
 from dovetail.core.view import View
 
 UNSEEN = -1
+S = TypeVar("S", bound=np.generic)
 
 
 class HostClass(NamedTuple):
@@ -67,29 +70,44 @@ class PairRules:
     """
 
     def __init__(self, view: View, weighs: bool) -> None:
-        jobs = view.jobs
         self.weighs = weighs
         self.physics = view.physics
-        self.shareable: Bools = jobs.shareable
-        columns = (view.physics.kind_of, np.array(view.shape_of), jobs.shareable)
-        keys = np.stack([np.asarray(c, np.int64) for c in columns])
-        unique, example, guest_of = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-        self.guest_of: Ints = guest_of.reshape(-1).astype(np.int64)
-        self.guests = [
-            GuestClass(kind, view.shapes[shape].gpu_type, bool(shares))
-            for kind, shape, shares in unique.T.tolist()
-        ]
-        self.guest_gpus: Ints = jobs.gpus[example]
-        self._guest_example: list[int] = example.tolist()
-        self.host_of: Ints = np.full(len(jobs), UNSEEN, np.int64)
-        self.speed_of: Floats = np.ones(len(jobs))
-        self._seen: list[Placement | None] = [None] * len(jobs)
+        self._classes = Kinds(_keys(view, 0))
+        self.guests: list[GuestClass] = []
+        self._host_of: Growing[np.int64] = Growing(np.empty(0, np.int64))
+        self._speed_of: Growing[np.float64] = Growing(np.empty(0))
+        self._seen: list[Placement | None] = []
         self._hosts: dict[HostClass, int] = {}
         self._host_example: list[int] = []
         self._host_bytes: list[float] = []
-        self._rows: list[GuestRow | None] = [None] * len(self.guests)
-        self.reach: Floats = np.zeros((len(self.guests), 16))
-        self.fewest: Ints = np.zeros((len(self.guests), 16), np.int64)
+        self._rows: list[GuestRow | None] = []
+        self._reach: Growing[np.float64] = Growing(np.empty((0, 16)))
+        self._fewest: Growing[np.int64] = Growing(np.empty((0, 16), np.int64))
+        self._make_room(view, range(len(self._classes)))
+
+    def admit(self, view: View) -> None:
+        """Takes note of jobs that were appended to the table since."""
+        if len(self._seen) < len(view.jobs):
+            self._make_room(view, self._classes.admit(_keys(view, len(self._seen))))
+
+    def _make_room(self, view: View, classes: range) -> None:
+        """Makes room for jobs not seen before, some of them of new classes."""
+        self.shareable: Bools = view.jobs.shareable
+        jobs = len(view.jobs) - len(self._seen)
+        self.host_of = self._host_of.extend(np.full(jobs, UNSEEN, np.int64))
+        self.speed_of = self._speed_of.extend(np.ones(jobs))
+        self._seen += [None] * jobs
+        for number in classes:
+            job = self._classes.example[number]
+            kind, shares = int(view.physics.kind_of[job]), bool(view.jobs.shareable[job])
+            self.guests.append(GuestClass(kind, view.shape(job).gpu_type, shares))
+        self.guest_of: Ints = self._classes.of
+        self._guest_example = self._classes.example
+        self.guest_gpus: Ints = view.jobs.gpus[self._guest_example]
+        self._rows += [None] * len(classes)
+        self.reach = self._reach.extend(np.zeros((len(classes), self._reach.rows.shape[1])))
+        more = np.zeros((len(classes), self._fewest.rows.shape[1]), np.int64)
+        self.fewest = self._fewest.extend(more)
 
     def learn_all(self, view: View, jobs: Sequence[int], placed: Mapping[int, Placement]) -> None:
         """Notes the host class of running jobs, and their speed alone, where they are now."""
@@ -115,8 +133,8 @@ class PairRules:
             self._host_example.append(job)
             self._host_bytes.append(view.physics.footprint_bytes(job, host.steps))
             if len(self._hosts) > self.reach.shape[1]:
-                self.reach = np.concatenate([self.reach, np.zeros_like(self.reach)], axis=1)
-                self.fewest = np.concatenate([self.fewest, np.zeros_like(self.fewest)], axis=1)
+                self._reach, self._fewest = _twice(self._reach), _twice(self._fewest)
+                self.reach, self.fewest = self._reach.rows, self._fewest.rows
         self.host_of[job] = self._hosts[host]
         if self.weighs:
             self.speed_of[job] = view.physics.speed(job, placement, ())
@@ -238,6 +256,17 @@ def pays_many(overlapped: Floats, sequential: Floats) -> Bools:
     return found
 
 
+def _keys(view: View, first: int) -> Ints:
+    """Returns what tells classes of guests apart, from one job on."""
+    kinds, shapes = view.physics.kind_of[first:], np.array(view.shape_of[first:], np.int64)
+    return np.stack([kinds, shapes, view.jobs.shareable[first:].astype(np.int64)])
+
+
+def _twice(table: Growing[S]) -> Growing[S]:
+    """Returns a table with as many empty columns again."""
+    return Growing(np.concatenate([table.rows, np.zeros_like(table.rows)], axis=1))
+
+
 _rules: WeakKeyDictionary[WaitingQueue, PairRules] = WeakKeyDictionary()
 # NOTE: remembers what depends on the run alone, so deciding stays a pure function of the view;
 # reckoned anew at each decision it would cost a hundred times the decision itself.
@@ -248,4 +277,5 @@ def rules_of(view: View, *, weighs: bool) -> PairRules:
     rules = _rules.get(view.waiting)
     if rules is None or rules.physics is not view.physics or rules.weighs != weighs:
         rules = _rules[view.waiting] = PairRules(view, weighs)
+    rules.admit(view)
     return rules

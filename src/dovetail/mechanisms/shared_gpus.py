@@ -251,10 +251,11 @@ def _after_ends(view: View, rules: PairRules, memory: object) -> Ints | None:
     changes, plan = view.changes, view.plan
     if not isinstance(memory, Looked) or changes.capacity or changes.evicted:
         return None
-    gone = [job for job in changes.ended if memory.alone[job] != NOT_RUNNING]
+    known, alone = len(memory.alone), np.full(len(view.jobs), NOT_RUNNING, np.int64)
+    gone = [job for job in changes.ended if job < known and memory.alone[job] != NOT_RUNNING]
     if memory.plan_version + len(gone) != plan.version:
         return None
-    alone = memory.alone.copy()
+    alone[:known] = memory.alone
     closed = plan.occupancy.closed
     for job in gone:
         alone[job] = NOT_RUNNING

@@ -14,11 +14,12 @@ import numpy as np
 
 from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, WorkerTime
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
+from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.physics.gang import Sharer, straggling, worker_slowdowns
 from dovetail.physics.interleave import InterleaveRule, interleaving_of
-from dovetail.physics.kinds import Kinds, RateTables
 from dovetail.physics.limits import shipped_demand
+from dovetail.physics.rate_tables import RateTables
 from dovetail.physics.sharing import Injected, Interference
 
 NEVER = float("inf")

@@ -14,11 +14,12 @@ import numpy as np
 from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, WorkerTime
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
+from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.physics.blur import Blur, log_normal, normal, uniform
 from dovetail.physics.interleave import Seat, Turns
-from dovetail.physics.kinds import Kinds, RateTables
 from dovetail.physics.memory import interleaved_bytes
+from dovetail.physics.rate_tables import RateTables
 
 
 class NoisyPhysics:

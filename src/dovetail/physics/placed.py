@@ -16,16 +16,17 @@ import numpy as np
 from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, WorkerTime
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
+from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.physics import goodput
 from dovetail.physics.device import time_factor
 from dovetail.physics.gang import Gangs, forward_times, split_slowdown, straggling
 from dovetail.physics.interleave import GrowingStages, InterleaveRule, Turns
-from dovetail.physics.kinds import Kinds, RateTables
 from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.pipeline import Pipelines
 from dovetail.physics.profile import ModelProfile
+from dovetail.physics.rate_tables import RateTables
 from dovetail.physics.sharing import Injected, Interference
 from dovetail.physics.throughput import fewest_steps, footprint_bytes, speed_relative
 from dovetail.physics.zoo import Catalogue

@@ -1,17 +1,15 @@
-"""Kinds of jobs: those that are alike in every answer of a physics, numbered as they appear.
+"""Rows that are alike, numbered as they appear: kinds of jobs, classes of guests.
 
-So the number of a kind does not depend on jobs that come later, and a table that grows while a
-run goes on gives the same numbers as the whole one.
+So a number does not depend on jobs that come later, and a table that grows while a run goes on
+gives the same numbers as the whole one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from dovetail.core.growth import Growing
-from dovetail.core.job import Floats, Ints
+from dovetail.core.job import Ints
 
 
 class Kinds:
@@ -47,27 +45,3 @@ class Kinds:
             self.numbers.append(kind)
         self._of.extend(self.numbers[len(self._of.rows) :])
         return range(known, len(self.example))
-
-
-class RateTables:
-    """The speeds of each kind on 0 to so many GPUs; a row is reckoned when it is first wanted."""
-
-    def __init__(self, row: Callable[[int, int], Floats]) -> None:
-        """Takes what gives the row of a kind up to a number of GPUs."""
-        self._row = row
-        self._tables: dict[int, Growing[np.float64]] = {}
-        self._sealed: dict[int, Floats] = {}
-
-    def upto(self, max_gpus: int, kinds: int) -> Floats:
-        """Returns the table [kinds, max_gpus + 1], read only, the same until there are more."""
-        known = self._sealed.get(max_gpus)
-        if known is not None and len(known) == kinds:
-            return known
-        table = self._tables.setdefault(max_gpus, Growing(np.empty((0, max_gpus + 1))))
-        new = range(len(table.rows), kinds)
-        made = table.extend(
-            np.array([self._row(k, max_gpus) for k in new]).reshape(-1, max_gpus + 1)
-        )
-        made.setflags(write=False)
-        self._sealed[max_gpus] = made
-        return made
