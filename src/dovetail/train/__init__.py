@@ -1,0 +1,9 @@
+"""What runs inside a training job: a loop in PyTorch that grows, shrinks and survives.
+
+The only part of Dovetail that imports torch (extra `train`). It knows nothing of scheduling: it
+speaks the messages of `dovetail.wire.worker` with the agent of its node, and with other workers.
+"""
+
+from dovetail.train.job import Job
+
+__all__ = ["Job"]

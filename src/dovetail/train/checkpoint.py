@@ -1,0 +1,138 @@
+"""Checkpoints: one file each, whole or not there, read without executing anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dovetail.train.state import Parts
+
+FORMAT = 1
+KEPT = 2
+"""Files kept; older ones are removed when a newer one is safe on disk."""
+NAME = re.compile(r"checkpoint-(\d{12})\.pt")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far training is: iterations and samples done, and whether this worker has the state."""
+
+    step: int = 0
+    samples: int = 0
+    known: bool = False
+
+
+def path_of(folder: Path, step: int) -> Path:
+    """Returns the file of the state after so many iterations."""
+    return folder / f"checkpoint-{step:012d}.pt"
+
+
+def saved(folder: Path) -> list[Path]:
+    """Returns the checkpoints of a folder, the newest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((p for p in folder.iterdir() if NAME.fullmatch(p.name)), reverse=True)
+
+
+def write(folder: Path, step: int, state: dict[str, Any]) -> None:
+    """Writes a checkpoint that survives a loss of power, or leaves everything as it was.
+
+    Raises OSError (a disk that is full, say).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".checkpoint-{step}-{os.getpid()}.draft"
+    try:
+        with draft.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path_of(folder, step))
+    except RuntimeError as error:  # torch's word for a disk that is full
+        raise OSError(str(error).splitlines()[0]) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    holder = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(holder)
+    finally:
+        os.close(holder)
+    for old in saved(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+
+
+def snapshot(parts: Parts, progress: Progress, job: dict[str, Any]) -> dict[str, Any]:
+    """Returns everything a job needs to go on, apart from the live tensors."""
+    return {
+        "format": FORMAT,
+        "step": progress.step,
+        "samples": progress.samples,
+        "job": job,
+        **parts.whole(),
+    }
+
+
+def restore(folder: Path, parts: Parts, job: dict[str, Any]) -> Progress | None:
+    """Takes on the newest checkpoint of a folder; returns how far it was, or None without one.
+
+    `job` says what must be as it was (seed, samples in a pass), or samples would be used twice.
+    Raises ValueError for a checkpoint of another job.
+    """
+    for path in saved(folder):
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            continue
+        if state.get("format") != FORMAT:
+            raise ValueError(f"{path}: written by another version of dovetail")
+        if state["job"] != job:
+            raise ValueError(f"{path}: another job's: {state['job']}, and this one is {job}")
+        parts.take_whole(state)
+        return Progress(state["step"], state["samples"], known=True)
+    return None
+
+
+class Writer:
+    """Writes one checkpoint at a time on a thread of its own; the newest wish waits for its turn.
+
+    `told(step, samples)` is called when a file is safe on disk, `failed` with the reason when not.
+    """
+
+    def __init__(
+        self, folder: Path, told: Callable[[int, int], None], failed: Callable[[str], None]
+    ) -> None:
+        self._folder, self._told, self._failed = folder, told, failed
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Returns whether a file is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self, state: dict[str, Any]) -> None:
+        """Writes a snapshot in the background; ends the one before first."""
+        self.wait()
+        self._thread = threading.Thread(target=self.write, args=(state,), name="dovetail-save")
+        self._thread.start()
+
+    def write(self, state: dict[str, Any]) -> bool:
+        """Writes a snapshot now; returns whether it is safe on disk."""
+        try:
+            write(self._folder, state["step"], state)
+        except OSError as error:
+            self._failed(f"checkpoint of step {state['step']} not saved: {error}")
+            return False
+        self._told(state["step"], state["samples"])
+        return True
+
+    def wait(self) -> None:
+        """Returns when nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None

@@ -1,0 +1,81 @@
+"""What the agent has told this worker, kept for the training loop to look at when it can."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dovetail.wire.worker import Abandon, Checkpoint, Meet, Refused, Regroup, ToWorker
+
+
+@dataclass(slots=True)
+class Desk:
+    """The newest orders. Written by the thread that listens, read by the training loop.
+
+    Older orders than the newest are dropped here, so that repeated and late messages do no harm.
+    """
+
+    regroup: Regroup | None = None
+    abandoned: int = -1
+    save: bool = False
+    leave: bool = False
+    refused: str | None = None
+    _meets: dict[int, str] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _listeners: list[Callable[[Regroup], None]] = field(default_factory=list)
+
+    def hear(self, message: ToWorker) -> None:
+        """Takes a message in."""
+        fresh = None
+        with self._changed:
+            if isinstance(message, Regroup):
+                if self.regroup is None or message.generation > self.regroup.generation:
+                    self.regroup = fresh = message
+            elif isinstance(message, Meet):
+                self._meets[message.generation] = message.address
+            elif isinstance(message, Abandon):
+                self.abandoned = max(self.abandoned, message.generation)
+            elif isinstance(message, Checkpoint):
+                self.save, self.leave = True, self.leave or message.leave
+            elif isinstance(message, Refused):
+                self.refused = message.why
+            self._changed.notify_all()
+        if fresh is not None:
+            for listener in self._listeners:
+                listener(fresh)
+
+    def on_regroup(self, listener: Callable[[Regroup], None]) -> None:
+        """Calls the listener at each newer Regroup from now on, and for one already here."""
+        with self._changed:
+            self._listeners.append(listener)
+            present = self.regroup
+        if present is not None:
+            listener(present)
+
+    def address_of(self, generation: int) -> str | None:
+        """Returns where the members of a generation meet, if it was said."""
+        with self._changed:
+            return self._meets.get(generation)
+
+    def overtaken(self, generation: int) -> bool:
+        """Returns whether the generation is abandoned or a newer one was ordered."""
+        with self._changed:
+            newest = self.regroup.generation if self.regroup else -1
+            return generation <= self.abandoned or generation < newest
+
+    def checkpoint_done(self, *, left: bool) -> None:
+        """Takes the order to save as carried out, and that to leave if all tried to."""
+        with self._changed:
+            self.save = False
+            self.leave = self.leave and not left
+
+    def nudge(self) -> None:
+        """Wakes whoever waits, to look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, slice_s: float) -> None:
+        """Waits until something changed, or a slice of time at most."""
+        with self._changed:
+            self._changed.wait(slice_s)

@@ -1,0 +1,86 @@
+"""A dry run: a few iterations with each sub-batch, and a line of JSON about what they took.
+
+`DOVETAIL_PROFILE_STEPS=N` in the environment of a script asks for it. The script trains N
+iterations with the whole batch at once, then in two micro-batches, in four and so on, writes the
+line to the file that `DOVETAIL_PROFILE_FILE` names (or prints it) and ends. Nothing is saved.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from dovetail.train.samples import Manner
+from dovetail.train.stages import Stopwatch, memory_bytes
+from dovetail.wire.worker import PROFILE_FILE, PROFILE_STEPS
+
+WARM_UP = 2
+"""Iterations before the first is counted, and before each further sub-batch."""
+SUB_BATCHES_MAX = 5
+
+
+class DryRun:
+    """Which sub-batch is tried now, and what the ones before took."""
+
+    def __init__(self, environment: Mapping[str, str], *, batch_size: int, model: str) -> None:
+        """Raises ValueError for a number of steps that is none."""
+        self._iterations = int(environment[PROFILE_STEPS])
+        if self._iterations < 1:
+            raise ValueError(f"{PROFILE_STEPS} must be at least 1")
+        self._file = environment.get(PROFILE_FILE, "")
+        self._batch_size, self._model = batch_size, model
+        steps = [1 << i for i in range(SUB_BATCHES_MAX)]
+        self._to_try = [s for s in steps if batch_size // s >= 1]
+        self._done = 0
+        self._found: list[dict[str, object]] = []
+
+    @property
+    def over(self) -> bool:
+        """Returns whether every sub-batch was tried."""
+        return len(self._found) == len(self._to_try)
+
+    def manner(self) -> Manner:
+        """Returns how the next iteration trains."""
+        return Manner(self._batch_size, steps=self._to_try[len(self._found)])
+
+    def iterated(self, watch: Stopwatch, device: torch.device) -> None:
+        """Takes note of an iteration."""
+        self._done += 1
+        if self._done == WARM_UP:
+            watch.forget()
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
+        if self._done < WARM_UP + self._iterations:
+            return
+        steps = self._to_try[len(self._found)]
+        self._found.append(
+            {
+                "samples": -(-self._batch_size // steps),
+                "steps": steps,
+                "iteration_s": watch.iteration_s,
+                "rate": self._batch_size / watch.iteration_s,
+                "memory_bytes": memory_bytes(device),
+                "stage_s": list(watch.stage_s),
+            }
+        )
+        self._done = 0
+
+    def report(self, parameters: int, device: torch.device) -> None:
+        """Writes the line."""
+        line = json.dumps(
+            {
+                "model": self._model,
+                "parameters": parameters,
+                "batch_size": self._batch_size,
+                "device": device.type,
+                "sub_batches": self._found,
+            }
+        )
+        if self._file:
+            Path(self._file).write_text(line + "\n", encoding="utf-8")
+        else:
+            sys.stdout.write(line + "\n")

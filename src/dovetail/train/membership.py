@@ -1,0 +1,356 @@
+"""The generations this worker belongs to: how it joins, switches, survives and leaves.
+
+A switch is agreed, never commanded. With each iteration every member announces a generation: the
+newest that is built for it (or, if it is to leave, the newest ordered); if all announce the same
+one they enter it together at that step boundary. Whoever was told of a newer order in between
+announces that instead, and nobody switches until all have caught up. Nobody leaves alone.
+
+When a generation breaks, its members keep the state of their last complete step and enter what is
+built for them, the oldest first. Entering starts with comparing steps: members that are behind
+(by one step at most) learn from those ahead, as joiners do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from dovetail.train.checkpoint import Progress
+from dovetail.train.desk import Desk
+from dovetail.train.group import DONE, Bin, Broken, Group, Patience, Waiting, agreed
+from dovetail.train.line import Agent
+from dovetail.train.meeting import Builder, Host
+from dovetail.train.samples import Manner
+from dovetail.train.state import Parts
+from dovetail.train.transfer import (
+    Giving,
+    Idle,
+    Learning,
+    Transfer,
+    receive_skeleton,
+    send_skeleton,
+)
+from dovetail.wire.worker import Entered, FromWorker, Left, Lost, Meeting, Regroup
+
+WAIT_S = 0.1
+SAVE, LEAVE, STOP, LEARN = 2, 3, 4, 5
+"""Places in the announcement, after the generation and its square."""
+
+
+class Leaving(Exception):
+    """This worker has no place in the newest generation, and ends."""
+
+
+class Spoiled(Exception):
+    """Those who had the state are gone and there is no checkpoint: nothing to go on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What all members agreed on for the end of an iteration."""
+
+    switch: bool
+    save: bool
+    leave: bool
+    stop: bool
+    learning: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a worker has for meeting others, for as long as its process lives."""
+
+    me: int
+    agent: Agent
+    desk: Desk
+    host: Host
+    rubbish: Bin
+    at: str
+    stall_s: float
+
+
+class Membership:
+    """This worker among the others. All but `ordered` is called by the training loop."""
+
+    def __init__(
+        self,
+        home: Home,
+        parts: Parts,
+        progress: Progress,
+        *,
+        batch_size: int,
+        begin: Callable[[], Progress],
+    ) -> None:
+        """`begin` gives the first state of all: a checkpoint's, or that of the script."""
+        self._home, self._parts, self._progress = home, parts, progress
+        self._batch_size, self._begin = batch_size, begin
+        self._device = next(parts.model.parameters()).device
+        self._builders: dict[int, Builder] = {}
+        self._lock = threading.Lock()
+        self._entered = -1
+        self._why_broken: str | None = None
+        self._complained = -1
+        self._trained = False
+        self._tainted = False
+        self._announced = -1
+        self._said = torch.zeros(6, dtype=torch.float64)
+        self._agreeing: Waiting = DONE
+        self._transfer: Transfer = Idle()
+        self.group = Group(-1, 0, 1)
+        self.manner = Manner(batch_size)
+        self.learning: tuple[bool, ...] = (False,)
+        home.desk.on_regroup(self._ordered)
+
+    @property
+    def generation(self) -> int:
+        """Returns the generation this worker trains in, -1 before the first."""
+        return self._entered
+
+    @property
+    def leads(self) -> bool:
+        """Returns whether this worker is the first with the whole state: it reports and saves."""
+        return self.group.rank == self.learning.index(False)
+
+    def again(self) -> list[FromWorker]:
+        """Returns what an agent that answers a new call must hear once more."""
+        with self._lock:
+            waiting = [b.regroup for b in self._builders.values() if not b.done]
+        return [
+            Meeting(r.generation, self._home.host.address())
+            for r in waiting
+            if len(r.members) > 1 and r.members[0] == self._home.me
+        ]
+
+    def _ordered(self, regroup: Regroup) -> None:
+        home = self._home
+        if home.me not in regroup.members:
+            return
+        builder = Builder(
+            regroup,
+            home.me,
+            desk=home.desk,
+            agent=home.agent,
+            host=home.host,
+            at=home.at,
+            device=self._device,
+            rubbish=home.rubbish,
+        )
+        with self._lock:
+            self._builders[regroup.generation] = builder
+        builder.start()
+
+    # An iteration: announce, train, agree.
+
+    def announce(self, *, save: bool, stop: bool) -> None:
+        """Says to the other members which generation this one could enter after this iteration."""
+        desk, newest = self._home.desk, self._home.desk.regroup
+        g = self._entered
+        if newest is not None and newest.generation > g:
+            self._drop_builders(below=newest.generation)
+            if self._home.me not in newest.members or self._is_built(newest.generation):
+                g = newest.generation
+        self._announced = g
+        flags = (save or desk.save, desk.leave, stop, not self._transfer.complete)
+        self._said = torch.tensor([g, g * g, *flags], dtype=torch.float64)
+        self._transfer.begin()
+        self._agreeing = self.group.sum_control(self._said)
+
+    def agree(self) -> Verdict:
+        """Returns what all members agreed on. Raises Broken."""
+        self._agreeing.wait()
+        said = self._said.tolist()
+        switch = self._announced != self._entered and agreed(said[:2], self.group.size)
+        return Verdict(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, STOP, LEARN)))
+
+    def settle(self) -> None:
+        """Returns when the state may change: what is under way to joiners is. Raises Broken."""
+        self._transfer.end()
+
+    def stepped(self, verdict: Verdict) -> None:
+        """Takes note of a complete step."""
+        self._trained = True
+        if isinstance(self._transfer, Learning) and self._transfer.complete:
+            self._progress.known, self._tainted = True, False
+        if any(self.learning) and not verdict.learning:
+            self._transfer = Idle()
+            self.learning = (False,) * self.group.size
+
+    def all_well(self, well: bool) -> bool:
+        """Returns whether all members are well. Raises Broken."""
+        count = torch.tensor([float(well)], dtype=torch.float64)
+        self.group.sum_control(count).wait()
+        return int(count.item()) == self.group.size
+
+    # Between iterations: entering, breaking, leaving.
+
+    def switch(self, since_s: float) -> None:
+        """Enters the generation all announced; raises Leaving if it is without this worker."""
+        if not self._is_built(self._announced):
+            raise Leaving
+        if not self._try_to_enter(self._announced, since_s):
+            self.enter_next(since_s)
+
+    def broke(self, broken: Broken) -> None:
+        """Gives the generation up; the state stays that of the last complete step."""
+        if self._why_broken is None:
+            self._why_broken = str(broken)
+            self._home.agent.say(Lost(self._entered, str(broken)))
+        with suppress(Broken):  # it was part of what broke
+            self._transfer.end()
+        self._transfer, self._agreeing = Idle(), DONE
+        self.group.discard(self._home.rubbish)  # so that others notice at once
+
+    def enter_next(self, since_s: float) -> None:
+        """Enters what is built for this worker, the oldest first; waits until something is.
+
+        Raises Leaving when it has no place in the newest generation and none that is older can
+        still be entered by others.
+        """
+        while True:
+            ready = self._oldest_open()
+            if ready is not None and ready.built:
+                if self._try_to_enter(ready.generation, since_s):
+                    return
+            elif ready is None and self._is_left_out():
+                raise Leaving
+            else:
+                self._home.desk.wait(WAIT_S)
+
+    def leave(self) -> None:
+        """Says that this worker ends."""
+        newest = self._home.desk.regroup
+        generation = self._entered if newest is None else max(newest.generation, self._entered)
+        self._home.agent.say(Left(generation, self._progress.step))
+
+    def close(self) -> None:
+        """Gives all connections up."""
+        self._drop_builders(below=1 << 62)
+        self.group.discard(self._home.rubbish)
+
+    def _try_to_enter(self, generation: int, since_s: float) -> bool:
+        try:
+            self._enter(generation, since_s)
+        except Broken as broken:
+            self.broke(broken)
+            return False
+        return True
+
+    def _is_left_out(self) -> bool:
+        newest = self._home.desk.regroup
+        if newest is None or newest.generation <= self._entered:
+            return False
+        return self._home.me not in newest.members
+
+    def _enter(self, generation: int, since_s: float) -> None:
+        with self._lock:
+            builder = self._builders.pop(generation)
+        old, self.group = self.group, builder.take()
+        self._drop_builders(below=generation)
+        old.discard(self._home.rubbish)
+        self._entered, self._why_broken = generation, None
+        self.group.have(
+            Patience(
+                gives_up=self._reason_to_give_up,
+                stalls=self._complain,
+                stall_s=self._home.stall_s,
+            )
+        )
+        order = builder.regroup
+        self.manner = Manner(
+            order.batch_size or self._batch_size, len(order.members), order.steps, order.samples
+        )
+        self._share_state()
+        p = self._progress
+        pause_s = time.monotonic() - since_s
+        self._home.agent.say(Entered(generation, p.step, p.samples, pause_s))
+
+    def _share_state(self) -> None:
+        """Finds out who has the newest state, and starts passing it on to the others."""
+        p = self._progress
+        row = torch.tensor([p.known, p.step if p.known else 0, p.samples, self._trained])
+        rows = self.group.gather(row.to(torch.int64)).tolist()
+        if not any(known for known, *_ in rows):
+            self._first_state()
+            row = torch.tensor([p.known, p.step, p.samples, False])
+            rows = self.group.gather(row.to(torch.int64)).tolist()
+        known, step, samples, _ = best = max(rows, key=lambda r: (r[0], r[1]))
+        self.learning = tuple((r[0], r[1]) != (known, step) for r in rows)
+        self._transfer = Idle()
+        if any(self.learning):
+            self._pass_on()
+        if self.learning[self.group.rank]:
+            p.step, p.samples, p.known = step, samples, False
+        if any(self.learning) and not any(r[3] for r in rows):
+            self._pass_on_at_once()
+        assert best[1] == p.step
+
+    def _first_state(self) -> None:
+        """Gives the first member the state that all begin with."""
+        if self.group.rank != 0:
+            return
+        begun = self._begin()
+        if self._tainted and begun.step == 0:
+            raise Spoiled
+        p = self._progress
+        p.step, p.samples, p.known = begun.step, begun.samples, True
+        self._tainted = False
+
+    def _pass_on(self) -> None:
+        """Sends the plain values of the state, and gets its tensors on their way."""
+        ranks = range(self.group.size)
+        learners = [r for r in ranks if self.learning[r]]
+        givers = [r for r in ranks if not self.learning[r]]
+        pupils = {g: learners[i :: len(givers)] for i, g in enumerate(givers)}
+        me = self.group.rank
+        if me in pupils:
+            if pupils[me]:
+                send_skeleton(self.group, pupils[me], self._parts.skeleton())
+                self._transfer = Giving(self.group, pupils[me], self._parts.tensors())
+        else:
+            source = next(g for g, theirs in pupils.items() if me in theirs)
+            self._tainted = True
+            self._parts.take_skeleton(receive_skeleton(self.group, source))
+            self._transfer = Learning(self.group, source, self._parts.tensors())
+
+    def _pass_on_at_once(self) -> None:
+        """Passes on all of the state before the first iteration: nobody trains meanwhile."""
+        self._transfer.run()
+        if isinstance(self._transfer, Learning):
+            self._progress.known, self._tainted = True, False
+        self._transfer = Idle()
+        self.learning = (False,) * self.group.size
+
+    def _reason_to_give_up(self) -> str | None:
+        if self._home.desk.abandoned >= self._entered:
+            return "abandoned"
+        return self._why_broken
+
+    def _complain(self, what: str) -> None:
+        if self._complained < self._entered:
+            self._complained = self._entered
+            self._home.agent.say(Lost(self._entered, what))
+
+    def _is_built(self, generation: int) -> bool:
+        with self._lock:
+            builder = self._builders.get(generation)
+        return builder is not None and builder.built
+
+    def _oldest_open(self) -> Builder | None:
+        """Returns the builder of the oldest generation that may still be entered."""
+        gone = max(self._entered, self._home.desk.abandoned)
+        with self._lock:
+            for g in sorted(self._builders):
+                if g > gone and not self._builders[g].hopeless:
+                    return self._builders[g]
+        return None
+
+    def _drop_builders(self, *, below: int) -> None:
+        with self._lock:
+            old = [self._builders.pop(g) for g in sorted(self._builders) if g < below]
+        for builder in old:
+            builder.drop()

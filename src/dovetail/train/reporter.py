@@ -1,0 +1,58 @@
+"""Says about once a second how training goes."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+
+from dovetail.train.checkpoint import Progress
+from dovetail.train.gradients import Gradients
+from dovetail.train.line import Agent
+from dovetail.train.stages import Stopwatch, memory_bytes
+from dovetail.wire.worker import Training
+
+
+class Reporter:
+    """Reports of the worker that leads; the others are silent."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        progress: Progress,
+        watch: Stopwatch,
+        device: torch.device,
+        *,
+        total: int,
+        every_s: float,
+    ) -> None:
+        self._agent, self._progress, self._watch = agent, progress, watch
+        self._device, self._total, self._every_s = device, total, every_s
+        self.restart()
+
+    def restart(self) -> None:
+        """Counts from now on: the workers are others."""
+        self._since_s = time.monotonic()
+        self._samples = self._progress.samples
+
+    def iterated(self, generation: int, gradients: Gradients) -> None:
+        """Takes note of an iteration, and reports if it is time."""
+        now_s = time.monotonic()
+        if now_s - self._since_s < self._every_s:
+            return
+        p, loss = self._progress, gradients.loss()
+        self._agent.say(
+            Training(
+                generation,
+                p.step,
+                p.samples,
+                (p.samples - self._samples) / (now_s - self._since_s),
+                self._watch.iteration_s,
+                self._total,
+                memory_bytes(self._device),
+                self._watch.stage_s,
+                loss if math.isfinite(loss) else None,
+            )
+        )
+        self.restart()

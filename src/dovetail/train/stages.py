@@ -1,0 +1,101 @@
+"""How long the stages of an iteration take: storage, CPU, GPU (or computing), network."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+KEPT = 101
+"""Iterations over which medians are taken."""
+STORAGE, CPU, COMPUTE, NETWORK = range(4)
+Stages = tuple[float, float, float, float]
+
+
+class Stopwatch:
+    """Times the stages of iterations as they pass.
+
+    Storage is what reading samples waited, CPU what it computed, both per iteration and divided
+    by the loaders that do it side by side. Network is what the training loop waited for others,
+    the part that the backward pass did not hide; computing is all the rest but waiting for input.
+    """
+
+    def __init__(self, loaders: int) -> None:
+        self._loaders = max(1, loaders)
+        self._now = [0.0] * 4
+        self._waited_s = 0.0
+        self._began_s = time.perf_counter()
+        self._kept: deque[Stages] = deque(maxlen=KEPT)
+        self._iterations: deque[float] = deque(maxlen=KEPT)
+
+    def begin(self) -> None:
+        """Starts an iteration."""
+        self._now = [0.0] * 4
+        self._waited_s = 0.0
+        self._began_s = time.perf_counter()
+
+    def read(self, storage_s: float, cpu_s: float) -> None:
+        """Adds what reading a micro-batch took."""
+        self._now[STORAGE] += storage_s / self._loaders
+        self._now[CPU] += cpu_s / self._loaders
+
+    @contextmanager
+    def input(self) -> Iterator[None]:
+        """Times the training loop waiting for samples."""
+        began_s = time.perf_counter()
+        yield
+        self._waited_s += time.perf_counter() - began_s
+
+    @contextmanager
+    def network(self) -> Iterator[None]:
+        """Times the training loop waiting for the other workers."""
+        began_s = time.perf_counter()
+        yield
+        self._now[NETWORK] += time.perf_counter() - began_s
+
+    def end(self) -> float:
+        """Ends an iteration; returns its seconds."""
+        took_s = time.perf_counter() - self._began_s
+        self._now[COMPUTE] = max(0.0, took_s - self._waited_s - self._now[NETWORK])
+        storage, cpu, compute, network = self._now
+        self._kept.append((storage, cpu, compute, network))
+        self._iterations.append(took_s)
+        return took_s
+
+    def forget(self) -> None:
+        """Starts anew, for another manner of training."""
+        self._kept.clear()
+        self._iterations.clear()
+
+    @property
+    def iteration_s(self) -> float:
+        """Returns the median iteration."""
+        return statistics.median(self._iterations) if self._iterations else 0.0
+
+    @property
+    def stage_s(self) -> tuple[float, ...]:
+        """Returns the median of each stage, or nothing before the first iteration."""
+        if not self._kept:
+            return ()
+        return tuple(statistics.median(s[i] for s in self._kept) for i in range(4))
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Returns the most memory held so far: of the device, or of the process on a CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_reserved(device))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def bound_memory(device: torch.device, bytes_max: int) -> None:
+    """Refuses this process more memory of its GPU than a bound; a CPU has no such bound here."""
+    if device.type == "cuda" and bytes_max > 0:
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, bytes_max / total), device)

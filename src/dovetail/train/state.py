@@ -1,0 +1,150 @@
+"""All that a training job knows: tensors, and the plain values around them.
+
+Everything is a list of tensors in a fixed order and a small *skeleton* of plain values with holes
+where the tensors belong. So state can be sent tensor by tensor while training goes on, and read
+back without executing anything (`weights_only`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Stateful(Protocol):
+    """A scheduler of learning rates, or a scaler of gradients."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns its state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Takes a state on."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """The objects of the user's script that have state."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    others: dict[str, Stateful] = field(default_factory=dict)
+
+    def tensors(self) -> list[Tensor]:
+        """Returns the tensors of model and optimizer, the live ones, in a fixed order."""
+        return [*model_tensors(self.model), *self._split()[1]]
+
+    def skeleton(self) -> bytes:
+        """Returns the plain values, with the shapes of the optimizer's tensors."""
+        plain, tensors = self._split()
+        shapes = [(tuple(t.shape), t.stride(), t.dtype, t.device.type) for t in tensors]
+        others = {name: part.state_dict() for name, part in self.others.items()}
+        return to_bytes({"optimizer": plain, "shapes": shapes, "others": others})
+
+    def take_skeleton(self, said: bytes) -> None:
+        """Takes on the plain values; the optimizer's tensors are there, but still empty.
+
+        Raises ValueError for a state of another model.
+        """
+        skeleton = from_bytes(said)
+        device = next(self.model.parameters()).device
+        tensors = [
+            torch.empty_strided(
+                shape, stride, dtype=dtype, device=device if kind != "cpu" else "cpu"
+            ).zero_()
+            for shape, stride, dtype, kind in skeleton["shapes"]
+        ]
+        try:
+            self.optimizer.load_state_dict(fill_holes(skeleton["optimizer"], iter(tensors)))
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"the optimizer is another one: {error}") from None
+        if set(skeleton["others"]) != set(self.others):
+            raise ValueError(f"the state has {sorted(skeleton['others'])} beside the optimizer")
+        for name, part in self.others.items():
+            part.load_state_dict(skeleton["others"][name])
+
+    def whole(self) -> dict[str, Any]:
+        """Returns everything as one dictionary, on the CPU and apart from the live tensors."""
+        state: dict[str, Any] = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "others": {name: part.state_dict() for name, part in self.others.items()},
+        }
+        copied: dict[str, Any] = map_tensors(state, lambda t: t.detach().to("cpu", copy=True))
+        return copied
+
+    def take_whole(self, state: dict[str, Any]) -> None:
+        """Takes everything on. Raises ValueError for a state of another model."""
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            for name, part in self.others.items():
+                part.load_state_dict(state["others"][name])
+        except (RuntimeError, KeyError) as error:
+            raise ValueError(f"the checkpoint is of another model: {error}") from None
+
+    def digest(self) -> str:
+        """Returns a checksum of all tensors, equal on workers that are equal bit by bit."""
+        sha = hashlib.sha256()
+        for t in self.tensors():
+            sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return sha.hexdigest()[:16]
+
+    def _split(self) -> tuple[Any, list[Tensor]]:
+        tensors: list[Tensor] = []
+
+        def hole(t: Tensor) -> Hole:
+            tensors.append(t)
+            return HOLE
+
+        return map_tensors(self.optimizer.state_dict(), hole), tensors
+
+
+Hole = str
+HOLE: Hole = "\0tensor"
+
+
+def model_tensors(model: nn.Module) -> list[Tensor]:
+    """Returns parameters and buffers, each once."""
+    with torch.no_grad():
+        found = [*model.parameters(), *model.buffers()]
+        return [t.detach() for t in {id(t): t for t in found}.values()]
+
+
+def map_tensors(value: Any, change: Any) -> Any:
+    """Returns a copy of nested plain values with each tensor changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {k: map_tensors(v, change) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map_tensors(v, change) for v in value)
+    return value
+
+
+def fill_holes(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """Returns the nested values with tensors in the holes, in order."""
+    if isinstance(value, str) and value == HOLE:
+        return next(tensors)
+    if isinstance(value, dict):
+        return {k: fill_holes(v, tensors) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(fill_holes(v, tensors) for v in value)
+    return value
+
+
+def to_bytes(value: object) -> bytes:
+    """Returns plain values and tensors as bytes."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def from_bytes(said: bytes) -> Any:
+    """Returns plain values and tensors from bytes; anything else is refused, never executed."""
+    return torch.load(io.BytesIO(said), weights_only=True)

@@ -1,0 +1,248 @@
+"""State for those who join, sent while the others train.
+
+Parameters change only in the optimizer's step, so during an iteration they can be read in place: a
+thread sends slice after slice, straight from the live tensors, until the step is due. Who joins
+takes part in adding up gradients from the first iteration on, without samples of its own, and
+makes the same steps; so a slice that has arrived stays right, and when the last one has arrived
+the state is that of the others, bit by bit. The training loop never stands still for the size of
+a model.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dovetail.train.group import DONE, Broken, Group, Waiting
+
+SLICE_BYTES = 4 << 20
+TAG_HEAD, TAG_SLICE, TAG_SKELETON = 1, 2, 3
+NO_MORE = -1
+"""In place of a slice's number: none before the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of elements of one tensor."""
+
+    tensor: int
+    begin: int
+    end: int
+
+
+def slices_of(tensors: Sequence[Tensor], slice_bytes: int = SLICE_BYTES) -> list[list[Span]]:
+    """Returns all elements of all tensors in slices of at most so many bytes."""
+    slices: list[list[Span]] = [[]]
+    room = slice_bytes
+    for i, t in enumerate(tensors):
+        begin = 0
+        while begin < t.numel():
+            take = min(t.numel() - begin, room // t.element_size())
+            if take == 0:
+                slices.append([])
+                room = slice_bytes
+                continue
+            slices[-1].append(Span(i, begin, begin + take))
+            begin += take
+            room -= take * t.element_size()
+    return [s for s in slices if s]
+
+
+def bytes_of(tensors: Sequence[Tensor], spans: Sequence[Span]) -> Iterator[Tensor]:
+    """Yields the elements of a slice as bytes, where they lie (a CPU tensor is not copied)."""
+    for span in spans:
+        yield tensors[span.tensor][span.begin : span.end].view(torch.uint8)
+
+
+def pack(tensors: Sequence[Tensor], spans: Sequence[Span]) -> Tensor:
+    """Returns the bytes of a slice, one after the other, on the CPU."""
+    return torch.cat([part.cpu() for part in bytes_of(tensors, spans)])
+
+
+def unpack(tensors: Sequence[Tensor], spans: Sequence[Span], packed: Tensor) -> None:
+    """Writes the bytes of a slice to where they belong."""
+    begin = 0
+    for part in bytes_of(tensors, spans):
+        part.copy_(packed[begin : begin + part.numel()])
+        begin += part.numel()
+
+
+def flattened(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the tensors as runs of elements in the order of memory. Raises ValueError."""
+    for t in tensors:
+        if not is_dense(t):
+            raise ValueError("parameters and optimizer state must be dense tensors")
+    return [t.detach().as_strided((t.numel(),), (1,)) for t in tensors]
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Returns whether the elements fill a run of memory, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class Idle:
+    """No state under way."""
+
+    complete = True
+
+    def begin(self) -> None:
+        """Has nothing to begin."""
+
+    def end(self) -> None:
+        """Has nothing to end."""
+
+    def run(self) -> None:
+        """Has nothing to do."""
+
+
+class Giving:
+    """A member that trains and sends its state to others between the steps."""
+
+    def __init__(self, group: Group, learners: Sequence[int], tensors: Sequence[Tensor]) -> None:
+        self._group, self._learners = group, tuple(learners)
+        self._tensors = flattened(tensors)
+        self._slices = slices_of(self._tensors)
+        self._next = 0
+        self._stop = threading.Event()
+        self._thread: Background | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether all is sent."""
+        return self._next == len(self._slices)
+
+    def begin(self) -> None:
+        """Starts sending, until `end`."""
+        if not self.complete:
+            self._stop.clear()
+            self._thread = Background(self._send)
+
+    def end(self) -> None:
+        """Returns when the tensors may change. Raises Broken."""
+        if self._thread is not None:
+            self._stop.set()
+            thread, self._thread = self._thread, None
+            thread.join()
+
+    def run(self) -> None:
+        """Sends all at once. Raises Broken."""
+        self._stop.clear()
+        self._send()
+
+    def _send(self) -> None:
+        first = True
+        while not self.complete and (first or not self._stop.is_set()):
+            packed = pack(self._tensors, self._slices[self._next])
+            self._tell(self._next)
+            sent = [self._group.send(packed, to, TAG_SLICE) for to in self._learners]
+            for one in sent:
+                one.wait()
+            self._next += 1
+            first = False
+        if not self.complete:
+            self._tell(NO_MORE)
+
+    def _tell(self, number: int) -> None:
+        head = torch.tensor([number])
+        for one in [self._group.send(head, to, TAG_HEAD) for to in self._learners]:
+            one.wait()
+
+
+class Learning:
+    """A member that joins and receives the state of one that trains."""
+
+    def __init__(self, group: Group, source: int, tensors: Sequence[Tensor]) -> None:
+        self._group, self._source = group, source
+        self._tensors = flattened(tensors)
+        self._slices = slices_of(self._tensors)
+        self._next = 0
+        self._thread: Background | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether all has arrived."""
+        return self._next == len(self._slices)
+
+    def begin(self) -> None:
+        """Starts receiving."""
+        if not self.complete:
+            self._thread = Background(self._receive)
+
+    def end(self) -> None:
+        """Returns when what is sent before this step has arrived. Raises Broken."""
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            thread.join()
+
+    def run(self) -> None:
+        """Receives all at once. Raises Broken."""
+        self._receive()
+
+    def _receive(self) -> None:
+        head = torch.empty(1, dtype=torch.int64)
+        while not self.complete:
+            self._group.receive(head, self._source, TAG_HEAD).wait()
+            number = int(head.item())
+            if number == NO_MORE:
+                return
+            spans = self._slices[number]
+            size = sum(part.numel() for part in bytes_of(self._tensors, spans))
+            packed = torch.empty(size, dtype=torch.uint8)
+            self._group.receive(packed, self._source, TAG_SLICE).wait()
+            with torch.no_grad():
+                unpack(self._tensors, spans, packed)
+            self._next = number + 1
+
+
+Transfer = Idle | Giving | Learning
+
+
+class Background:
+    """A call on a thread of its own; `join` raises what it raised."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="dovetail-state", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Returns when the call has. Raises what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except (Broken, RuntimeError) as error:
+            self._error = error if isinstance(error, Broken) else Broken(str(error))
+
+
+def send_skeleton(group: Group, learners: Sequence[int], said: bytes) -> None:
+    """Sends the plain values of the state to each learner. Raises Broken."""
+    body = torch.frombuffer(bytearray(said), dtype=torch.uint8)
+    head = torch.tensor([body.numel()])
+    under_way: list[Waiting] = [DONE]
+    for to in learners:
+        under_way += [group.send(head, to, TAG_SKELETON), group.send(body, to, TAG_SKELETON)]
+    for one in under_way:
+        one.wait()
+
+
+def receive_skeleton(group: Group, source: int) -> bytes:
+    """Returns the plain values of the state of a member that trains. Raises Broken."""
+    head = torch.empty(1, dtype=torch.int64)
+    group.receive(head, source, TAG_SKELETON).wait()
+    body = torch.empty(int(head.item()), dtype=torch.uint8)
+    group.receive(body, source, TAG_SKELETON).wait()
+    return bytes(body.numpy())
