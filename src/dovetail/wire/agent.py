@@ -49,7 +49,8 @@ class StartWorker:
     """Start one worker of a job on one GPU; do nothing if it was started before.
 
     `share` is the part of the GPU it may use and `memory_bytes` the most it may hold (0: no bound).
-    `rank`, `world_size`, `local_rank` and `master` are torchrun's, for plain processes.
+    `rank`, `world_size`, `local_rank` and `master` are torchrun's, for plain processes, which see
+    all GPUs of their job on this node: `local_gpus` in the order of local ranks.
     """
 
     job: int
@@ -64,6 +65,7 @@ class StartWorker:
     master: str = ""
     share: float = 1.0
     memory_bytes: int = 0
+    local_gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
