@@ -32,6 +32,7 @@ from dovetail.live.verbs import (
     Event,
     Explained,
     History,
+    JobState,
     Listed,
     ListJobs,
     Logs,
@@ -47,6 +48,8 @@ from dovetail.live.verbs import (
     Shown,
     Submit,
     Submitted,
+    Track,
+    Tracked,
     Why,
     line_of_question,
     reply_of,
@@ -162,16 +165,34 @@ class Client:
                     return
         raise NoController("the controller went away while the log was read")
 
-    def wait(self, job: int | str, *, timeout_s: float = float("inf")) -> Shown:
-        """Returns a job once it is over. Raises TimeoutError."""
+    def states(self, *jobs: int | str) -> tuple[JobState, ...]:
+        """Returns where jobs are, an array standing for all of its tasks."""
+        return self._ask(Track(tuple(map(str, jobs))), Tracked).jobs
+
+    def wait(self, *jobs: int | str, timeout_s: float = float("inf")) -> tuple[JobState, ...]:
+        """Returns where jobs ended, once all are over. Raises TimeoutError.
+
+        A controller that is started anew meanwhile is waited for, as long as patience lasts.
+        """
         deadline = monotonic() + timeout_s
         while True:
-            shown = self.show(job)
-            if shown.row.state in TERMINAL:
-                return shown
+            states = self._states_patiently(jobs)
+            waited = [s for s in states if s.state not in TERMINAL]
+            if not waited:
+                return states
             if monotonic() > deadline:
-                raise TimeoutError(f"job {job} is {shown.row.state} after {timeout_s:g} s")
+                raise TimeoutError(f"job {waited[0].job} is {waited[0].state}")
             sleep(POLL_S)
+
+    def _states_patiently(self, jobs: Sequence[int | str]) -> tuple[JobState, ...]:
+        deadline = monotonic() + self._patience_s
+        while True:
+            try:
+                return self.states(*jobs)
+            except NoController:
+                if monotonic() > deadline:
+                    raise
+                sleep(AGAIN_S)
 
     def _change(self, verb: str, jobs: Sequence[int | str], key: str) -> tuple[int, ...]:
         return self._ask(Change(verb, key or new_key(), tuple(map(str, jobs))), Changed).jobs

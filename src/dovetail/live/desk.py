@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Protocol
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.evidence import explain
+from dovetail.live.folder import Folder
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.output_path import output_of
 from dovetail.live.output_text import OutputReader
@@ -30,6 +30,7 @@ from dovetail.live.verbs import (
     Explained,
     History,
     JobRow,
+    JobState,
     Listed,
     ListJobs,
     Logs,
@@ -45,6 +46,8 @@ from dovetail.live.verbs import (
     Shown,
     Submit,
     Submitted,
+    Track,
+    Tracked,
     Why,
 )
 from dovetail.wire.submission import Submission
@@ -82,12 +85,11 @@ class Intake(Protocol):
 class House:
     """What the desk knows of its cluster that never changes while the controller runs.
 
-    `gpus` are the GPUs of each node by type; a job no node set could ever hold is refused at once.
+    `paced` says that its nodes are clocks, which run no programs.
     """
 
     pong: Pong
-    folder: Path
-    gpus_by_type: tuple[tuple[str, int], ...]
+    folder: Folder
     paced: bool = False
 
 
@@ -97,13 +99,11 @@ class Desk:
     def __init__(
         self,
         house: House,
-        store: Path,
         intake: Intake,
         published: Callable[[], Snapshot | None],
         now: Callable[[], float],
     ) -> None:
         self._house = house
-        self._store = store
         self._intake = intake
         self._published = published
         self._now = now
@@ -111,7 +111,7 @@ class Desk:
 
     def answer(self, question: Question, user: str) -> Iterator[Reply]:
         """Yields the reply, or the pieces of a log."""
-        with Reader(self._store) as reader:
+        with Reader(self._house.folder.store) as reader:
             if isinstance(question, Logs):
                 yield from self._logs(reader, question)
             else:
@@ -134,6 +134,8 @@ class Desk:
                 return self._list(reader, question)
             case Show(job):
                 return self._show(reader, job)
+            case Track(jobs):
+                return self._track(reader, jobs)
             case Why(job):
                 return self._explain(reader, job)
             case Nodes():
@@ -143,12 +145,9 @@ class Desk:
         raise DovetailError(f"no answer to {type(question).__name__}")
 
     def _submit(self, asked: Submit, user: str) -> Submitted:
-        if not asked.submissions:
-            raise InputError("submit", "there is no job in it")
         taken = []
         for submission in asked.submissions:
             spec = submission.spec
-            self._check_fits(spec.name, spec.min_gpus, spec.gpu_type)
             if spec.paced and not self._house.paced:
                 raise InputError(
                     f"job '{spec.name}'",
@@ -165,28 +164,14 @@ class Desk:
             taken.append(replace(submission, spec=replace(spec, user=user)))
         return Submitted(self._intake.submit(taken, key=asked.key, user=user))
 
-    def _check_fits(self, name: str, gpus: int, gpu_type: str) -> None:
-        offers = self._house.gpus_by_type
-        most = sum(count for kind, count in offers if gpu_type in ("", kind))
-        if gpu_type and not most:
-            kinds = ", ".join(sorted(kind for kind, _ in offers if kind)) or "none by type"
-            raise InputError(f"job '{name}'", f"there are no GPUs of type '{gpu_type}'", kinds)
-        if gpus > most:
-            raise InputError(f"job '{name}'", f"asks for {gpus} GPUs", f"the cluster has {most}")
-
     def _change(self, reader: Reader, asked: Change) -> Changed:
         if not asked.jobs:
-            raise InputError(asked.verb, "no job is named")
+            raise InputError(asked.verb, "no job was named")
         numbers = list(dict.fromkeys(n for text in asked.jobs for n in reader.numbers_of(text)))
         self._intake.request(asked.verb, jobs=numbers, key=asked.key)
         return Changed(tuple(numbers))
 
     def _drain(self, asked: Drain) -> Changed:
-        nodes = [n.node for n in self._index().picture.nodes]
-        if asked.node not in nodes:
-            raise InputError(
-                f"node {asked.node}", "there is no such node", f"nodes are 0 to {len(nodes) - 1}"
-            )
         verb = "undrain" if asked.undo else "drain"
         self._intake.request(verb, node=asked.node, key=asked.key)
         return Changed()
@@ -225,9 +210,14 @@ class Desk:
 
     def _show(self, reader: Reader, text: str) -> Shown:
         kept = self._one(reader, text)
-        folder = self._house.folder
+        folder = self._house.folder.job(kept.number)
         row = job_row(kept, self._index(), self._now())
         return shown(kept, row, str(output_of(kept.spec, kept.number, folder)), str(folder))
+
+    def _track(self, reader: Reader, texts: Sequence[str]) -> Tracked:
+        numbers = sorted({n for text in texts for n in reader.numbers_of(text)})
+        records = [r for n in numbers if (r := reader.record(n)) is not None]
+        return Tracked(tuple(JobState(r.job, str(r.state), r.exit_code) for r in records))
 
     def _explain(self, reader: Reader, text: str) -> Explained:
         kept = self._one(reader, text)
@@ -236,14 +226,16 @@ class Desk:
     def _history(self, reader: Reader, asked: History) -> Recalled:
         limit = max(1, min(asked.limit, EVENTS_MAX))
         job = self._one(reader, asked.job).number if asked.job else None
-        found = reader.events(asked.after, limit, job)
+        found = reader.facts_after(asked.after, limit, job)
         more = found[-1][0] if len(found) == limit else -1
         return Recalled(tuple(Event(*event) for event in found), more)
 
     def _logs(self, reader: Reader, asked: Logs) -> Iterator[LogText]:
         kept = self._one(reader, asked.job)
         number = kept.number
-        with OutputReader(output_of(kept.spec, number, self._house.folder), asked.tail) as output:
+        with OutputReader(
+            output_of(kept.spec, number, self._house.folder.job(number)), asked.tail
+        ) as output:
             beat = monotonic()
             while True:
                 over = kept.record.state in TERMINAL

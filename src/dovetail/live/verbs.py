@@ -79,6 +79,13 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
+class Track:
+    """Say in which states jobs are, with all tasks of arrays."""
+
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Logs:
     """Give what a job printed, the last `tail` lines or all (-1); with `follow` until it ends."""
 
@@ -108,7 +115,10 @@ class History:
     limit: int = 1000
 
 
-Question = Submit | Change | Drain | Down | Ping | ListJobs | Show | Logs | Why | Nodes | History
+Question = (
+    Submit | Change | Drain | Down | Ping | ListJobs | Show | Track | Logs | Why | Nodes | History
+)
+
 
 CHANGES = ("cancel", "requeue", "hold", "release")
 _CLASS: dict[str, type] = {
@@ -119,6 +129,7 @@ _CLASS: dict[str, type] = {
     "ping": Ping,
     "ls": ListJobs,
     "show": Show,
+    "track": Track,
     "logs": Logs,
     "why": Why,
     "nodes": Nodes,
@@ -229,6 +240,22 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class JobState:
+    """Where one job is."""
+
+    job: int
+    state: str
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """The states of jobs, by number."""
+
+    jobs: tuple[JobState, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LogText:
     """A piece of what a job printed; the last piece has `end`."""
 
@@ -307,6 +334,7 @@ Reply = (
     | Pong
     | Listed
     | Shown
+    | Tracked
     | LogText
     | Explained
     | NodesShown

@@ -1,0 +1,47 @@
+"""`dovetail nodes` and `dovetail drain`: the machines, and taking one out of service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+
+
+@click.command("nodes")
+@asks_a_cluster
+def nodes(home: Path, as_json: bool) -> None:
+    """List the nodes, and which jobs are on each of their GPUs.
+
+    \b
+    Example:
+      dovetail nodes
+    """
+    found = client_of(home).nodes()
+    if as_json:
+        say_json(found)
+        return
+    from dovetail.cli.cluster_tables import nodes_table
+    from dovetail.cli.screen import show
+
+    show(nodes_table(found.nodes))
+
+
+@click.command("drain")
+@click.argument("node", type=click.IntRange(0))
+@click.option("--undo", is_flag=True, help="Give it work again.")
+@asks_a_cluster
+def drain(home: Path, as_json: bool, node: int, undo: bool) -> None:
+    """Give a node no new work; what runs there goes on until the policy moves it or it ends.
+
+    \b
+    Example:
+      dovetail drain 3
+      dovetail drain 3 --undo
+    """
+    client_of(home).drain(node, undo=undo)
+    if as_json:
+        click.echo(f'{{"node": {node}, "draining": {"false" if undo else "true"}}}')
+    else:
+        click.echo(f"node {node} {'takes work again' if undo else 'takes no new work'}")

@@ -1,0 +1,46 @@
+"""What every command about a running cluster shares: whose folder it is, and how replies print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from dovetail.live.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_HOME = "~/.dovetail"
+
+home_option = click.option(
+    "--home",
+    default=DEFAULT_HOME,
+    envvar="DOVETAIL_HOME",
+    show_default=True,
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="The cluster's folder.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def asks_a_cluster(command: F) -> F:
+    """Adds `--home` and `--json` to a command."""
+    return home_option(json_option(command))
+
+
+def client_of(home: Path) -> Client:
+    """Returns a client of the cluster of a folder."""
+    from dovetail.live.client import Client
+
+    return Client(home)
+
+
+def say_json(message: object) -> None:
+    """Prints a reply as one JSON object."""
+    from dovetail.live.verbs import json_values
+
+    click.echo(json.dumps(json_values(message)))

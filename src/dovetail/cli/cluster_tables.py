@@ -1,0 +1,154 @@
+"""How rows of a running cluster are drawn, by `ls`, `top`, `nodes` and `history`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.verbs import NEVER, JobRow, NodeRow
+
+STYLE = {
+    State.RUNNING: "green",
+    State.CONFIGURING: "yellow",
+    State.COMPLETING: "yellow",
+    State.PENDING: "",
+    State.COMPLETED: "dim",
+}
+PALETTE = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_blue")
+
+
+def span(seconds: float) -> str:
+    """Returns a length of time as Slurm prints it: `0:07`, `1:02:03`, `2-01:00:00`."""
+    if not 0 <= seconds < NEVER:
+        return "-"
+    whole = int(seconds)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days}-{hours:02}:{minutes:02}:{whole % 60:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{whole % 60:02}"
+    return f"{minutes}:{whole % 60:02}"
+
+
+def job_name(row: JobRow) -> str:
+    """Returns the number a user types: `12`, or `12_3` for a task of an array."""
+    return f"{row.array_of}_{row.array}" if row.array >= 0 else str(row.job)
+
+
+def gpus_text(row: JobRow) -> str:
+    """Returns the GPUs a job holds and asked for: `2`, `2/4`, or `2 of 1..4` if elastic."""
+    asked = f"{row.min_gpus}..{row.max_gpus}" if row.min_gpus < row.max_gpus else str(row.gpus)
+    if not row.held_gpus or (asked == str(row.held_gpus)):
+        return asked
+    return f"{row.held_gpus} of {asked}"
+
+
+def progress_text(row: JobRow) -> str:
+    """Returns how much is done, where it is known."""
+    return "-" if row.progress < 0 else f"{row.progress:.0%}"
+
+
+def jobs_table(rows: Iterable[JobRow], now_s: float) -> Table:
+    """Returns the jobs as a table in the order given."""
+    table = _table(
+        "job", "name", "user", "state", "time", "gpus", "where", "done", "left", "reason"
+    )
+    for name in ("time", "done", "left"):
+        column = next(c for c in table.columns if c.header == name)
+        column.justify = "right"
+    for row in rows:
+        table.add_row(
+            job_name(row),
+            _plain(row.name, 24),
+            _plain(row.user, 12),
+            Text(row.state, STYLE.get(State(row.state), "red")),
+            span(time_in_state(row, now_s)),
+            gpus_text(row),
+            row.where or "-",
+            progress_text(row),
+            span(row.left_s),
+            row.reason or "-",
+        )
+    return table
+
+
+def time_in_state(row: JobRow, now_s: float) -> float:
+    """Returns how long a job has waited, or since its start, or lasted from start to end."""
+    if row.start_s == NEVER:
+        return max(0.0, min(row.end_s, now_s) - row.submit_s)
+    return max(0.0, min(row.end_s, now_s) - row.start_s)
+
+
+def ended_table(rows: Iterable[JobRow]) -> Table:
+    """Returns jobs that are over, with how long they waited and ran."""
+    table = _table("job", "name", "user", "state", "gpus", "waited", "ran", "exit", "reason")
+    for row in rows:
+        started = row.start_s < NEVER
+        table.add_row(
+            job_name(row),
+            _plain(row.name, 24),
+            _plain(row.user, 12),
+            Text(row.state, STYLE.get(State(row.state), "red")),
+            gpus_text(row),
+            span((row.start_s if started else row.end_s) - row.submit_s),
+            span(row.end_s - row.start_s) if started else "-",
+            "-" if row.exit_code is None else str(row.exit_code),
+            row.reason or "-",
+        )
+    return table
+
+
+def nodes_table(nodes: Sequence[NodeRow]) -> Table:
+    """Returns the nodes with a cell for each GPU: the jobs on it, or a dot."""
+    table = _table("node", "state", "type", "gpus (jobs on each)", "heard")
+    for node in nodes:
+        style = {"up": "green", "draining": "yellow"}.get(node.state, "red")
+        heard = "never" if node.silent_s < 0 else f"{node.silent_s:.0f} s ago"
+        table.add_row(
+            str(node.node),
+            Text(node.state, style),
+            node.gpu_type or "-",
+            gpu_cells(node),
+            heard,
+        )
+    return table
+
+
+def gpu_cells(node: NodeRow) -> Text:
+    """Returns one cell for each GPU, coloured by job; a shared GPU names both."""
+    text = Text()
+    for jobs in node.jobs:
+        text.append("[")
+        for i, job in enumerate(jobs):
+            text.append("+" if i else "")
+            text.append(str(job), PALETTE[job % len(PALETTE)])
+        text.append("]" if jobs else ".]")
+    return text
+
+
+def counts_text(counts: Iterable[tuple[str, int]]) -> str:
+    """Returns how many jobs are where: `2 running, 5 pending, 7 completed`."""
+    said = [f"{jobs} {state.lower()}" for state, jobs in counts]
+    return ", ".join(said) or "no jobs"
+
+
+def is_over(row: JobRow) -> bool:
+    """Returns whether a job has ended."""
+    return row.state in TERMINAL
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in names:
+        table.add_column(name, no_wrap=name not in ("reason", "where"))
+    return table
+
+
+def _plain(words: str, width: int) -> Text:
+    """Returns text of a user as it is: no markup, no control characters."""
+    clean = "".join(c if c.isprintable() else "?" for c in words)
+    return Text(clean if len(clean) <= width else clean[: width - 1] + "…")

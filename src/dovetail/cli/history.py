@@ -1,0 +1,98 @@
+"""`dovetail history`: what has been, in a table, as facts, or as files for other commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+
+if TYPE_CHECKING:
+    from dovetail.live.client import Client
+
+
+@click.command("history")
+@click.argument("job", default="")
+@click.option("--events", is_flag=True, help="Every fact of the cluster's log.")
+@click.option("--limit", default=200, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--export", type=click.Path(path_type=Path), help="Write the log, as for replay.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write ended jobs as a trace.")
+@asks_a_cluster
+def history(
+    home: Path,
+    as_json: bool,
+    job: str,
+    events: bool,
+    limit: int,
+    export: Path | None,
+    trace: Path | None,
+) -> None:
+    """List the jobs that are over; of one JOB, all that happened to it.
+
+    --export and --trace read the cluster's folder, whether a controller runs or not. What they
+    write is read by `dovetail replay` and by `dovetail simulate`.
+
+    \b
+    Example:
+      dovetail history
+      dovetail history 12
+      dovetail history --export events.jsonl --trace jobs.csv
+    """
+    if export is not None or trace is not None:
+        _export(home, export, trace, as_json)
+    elif job or events:
+        _facts(client_of(home), job, as_json)
+    else:
+        _ended(client_of(home), limit, as_json)
+
+
+def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) -> None:
+    from dovetail.study.live_log import export_log, export_trace
+
+    said: dict[str, object] = {}
+    if export is not None:
+        said |= {"export": str(export), "lines": export_log(home.expanduser(), export)}
+    if trace is not None:
+        said |= {"trace": str(trace), "jobs": export_trace(home.expanduser(), trace)}
+    if as_json:
+        click.echo(json.dumps(said))
+        return
+    if export is not None:
+        click.echo(f"{said['lines']} lines written to {export}")
+    if trace is not None:
+        click.echo(f"{said['jobs']} jobs written to {trace}")
+
+
+def _facts(client: Client, job: str, as_json: bool) -> None:
+    for event in client.history(job):
+        click.echo(event.line if as_json else sentence(json.loads(event.line)))
+
+
+def sentence(fact: dict[str, object]) -> str:
+    """Returns one fact of the log as a line: when, what, and its details."""
+    shown = {k: v for k, v in fact.items() if k not in ("t", "e", "job")}
+    time_s = float(str(fact.get("t", 0.0)))
+    job = f" job {fact['job']}" if "job" in fact else ""
+    details = " ".join(f"{name}={json.dumps(value)}" for name, value in shown.items())
+    return f"{time_s:12.3f} s  {fact.get('e')}{job}  {details}".rstrip()
+
+
+def _ended(client: Client, limit: int, as_json: bool) -> None:
+    from dovetail.live.lifecycle import TERMINAL
+
+    found = client.jobs(states=sorted(TERMINAL), limit=limit)
+    if as_json:
+        say_json(found)
+        return
+    if not found.jobs:
+        click.echo("no job is over yet")
+        return
+    from dovetail.cli.cluster_tables import ended_table
+    from dovetail.cli.screen import show
+
+    show(ended_table(found.jobs))
+    if found.more:
+        click.echo("and older ones (--limit shows more)")

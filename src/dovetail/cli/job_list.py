@@ -1,0 +1,119 @@
+"""`dovetail ls` and `dovetail show`: what jobs there are, and all of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+
+if TYPE_CHECKING:
+    from dovetail.live.verbs import Shown
+
+
+@click.command("ls")
+@click.option("--all", "ended", is_flag=True, help="Also jobs that are over.")
+@click.option("--state", "states", multiple=True, help="Only these states, as in RUNNING.")
+@click.option("--user", default="", help="Only jobs of this user.")
+@click.option("--name", default="", help="Only jobs of this name.")
+@click.option("--limit", default=200, show_default=True, type=click.IntRange(1, 100_000))
+@asks_a_cluster
+def ls(
+    home: Path,
+    as_json: bool,
+    ended: bool,
+    states: tuple[str, ...],
+    user: str,
+    name: str,
+    limit: int,
+) -> None:
+    """List jobs: those on GPUs, then those that wait, in the policy's order.
+
+    \b
+    Example:
+      dovetail ls
+      dovetail ls --all --user alice --json
+    """
+    found = client_of(home).jobs(states=states, user=user, name=name, ended=ended, limit=limit)
+    if as_json:
+        say_json(found)
+        return
+    if not found.jobs:
+        click.echo("no such jobs" if states or user or name else "no jobs wait or run")
+        return
+    from dovetail.cli.cluster_tables import jobs_table
+    from dovetail.cli.screen import show as draw
+
+    draw(jobs_table(found.jobs, found.now_s))
+    if found.more:
+        click.echo(f"and {found.more} more (--limit shows more)")
+
+
+@click.command("show")
+@click.argument("job")
+@asks_a_cluster
+def show(home: Path, as_json: bool, job: str) -> None:
+    """Show all of one job. Of its environment only the names, for values may be secret.
+
+    \b
+    Example:
+      dovetail show 12
+    """
+    found = client_of(home).show(job)
+    if as_json:
+        say_json(found)
+        return
+    width = max(len(name) for name, _ in _lines(found))
+    for name, value in _lines(found):
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def _lines(found: Shown) -> list[tuple[str, str]]:
+    """Returns what is worth saying of a job, line by line."""
+    from dovetail.cli.cluster_tables import gpus_text, job_name, progress_text, span
+
+    row = found.row
+    lines = [
+        ("job", job_name(row) + (f" (job {row.job})" if row.array >= 0 else "")),
+        ("name", row.name),
+        ("user", row.user),
+        ("state", row.state + (f" ({row.reason})" if row.reason not in ("", "None") else "")),
+        ("detail", found.detail),
+        ("gpus", gpus_text(row) + (f" {found.gpu_type}" if found.gpu_type else "")),
+        ("where", row.where),
+        ("workers", ", ".join(found.workers)),
+        ("progress", progress_text(row)),
+        ("speed", f"{row.rate:.2f} of alone as requested" if row.rate else ""),
+        ("samples", _of(found.samples, found.total_samples)),
+        ("saved step", str(found.saved_step) if found.saved_step >= 0 else ""),
+        ("command", " ".join(found.command)),
+        ("script", f"{found.script_lines} lines" if found.script_lines else ""),
+        ("folder", found.workdir),
+        ("output", found.output),
+        ("kept in", found.folder),
+        ("environment", ", ".join(found.environment)),
+        ("depends on", ", ".join(found.after)),
+        ("time limit", span(found.time_limit_s)),
+        ("retries", str(row.retries)),
+        ("exit code", "" if row.exit_code is None else str(row.exit_code)),
+        ("allows", ", ".join(_allowed(found))),
+    ]
+    return [(name, value) for name, value in lines if value not in ("", "-")]
+
+
+def _allowed(found: Shown) -> list[str]:
+    flags = {
+        "elastic": found.row.min_gpus < found.row.max_gpus,
+        "shareable": found.shareable,
+        "preemptible": found.preemptible,
+        "requeue": found.requeue,
+    }
+    return [name for name, is_set in flags.items() if is_set]
+
+
+def _of(samples: int, total: int) -> str:
+    if not samples and not total:
+        return ""
+    return f"{samples} of {total}" if total else str(samples)

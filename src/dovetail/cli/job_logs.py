@@ -1,0 +1,36 @@
+"""`dovetail logs`: what a job printed, and with `-f` what it goes on to print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+
+
+@click.command("logs")
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("-n", "--tail", default=-1, type=click.IntRange(-1), help="Only the last N lines.")
+@asks_a_cluster
+def logs(home: Path, as_json: bool, job: str, follow: bool, tail: int) -> int:
+    """Print what a job printed.
+
+    With -f the exit code is 0 only if the job completed.
+
+    \b
+    Example:
+      dovetail logs -f 12
+    """
+    for piece in client_of(home).logs(job, follow=follow, tail=tail):
+        if as_json:
+            if piece.text or piece.end:
+                say_json(piece)
+        else:
+            click.echo(piece.text, nl=False)
+        if piece.end and follow:
+            if not as_json and piece.state != "COMPLETED":
+                click.echo(f"job {job} is {piece.state}", err=True)
+            return 0 if piece.state == "COMPLETED" else 1
+    return 0

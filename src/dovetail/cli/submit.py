@@ -1,0 +1,93 @@
+"""`dovetail submit`: a batch script, a YAML file or a command becomes jobs of the live cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dovetail.cli.cluster_options import asks_a_cluster, client_of
+from dovetail.core.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.live.client import Client
+
+
+@click.command("submit")
+@click.argument("words", nargs=-1, required=True, metavar="FILE [ARGUMENTS]...")
+@click.option("--run", "is_command", is_flag=True, help="The words are a command, not a file.")
+@click.option("--gpus", help="GPUs, or a range for an elastic job, as in 1..4.")
+@click.option("--time", "time_limit", help="Time limit, as in 30m, 1:30:00 or 2-00:00:00.")
+@click.option("--name", help="The job's name.")
+@click.option("--array", help="Indices of an array of jobs, as in 0-9 or 1,3,5-7.")
+@click.option("--dependency", "after", help="As in afterok:12 or afterany:12:13.")
+@click.option("--output", help="The file of its output; %j stands for its number.")
+@click.option("--model", help="What it trains: a name of `dovetail models`, or your own.")
+@click.option("--trains", is_flag=True, help="It is written with dovetail.train.")
+@click.option("--shareable", is_flag=True, help="Another job may use its GPUs beside it.")
+@click.option("--hold", is_flag=True, help="Do not start it before it is released.")
+@click.option("--env", multiple=True, help="NAME=VALUE, or NAME as it is here.")
+@click.option("--wait", is_flag=True, help="Return when it is over; exit code 0 if it completed.")
+@asks_a_cluster
+def submit(
+    home: Path,
+    as_json: bool,
+    words: tuple[str, ...],
+    is_command: bool,
+    env: tuple[str, ...],
+    wait: bool,
+    **given: str | bool | None,
+) -> int:
+    """Submit a job: a batch script with #SBATCH lines, or a YAML file (.yaml, .yml).
+
+    What is given here goes before what the file says. ARGUMENTS go to the script. When this
+    returns, the jobs are on disk and will not be lost.
+
+    \b
+    Example:
+      dovetail submit train.sh --gpus 2 --time 2:00:00
+      dovetail submit job.yaml --wait
+      dovetail submit --run --gpus 1 -- python train.py
+    """
+    from dovetail.workload.spec import Submitter, read_command, read_spec
+
+    overrides = {k: "true" if v is True else str(v) for k, v in given.items() if v}
+    by = Submitter(Path.cwd(), overrides, _environment(env), os.environ, datetime.now())
+    read = read_command(words, by) if is_command else read_spec(Path(words[0]), by, words[1:])
+    client = client_of(home)
+    numbers = client.submit(*read.submissions)
+    for line in read.ignored:
+        click.echo(f"ignored: {line}", err=True)
+    if as_json:
+        click.echo(json.dumps({"jobs": numbers, "ignored": read.ignored}))
+    else:
+        for number, submission in zip(numbers, read.submissions, strict=True):
+            tasks = f" ({len(submission.array)} tasks)" if submission.array else ""
+            click.echo(f"job {number} is submitted{tasks}")
+    return _wait(client, numbers, as_json) if wait else 0
+
+
+def _environment(given: tuple[str, ...]) -> dict[str, str]:
+    """Returns the variables set by `--env`. Raises InputError."""
+    found = {}
+    for words in given:
+        name, equals, value = words.partition("=")
+        if not equals and name not in os.environ:
+            raise InputError(f"--env {name}", "it is not set here", "give NAME=VALUE")
+        found[name] = value if equals else os.environ[name]
+    return found
+
+
+def _wait(client: Client, numbers: tuple[int, ...], as_json: bool) -> int:
+    """Waits for jobs and all tasks of arrays; returns the exit code."""
+    worst = 0
+    for job in client.wait(*numbers):
+        worst = max(worst, 0 if job.state == "COMPLETED" else 1)
+        if not as_json:
+            code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
+            click.echo(f"job {job.job} is {job.state}{code}")
+    return worst

@@ -1,0 +1,81 @@
+"""`dovetail top`: the cluster at a glance, drawn anew every second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING
+
+import click
+
+from dovetail.cli.cluster_options import asks_a_cluster, client_of
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from dovetail.live.client import Client
+    from dovetail.live.verbs import Listed, NodesShown, Pong
+
+
+@click.command("top")
+@click.option("--once", is_flag=True, help="Print one picture and end.")
+@click.option(
+    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
+)
+@click.option("--jobs", "limit", default=40, show_default=True, type=click.IntRange(1, 1000))
+@asks_a_cluster
+def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None:
+    """Watch the cluster: who is on which GPU, how fast jobs run, and why others wait.
+
+    Ends with Ctrl-C. Where the output is no terminal, it prints one picture.
+
+    \b
+    Example:
+      dovetail top
+      dovetail top --once
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    client = client_of(home)
+    if as_json:
+        from dovetail.live.verbs import json_values
+
+        said = zip(("cluster", "nodes", "jobs"), _ask(client, limit), strict=True)
+        click.echo(json.dumps({name: json_values(value) for name, value in said}))
+        return
+    console = Console(highlight=False)
+    if once or not console.is_terminal:
+        console.print(frame(*_ask(client, limit)))
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(frame(*_ask(client, limit)), refresh=True)
+            sleep(every)
+
+
+def _ask(client: Client, limit: int) -> tuple[Pong, NodesShown, Listed]:
+    return client.ping(), client.nodes(), client.jobs(limit=limit)
+
+
+def frame(pong: Pong, nodes: NodesShown, jobs: Listed) -> Group:
+    """Returns one picture of the cluster."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from dovetail.cli.cluster_tables import counts_text, jobs_table, nodes_table, span
+
+    gpus = sum(len(n.gpus) for n in nodes.nodes)
+    held = sum(1 for n in nodes.nodes for on in n.jobs if on)
+    speed = f", time x{pong.speed:g}" if pong.speed != 1 else ""
+    head = Text(
+        f"{pong.policy} on {pong.engine}{speed}, up {span(pong.now_s)}   "
+        f"{held} of {gpus} GPUs held   {counts_text(jobs.counts)}",
+        "bold",
+    )
+    parts: list[object] = [head, Text(), nodes_table(nodes.nodes), Text()]
+    parts.append(jobs_table(jobs.jobs, jobs.now_s) if jobs.jobs else Text("no jobs wait or run"))
+    if jobs.more:
+        parts.append(Text(f"and {jobs.more} more jobs wait"))
+    return Group(*parts)  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""The log of a live cluster as an event log like any other, and the same jobs simulated.
+
+The store says what happened; what a simulation needs besides is how long each job is alone on the
+GPUs it asked for. That is the progress it had made when it was over, in solo seconds; of a job
+that is not over yet, what its owner declared, or the progress so far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+
+from dovetail.core.errors import InputError
+from dovetail.core.policy import parse_policy
+from dovetail.core.trace import Trace
+from dovetail.live.folder import Folder
+from dovetail.live.lifecycle import TERMINAL
+from dovetail.live.queries import Reader
+from dovetail.live.record import JobRecord
+from dovetail.record.log import VERSION
+from dovetail.study.replay import Recording, read_recording
+from dovetail.study.run import simulate
+from dovetail.wire.spec import JobSpec
+from dovetail.workload.canonical import write_trace
+
+
+def is_cluster(path: Path) -> bool:
+    """Returns whether a path is the folder of a live cluster."""
+    return path.is_dir() and Folder(path).store.is_file()
+
+
+def log_lines(reader: Reader) -> Iterator[str]:
+    """Yields the lines of the event log of a live cluster. Raises InputError if it has none."""
+    said = reader.meta("manifest")
+    if said is None:
+        raise InputError("store", "no controller ever ran on it")
+    header = {"log": "dovetail", "version": VERSION, "manifest": json.loads(said)}
+    yield json.dumps(header)
+    seen: set[str] = set()
+    for line in reader.all_facts():
+        fact = json.loads(line)
+        if fact["e"] == "submitted":
+            if fact["job"] in seen:
+                continue  # it came back to the queue; a trace submits a job once
+            seen.add(fact["job"])
+            fact["work_s"] = _work_s(reader, int(fact["job"]))
+            line = json.dumps(fact, separators=(",", ":"))
+        yield line
+    yield '{"e":"closed"}'
+
+
+def _work_s(reader: Reader, number: int) -> float | None:
+    found = reader.find(number)
+    return None if found is None else work_s(*found)
+
+
+def work_s(spec: JobSpec, record: JobRecord) -> float | None:
+    """Returns the length of a job alone on the GPUs it asked for, None if nobody knows it yet."""
+    if record.state in TERMINAL and record.done_s > 0:
+        return record.done_s
+    return spec.duration_s or record.done_s or None
+
+
+def export_log(home: Path, out: Path) -> int:
+    """Writes the event log of a live cluster; returns its number of lines. Raises InputError."""
+    written = 0
+    with Reader(Folder(home).store) as reader, out.open("w", encoding="utf-8") as file:
+        for line in log_lines(reader):
+            file.write(line + "\n")
+            written += 1
+    return written
+
+
+def export_trace(home: Path, out: Path) -> int:
+    """Writes the jobs of a live cluster that are over as a canonical trace; returns how many."""
+    recording, over = read_live(home)
+    rows = np.flatnonzero(over)
+    if not len(rows):
+        raise InputError(str(home), "no job is over yet")
+    write_trace(_restricted(recording.trace, rows), out)
+    return len(rows)
+
+
+def read_live(home: Path) -> tuple[Recording, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Returns the recording of a live cluster, and which of its jobs are over."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "events.jsonl"
+        export_log(home, log)
+        recording = read_recording(log)
+    with Reader(Folder(home).store) as reader:
+        records = [reader.record(int(i)) for i in recording.trace.jobs.job_id]
+    over = np.array([r is not None and r.state in TERMINAL for r in records])
+    return recording, over
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One job as it went and as the simulator says it should have gone."""
+
+    job: str
+    real_jct_s: float
+    predicted_jct_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How well a simulation of the same jobs foretells what happened."""
+
+    policy: str
+    jobs: tuple[Prediction, ...]
+    real_jct_s: float
+    predicted_jct_s: float
+    real_makespan_s: float
+    predicted_makespan_s: float
+
+
+def predict(home: Path, policy: str = "") -> Compared:
+    """Returns the completed jobs of a live cluster as they went, and simulated anew.
+
+    The simulator is given the lengths that the jobs turned out to have. Raises InputError.
+    """
+    recording, _ = read_live(home)
+    real = recording.jobs()
+    done = real["end"].is_in(["completed"]).to_numpy()
+    rows = np.flatnonzero(done)
+    if not len(rows):
+        raise InputError(str(home), "no job has completed yet, so there is nothing to compare")
+    trace = _restricted(recording.trace, rows)
+    chosen = parse_policy(policy or str(recording.manifest["policy"]))
+    # What was declared on the live cluster is known to the simulator: the lengths are real ones.
+    options = replace(recording.options, forecast="known", belief="exact")
+    result = simulate(trace, chosen, options)
+    return _compared(str(recording.manifest["policy"]), real, result.jobs)
+
+
+def _restricted(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Trace:
+    return Trace.of(trace.jobs.take(rows), trace.duration_s[rows], trace.name)
+
+
+def _compared(policy: str, real: pl.DataFrame, simulated: pl.DataFrame) -> Compared:
+    both = simulated.select("job_id", "jct_s", "submit_s", "finish_s").join(
+        real.select("job_id", "jct_s", "finish_s"), on="job_id", suffix="_real"
+    )
+    jobs = tuple(
+        Prediction(row["job_id"], row["jct_s_real"], row["jct_s"])
+        for row in both.iter_rows(named=True)
+        if row["jct_s"] is not None and row["jct_s_real"] is not None
+    )
+    first = float(both["submit_s"].min() or 0.0)  # type: ignore[arg-type]
+    return Compared(
+        policy,
+        jobs,
+        float(np.mean([j.real_jct_s for j in jobs])),
+        float(np.mean([j.predicted_jct_s for j in jobs])),
+        float(both["finish_s_real"].max() or 0.0) - first,  # type: ignore[arg-type]
+        float(both["finish_s"].max() or 0.0) - first,  # type: ignore[arg-type]
+    )
