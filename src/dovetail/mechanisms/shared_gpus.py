@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dovetail.core.beliefs import Physics
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import Floats, Ints
 from dovetail.core.placement import Placement, Spans
@@ -41,11 +42,17 @@ class Looked:
     """What a decision leaves for the next: the plan for which all that waits was looked at.
 
     `alone` says, by job, how many GPUs it holds alone on nodes open for work, -1 where it does
-    not run. It follows from the plan, which spares the next decision to count it again.
+    not run. It follows from the plan, which spares the next decision to count it again. Under
+    another belief than `physics` all must be looked at again.
     """
 
     plan_version: int
     alone: Ints = field(compare=False, repr=False)
+    physics: Physics = field(compare=False, repr=False)
+
+    def holds(self, view: View) -> bool:
+        """Tells whether nothing changed since: neither what runs nor what is believed."""
+        return self.plan_version == view.plan.version and self.physics is view.physics
 
 
 class SharedGpus:
@@ -125,7 +132,7 @@ class SharedGpus:
 
     def looked(self, plan_version: int) -> Looked:
         """Returns what the next decision needs to know of this one."""
-        return Looked(plan_version, self._alone_of)
+        return Looked(plan_version, self._alone_of, self.view.physics)
 
     def single(self) -> Iterator[tuple[Gpu, int]]:
         """Yields the named GPUs that hold one job, and the job, by node and number."""
@@ -249,7 +256,9 @@ def _placement(gpus: Sequence[Gpu], steps: int) -> Placement:
 def _after_ends(view: View, rules: PairRules, memory: object) -> Ints | None:
     """Returns `Looked.alone` as it is now that jobs have ended, or None if that cannot be told."""
     changes, plan = view.changes, view.plan
-    if not isinstance(memory, Looked) or changes.capacity or changes.evicted:
+    if not isinstance(memory, Looked) or memory.physics is not view.physics:
+        return None
+    if changes.capacity or changes.evicted:
         return None
     known, alone = len(memory.alone), np.full(len(view.jobs), NOT_RUNNING, np.int64)
     gone = [job for job in changes.ended if job < known and memory.alone[job] != NOT_RUNNING]

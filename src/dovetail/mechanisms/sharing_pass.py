@@ -96,7 +96,7 @@ def decide(view: View, memory: object, beside: Beside, *, by_service: bool = Fal
     gpus = SharedGpus(view, draft, rules, memory)
     search = _Search(gpus, beside)
     version, picky = view.plan.version, refuses(view)
-    settled = isinstance(memory, Looked) and memory.plan_version == version and not picky
+    settled = isinstance(memory, Looked) and memory.holds(view) and not picky
     waiting = (
         _arrived(view, rules)
         if settled and not view.changes.capacity
