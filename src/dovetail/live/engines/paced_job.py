@@ -121,8 +121,7 @@ class PacedJob:
         elif isinstance(message, Meet):
             worker.met = max(worker.met, message.generation)
         elif isinstance(message, Abandon):
-            if self._current is not None and message.generation == self._current.generation:
-                self._stop(now)
+            self._abandon(worker, message.generation, now)
         elif isinstance(message, Checkpoint):
             self._checkpoint(worker, message, now)
         self._go_on(now)
@@ -367,6 +366,15 @@ class PacedJob:
             worker = self.workers.get(number)
             if worker is not None and not worker.hung:
                 self._say(worker, Lost(current.generation, why))
+
+    def _abandon(self, worker: PacedWorker, generation: int, now: float) -> None:
+        """Stops training in a generation; the worker answers, which shows that it does not hang."""
+        current = self._current
+        if current is None or generation != current.generation:
+            return
+        self._stop(now)
+        if worker.number in current.members:
+            self._say(worker, Lost(generation, "abandoned"))
 
     def _checkpoint(self, worker: PacedWorker, order: Checkpoint, now: float) -> None:
         current = self._current

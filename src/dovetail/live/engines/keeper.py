@@ -1,0 +1,190 @@
+"""The keeper of one worker: a small process that outlives the agent and records how it ended.
+
+Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours, reads `FOLDER/order.json`,
+and holds the open file LOCK, whose lock says that it lives.
+The worker is a session of its own; whatever it forks belongs to it and dies with it, even what
+left its process group, for the keeper is their reaper. The exit code is on disk before the keeper
+ends. Signals to the keeper are passed on to the worker's group, SIGUSR1 as SIGKILL: only who reaps
+a process can signal it without hitting a stranger that has its number by now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import stat
+import sys
+from types import FrameType
+from typing import Any
+
+KILL = signal.SIGUSR1
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+CANNOT_RUN, NOT_FOUND = 126, 127
+
+
+def main(folder: str, lock: int) -> None:
+    """Runs the worker of a folder to its end."""
+    os.set_inheritable(lock, False)
+    with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
+        order = json.load(file)
+    write(folder, "keeper.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    keeper = Keeper()
+    why, status = keeper.run(order)
+    keeper.end_strays()
+    end = {"exit_code": os.waitstatus_to_exitcode(status), "why": why}
+    write(folder, "exit.json", end)
+
+
+class Keeper:
+    """Waits for one child, passing signals on to its group."""
+
+    def __init__(self) -> None:
+        self._child = 0
+        self._early = 0
+        for number in (KILL, *PASSED_ON):
+            signal.signal(number, self._pass_on)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        number = signal.SIGKILL if number == KILL else number
+        if self._child:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._child, number)
+        else:
+            self._early = number
+
+    def run(self, order: dict[str, Any]) -> tuple[str, int]:
+        """Starts the worker and returns why it could not run, if so, and its status."""
+        told, tell = os.pipe()
+        parent = os.getpid()
+        passed_on = (KILL, *PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+        if self._early:
+            return "ended before it ran", self._early
+        child = os.fork()
+        if child == 0:
+            become(order, parent, tell)
+        os.close(tell)
+        # The child has made its group before it says anything, so the group can be signalled.
+        os.read(told, 1)
+        self._child = child
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+        why = ""
+        while piece := os.read(told, 4096):
+            why += piece.decode("utf-8", "replace")
+        os.close(told)
+        # Until it is reaped its number is its own; after that nobody is signalled any more.
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        return why, os.waitpid(child, 0)[1]
+
+    def end_strays(self) -> None:
+        """Kills what the worker left behind, wherever it went, until nothing is left."""
+        while True:
+            for pid in children(os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+
+
+def become(order: dict[str, Any], keeper: int, tell: int) -> None:
+    """Turns this process into the worker; says why if that cannot be."""
+    code = CANNOT_RUN
+    try:
+        os.setsid()
+        os.write(tell, b".")
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(CANNOT_RUN)
+        settle_in(order)
+        for number in (KILL, *PASSED_ON, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvpe(order["argv"][0], order["argv"], order["environment"])
+    except FileNotFoundError as error:
+        code = NOT_FOUND
+        os.write(tell, f"{error.filename}: {error.strerror}".encode()[:2000])
+    except (OSError, ValueError) as error:
+        os.write(tell, str(error).encode()[:2000])
+    finally:
+        os._exit(code)
+
+
+def settle_in(order: dict[str, Any]) -> None:
+    """Takes on directory, output, priority for the killer of memory, cores and control groups."""
+    os.chdir(order["workdir"])
+    output = os.open(
+        order["output"],
+        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+        0o600,
+    )
+    kind = os.fstat(output).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
+        raise ValueError(f"{order['output']}: output goes to a file")
+    os.set_blocking(output, True)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    # When memory runs out workers go before what looks after them.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")
+    if order["cores"]:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, order["cores"])
+    for tasks in order["cgroups"]:
+        with contextlib.suppress(OSError), open(tasks, "w") as file:
+            file.write("0")
+
+
+def children(parent: int) -> list[int]:
+    """Returns the processes whose parent is this one."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                if int(stat_of(int(name))[1]) == parent:
+                    found.append(int(name))
+    return found
+
+
+def stat_of(pid: int) -> list[str]:
+    """Returns the fields of /proc/PID/stat after the name, which may hold anything."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def start_time(pid: int) -> str:
+    """Returns when a process started, in ticks since the machine did."""
+    return stat_of(pid)[19]
+
+
+def write(folder: str, name: str, what: dict[str, Any]) -> None:
+    """Writes a file that appears whole and is on disk."""
+    path = os.path.join(folder, name)
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(what, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+    directory = os.open(folder, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def prctl(option: int, value: int) -> None:
+    """Asks the kernel for something about this process; an old kernel may refuse."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,301 @@
+"""The launcher of this machine: each worker is a process with a keeper, and survives the agent.
+
+Under `workers/` each worker has a folder: the order it was started by, what it said that must not
+be lost, its keeper and, in the end, its exit code. A later agent finds it all there. A keeper
+holds the lock of its folder while it lives, so that no process is ever taken for another that has
+its number by now; signals go through a descriptor of the process, never by number.
+
+Workers run as the user who runs the agent, with no more and no fewer rights.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dovetail.live.engines import keeper
+from dovetail.live.launcher import Exit, Found, LaunchError
+from dovetail.wire.agent import StartWorker
+from dovetail.wire.codec import WireError, build, parse_object, plain
+from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
+
+NAMED_WITHIN_S = 5.0
+"""A keeper writes its name within milliseconds; on a machine that swaps it may take longer."""
+LOST = "its keeper was killed"
+OUT_OF_MEMORY = "out of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker finds around it: its environment, cores, and files that join control groups."""
+
+    environment: dict[str, str]
+    cores: tuple[int, ...] = ()
+    cgroups: tuple[str, ...] = ()
+
+
+class Setting:
+    """Makes the surroundings of workers. This one gives nothing but the environment ordered."""
+
+    def prepare(self, order: StartWorker, token: str) -> Surroundings:
+        """Returns what a worker finds around it."""
+        return Surroundings({**os.environ, **dict(order.launch.environment)})
+
+    def limit(self, order: StartWorker) -> None:
+        """Puts a running worker under another share and memory, where that can be."""
+
+    def ran_out_of_memory(self, job: int, worker: int) -> bool:
+        """Tells whether a worker was killed for its memory."""
+        return False
+
+    def clear(self, job: int, worker: int) -> None:
+        """Removes what was made for a worker that has ended."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The keeper of a living worker: a descriptor of it, and the process if it is our child."""
+
+    folder: Path
+    pidfd: int
+    child: subprocess.Popen[bytes] | None
+
+
+class ProcessLauncher:
+    """Runs the workers of one node of this machine."""
+
+    def __init__(
+        self,
+        folder: Path,
+        setting: Setting | None = None,
+        tell: Callable[[int, int, ToWorker], None] = lambda job, worker, message: None,
+    ) -> None:
+        self._folder = folder
+        self._setting = setting or Setting()
+        self._tell = tell
+        self._kept: dict[tuple[int, int], _Kept] = {}
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    # What is there from before.
+
+    def found(self) -> Sequence[Found]:
+        """Returns the workers of earlier agents; whoever lives is watched from now on."""
+        found = []
+        for folder in sorted(self._folder.iterdir()):
+            try:
+                written = parse_object((folder / "order.json").read_bytes())
+                order: StartWorker = build(StartWorker, written["start"])
+                token, started_s = str(written["token"]), float(written["started_s"])
+            except (OSError, WireError, KeyError, ValueError):
+                # The agent died before it had written the order: nothing was started.
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            end = self._take_up(order.job, order.worker, folder)
+            found.append(Found(order, token, started_s, end, _said(folder)))
+        return found
+
+    def _take_up(self, job: int, worker: int, folder: Path) -> Exit | None:
+        """Watches a keeper that lives; returns the end of a worker that has none."""
+        pidfd = _living(folder)
+        if pidfd is None:
+            return self._exit(job, worker, folder, None)
+        self._kept[job, worker] = _Kept(folder, pidfd, None)
+        return None
+
+    # Verbs.
+
+    def start(self, order: StartWorker, token: str, now: float) -> None:
+        """Starts a worker and its keeper. Raises LaunchError."""
+        folder = self._folder / f"{order.job}-{order.worker}"
+        try:
+            self._write(folder, order, token, now)
+            self._kept[order.job, order.worker] = _keep(folder)
+        except OSError as error:
+            raise LaunchError(f"{error.filename or folder}: {error.strerror}") from None
+        except ValueError as error:
+            raise LaunchError(str(error)) from None
+
+    def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
+        launch = order.launch
+        Path(launch.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+        around = self._setting.prepare(order, token)
+        written = {
+            "start": plain(order),
+            "token": token,
+            "started_s": now,
+            "argv": list(launch.command),
+            "workdir": launch.workdir,
+            "output": launch.output,
+            "environment": around.environment,
+            "cores": list(around.cores),
+            "cgroups": list(around.cgroups),
+        }
+        keeper.write(str(folder), "order.json", written)
+
+    def limit(self, order: StartWorker) -> None:
+        """Puts a running worker under another share and memory, where that can be."""
+        self._setting.limit(order)
+
+    def signal(self, job: int, worker: int, number: int) -> None:
+        """Sends a signal to a worker and all that it has forked."""
+        kept = self._kept.get((job, worker))
+        if kept is None:
+            return
+        number = keeper.KILL if number == signal.SIGKILL else number
+        try:
+            signal.pidfd_send_signal(kept.pidfd, number)
+        except ProcessLookupError:
+            return
+
+    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+        """Passes a message to a worker, if it listens."""
+        self._tell(job, worker, message)
+
+    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+        """Keeps what a worker said in its folder."""
+        try:
+            with (self._folder / f"{job}-{worker}" / "said").open("ab") as file:
+                file.write(FROM_WORKER.encode(message))
+        except OSError:
+            # On a full disk a later agent knows less; this one still knows.
+            return
+
+    def poll(self) -> Sequence[Exit]:
+        """Returns the ends that were not returned before."""
+        ready = select.poll()
+        keys = {}
+        for key, kept in self._kept.items():
+            keys[kept.pidfd] = key
+            ready.register(kept.pidfd, select.POLLIN)
+        return [self._reap(keys[fd]) for fd, _ in ready.poll(0)]
+
+    @property
+    def pidfds(self) -> tuple[int, ...]:
+        """Returns descriptors that become readable when a worker has ended."""
+        return tuple(kept.pidfd for kept in self._kept.values())
+
+    def forget(self, job: int, worker: int) -> None:
+        """Removes the folder of a worker that has ended."""
+        shutil.rmtree(self._folder / f"{job}-{worker}", ignore_errors=True)
+
+    def close(self) -> None:
+        """Lets go of all keepers; they and their workers live on."""
+        for kept in self._kept.values():
+            os.close(kept.pidfd)
+            if kept.child is not None:
+                # Not ours to wait for any more; a later agent finds it in its folder.
+                kept.child.returncode = 0
+        self._kept.clear()
+
+    # Ends.
+
+    def _reap(self, key: tuple[int, int]) -> Exit:
+        kept = self._kept.pop(key)
+        os.close(kept.pidfd)
+        code = None if kept.child is None else kept.child.wait()
+        return self._exit(*key, kept.folder, code)
+
+    def _exit(self, job: int, worker: int, folder: Path, keeper_code: int | None) -> Exit:
+        """Returns how a worker ended whose keeper is gone."""
+        killed = self._setting.ran_out_of_memory(job, worker)
+        self._setting.clear(job, worker)
+        try:
+            said = json.loads((folder / "exit.json").read_bytes())
+            end = Exit(job, worker, int(said["exit_code"]), str(said["why"]))
+        except (OSError, ValueError, KeyError):
+            code = keeper_code if keeper_code is not None and keeper_code < 0 else -signal.SIGKILL
+            # A signal that came before the keeper could pass it on was meant for the worker.
+            meant = code in (-signal.SIGTERM, -keeper.KILL)
+            code = -signal.SIGKILL if code == -keeper.KILL else code
+            end = Exit(job, worker, code, "" if meant else LOST)
+        return replace(end, why=OUT_OF_MEMORY) if killed and end.exit_code < 0 else end
+
+
+def _keep(folder: Path) -> _Kept:
+    """Starts the keeper of a folder, which holds the folder's lock from its first moment."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    errors = os.open(folder / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, "-I", "-S", keeper.__file__, str(folder), str(lock)]
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=(lock,),
+            start_new_session=True,
+            cwd="/",
+            env={},
+        )
+    finally:
+        os.close(lock)
+        os.close(errors)
+    return _Kept(folder, os.pidfd_open(child.pid), child)
+
+
+def _living(folder: Path) -> int | None:
+    """Returns a descriptor of the keeper of a folder, None if it is gone."""
+    give_up_s = time.monotonic() + NAMED_WITHIN_S
+    while _is_locked(folder):
+        try:
+            named = json.loads((folder / "keeper.json").read_bytes())
+            pidfd = os.pidfd_open(int(named["pid"]))
+        except (OSError, ValueError, KeyError):
+            if time.monotonic() > give_up_s:
+                return None
+            time.sleep(0.01)
+            continue
+        # The descriptor is of whoever has the number now; its start says whether that is ours.
+        if _started(int(named["pid"])) == named["start"]:
+            return pidfd
+        os.close(pidfd)
+        return None
+    return None
+
+
+def _started(pid: int) -> str:
+    try:
+        return keeper.start_time(pid)
+    except (OSError, IndexError):
+        return ""
+
+
+def _is_locked(folder: Path) -> bool:
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _said(folder: Path) -> tuple[FromWorker, ...]:
+    """Returns what a worker said; a last line that was cut off counts as not said."""
+    said: list[FromWorker] = []
+    try:
+        lines = (folder / "said").read_bytes().splitlines()
+    except OSError:
+        return ()
+    for line in lines:
+        try:
+            said.append(FROM_WORKER.decode(line))
+        except WireError:
+            break
+    return tuple(said)

@@ -1,0 +1,297 @@
+"""Real processes on this machine: started, ended, survived, found again."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dovetail.live.agent import Agent
+from dovetail.live.engines import keeper
+from dovetail.live.engines.processes import LOST, ProcessLauncher
+from dovetail.live.launcher import Exit, Found, LaunchError
+from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
+from dovetail.wire.worker import Entered, Finished
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short folder; whatever still runs from it is killed."""
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="dt"))
+    yield path
+    for kept in path.glob("*/keeper.json"):
+        launcher_of_orphans = ProcessLauncher(kept.parent.parent)
+        launcher_of_orphans.found()
+        for job, worker in list(launcher_of_orphans._kept):
+            launcher_of_orphans.signal(job, worker, signal.SIGKILL)
+        until(lambda one=launcher_of_orphans: (one.poll(), not one.pidfds)[1])  # type: ignore[misc]
+    shutil.rmtree(path)
+
+
+def until(holds: Callable[[], object]) -> None:
+    give_up_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < give_up_s, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def order(folder: Path, *command: str, worker: int = 0, generation: int = 1) -> StartWorker:
+    launch = Launch(command, str(folder / "job"), str(folder / "out.log"), str(folder))
+    return StartWorker(7, worker, generation, 0, launch)
+
+
+def python(text: str) -> tuple[str, str, str]:
+    return sys.executable, "-c", text
+
+
+def end_of(launcher: ProcessLauncher) -> Exit:
+    ends: list[Exit] = []
+    until(lambda: ends.extend(launcher.poll()) or ends)
+    return ends[0]
+
+
+def test_a_worker_runs_and_its_exit_code_is_told(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, *python("print('hello'); raise SystemExit(7)")), "t", 0.0)
+    assert end_of(launcher) == Exit(7, 0, 7)
+    assert (folder / "out.log").read_text() == "hello\n"
+    assert launcher.poll() == []
+
+
+def test_strange_words_arrive_as_they_are(folder: Path) -> None:
+    strange = ["; rm -rf /", "$(id)", "a\nb", "'\"", "`x`", "*", "", "\\", "ä€", "--", "-c", "a b"]
+    launcher = ProcessLauncher(folder / "workers")
+    command = python("import sys; open('words', 'w').write(repr(sys.argv[1:]))")
+    launcher.start(order(folder, *command, *strange), "t", 0.0)
+    assert end_of(launcher).exit_code == 0
+    assert (folder / "words").read_text() == repr(strange)
+
+
+def test_output_is_appended_and_never_through_a_link(folder: Path) -> None:
+    (folder / "out.log").write_text("before\n")
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, "echo", "after"), "t", 0.0)
+    end_of(launcher)
+    assert (folder / "out.log").read_text() == "before\nafter\n"
+    (folder / "out.log").unlink()
+    (folder / "out.log").symlink_to(folder / "elsewhere")
+    launcher.start(order(folder, "echo", "after", worker=1), "t", 0.0)
+    end = end_of(launcher)
+    assert (
+        end.exit_code == keeper.CANNOT_RUN and "out.log" not in end.why
+    ) or "symbolic" in end.why
+    assert not (folder / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(("no-such-program",), 127), (("/",), 126), (("./out.log",), 126)]
+)
+def test_a_program_that_cannot_run_says_why(
+    folder: Path, command: tuple[str, ...], code: int
+) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, *command), "t", 0.0)
+    end = end_of(launcher)
+    assert end.exit_code == code and end.why
+
+
+def test_a_folder_that_cannot_be_made_is_a_launch_error(folder: Path) -> None:
+    (folder / "job").write_text("in the way")
+    launcher = ProcessLauncher(folder / "workers")
+    with pytest.raises(LaunchError, match="job"):
+        launcher.start(order(folder, "true"), "t", 0.0)
+
+
+def test_a_polite_end_reaches_the_worker(folder: Path) -> None:
+    text = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        "open('there', 'w').close()\n"
+        "time.sleep(60)"
+    )
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, *python(text)), "t", 0.0)
+    until((folder / "there").exists)
+    launcher.signal(7, 0, signal.SIGTERM)
+    assert end_of(launcher).exit_code == 3
+
+
+def test_an_end_right_after_the_start_is_not_lost(folder: Path) -> None:
+    for worker, number in enumerate((signal.SIGTERM, signal.SIGKILL) * 3):
+        launcher = ProcessLauncher(folder / f"w{worker}")
+        launcher.start(order(folder, "sleep", "60", worker=worker), "t", 0.0)
+        time.sleep(0.01 * worker)
+        launcher.signal(7, worker, number)
+        assert end_of(launcher).exit_code == -number
+
+
+def test_a_worker_that_ignores_sigterm_is_killed_after_its_grace(folder: Path) -> None:
+    text = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('there', 'w').close()\n"
+        "time.sleep(60)"
+    )
+    agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
+    agent.handle(Order(1, start=order(folder, *python(text))), time.monotonic())
+    until((folder / "there").exists)
+    asked_s = time.monotonic()
+    agent.handle(Order(1, end=EndWorker(7, 0, 0.3)), asked_s)
+    reports = []
+    until(lambda: reports.extend(agent.tick(time.monotonic())) or reports)
+    assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGKILL
+    assert time.monotonic() - asked_s >= 0.3
+
+
+FORKS = """
+import os, time
+for leaves in (False, True):
+    if os.fork() == 0:
+        if leaves:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+        open(f'child-{leaves}', 'w').write(str(os.getpid()))
+        time.sleep(60)
+time.sleep(%s)
+"""
+
+
+@pytest.mark.parametrize("sleep", ["0.2", "60"])
+def test_all_children_die_with_a_worker_wherever_they_went(folder: Path, sleep: str) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, *python(FORKS % sleep)), "t", 0.0)
+    files = [folder / "child-False", folder / "child-True"]
+    until(lambda: all(f.exists() and f.read_text() for f in files))
+    if sleep == "60":
+        launcher.signal(7, 0, signal.SIGKILL)
+    assert end_of(launcher).exit_code == (-9 if sleep == "60" else 0)
+    for file in files:
+        assert not Path(f"/proc/{file.read_text()}").exists(), "not even a zombie is left"
+
+
+def agent_that_dies(folder: Path, start: StartWorker) -> int:
+    """Starts a worker from a process of its own, which is then killed; returns its number."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
+            agent.handle(Order(1, start=start), 5.0)
+            agent.heard(7, 0, Entered(1, 10, 100), 6.0)
+            os.write(write, b"started")
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(write)
+    assert os.read(read, 7) == b"started"
+    os.close(read)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return pid
+
+
+def test_a_new_agent_finds_a_worker_that_runs_and_ends_it(folder: Path) -> None:
+    agent_that_dies(folder, order(folder, "sleep", "60"))
+    agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
+    (report,) = agent.handle(Order(2, hail=Hail(2)), 0.0)
+    assert report.inventory is not None
+    (state,) = report.inventory.workers
+    assert (state.job, state.worker, state.exit_code, state.started_s) == (7, 0, None, 5.0)
+    assert state.entered == 1
+
+    again = agent.handle(Order(2, start=order(folder, "sleep", "60")), 0.0)
+    assert again[0].started is not None, "it runs already: nothing is started twice"
+    assert len(list((folder / "workers").iterdir())) == 1
+    agent.handle(Order(2, end=EndWorker(7, 0, 5.0)), 0.0)
+    reports = []
+    until(lambda: reports.extend(agent.tick(1.0)) or reports)
+    assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGTERM
+    agent.handle(Order(2, forget=Forget(7, 0)), 2.0)
+    assert list((folder / "workers").iterdir()) == []
+
+
+def test_a_new_agent_learns_how_a_worker_ended_meanwhile(folder: Path) -> None:
+    text = "import time; time.sleep(0.3); raise SystemExit(5)"
+    agent_that_dies(folder, order(folder, *python(text)))
+    until((folder / "workers" / "7-0" / "exit.json").exists)
+    launcher = ProcessLauncher(folder / "workers")
+    found = launcher.found()
+    until(lambda: found[0].exit or launcher.poll())
+    again = ProcessLauncher(folder / "workers").found()
+    assert [f.exit for f in again] == [Exit(7, 0, 5)]
+    assert again[0].said == (Entered(1, 10, 100),)
+
+
+def test_a_worker_whose_keeper_was_killed_is_gone_and_said_to_be(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    text = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    launcher.start(order(folder, *python(text)), "t", 0.0)
+    until(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
+    child = int((folder / "pid").read_text())
+    os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
+    assert end_of(launcher) == Exit(7, 0, -9, LOST)
+    until(lambda: not alive(child))
+
+
+def keeper_of(folder: Path, name: str) -> int:
+    return int(json.loads((folder / "workers" / name / "keeper.json").read_text())["pid"])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return keeper.stat_of(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_another_process_with_the_number_of_a_keeper_is_left_alone(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, "sleep", "60"), "t", 0.0)
+    until((folder / "workers" / "7-0" / "keeper.json").exists)
+    os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
+    end_of(launcher)
+    # The number is given to a stranger; the folder's lock is held, as if by a keeper's fork.
+    keeper.write(str(folder / "workers" / "7-0"), "keeper.json", {"pid": os.getpid(), "start": "1"})
+    lock = os.open(folder / "workers" / "7-0" / "lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (found,) = ProcessLauncher(folder / "workers").found()
+    os.close(lock)
+    assert isinstance(found, Found) and found.exit == Exit(7, 0, -9, LOST)
+
+
+def test_what_an_agent_began_to_write_is_no_worker(folder: Path) -> None:
+    (folder / "workers" / "7-0").mkdir(parents=True)
+    (folder / "workers" / "7-0" / "order.json.new").write_text('{"start": {"jo')
+    assert ProcessLauncher(folder / "workers").found() == []
+    assert list((folder / "workers").iterdir()) == []
+
+
+def test_a_word_cut_off_by_a_crash_was_not_said(folder: Path) -> None:
+    agent_that_dies(folder, order(folder, "sleep", "60"))
+    said = folder / "workers" / "7-0" / "said"
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.keep(7, 0, Finished(20, 200))
+    said.write_bytes(said.read_bytes() + b'{"m":"Finis')
+    (found,) = launcher.found()
+    assert found.said == (Entered(1, 10, 100), Finished(20, 200))
+
+
+def test_the_environment_ordered_is_there_and_stdin_is_empty(folder: Path) -> None:
+    text = "import os, sys; print(os.environ['WANTED'], repr(sys.stdin.read()), os.getcwd())"
+    start = order(folder, *python(text))
+    start = replace(start, launch=replace(start.launch, environment=(("WANTED", "x y"),)))
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(start, "t", 0.0)
+    assert end_of(launcher).exit_code == 0
+    assert (folder / "out.log").read_text() == f"x y '' {folder}\n"
