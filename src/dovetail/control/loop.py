@@ -14,7 +14,7 @@ from dovetail.control.world import World
 from dovetail.core.errors import InputError
 from dovetail.core.legality import violations
 from dovetail.core.policy import Decision, Policy, name_of
-from dovetail.core.view import View
+from dovetail.core.view import Changes, View
 
 
 def check_needs(policy: Policy, knows: frozenset[str], withheld_powers: frozenset[str]) -> None:
@@ -49,8 +49,11 @@ def run(
     """
     memory = policy.initial if memory is None else memory
     wake_at = float("inf")
+    unheard: Changes | None = None
     while world.advance(wake_at):
         view = world.observe()
+        if unheard is not None:
+            view.changes = unheard.then(view.changes)
         decision, took_s, why, cause = _ask(policy, view, memory)
         if decision_s is not None:
             decision_s.append(took_s)
@@ -60,8 +63,10 @@ def run(
             # A draft may have been cut off anywhere, so the tables are made anew from what runs.
             view.plan.restore()
             # The memory stays too: that of a refused decision speaks of a plan that never ran.
+            unheard = view.changes
             wake_at = world.refuse(policy, why, cause)
         else:
+            unheard = None
             if decision.draft is None:
                 view.plan.discard()
             else:

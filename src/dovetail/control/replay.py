@@ -28,6 +28,7 @@ from dovetail.core.messages import (
     Stopped,
     Submitted,
     Switched,
+    Withdrawn,
     Woke,
 )
 from dovetail.core.placement import Placement
@@ -101,7 +102,7 @@ _BY_THEMSELVES = (Switched, Measured, Foreseen)
 def _is_event(fact: Fact) -> bool:
     if isinstance(fact, Stopped):
         return fact.why == NODE_DOWN
-    return isinstance(fact, Submitted | Ended | Shrunk | NodeChanged | Woke)
+    return isinstance(fact, Submitted | Withdrawn | Ended | Shrunk | NodeChanged | Woke)
 
 
 def _passes_by(fact: Fact) -> bool:
@@ -153,6 +154,9 @@ class ReplayWorld:
                     arrived.append(job)
                 case Ended(_, job, _):
                     state.end(job)
+                    ended.append(job)
+                case Withdrawn(_, job):
+                    state.withdraw(job)
                     ended.append(job)
                 case Stopped(_, job, _, _):
                     state.evict(job)

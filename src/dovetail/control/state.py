@@ -277,6 +277,10 @@ class ClusterState:
         self._release(job)
         self.plan.remove(job)
 
+    def withdraw(self, job: int) -> None:
+        """Takes a waiting job out of the queue; `arrive` lets it join again, as far as it came."""
+        self.waiting.remove(job)
+
     def evict(self, job: int) -> None:
         """Lets a job wait again whose node is gone."""
         self.plan.remove(job)

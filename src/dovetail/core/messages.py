@@ -104,6 +104,16 @@ class Stopped(NamedTuple):
     done_s: float
 
 
+class Withdrawn(NamedTuple):
+    """A waiting job left the queue and is not over: held, or to be tried again later.
+
+    `Submitted` says when it joins the queue again. To a policy it is as if it had ended.
+    """
+
+    t: float
+    job: int
+
+
 class Ended(NamedTuple):
     """A job is over; `how` is one of `core.trace.ENDS`."""
 
@@ -161,6 +171,7 @@ Fact = (
     | Measured
     | Foreseen
     | Stopped
+    | Withdrawn
     | Ended
     | NodeChanged
     | Woke

@@ -19,13 +19,24 @@ from dovetail.core.queue import WaitingQueue
 
 @dataclass(slots=True)
 class Changes:
-    """What happened since the last decision."""
+    """What happened since the last decision that stood."""
 
     arrived: Sequence[int] = ()
     ended: Sequence[int] = ()
     evicted: Sequence[int] = ()
     capacity: bool = False
     woke: bool = False
+
+    def then(self, later: Changes) -> Changes:
+        """Returns these changes and later ones as one; who came and went in between never was."""
+        came, gone = {*self.arrived}, {*later.ended}
+        return Changes(
+            arrived=[*(j for j in self.arrived if j not in gone), *later.arrived],
+            ended=[*self.ended, *(j for j in later.ended if j not in came)],
+            evicted=[*(j for j in self.evicted if j not in gone), *later.evicted],
+            capacity=self.capacity or later.capacity,
+            woke=self.woke or later.woke,
+        )
 
 
 class Running(Protocol):

@@ -7,11 +7,11 @@ N being the jobs present, averaged over the job's life so far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dovetail.core.job import Floats, Ints
+from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic import widest
 from dovetail.mechanisms.marginal_shares import speeds
@@ -56,6 +56,13 @@ class Ledger:
         joined_at[known] = self.joined_at[stay]
         lease_end_s[known] = self.lease_end_s[stay]
         return Ledger(now_s, crowd, self.auctions, present, joined_at, lease_end_s)
+
+    def held_until(self, held: Bools, until_s: float) -> Ledger:
+        """Returns the ledger in which jobs found running without a lease have one."""
+        found = held & np.isneginf(self.lease_end_s)
+        if not found.any():
+            return self
+        return replace(self, lease_end_s=np.where(found, until_s, self.lease_end_s))
 
     def leased(self, jobs: Ints, until_s: float) -> Ledger:
         """Returns the ledger after one more auction, in which these jobs got a lease."""

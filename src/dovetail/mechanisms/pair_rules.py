@@ -128,16 +128,17 @@ class PairRules:
             min(g.gpu_memory_bytes for g in groups),
             types.pop() if len(types) == 1 else "",
         )
+        speed = view.physics.speed(job, placement, ()) if self.weighs else 1.0
         if host not in self._hosts:
+            # Asked first: should physics raise, nothing is half noted.
+            self._host_bytes.append(view.physics.footprint_bytes(job, host.steps))
             self._hosts[host] = len(self._hosts)
             self._host_example.append(job)
-            self._host_bytes.append(view.physics.footprint_bytes(job, host.steps))
             if len(self._hosts) > self.reach.shape[1]:
                 self._reach, self._fewest = _twice(self._reach), _twice(self._fewest)
                 self.reach, self.fewest = self._reach.rows, self._fewest.rows
         self.host_of[job] = self._hosts[host]
-        if self.weighs:
-            self.speed_of[job] = view.physics.speed(job, placement, ())
+        self.speed_of[job] = speed
         self._seen[job] = placement
 
     def meet(self, guests: Ints) -> None:

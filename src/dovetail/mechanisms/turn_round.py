@@ -25,9 +25,9 @@ def share_in_turns(
 ) -> Decision:
     """Returns the decision: shares for everybody, or for those whose turn it is."""
     assert isinstance(memory, TurnMemory)
-    if not churned(view.changes):
-        report_s = manner.next_report_s(view, None, memory.measured)
-        return Decision(None, memory, min(memory.turns.wake_at, report_s))
+    next_s = min(memory.turns.wake_at, manner.next_report_s(view, None, memory.measured))
+    if not churned(view.changes) and next_s > view.now:
+        return Decision(None, memory, next_s)
     measured = manner.known(view, memory.measured)
     pool = manner.pool(view)
     turns = next_turns(view, memory.turns, pool, unit_s)

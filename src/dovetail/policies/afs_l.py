@@ -45,8 +45,9 @@ class AfsL:
         """Hands out the GPUs anew if jobs or nodes came or went, or a job reports."""
         assert isinstance(memory, tuple)
         manner = Manner(self.packing, self.estimates, self.measure_s)
-        if not churned(view.changes):
-            return Decision(None, memory, manner.next_report_s(view, None, memory))
+        report_s = manner.next_report_s(view, None, memory)
+        if not churned(view.changes) and report_s > view.now:
+            return Decision(None, memory, report_s)
 
         def hand_out(who: Contenders, gpus: int) -> Ints:
             from dovetail.algorithms.afs_compiled import shares_by_length

@@ -80,8 +80,8 @@ class Lucid:
 
     @property
     def powers(self) -> frozenset[str]:
-        """Returns `share`, and `preempt` where jobs may be parted again."""
-        return frozenset({"share", "preempt"} if self.unpack else {"share"})
+        """Returns `share`, and what it takes to part jobs again: a guest may go on elsewhere."""
+        return frozenset({"share", "preempt", "migrate"} if self.unpack else {"share"})
 
     def decide(self, view: View, memory: object) -> Decision:
         """Starts the jobs of least GPU-time on free GPUs, or in light company."""

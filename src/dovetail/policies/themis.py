@@ -63,6 +63,9 @@ class Themis:
         gpus_of = np.zeros(len(view.jobs), np.int64)
         gpus_of[running.jobs] = running.gpus
         held = gpus_of[ledger.jobs]
+        # Where a switch took longer than a lease, nobody would ever get on.
+        lease_s = max(self.lease, 2 * max(view.switch_s.values(), default=0.0))
+        ledger = ledger.held_until(held > 0, view.now + lease_s)
         expired = (held > 0) & (ledger.lease_end_s <= view.now)
         pool = view.plan.free_gpus + int(held[expired].sum())
         if not pool or not churned(view.changes):
@@ -71,8 +74,6 @@ class Themis:
         draft = reshare(view, dict(zip(ledger.jobs.tolist(), shares.tolist(), strict=True)))
         placed = np.isin(ledger.jobs, np.fromiter(draft.placed, np.int64), assume_unique=True)
         begun = placed & (expired | (held == 0))
-        # Where a switch took longer than a lease, nobody would ever get on.
-        lease_s = max(self.lease, 2 * max(view.switch_s.values(), default=0.0))
         ledger = ledger.leased(ledger.jobs[begun], view.now + lease_s)
         return Decision(draft, ledger, _next_end_s(ledger, placed), waits(view, draft))
 

@@ -111,10 +111,16 @@ class Tiresias:
         return Decision(draft, kept, self.next_fall_s(view, draft), because)
 
     def _fallen(self, view: View, memory: Queues) -> list[list[int]]:
-        """Returns the lists without ended jobs, with falls carried out and arrivals at the end."""
+        """Returns the lists without ended jobs, with falls carried out and arrivals at the end.
+
+        Who runs in no list, or arrives with service, was here before the memory began.
+        """
         gone = set(view.changes.ended)
         lists = [[j for j in queue if j not in gone] for queue in memory]
-        lists[0].extend(view.changes.arrived)
+        listed = {j for queue in lists for j in queue}
+        new = [*sorted(j for j in view.running if j not in listed), *view.changes.arrived]
+        for job, number in zip(new, self._queues(view, new), strict=True):
+            lists[number].append(job)
         falls: list[tuple[int, int]] = []
         for number, queue in enumerate(lists[:-1]):
             held = [j for j in queue if j in view.running]

@@ -30,6 +30,7 @@ from dovetail.core.messages import (
     Stopped,
     Submitted,
     Switched,
+    Withdrawn,
     Woke,
 )
 from dovetail.core.placement import Interleave, Placement
@@ -128,6 +129,8 @@ class FactLines:
                 return f'{{"t":{t},"e":"foreseen","job":{name(job)},"length_s":{length}}}'
             case Refused(_, why):
                 return f'{{"t":{t},"e":"refused","why":{json.dumps(why)}}}'
+            case Withdrawn(_, job):
+                return f'{{"t":{t},"e":"withdrawn","job":{name(job)}}}'
             case Explained(_, reasons):
                 said = ",".join(self._reason(r) for r in reasons)
                 return f'{{"t":{t},"e":"explained","reasons":[{said}]}}'
@@ -329,6 +332,8 @@ def _fact(r: dict[str, object], index_of: dict[str, int]) -> Fact:
             return Refused(t, str(r["why"]))
         case "stopped":
             return Stopped(t, job, str(r["why"]), float(r["done_s"]))  # type: ignore[arg-type]
+        case "withdrawn":
+            return Withdrawn(t, job)
         case "ended":
             return Ended(t, job, str(r["how"]))
         case "woke":

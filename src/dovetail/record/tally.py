@@ -28,6 +28,7 @@ from dovetail.core.messages import (
     Stopped,
     Submitted,
     Switched,
+    Withdrawn,
 )
 from dovetail.core.placement import Placement
 
@@ -129,6 +130,8 @@ class Tally:
                 self._retimed(fact)  # type: ignore[arg-type]
             elif kind is Measured:
                 self._measured(fact)  # type: ignore[arg-type]
+            elif kind is Withdrawn:
+                self._unwait(fact.job)  # type: ignore[union-attr]
             elif kind is NodeChanged:
                 self._change_node(fact)  # type: ignore[arg-type]
         self._point()

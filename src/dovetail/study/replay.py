@@ -74,7 +74,12 @@ def read_recording(path: Path) -> Recording:
     """Returns a log as trace, options and facts. Raises InputError."""
     manifest, records = read_log(path)
     kept: list[dict[str, Any]] = list(records)
-    submitted = [r for r in kept if r["e"] == "submitted"]
+    requests: dict[str, dict[str, Any]] = {}
+    for record in kept:
+        if record["e"] == "submitted":
+            # A job that was withdrawn is submitted again; the first time says what it asks for.
+            requests.setdefault(str(record.get("job")), record)
+    submitted = [*requests.values()]
     if not submitted:
         raise InputError(str(path), "the log holds no job")
     try:
@@ -162,7 +167,8 @@ def _options(manifest: dict[str, Any]) -> Options:
 
 def _trace(name: str, submitted: list[dict[str, Any]]) -> Trace:
     def numbers(key: str, usual: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return np.array([float(r.get(key, usual)) for r in submitted])
+        said = (r.get(key) for r in submitted)
+        return np.array([usual if value is None else float(value) for value in said])
 
     def flags(key: str, usual: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
         return np.array([bool(r.get(key, usual)) for r in submitted])
