@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--trains", is_flag=True, help="It is written with dovetail.train.")
 @click.option("--shareable", is_flag=True, help="Another job may use its GPUs beside it.")
 @click.option("--hold", is_flag=True, help="Do not start it before it is released.")
+@click.option("--set", "fields", multiple=True, help="FIELD=VALUE, any field of a YAML spec.")
 @click.option("--env", multiple=True, help="NAME=VALUE, or NAME as it is here.")
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 0 if it completed.")
 @asks_a_cluster
@@ -38,6 +39,7 @@ def submit(
     as_json: bool,
     words: tuple[str, ...],
     is_command: bool,
+    fields: tuple[str, ...],
     env: tuple[str, ...],
     wait: bool,
     **given: str | bool | None,
@@ -55,8 +57,10 @@ def submit(
     """
     from dovetail.workload.spec import Submitter, read_command, read_spec
 
-    overrides = {k: "true" if v is True else str(v) for k, v in given.items() if v}
-    by = Submitter(Path.cwd(), overrides, _environment(env), os.environ, datetime.now())
+    overrides = {k: "yes" if v is True else str(v) for k, v in given.items() if v}
+    overrides |= _fields(fields)
+    now = datetime.now().astimezone()
+    by = Submitter(Path.cwd(), overrides, _environment(env), os.environ, now)
     read = read_command(words, by) if is_command else read_spec(Path(words[0]), by, words[1:])
     client = client_of(home)
     numbers = client.submit(*read.submissions)
@@ -69,6 +73,17 @@ def submit(
             tasks = f" ({len(submission.array)} tasks)" if submission.array else ""
             click.echo(f"job {number} is submitted{tasks}")
     return _wait(client, numbers, as_json) if wait else 0
+
+
+def _fields(given: tuple[str, ...]) -> dict[str, str]:
+    """Returns the fields set by `--set`. Raises InputError."""
+    found = {}
+    for words in given:
+        name, equals, value = words.partition("=")
+        if not equals:
+            raise InputError(f"--set {words}", "it has no value", "as in --set retries=0")
+        found[name.replace("-", "_")] = value
+    return found
 
 
 def _environment(given: tuple[str, ...]) -> dict[str, str]:

@@ -95,7 +95,11 @@ def _ahead_text(ahead: tuple[int, ...], reader: Queries) -> str:
         spec = reader.spec(number)
         first.append(f"{number}" if spec is None else f"{number} ({spec.gpus} GPUs)")
     more = f" and {len(ahead) - AHEAD_SHOWN} more" if len(ahead) > AHEAD_SHOWN else ""
-    return f"{len(ahead)} waiting jobs are ahead of it: {', '.join(first)}{more}"
+    return f"{_jobs_are(len(ahead), 'waiting ')} ahead of it: {', '.join(first)}{more}"
+
+
+def _jobs_are(jobs: int, kind: str = "") -> str:
+    return f"1 {kind}job is" if jobs == 1 else f"{jobs} {kind}jobs are"
 
 
 def _conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:
@@ -118,13 +122,13 @@ def _would_start(kept: KeptJob, seen: Index, ahead: int, free: int, now_s: float
         return "its condition must be met first"
     lacking = spec.min_gpus - free
     if lacking <= 0:
-        behind = f", and its {ahead} predecessors are served or passed over" if ahead else ""
+        behind = f", after or beside the {ahead} ahead of it" if ahead else ""
         return f"enough GPUs are free; it starts when the policy's next plan takes it{behind}"
     text = f"{lacking} more GPU{'s' if lacking > 1 else ''} must become free"
     end_s = _freed_by(seen, lacking, now_s)
     if end_s < NEVER:
         text += f"; by the forecast of the running jobs that is in {end_s - now_s:.0f} s"
-    return text + (f", and {ahead} jobs are ahead of it" if ahead else "")
+    return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
 
 
 def _freed_by(seen: Index, gpus: int, now_s: float) -> float:
@@ -152,7 +156,7 @@ def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     if run is not None:
         evidence.extend(_manner(kept, run, seen, now_s))
     evidence.append(_free_text(free))
-    evidence.append(f"{len(picture.waiting)} jobs wait")
+    evidence.append(f"{_jobs_are(len(picture.waiting))} waiting")
     last = _last_placing(reader, number)
     if last:
         evidence.append(last)

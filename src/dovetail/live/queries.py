@@ -124,7 +124,12 @@ class Queries:
         Raises InputError.
         """
         first, _, index = text.partition("_")
-        if not (first.isdecimal() and len(first) < 18 and (index.isdecimal() or first == text)):
+        if not (
+            text.isascii()
+            and first.isdecimal()
+            and len(first) < 18
+            and (index.isdecimal() or first == text)
+        ):
             raise InputError(
                 f"job '{text}'", "is no number of a job", "as in 12, or 12_3 of arrays"
             )

@@ -1,0 +1,109 @@
+"""A cluster whose store and published picture a test fills by hand; no controller runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.messages import Reason
+from dovetail.core.placement import Placement
+from dovetail.live.database import Database
+from dovetail.live.desk import Desk, House
+from dovetail.live.edges import Entry, Incoming
+from dovetail.live.folder import Folder
+from dovetail.live.group_commit import GroupCommit
+from dovetail.live.intake import Intake
+from dovetail.live.lifecycle import State
+from dovetail.live.queries import Reader
+from dovetail.live.record import JobRecord, Member
+from dovetail.live.snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.store import Store
+from dovetail.live.verbs import Pong, Question, Reply
+from dovetail.wire.spec import JobSpec
+
+PONG = Pong(7, 1, "0", "srtf", "local:4", "declared", 0.0)
+IDLE = Snapshot(100.0, "srtf", 1, 99.0, (NodeStatus(0, "up", ("a", "b"), 99.5),))
+
+
+@dataclass
+class StillClock:
+    """A clock that a test sets."""
+
+    now_s: float = 100.0
+
+    def now(self) -> float:
+        """Returns the time set."""
+        return self.now_s
+
+
+@dataclass
+class ByHand:
+    """Desk, intake and store over a folder; `picture` is what the desk sees as published."""
+
+    home: Path
+    picture: Snapshot | None = IDLE
+    nodes: int = 1
+    gpus: int = 2
+    paced: bool = False
+    come: list[Incoming] = field(default_factory=list)
+    clock: StillClock = field(default_factory=StillClock)
+
+    def __post_init__(self) -> None:
+        self.folder = Folder(self.home)
+        self.folder.make()
+        committer = GroupCommit(Database(self.folder.store))
+        self.reader = Reader(self.folder.store)
+        self.store = Store(committer, self.reader)
+        self.intake = Intake(
+            committer,
+            clock=self.clock,
+            cluster=Cluster.uniform(self.nodes, self.gpus),
+            put=self.come.append,
+        )
+        house = House(PONG, self.folder, self.paced)
+        self.desk = Desk(house, self.intake, lambda: self.picture, self.clock.now)
+        self._committer = committer
+
+    def close(self) -> None:
+        """Closes the store."""
+        self.reader.close()
+        self._committer.close()
+
+    def ask(self, question: Question, user: str = "ann") -> Reply:
+        """Returns the one reply to a question."""
+        (reply,) = self.desk.answer(question, user)
+        return reply
+
+    def record(self, number: int, **changes: object) -> JobRecord:
+        """Writes a job's record with changes."""
+        found = self.store.find(number)
+        assert found is not None
+        record = replace(found[1], **changes)  # type: ignore[arg-type]
+        self.store.write(Entry(records=(record,)))
+        return record
+
+    def run(self, number: int, seats: Sequence[tuple[int, int]], **status: float) -> RunningStatus:
+        """Makes a job run on GPUs, in the store and in the picture."""
+        members = tuple(Member(i, node, gpu) for i, (node, gpu) in enumerate(seats))
+        placement = Placement(((seats[0][0], len(seats)),))
+        self.record(
+            number, state=State.RUNNING, members=members, placement=placement, first_start_s=90.0
+        )
+        said = {"done_s": 10.0, "rate": 1.0, "since_s": 100.0, **status}
+        run = RunningStatus(number, placement, members, **said)
+        assert self.picture is not None
+        self.picture = replace(self.picture, running=(*self.picture.running, run))
+        return run
+
+    def wait(self, numbers: Sequence[int], *reasons: Reason) -> None:
+        """Makes jobs wait in this order, for these reasons."""
+        assert self.picture is not None
+        self.picture = replace(self.picture, waiting=tuple(numbers), reasons=reasons)
+
+
+def spec(name: str = "job", **fields: object) -> JobSpec:
+    """Returns a request with what matters to the test."""
+    given = {"command": ("true",), "workdir": "/", **fields}
+    return JobSpec(name=name, **given)  # type: ignore[arg-type]

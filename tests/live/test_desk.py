@@ -1,0 +1,364 @@
+"""What is answered: from the store, from the published picture, and never what is secret."""
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+
+import pytest
+from cluster_by_hand import ByHand, spec
+
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.core.messages import Ended, Reason, Started, Submitted
+from dovetail.core.placement import Placement
+from dovetail.live.edges import Entry, Request
+from dovetail.live.lifecycle import State
+from dovetail.live.output_text import OutputReader
+from dovetail.live.verbs import (
+    Change,
+    Changed,
+    Drain,
+    Explained,
+    History,
+    Listed,
+    ListJobs,
+    Logs,
+    LogText,
+    Nodes,
+    NodesShown,
+    Ping,
+    Question,
+    Recalled,
+    Show,
+    Shown,
+    Submit,
+    Track,
+    Tracked,
+    Why,
+    line_of_reply,
+    verb_of,
+)
+from dovetail.live.verbs import Submitted as Taken
+from dovetail.wire.spec import Dependency
+from dovetail.wire.submission import Submission
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cluster(home: Path) -> Iterator[ByHand]:
+    by_hand = ByHand(home)
+    yield by_hand
+    by_hand.close()
+
+
+def submit(cluster: ByHand, *submissions: Submission, user: str = "ann") -> tuple[int, ...]:
+    taken = cluster.ask(Submit(f"key-{len(cluster.come)}", submissions), user)
+    assert isinstance(taken, Taken)
+    return taken.jobs
+
+
+def why(cluster: ByHand, job: int) -> Explained:
+    found = cluster.ask(Why(str(job)))
+    assert isinstance(found, Explained)
+    return found
+
+
+def test_a_job_is_on_record_when_its_number_is_told_and_belongs_to_whom_the_kernel_says(
+    cluster: ByHand,
+) -> None:
+    (number,) = submit(cluster, Submission(spec(user="root")), user="ann")
+    found = cluster.store.find(number)
+    assert found is not None
+    assert found[0].user == "ann"
+    assert [c.job for c in cluster.come] == [number]  # type: ignore[union-attr]
+
+
+def test_the_same_key_gives_the_same_numbers(cluster: ByHand) -> None:
+    asked = Submit("k", (Submission(spec(), array=(0, 1)), Submission(spec())))
+    assert cluster.ask(asked) == cluster.ask(asked) == Taken((1, 3))
+    assert len(cluster.come) == 3
+
+
+def test_programs_and_clocks_are_kept_apart(cluster: ByHand, home: Path) -> None:
+    with pytest.raises(InputError, match="needs an emulated cluster"):
+        submit(cluster, Submission(spec(command=(), paced=True, duration_s=5.0)))
+    emulated = ByHand(home / "emulated", paced=True)
+    with pytest.raises(InputError, match="emulated nodes run no programs"):
+        submit(emulated, Submission(spec()))
+    assert submit(emulated, Submission(spec(command=(), paced=True, duration_s=5.0))) == (1,)
+    emulated.close()
+
+
+def test_changes_are_kept_as_requests_for_each_job_of_an_array(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec(), array=(0, 1, 2)), Submission(spec()))
+    cluster.come.clear()
+    assert cluster.ask(Change("hold", "h", ("1_2", "4"))) == Changed((3, 4))
+    assert [(r.verb, r.job) for r in cluster.come if isinstance(r, Request)] == [
+        ("hold", 3),
+        ("hold", 4),
+    ]
+    assert cluster.ask(Change("cancel", "c", ("1",))) == Changed((1, 2, 3))
+    for wrong in ("9", "1_7", "../1", "-1", "", "1;2", "1_", "१"):
+        with pytest.raises(InputError, match="job"):
+            cluster.ask(Change("cancel", "d", (wrong,)))
+
+
+def test_a_node_that_is_not_there_cannot_be_drained(cluster: ByHand) -> None:
+    assert cluster.ask(Drain("d", 0)) == Changed()
+    assert cluster.ask(Drain("u", 0, undo=True)) == Changed()
+    assert [r.verb for r in cluster.come if isinstance(r, Request)] == ["drain", "undrain"]
+    with pytest.raises(InputError, match="node 5: there is no such node"):
+        cluster.ask(Drain("e", 5))
+
+
+def test_a_list_has_running_jobs_then_waiting_ones_in_the_policys_order(cluster: ByHand) -> None:
+    submit(cluster, *[Submission(spec(f"j{i}")) for i in range(5)])
+    cluster.run(2, [(0, 1)], left_s=30.0)
+    cluster.wait([5, 3], Reason("Resources", job=5), Reason("Priority", behind=5))
+    cluster.record(4, held=True)
+    cluster.record(1, state=State.COMPLETED, end_s=50.0, exit_code=0)
+    found = cluster.ask(ListJobs())
+    assert isinstance(found, Listed)
+    assert [(r.job, r.state, r.reason) for r in found.jobs] == [
+        (2, "RUNNING", ""),
+        (5, "PENDING", "Resources"),
+        (3, "PENDING", "Priority"),
+        (4, "PENDING", "JobHeldUser"),
+    ]
+    running = found.jobs[0]
+    assert (running.where, running.held_gpus, running.progress, running.left_s) == (
+        "0:1", 1, 0.25, 30.0,
+    )  # fmt: skip
+    assert dict(found.counts) == {"PENDING": 3, "RUNNING": 1, "COMPLETED": 1}
+    ended = cluster.ask(ListJobs(ended=True))
+    assert isinstance(ended, Listed)
+    assert ended.jobs[-1].job == 1
+    few = cluster.ask(ListJobs(limit=2))
+    assert isinstance(few, Listed)
+    assert ([r.job for r in few.jobs], few.more) == ([2, 5], 2)
+
+
+def test_a_list_can_be_filtered(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec("a")), user="ann")
+    submit(cluster, Submission(spec("b")), user="bob")
+
+    def jobs(asked: Question) -> list[int]:
+        found = cluster.ask(asked)
+        assert isinstance(found, Listed)
+        return [r.job for r in found.jobs]
+
+    assert jobs(ListJobs(user="bob")) == [2]
+    assert jobs(ListJobs(name="a")) == [1]
+    assert jobs(ListJobs(states=("pending",))) == [1, 2]
+    assert jobs(ListJobs(states=("RUNNING",))) == []
+    with pytest.raises(InputError, match="no such state"):
+        jobs(ListJobs(states=("BUSY",)))
+
+
+def test_a_waiting_job_is_told_who_is_ahead_what_is_free_and_what_must_happen(
+    cluster: ByHand,
+) -> None:
+    submit(cluster, *[Submission(spec(gpus=2, min_gpus=2, max_gpus=2)) for _ in range(3)])
+    cluster.run(1, [(0, 0), (0, 1)], left_s=42.0)
+    cluster.wait([3, 2], Reason("Resources", job=3), Reason("Priority", behind=3))
+    first, second = why(cluster, 3), why(cluster, 2)
+    assert first.code == "Resources" and first.ahead == ()
+    assert "no GPU is free" in first.evidence
+    assert "2 more GPUs must become free" in first.would_start
+    assert "in 42 s" in first.would_start
+    assert (second.code, second.ahead, second.ahead_count) == ("Priority", (3,), 1)
+    assert "1 waiting job is ahead of it: 3 (2 GPUs)" in second.evidence
+    assert second.decided_s == 99.0
+
+
+def test_a_held_job_and_one_with_a_dependency_say_so(cluster: ByHand) -> None:
+    submit(
+        cluster,
+        Submission(spec(hold=True)),
+        Submission(spec(after=(Dependency("afterok", -1),))),
+    )
+    cluster.record(2, reason="Dependency")
+    held, dependent = why(cluster, 1), why(cluster, 2)
+    assert (held.code, held.would_start) == ("JobHeldUser", "release it")
+    assert dependent.code == "Dependency"
+    assert "it needs afterok:1; job 1 is PENDING" in dependent.evidence
+
+
+def test_a_running_job_is_told_why_so_many_gpus_and_with_whom(cluster: ByHand) -> None:
+    elastic = spec(gpus=1, min_gpus=1, max_gpus=4, trains=True)
+    submit(cluster, Submission(elastic), Submission(spec()))
+    cluster.run(1, [(0, 0)], rate=0.5)
+    cluster.run(2, [(0, 0)])
+    found = why(cluster, 1)
+    assert found.code == "Running"
+    assert "the fewest it takes: srtf gives the others to other jobs" in found.sentence
+    assert "it shares GPUs with job 2" in found.evidence
+    assert "at 0.50 times its speed alone as requested" in found.evidence
+    assert why(cluster, 2).sentence == "it runs on 1 GPU, as it asked"
+
+
+def test_an_ended_job_is_told_why(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    cluster.record(
+        1, state=State.FAILED, exit_code=3, end_s=99.0, first_start_s=98.0, reason="NonZeroExitCode"
+    )
+    cluster.record(2, state=State.CANCELLED, end_s=99.0)
+    failed, cancelled = why(cluster, 1), why(cluster, 2)
+    assert (failed.code, failed.sentence) == ("NonZeroExitCode", "its program failed")
+    assert "it exited with code 3" in failed.evidence
+    assert "it never started" in cancelled.evidence
+
+
+def test_the_environment_of_a_job_is_named_but_never_told(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec(environment=(("API_KEY", "hunter2"), ("A", "b")))))
+    cluster.run(1, [(0, 0)])
+    cluster.store.write(Entry(facts=(Submitted(1.0, 1, 5.0),)))
+    shown = cluster.ask(Show("1"))
+    assert isinstance(shown, Shown)
+    assert shown.environment == ("A", "API_KEY")
+    for asked in (Show("1"), Why("1"), ListJobs(), History(), History("1"), Nodes(), Ping()):
+        said = b"".join(map(line_of_reply, cluster.desk.answer(asked, "ann")))
+        assert b"hunter2" not in said, verb_of(asked)
+
+
+def test_facts_are_recalled_page_by_page(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    place = Placement(((0, 1),))
+    cluster.store.write(
+        Entry(facts=(Submitted(1.0, 1, 5.0), Submitted(1.0, 2, 5.0), Ended(2.0, 1, "completed")))
+    )
+    cluster.store.write(Entry(facts=(Started(3.0, 2, "start", place, 1.0, 3.0),)))
+    pages = []
+    after = 0
+    while after >= 0:
+        page = cluster.ask(History(after=after, limit=3))
+        assert isinstance(page, Recalled)
+        pages.append(len(page.events))
+        after = page.more_after
+    assert pages == [3, 1]
+    of_two = cluster.ask(History("2"))
+    assert isinstance(of_two, Recalled)
+    assert [f.line.partition('"e":"')[2].partition('"')[0] for f in of_two.events] == [
+        "submitted",
+        "started",
+    ]
+
+
+def test_nodes_show_the_jobs_on_each_gpu(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    cluster.run(1, [(0, 1)])
+    cluster.run(2, [(0, 1)])
+    found = cluster.ask(Nodes())
+    assert isinstance(found, NodesShown)
+    (node,) = found.nodes
+    assert (node.jobs, node.silent_s) == (((), (1, 2)), 0.5)
+
+
+def test_a_log_is_followed_to_the_end_of_its_job(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()))
+    path = cluster.folder.make_job(1) / "output.log"
+    cluster.run(1, [(0, 0)])
+    found = cluster.store.find(1)
+    assert found is not None
+    over = replace(found[1], state=State.COMPLETED, exit_code=0)
+
+    def work() -> None:
+        path.write_text("one\n")
+        sleep(0.2)
+        with path.open("ab") as file:
+            file.write("zwö".encode()[:-1])
+            file.flush()
+            sleep(0.2)
+            file.write("ö".encode()[-1:] + b"\n")
+        cluster.store.write(Entry(records=(over,)))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    pieces = list(cluster.desk.answer(Logs("1", follow=True), "ann"))
+    worker.join()
+    assert all(isinstance(p, LogText) for p in pieces)
+    assert "".join(p.text for p in pieces if isinstance(p, LogText)) == "one\nzwö\n"
+    assert pieces[-1] == LogText("", True, "COMPLETED", 0)
+
+
+def test_a_log_that_is_not_there_yet_is_empty_and_a_pipe_in_its_place_is_refused(
+    cluster: ByHand,
+) -> None:
+    submit(cluster, Submission(spec()), Submission(spec(), array=(0, 1)))
+    (only,) = cluster.desk.answer(Logs("1"), "ann")
+    assert only == LogText("", True, "PENDING", None)
+    os.mkfifo(cluster.folder.make_job(1) / "output.log")
+    began = monotonic()
+    with pytest.raises(InputError, match="no plain file"):
+        list(cluster.desk.answer(Logs("1"), "ann"))
+    assert monotonic() - began < 1
+    with pytest.raises(InputError, match="an array of 2"):
+        list(cluster.desk.answer(Logs("2"), "ann"))
+    for trick in ("../../token", "1/../2", "/etc/passwd", "1\n2"):
+        with pytest.raises(InputError, match="no number"):
+            list(cluster.desk.answer(Logs(trick), "ann"))
+
+
+@pytest.mark.parametrize(
+    ("content", "tail", "expected"),
+    [
+        ("a\nb\nc\n", 1, "c\n"),
+        ("a\nb\nc", 1, "c"),
+        ("a\nb\nc\n", 2, "b\nc\n"),
+        ("a\nb\nc\n", 9, "a\nb\nc\n"),
+        ("a\nb\n", 0, ""),
+        ("", 3, ""),
+        ("\n\n\n", 2, "\n\n"),
+        ("x" * 200_000 + "\nend\n", 1, "end\n"),
+        ("y\n" * 100_000, 70_000, "y\n" * 70_000),
+    ],
+)
+def test_the_last_lines_of_a_log(tmp_path: Path, content: str, tail: int, expected: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(content)
+    with OutputReader(path, tail) as output:
+        assert "".join(output.read()) + output.rest() == expected
+
+
+def test_states_of_jobs_are_tracked_with_all_tasks_of_arrays(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec(), array=(0, 1)), Submission(spec()))
+    cluster.record(2, state=State.COMPLETED, exit_code=0)
+    found = cluster.ask(Track(("1", "3")))
+    assert isinstance(found, Tracked)
+    assert [(j.job, j.state) for j in found.jobs] == [
+        (1, "PENDING"),
+        (2, "COMPLETED"),
+        (3, "PENDING"),
+    ]
+
+
+def test_before_the_first_picture_the_desk_says_that_it_is_starting(cluster: ByHand) -> None:
+    cluster.picture = None
+    with pytest.raises(DovetailError, match="just starting"):
+        cluster.ask(ListJobs())
+    assert cluster.ask(Ping())
+
+
+def test_list_and_why_take_less_than_a_tenth_of_a_second_with_ten_thousand_waiting(
+    cluster: ByHand,
+) -> None:
+    for part in range(10):
+        submit(cluster, Submission(spec(f"part{part}"), array=tuple(range(1000))))
+    cluster.wait(range(1, 10_001), Reason("Resources", job=1), Reason("Priority", behind=1))
+    for asked in (ListJobs(), Why("9999"), Show("5000")):
+        took = []
+        for _ in range(3):
+            began = perf_counter()
+            line_of_reply(cluster.ask(asked))
+            took.append(perf_counter() - began)
+        assert min(took) < 0.1, f"{verb_of(asked)} takes {min(took):.3f} s"
