@@ -23,11 +23,12 @@ class Desk:
     refused: str | None = None
     _meets: dict[int, str] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    _listeners: list[Callable[[Regroup], None]] = field(default_factory=list)
+    _on_regroup: Callable[[Regroup], None] | None = None
+    _on_abandon: Callable[[int], None] | None = None
 
     def hear(self, message: ToWorker) -> None:
         """Takes a message in."""
-        fresh = None
+        fresh, probed = None, None
         with self._changed:
             if isinstance(message, Regroup):
                 if self.regroup is None or message.generation > self.regroup.generation:
@@ -36,22 +37,20 @@ class Desk:
                 self._meets[message.generation] = message.address
             elif isinstance(message, Abandon):
                 self.abandoned = max(self.abandoned, message.generation)
+                probed = message.generation
             elif isinstance(message, Checkpoint):
                 self.save, self.leave = True, self.leave or message.leave
             elif isinstance(message, Refused):
                 self.refused = message.why
             self._changed.notify_all()
-        if fresh is not None:
-            for listener in self._listeners:
-                listener(fresh)
+        if fresh is not None and self._on_regroup is not None:
+            self._on_regroup(fresh)
+        if probed is not None and self._on_abandon is not None:
+            self._on_abandon(probed)
 
-    def on_regroup(self, listener: Callable[[Regroup], None]) -> None:
-        """Calls the listener at each newer Regroup from now on, and for one already here."""
-        with self._changed:
-            self._listeners.append(listener)
-            present = self.regroup
-        if present is not None:
-            listener(present)
+    def listen(self, *, regroup: Callable[[Regroup], None], abandon: Callable[[int], None]) -> None:
+        """Calls these from now on, on the thread that hears: at a newer Regroup, at an Abandon."""
+        self._on_regroup, self._on_abandon = regroup, abandon
 
     def address_of(self, generation: int) -> str | None:
         """Returns where the members of a generation meet, if it was said."""

@@ -8,6 +8,7 @@ line to the file that `DOVETAIL_PROFILE_FILE` names (or prints it) and ends. Not
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,13 @@ from dovetail.wire.worker import PROFILE_FILE, PROFILE_STEPS
 WARM_UP = 2
 """Iterations before the first is counted, and before each further sub-batch."""
 SUB_BATCHES_MAX = 5
+
+
+def device_name(device: torch.device) -> str:
+    """Returns what a device is called."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.machine() or device.type
 
 
 class DryRun:
@@ -77,6 +85,7 @@ class DryRun:
                 "parameters": parameters,
                 "batch_size": self._batch_size,
                 "device": device.type,
+                "device_name": device_name(device),
                 "sub_batches": self._found,
             }
         )

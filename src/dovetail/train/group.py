@@ -1,14 +1,11 @@
 """A generation's process group: what its members say to each other, waited for in slices.
 
 This file alone constructs process groups, and nothing in it waits without bound: each wait looks
-at a reason to give up every `SLICE`. A group is never taken down by the thread that trains: its
-destructor takes 16 to 80 ms, so it goes to a bin that another thread empties.
+at a reason to give up every `SLICE`. A group is never taken down by the thread that trains.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -16,6 +13,8 @@ from typing import Protocol, cast
 
 import torch
 from torch.distributed.distributed_c10d import Store, Work
+
+from dovetail.train.aside import drop
 
 SLICE = timedelta(milliseconds=100)
 OPERATION = timedelta(minutes=30)
@@ -126,22 +125,6 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-class Bin:
-    """Takes down what is no longer needed, on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[list[object]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="dovetail-bin", daemon=True).start()
-
-    def drop(self, holder: list[object]) -> None:
-        """Takes over the only references, those in the list."""
-        self._queue.put(holder)
-
-    def _run(self) -> None:
-        while True:
-            self._queue.get().clear()
-
-
 class Group:
     """The members of one generation, as this one sees them; alone it needs no connections."""
 
@@ -211,11 +194,11 @@ class Group:
             raise Broken(f"{what}: {first_line(error)}") from None
         return (PendingOnDevice if on_device else Pending)(work, self._patience, what)
 
-    def discard(self, into: Bin) -> None:
-        """Gives its connections to the bin."""
+    def discard(self) -> None:
+        """Gives its connections up, without waiting for that."""
         held: list[object] = [self._data, self._control]
         self._data = self._control = None
-        into.drop(held)
+        drop(held)
 
 
 def connect(

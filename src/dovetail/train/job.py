@@ -27,9 +27,9 @@ from dovetail.train.checkpoint import Progress, Writer, restore, snapshot
 from dovetail.train.desk import Desk
 from dovetail.train.dry_run import DryRun
 from dovetail.train.gradients import Gradients
-from dovetail.train.group import Bin, Broken
+from dovetail.train.group import Broken
 from dovetail.train.line import Agent, Identity, Line, Nobody
-from dovetail.train.loader import Loader, Source, mixed, moved
+from dovetail.train.loader import Loader, Source, mixed, moved, seed_torch
 from dovetail.train.meeting import Host
 from dovetail.train.membership import Home, Leaving, Membership, Spoiled, Verdict
 from dovetail.train.reporter import Reporter
@@ -187,6 +187,7 @@ class Job:
         if self._due != 1:
             raise RuntimeError("call job.backward(loss) once for each batch of job.batches()")
         self._due = 2
+        self._membership.alive()
         self._gradients.backward(
             loss,
             part=len(self._mine[0]) / len(self._batch),
@@ -255,7 +256,7 @@ class Job:
             read = self._loader.take(self.epoch, indices, self._upcoming)
         self._watch.read(read.storage_s, read.cpu_s)
         # Dropout and the like depend on where in the order of samples we are, and nothing else.
-        torch.manual_seed(mixed(self._order.seed, self._progress.samples, int(indices[0])))
+        seed_torch(mixed(self._order.seed, self._progress.samples, int(indices[0])))
         return moved(read.batch, self.device)
 
     def _upcoming(self) -> Iterator[tuple[int, Indices]]:
@@ -393,7 +394,6 @@ class Job:
             agent=agent,
             desk=desk,
             host=Host(at),
-            rubbish=Bin(),
             at=at,
             stall_s=float(environment.get(STALL) or 60.0),
         )

@@ -18,8 +18,9 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
+from dovetail.train.aside import start
 from dovetail.train.desk import Desk
-from dovetail.train.group import Bin, Group, connect, first_line
+from dovetail.train.group import Group, connect, first_line
 from dovetail.train.line import Agent
 from dovetail.wire.worker import Lost, Meeting, Ready, Regroup
 
@@ -75,11 +76,10 @@ class Builder:
         host: Host,
         at: str,
         device: torch.device,
-        rubbish: Bin,
     ) -> None:
         self.regroup, self._me = regroup, me
         self._desk, self._agent, self._host, self._at = desk, agent, host, at
-        self._device, self._rubbish = device, rubbish
+        self._device = device
         self._lock = threading.Lock()
         self._group: Group | None = None
         self._unwanted = False
@@ -89,8 +89,7 @@ class Builder:
 
     def start(self) -> None:
         """Starts to build."""
-        name = f"dovetail-build-{self.generation}"
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        start(f"build-{self.generation}", self._run)
 
     @property
     def generation(self) -> int:
@@ -120,7 +119,7 @@ class Builder:
             self._unwanted = True
             group, self._group = self._group, None
         if group is not None:
-            group.discard(self._rubbish)
+            group.discard()
 
     def _run(self) -> None:
         try:
@@ -135,7 +134,7 @@ class Builder:
                 self._group, group = group, None
             self.done = True
         if group is not None:
-            group.discard(self._rubbish)
+            group.discard()
         elif self._group is not None:
             self._agent.say(Ready(self.generation, time.monotonic() - self._began_s))
         self._desk.nudge()

@@ -22,7 +22,7 @@ import torch
 
 from dovetail.train.checkpoint import Progress
 from dovetail.train.desk import Desk
-from dovetail.train.group import DONE, Bin, Broken, Group, Patience, Waiting, agreed
+from dovetail.train.group import DONE, Broken, Group, Patience, Waiting, agreed
 from dovetail.train.line import Agent
 from dovetail.train.meeting import Builder, Host
 from dovetail.train.samples import Manner
@@ -38,6 +38,8 @@ from dovetail.train.transfer import (
 from dovetail.wire.worker import Entered, FromWorker, Left, Lost, Meeting, Regroup
 
 WAIT_S = 0.1
+ITERATIONS_OF_PATIENCE = 10
+"""A training loop that shows no life for longer, and for longer than the stall, hangs."""
 SAVE, LEAVE, STOP, LEARN = 2, 3, 4, 5
 """Places in the announcement, after the generation and its square."""
 
@@ -69,7 +71,6 @@ class Home:
     agent: Agent
     desk: Desk
     host: Host
-    rubbish: Bin
     at: str
     stall_s: float
 
@@ -98,13 +99,16 @@ class Membership:
         self._trained = False
         self._tainted = False
         self._announced = -1
+        self._members: tuple[int, ...] = ()
+        self._iteration_s, self._began_s = 0.0, time.monotonic()
         self._said = torch.zeros(6, dtype=torch.float64)
         self._agreeing: Waiting = DONE
         self._transfer: Transfer = Idle()
         self.group = Group(-1, 0, 1)
         self.manner = Manner(batch_size)
         self.learning: tuple[bool, ...] = (False,)
-        home.desk.on_regroup(self._ordered)
+        self._alive_s = time.monotonic()
+        home.desk.listen(regroup=self._ordered, abandon=self._probed)
 
     @property
     def generation(self) -> int:
@@ -138,27 +142,54 @@ class Membership:
             host=home.host,
             at=home.at,
             device=self._device,
-            rubbish=home.rubbish,
         )
         with self._lock:
             self._builders[regroup.generation] = builder
         builder.start()
+
+    def _probed(self, generation: int) -> None:
+        """Answers an Abandon for the training loop, if that is known to be alive.
+
+        The loop itself may be in the user's code for a while yet, and cannot answer.
+        """
+        silent_s = time.monotonic() - self._alive_s
+        if generation >= self._entered >= 0 and silent_s < self._patience_s():
+            self._home.agent.say(Lost(self._entered, self._why_broken or "abandoned"))
+
+    def _patience_s(self) -> float:
+        return max(self._home.stall_s, ITERATIONS_OF_PATIENCE * self._iteration_s)
+
+    def alive(self) -> None:
+        """Notes that the training loop is."""
+        self._alive_s = time.monotonic()
 
     # An iteration: announce, train, agree.
 
     def announce(self, *, save: bool, stop: bool) -> None:
         """Says to the other members which generation this one could enter after this iteration."""
         desk, newest = self._home.desk, self._home.desk.regroup
+        now_s = time.monotonic()
+        self._iteration_s, self._began_s = now_s - self._began_s, now_s
+        self._alive_s = now_s
         g = self._entered
         if newest is not None and newest.generation > g:
             self._drop_builders(below=newest.generation)
-            if self._home.me not in newest.members or self._is_built(newest.generation):
+            stays = self._home.me in newest.members
+            if self._keeps_the_state(newest) and (not stays or self._is_built(newest.generation)):
                 g = newest.generation
         self._announced = g
         flags = (save or desk.save, desk.leave, stop, not self._transfer.complete)
         self._said = torch.tensor([g, g * g, *flags], dtype=torch.float64)
         self._transfer.begin()
         self._agreeing = self.group.sum_control(self._said)
+
+    def _keeps_the_state(self, newest: Regroup) -> bool:
+        """Returns whether one who has the whole state belongs to the newer generation too.
+
+        All members come to the same answer, so that nobody leaves before others have learned.
+        """
+        present = [m for m, learns in zip(self._members, self.learning, strict=True) if not learns]
+        return any(m in newest.members for m in present)
 
     def agree(self) -> Verdict:
         """Returns what all members agreed on. Raises Broken."""
@@ -203,7 +234,7 @@ class Membership:
         with suppress(Broken):  # it was part of what broke
             self._transfer.end()
         self._transfer, self._agreeing = Idle(), DONE
-        self.group.discard(self._home.rubbish)  # so that others notice at once
+        self.group.discard()  # so that others notice at once
 
     def enter_next(self, since_s: float) -> None:
         """Enters what is built for this worker, the oldest first; waits until something is.
@@ -212,6 +243,7 @@ class Membership:
         still be entered by others.
         """
         while True:
+            self.alive()
             ready = self._oldest_open()
             if ready is not None and ready.built:
                 if self._try_to_enter(ready.generation, since_s):
@@ -230,7 +262,7 @@ class Membership:
     def close(self) -> None:
         """Gives all connections up."""
         self._drop_builders(below=1 << 62)
-        self.group.discard(self._home.rubbish)
+        self.group.discard()
 
     def _try_to_enter(self, generation: int, since_s: float) -> bool:
         try:
@@ -251,22 +283,23 @@ class Membership:
             builder = self._builders.pop(generation)
         old, self.group = self.group, builder.take()
         self._drop_builders(below=generation)
-        old.discard(self._home.rubbish)
+        old.discard()
         self._entered, self._why_broken = generation, None
         self.group.have(
             Patience(
                 gives_up=self._reason_to_give_up,
                 stalls=self._complain,
-                stall_s=self._home.stall_s,
+                stall_s=self._patience_s(),
             )
         )
         order = builder.regroup
+        self._members = order.members
         self.manner = Manner(
             order.batch_size or self._batch_size, len(order.members), order.steps, order.samples
         )
         self._share_state()
         p = self._progress
-        pause_s = time.monotonic() - since_s
+        pause_s = time.monotonic() - since_s if self._trained else 0.0
         self._home.agent.say(Entered(generation, p.step, p.samples, pause_s))
 
     def _share_state(self) -> None:
@@ -326,6 +359,7 @@ class Membership:
         self.learning = (False,) * self.group.size
 
     def _reason_to_give_up(self) -> str | None:
+        self.alive()  # who waits is
         if self._home.desk.abandoned >= self._entered:
             return "abandoned"
         return self._why_broken

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dovetail.train.aside import start
 from dovetail.train.group import DONE, Broken, Group, Waiting
 
 SLICE_BYTES = 4 << 20
@@ -212,8 +213,7 @@ class Background:
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="dovetail-state", daemon=True)
-        self._thread.start()
+        self._thread = start("state", self._run)
 
     def join(self) -> None:
         """Returns when the call has. Raises what it raised."""

@@ -1,0 +1,282 @@
+"""A rehearsal of a script: its workers started, regrouped and killed on this machine, by hand.
+
+Plays the agent of a node without any scheduler, so that tests, measurements and authors of scripts
+can see what a job does when workers come and go:
+
+    with Rehearsal.of_script("train.py") as stage:
+        stage.start(0)
+        stage.entered(stage.regroup(0))
+        stage.start(1)
+        stage.entered(stage.regroup(0, 1))
+        stage.ended(0, 1)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from dovetail.wire.worker import (
+    FOLDER,
+    FROM_WORKER,
+    SOCKET,
+    TO_WORKER,
+    TOKEN,
+    WORKER,
+    Abandon,
+    Entered,
+    FromWorker,
+    Hello,
+    Meet,
+    Meeting,
+    Regroup,
+    ToWorker,
+)
+
+TOKEN_OF_REHEARSALS = "rehearsal"
+M = TypeVar("M")
+
+
+class Running(Protocol):
+    """A process as a rehearsal sees it, such as `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """Returns its number."""
+
+    def poll(self) -> int | None:
+        """Returns its exit code, or None while it runs."""
+
+    def kill(self) -> None:
+        """Kills it."""
+
+
+Starter = Callable[[dict[str, str]], Running]
+"""Starts a process that finds these variables in its environment, beside its usual ones."""
+
+
+@dataclass(slots=True)
+class Played:
+    """One worker on the stage, and all it said, each with the time it was heard."""
+
+    number: int
+    process: Running
+    said: list[tuple[float, FromWorker]] = field(default_factory=list)
+    peer: socket.socket | None = None
+
+
+class Rehearsal:
+    """An agent for one job, played by hand. Not for production: it decides nothing."""
+
+    def __init__(self, starter: Starter, *, folder: Path | None = None) -> None:
+        """`folder` is the job's own; one of a rehearsal is removed with it."""
+        self._starter = starter
+        self._place = Path(tempfile.mkdtemp(prefix="dvt"))  # short: paths of sockets must be
+        self.folder = folder or self._place / "job"
+        self.workers: dict[int, Played] = {}
+        self._regroup: Regroup | None = None
+        self._meets: dict[int, Meet] = {}
+        self._lock = threading.Condition()
+        self._ear: socket.socket | None = None
+        self.answer()
+
+    @classmethod
+    def of_script(cls, script: str | Path, *words: str, folder: Path | None = None) -> Rehearsal:
+        """Returns a rehearsal of a script, started as a user would."""
+
+        def starter(environment: dict[str, str]) -> Running:
+            command = [sys.executable, str(script), *words]
+            return subprocess.Popen(command, env={**os.environ, **environment})
+
+        return cls(starter, folder=folder)
+
+    def __enter__(self) -> Rehearsal:
+        """Begins."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends: no process and no file of the rehearsal stays."""
+        for worker in self.workers.values():
+            if worker.process.poll() is None:
+                worker.process.kill()
+        self.hang_up()
+        self.until(lambda: all(w.process.poll() is not None for w in self.workers.values()), 20)
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    # What an agent does.
+
+    def start(self, *numbers: int, environment: Mapping[str, str] | None = None) -> None:
+        """Starts workers of these numbers."""
+        for number in numbers:
+            process = self._starter(
+                {
+                    SOCKET: str(self._place / "agent"),
+                    WORKER: f"1/{number}",
+                    TOKEN: TOKEN_OF_REHEARSALS,
+                    FOLDER: str(self.folder),
+                    **(environment or {}),
+                }
+            )
+            with self._lock:
+                self.workers[number] = Played(number, process)
+
+    def regroup(
+        self,
+        *members: int,
+        steps: int = 1,
+        samples: Sequence[int] = (),
+        batch_size: int = 0,
+        generation: int = 0,
+    ) -> int:
+        """Orders a newer generation of these members; returns its number."""
+        newest = self._regroup.generation if self._regroup else 0
+        order = Regroup(generation or newest + 1, members, steps, tuple(samples), batch_size)
+        with self._lock:
+            self._regroup = order
+            for worker in self.workers.values():
+                self._tell(worker, order)
+        return order.generation
+
+    def tell(self, message: ToWorker, *numbers: int) -> None:
+        """Tells workers something; all, if none is named."""
+        with self._lock:
+            for number in numbers or tuple(self.workers):
+                self._tell(self.workers[number], message)
+
+    def abandon(self) -> None:
+        """Tells all that a member of the newest generation is gone."""
+        assert self._regroup is not None
+        self.tell(Abandon(self._regroup.generation))
+
+    def hang_up(self) -> None:
+        """Stops answering, as an agent that died; workers must not mind."""
+        with self._lock:
+            ear, self._ear = self._ear, None
+            for worker in self.workers.values():
+                self._close(worker)
+        if ear is not None:
+            with suppress(OSError):
+                ear.shutdown(socket.SHUT_RDWR)
+            ear.close()
+            (self._place / "agent").unlink(missing_ok=True)
+
+    def answer(self) -> None:
+        """Answers calls, again after `hang_up`."""
+        ear = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        ear.bind(str(self._place / "agent"))
+        ear.listen(64)
+        self._ear = ear
+        threading.Thread(target=self._accept, args=(ear,), daemon=True).start()
+
+    # What one wants to know.
+
+    def until(self, so: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        """Waits until something is so. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while not so():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(self._story())
+            with self._lock:
+                self._lock.wait(min(0.02, left_s))
+
+    def all_said(self, number: int, kind: type[M]) -> list[M]:
+        """Returns all messages of a kind that a worker said."""
+        with self._lock:
+            return [m for _, m in self.workers[number].said if isinstance(m, kind)]
+
+    def entered(self, generation: int, timeout_s: float = 60.0) -> list[Entered]:
+        """Waits until the members have entered a generation, or a newer one; returns who did."""
+        assert self._regroup is not None
+        members = self._regroup.members
+
+        def reached(number: int) -> Entered | None:
+            found = self.all_said(number, Entered)
+            return found[-1] if found and found[-1].generation >= generation else None
+
+        self.until(lambda: all(reached(m) for m in members), timeout_s)
+        return [e for m in members if (e := reached(m)) is not None]
+
+    def ended(self, *numbers: int, timeout_s: float = 60.0) -> list[int]:
+        """Waits until workers have ended; returns their exit codes."""
+        processes = [self.workers[n].process for n in numbers]
+        self.until(lambda: all(p.poll() is not None for p in processes), timeout_s)
+        return [code for p in processes if (code := p.poll()) is not None]
+
+    def _story(self) -> str:
+        lines = [f"newest order: {self._regroup}"]
+        for w in self.workers.values():
+            last = [str(m)[:160] for _, m in w.said[-4:]]
+            lines.append(f"worker {w.number} (exit code {w.process.poll()}): {last}")
+        return "\n".join(lines)
+
+    # The sockets.
+
+    def _tell(self, worker: Played, message: ToWorker) -> None:
+        if worker.peer is not None:
+            try:
+                worker.peer.sendall(TO_WORKER.encode(message))
+            except OSError:
+                self._close(worker)
+
+    def _close(self, worker: Played) -> None:
+        if worker.peer is not None:
+            with suppress(OSError):
+                worker.peer.shutdown(socket.SHUT_RDWR)
+            worker.peer = None
+
+    def _accept(self, ear: socket.socket) -> None:
+        while True:
+            try:
+                peer, _ = ear.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._hear, args=(peer,), daemon=True).start()
+
+    def _hear(self, peer: socket.socket) -> None:
+        worker: Played | None = None
+        with peer, suppress(OSError), peer.makefile("rb") as lines:
+            for line in lines:
+                message = FROM_WORKER.decode(line)
+                if isinstance(message, Hello):
+                    worker = self._greet(message, peer)
+                assert worker is not None, "a worker says who it is first"
+                self._note(worker, message)
+        with self._lock:
+            if worker is not None and worker.peer is peer:
+                worker.peer = None
+            self._lock.notify_all()
+
+    def _greet(self, hello: Hello, peer: socket.socket) -> Played:
+        assert hello.token == TOKEN_OF_REHEARSALS
+        number = int(hello.worker.rpartition("/")[2])
+        self.until(lambda: number in self.workers)
+        with self._lock:
+            worker = self.workers[number]
+            worker.peer = peer
+            if self._regroup is not None:
+                self._tell(worker, self._regroup)
+            for meet in self._meets.values():
+                self._tell(worker, meet)
+        return worker
+
+    def _note(self, worker: Played, message: FromWorker) -> None:
+        with self._lock:
+            worker.said.append((time.monotonic(), message))
+            if isinstance(message, Meeting):
+                meet = Meet(message.generation, message.address)
+                self._meets[message.generation] = meet
+                for other in self.workers.values():
+                    self._tell(other, meet)
+            self._lock.notify_all()
