@@ -121,9 +121,7 @@ def _output(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield field, "it must be an absolute path without '.' and '..'"
         if len(path) > PATH_MAX or not is_text(path) or not path.isprintable():
             yield field, f"it must be printable and no longer than {PATH_MAX} characters"
-    folder, _, name = spec.output.rpartition("/")
-    if "%" in folder:
-        yield "output", "only the file name may hold a %, no folder above it"
+    name = spec.output.rpartition("/")[2]
     if not name:
         yield "output", "it names a folder, not a file"
     for part in name.replace("%%", "").split("%")[1:]:

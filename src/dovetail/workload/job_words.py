@@ -1,0 +1,190 @@
+"""What the words of a job spec mean: times, sizes, ranges, dependencies. Each from plain text.
+
+Every reader returns the value or raises ValueError with a sentence about the text alone; who calls
+knows the file and the line.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dovetail.wire.spec import AFTER, INFINITE
+
+INDEX_MAX = 4_000_000
+TASKS_MAX = 10_000
+"""The largest index of an array (Slurm's own bound), and the most tasks of one."""
+
+_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
+_ENDLESS = ("unlimited", "infinite")
+_SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+", re.ASCII)
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_CLOCK = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.ASCII | re.IGNORECASE)
+_INDICES = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """How many GPUs: as asked for, and the range in which their number may change."""
+
+    low: int
+    asked: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A dependency on a job that is on record (a number), or on an earlier one of the file."""
+
+    kind: str
+    job: str
+
+
+def seconds(text: str) -> float:
+    """Returns a time: `90s`, `1h30m`, or a form of Slurm's with `:` or `-`. Units are needed."""
+    if text.lower() in _ENDLESS:
+        return INFINITE
+    if _SPAN.fullmatch(text):
+        return sum(float(n) * _UNIT_S[unit] for n, unit in _PIECE.findall(text))
+    if ":" in text or "-" in text:
+        return slurm_seconds(text)
+    if text.isdecimal():
+        raise ValueError(f"{text} of what? write {text}s, {text}m, {text}h or {text}d")
+    raise ValueError(f"'{text}' is no time, as in 90s, 1h30m or 1-12:00:00")
+
+
+def some_seconds(text: str) -> float:
+    """Returns a time above 0."""
+    found = seconds(text)
+    if not found:
+        raise ValueError("it must be above 0")
+    return found
+
+
+def slurm_seconds(text: str) -> float:
+    """Returns a time as Slurm writes it: MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
+    if text.lower() in _ENDLESS:
+        return INFINITE
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is no time, as in 30, 30:00, 2:00:00, 1-12 or 1-12:00:00")
+    days, *rest = match.groups()
+    parts = [float(part) for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, second = (*parts, 0.0, 0.0)[:3]
+        return float(days) * 86400 + hours * 3600 + minutes * 60 + second
+    if len(parts) == 3:
+        return parts[0] * 3600 + parts[1] * 60 + parts[2]
+    return parts[0] * 60 + (parts[1] if len(parts) == 2 else 0.0)
+
+
+def size_bytes(text: str, usual: str = "") -> float:
+    """Returns a size such as `512M` or `16 GiB`; `usual` is the unit of a bare number."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"'{text}' is no size, as in 512M or 16G")
+    return float(match[1]) * _BYTES[match[2].upper() or ("" if "b" in text.lower() else usual)]
+
+
+def memory_bytes(text: str) -> float:
+    """Returns a size that must name its unit."""
+    if text.strip().isdecimal() and int(text):
+        raise ValueError(f"{text} of what? write {text}M or {text}G")
+    return size_bytes(text)
+
+
+def flag(text: str) -> bool:
+    """Returns a truth value: yes, no, true, false."""
+    known = {"yes": True, "true": True, "no": False, "false": False}
+    if text.lower() not in known:
+        raise ValueError(f"'{text}' is neither yes nor no")
+    return known[text.lower()]
+
+
+def whole(text: str) -> int:
+    """Returns a whole number, not below 0."""
+    if not (text.isdecimal() and text.isascii() and len(text) <= 15):
+        raise ValueError(f"'{text}' is no whole number of 0 or more")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Returns a number."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"'{text}' is no number")
+    return float(text)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Returns the words of a command as a shell would part them; nothing in them is expanded."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ValueError(f"the words cannot be parted: {error}") from None
+
+
+def gpus(text: str) -> Gpus:
+    """Returns `2`, or a range `1..4`: it asks for the least and may grow to the most."""
+    low, dots, high = text.partition("..")
+    least = whole(low.strip())
+    most = whole(high.strip()) if dots else least
+    if not 1 <= least <= most:
+        raise ValueError(f"'{text}' is no number of GPUs: 1 or more, or a range as in 1..4")
+    return Gpus(least, least, most)
+
+
+def indices(text: str) -> tuple[int, ...]:
+    """Returns the indices of an array as Slurm writes them: `0-9`, `1,3,8`, `0-15:4`."""
+    if "%" in text:
+        raise ValueError(
+            "a limit on tasks that run at once (%) is not supported: the policy decides that"
+        )
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = _INDICES.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"'{text}' is no list of indices, as in 0-9, 1,3,8 or 0-15:4")
+        first = int(match[1])
+        last, step = int(match[2] or first), int(match[3] or 1)
+        if last < first or step < 1 or last > INDEX_MAX:
+            raise ValueError(f"'{part}' is no range of indices from 0 to {INDEX_MAX}")
+        if len(range(first, last + 1, step)) + len(found) > TASKS_MAX:
+            raise ValueError(f"'{text}' has over {TASKS_MAX} tasks")
+        found |= dict.fromkeys(range(first, last + 1, step))
+    return tuple(sorted(found))
+
+
+def after(text: str) -> tuple[After, ...]:
+    """Returns dependencies as Slurm writes them: `afterok:12:13,afterany:4`, numbers or names."""
+    found = []
+    if "?" in text:
+        raise ValueError("dependencies of which any one is enough (?) are not supported")
+    for part in text.split(","):
+        kind, *jobs = part.strip().split(":")
+        if kind not in AFTER:
+            raise ValueError(f"'{part}' begins with none of {', '.join(AFTER)}")
+        if not jobs or not all(job.strip() for job in jobs):
+            raise ValueError(f"'{part}' names no job, as in {kind}:12")
+        found += [After(kind, job.strip()) for job in jobs]
+    return tuple(found)
+
+
+def environment(text: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Returns variables written `A=1,B,C='x,y'`; a bare name has the value of `own`."""
+    pairs = []
+    for part in re.findall(r"(?:[^,']|'[^']*')+", text):
+        name, equals, value = part.strip().partition("=")
+        pairs.append((name, value.replace("'", "") if equals else own_value(name, own)))
+    return tuple(pairs)
+
+
+def own_value(name: str, own: Mapping[str, str]) -> str:
+    """Returns the submitter's value of a variable. Raises ValueError if there is none."""
+    if name not in own:
+        raise ValueError(f"'{name[:40]}' has no value, and is not set where you submit")
+    return own[name]

@@ -1,0 +1,201 @@
+"""Job specs as users write them: a YAML file, a batch script with `#SBATCH` lines, or a command.
+
+What comes out is complete and checked: `wire.submission.Submission`. A file cannot name anything
+outside the directory of the submission: its working directory, its output and its script lie in it
+once symbolic links are followed. The submitter can, on the command line. No text of a file is ever
+expanded: `$HOME` and backticks stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from dovetail.core.errors import InputError
+from dovetail.wire.spec import Dependency, JobSpec
+from dovetail.wire.spec_faults import SCRIPT_BYTES_MAX, faults
+from dovetail.wire.submission import Submission
+from dovetail.workload.job_draft import PARAMETER, Given, JobDraft
+from dovetail.workload.job_words import After, Gpus, environment
+from dovetail.workload.job_yaml import read_drafts
+from dovetail.workload.sbatch import read_script
+from dovetail.workload.spec_paths import file_within, folder_within, output_within
+
+YAML_SUFFIXES = (".yaml", ".yml")
+COMMAND_LINE = "command line"
+TWICE = 0
+"""Stands for the number of a name that two jobs of a file have."""
+_PLAIN = (
+    "trains", "shareable", "preemptible", "queue", "model", "recurrence", "gpu_type", "priority",
+    "batch_size", "cpus", "memory", "time_limit", "deadline", "duration", "hold", "retries",
+    "requeue", "grace", "paced",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The submissions of a file, in order, and sentences about what in it has no effect."""
+
+    submissions: tuple[Submission, ...]
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """Where and with what somebody submits.
+
+    `overrides` are fields said on the command line; `environment` variables set there; `own` the
+    variables that a spec may take over by name.
+    """
+
+    directory: Path
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
+    now: datetime | None = None
+
+
+def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> Reading:
+    """Returns the jobs of a file; `arguments` follow a script as its own. Raises InputError.
+
+    A YAML file is rooted in its own folder, a batch script in the directory of the submitter.
+    """
+    content = _text(path)
+    if path.suffix in YAML_SUFFIXES:
+        if arguments:
+            raise InputError(str(path), "only a batch script takes arguments")
+        drafts = read_drafts(content, str(path), by.own)
+        return _reading(drafts, by, path.absolute().parent)
+    draft, ignored = read_script(content, str(path), by.own, by.now)
+    draft.put("command", tuple(arguments), COMMAND_LINE)
+    return _reading([draft], by, by.directory.absolute(), ignored)
+
+
+def read_command(words: Sequence[str], by: Submitter) -> Reading:
+    """Returns one job that runs a command given word by word. Raises InputError."""
+    draft = JobDraft(COMMAND_LINE)
+    draft.put("command", tuple(words), COMMAND_LINE)
+    draft.put("name", Path(words[0] if words else "").name, COMMAND_LINE)
+    return _reading([draft], by, by.directory.absolute())
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(SCRIPT_BYTES_MAX + 1)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}") from None
+    if len(content) > SCRIPT_BYTES_MAX:
+        raise InputError(str(path), f"it is longer than {SCRIPT_BYTES_MAX >> 10} KiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"it is no UTF-8 text: byte {error.start}") from None
+
+
+def _reading(
+    drafts: Sequence[JobDraft], by: Submitter, root: Path, ignored: Sequence[str] = ()
+) -> Reading:
+    number_of: dict[str, int] = {}
+    made = []
+    for position, draft in enumerate(drafts, start=1):
+        for name, said in by.overrides.items():
+            if name == "environment":
+                _add_environment(draft, _own_pairs(said, by), COMMAND_LINE)
+            else:
+                draft.say(name, said, COMMAND_LINE, trusted=True)
+        _add_environment(draft, tuple(by.environment.items()), COMMAND_LINE)
+        submission = _submission(draft, root, by.directory.absolute(), number_of)
+        made.append(submission)
+        name = submission.spec.name
+        number_of[name] = -position if name not in number_of else TWICE
+    return Reading(tuple(made), tuple(ignored))
+
+
+def _own_pairs(said: str, by: Submitter) -> tuple[tuple[str, str], ...]:
+    try:
+        return environment(said, by.own)
+    except ValueError as error:
+        raise InputError(COMMAND_LINE, f"environment: {error}") from None
+
+
+def _add_environment(draft: JobDraft, pairs: tuple[tuple[str, str], ...], where: str) -> None:
+    if pairs:
+        merged = dict(draft.value("environment", ())) | dict(pairs)
+        draft.put("environment", tuple(merged.items()), where)
+
+
+def _submission(
+    draft: JobDraft, root: Path, directory: Path, number_of: Mapping[str, int]
+) -> Submission:
+    name = draft.value("name", "job")
+    workdir = folder_within(root, directory, draft.given.get("workdir"))
+    gpus = _gpus(draft)
+    values = {PARAMETER.get(n, n): draft.value(n) for n in _PLAIN if n in draft.given}
+    try:
+        spec = JobSpec(
+            name=name,
+            command=draft.value("command", ()),
+            workdir=str(workdir),
+            script=_script(draft, root),
+            gpus=gpus.asked,
+            min_gpus=gpus.low,
+            max_gpus=gpus.high,
+            environment=draft.value("environment", ()),
+            output=output_within(root, directory, workdir, name, draft.given.get("output")),
+            after=_after(draft, number_of),
+            **values,
+        )
+    except ValueError as error:
+        raise InputError(draft.where, str(error)) from None
+    for parameter, what in faults(spec):
+        field_name = next((f for f, p in PARAMETER.items() if p == parameter), parameter)
+        raise InputError(draft.place(field_name), f"{field_name}: {what}")
+    return Submission(spec, draft.value("array", ()))
+
+
+def _gpus(draft: JobDraft) -> Gpus:
+    said: Gpus = draft.value("gpus", Gpus(1, 1, 1))
+    low, high = draft.value("min_gpus", said.low), draft.value("max_gpus", said.high)
+    asked = said.asked if "gpus" in draft.given else max(1, low)
+    if not 1 <= low <= asked <= high:
+        where = next(draft.place(n) for n in ("min_gpus", "max_gpus", "gpus") if n in draft.given)
+        raise InputError(where, f"at least {low} GPUs, at most {high}, asked for {asked}: no order")
+    if low < high and not (draft.value("trains", False) or draft.value("paced", False)):
+        raise InputError(
+            draft.place("gpus"),
+            "the number of GPUs can only change for a program written with dovetail.train",
+            "say `trains: yes` if it is, or one number of GPUs",
+        )
+    return Gpus(low, asked, high)
+
+
+def _script(draft: JobDraft, root: Path) -> str:
+    """Returns the text of a batch script: read already, or of the file that a spec names."""
+    given = draft.given.get("script")
+    if given is None or draft.value("script_text") is not None:
+        return str(draft.value("script_text", ""))
+    return _text(file_within(root, given))
+
+
+def _after(draft: JobDraft, number_of: Mapping[str, int]) -> tuple[Dependency, ...]:
+    found: tuple[After, ...] = draft.value("after", ())
+    return tuple(Dependency(a.kind, _job(a.job, number_of, draft.given["after"])) for a in found)
+
+
+def _job(said: str, number_of: Mapping[str, int], given: Given) -> int:
+    if said.isdecimal() and said.isascii() and len(said) < 16:
+        return int(said)
+    if number_of.get(said) == TWICE:
+        raise InputError(given.where, f"after: two jobs before it have the name '{said}'")
+    if said in number_of:
+        return number_of[said]
+    if said.partition("_")[0].isdecimal():
+        raise InputError(
+            given.where, f"after: '{said}' is one task of an array", "name the task by its number"
+        )
+    raise InputError(
+        given.where, f"after: '{said}' is no number of a job, and no job before it in this file"
+    )
