@@ -99,7 +99,7 @@ class Membership:
         self._trained = False
         self._tainted = False
         self._announced = -1
-        self._members: tuple[int, ...] = ()
+        self._members: tuple[int, ...] = (home.me,)
         self._iteration_s, self._began_s = 0.0, time.monotonic()
         self._said = torch.zeros(6, dtype=torch.float64)
         self._agreeing: Waiting = DONE
