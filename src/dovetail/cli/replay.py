@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.core.placement import Placement
+    from dovetail.study.live_log import Compared
+    from dovetail.study.replay import Replayed
 
 SHOWN = 10
 
@@ -22,47 +25,72 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
     """Replay an event log: would the policy decide the same again?
 
     The events come from the log; each decision is compared with the recorded one. Exit code 1
-    when any differs.
+    when any differs. LOG may also be the folder of a live cluster: then its jobs are simulated
+    too, with the lengths that they turned out to have, and compared with what happened.
 
     \b
     Example:
       dovetail replay srtf-run/events.jsonl
+      dovetail replay ~/.dovetail
     """
-    from dovetail.cli.progress import bar
+    from dovetail.cli.progress import bar, busy
+    from dovetail.study.live_log import exported, is_cluster, predict
     from dovetail.study.replay import replay as run
 
-    with bar("replaying", 1.0) as show:
-        found = run(log, policy, progress=show)
-    names = found.trace.jobs.job_id
+    log = log.expanduser()
+    compared = None
+    with exported(log) as events:
+        with bar("replaying", 1.0) as show:
+            found = run(events, policy, progress=show)
+        if is_cluster(log):
+            with busy("simulating"):
+                compared = predict(events, policy)
     if as_json:
-        differences = [
-            {
-                "t": d.t,
-                "job": names[d.job],
-                "recorded": _where(d.recorded),
-                "now": _where(d.decided),
-            }
-            for d in found.differences
-        ]
-        said = {
-            "policy": found.policy,
-            "decisions": found.decisions,
-            "differences": differences,
-        }
+        said = _as_values(found) | ({} if compared is None else {"live": asdict(compared)})
         click.echo(json.dumps(said))
     else:
-        click.echo(
-            f"{found.policy}: {found.decisions} decisions, {len(found.differences)} placements "
-            "differ from the log"
-        )
-        for d in found.differences[:SHOWN]:
-            click.echo(
-                f"  at {d.t:g} s job {names[d.job]}: recorded {_where(d.recorded)}, "
-                f"now {_where(d.decided)}"
-            )
-        if len(found.differences) > SHOWN:
-            click.echo(f"  and {len(found.differences) - SHOWN} more (--json lists them all)")
+        _say_differences(found)
+        if compared is not None:
+            _say_prediction(compared)
     return 1 if found.differences else 0
+
+
+def _as_values(found: Replayed) -> dict[str, object]:
+    names = found.trace.jobs.job_id
+    differences = [
+        {"t": d.t, "job": names[d.job], "recorded": _where(d.recorded), "now": _where(d.decided)}
+        for d in found.differences
+    ]
+    return {"policy": found.policy, "decisions": found.decisions, "differences": differences}
+
+
+def _say_differences(found: Replayed) -> None:
+    names = found.trace.jobs.job_id
+    click.echo(
+        f"{found.policy}: {found.decisions} decisions, {len(found.differences)} placements "
+        "differ from the log"
+    )
+    for d in found.differences[:SHOWN]:
+        click.echo(
+            f"  at {d.t:g} s job {names[d.job]}: recorded {_where(d.recorded)}, "
+            f"now {_where(d.decided)}"
+        )
+    if len(found.differences) > SHOWN:
+        click.echo(f"  and {len(found.differences) - SHOWN} more (--json lists them all)")
+
+
+def _say_prediction(compared: Compared) -> None:
+    jobs = len(compared.jobs)
+    click.echo(f"{jobs} jobs completed; of them, predicted by simulation against real:")
+    click.echo(f"  mean JCT  {compared.predicted_jct_s:10.1f} s {compared.real_jct_s:10.1f} s")
+    click.echo(
+        f"  makespan  {compared.predicted_makespan_s:10.1f} s {compared.real_makespan_s:10.1f} s"
+    )
+    worst = sorted(compared.jobs, key=lambda j: -abs(j.predicted_jct_s - j.real_jct_s))
+    for job in worst[:SHOWN]:
+        click.echo(f"  job {job.job:>6}{job.predicted_jct_s:10.1f} s {job.real_jct_s:10.1f} s")
+    if jobs > SHOWN:
+        click.echo(f"  and {jobs - SHOWN} jobs that are closer (--json lists them all)")
 
 
 def _where(placement: Placement | None) -> str:

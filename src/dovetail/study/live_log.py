@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,14 +18,14 @@ import numpy as np
 import polars as pl
 
 from dovetail.core.errors import InputError
-from dovetail.core.policy import parse_policy
+from dovetail.core.policy import parse_policy, spell
 from dovetail.core.trace import Trace
 from dovetail.live.folder import Folder
 from dovetail.live.lifecycle import TERMINAL
 from dovetail.live.queries import Reader
 from dovetail.live.record import JobRecord
 from dovetail.record.log import VERSION
-from dovetail.study.replay import Recording, read_recording
+from dovetail.study.replay import read_recording
 from dovetail.study.run import simulate
 from dovetail.wire.spec import JobSpec
 from dovetail.workload.canonical import write_trace
@@ -42,13 +43,9 @@ def log_lines(reader: Reader) -> Iterator[str]:
         raise InputError("store", "no controller ever ran on it")
     header = {"log": "dovetail", "version": VERSION, "manifest": json.loads(said)}
     yield json.dumps(header)
-    seen: set[str] = set()
     for line in reader.all_facts():
-        fact = json.loads(line)
-        if fact["e"] == "submitted":
-            if fact["job"] in seen:
-                continue  # it came back to the queue; a trace submits a job once
-            seen.add(fact["job"])
+        if '"e":"submitted"' in line:
+            fact = json.loads(line)
             fact["work_s"] = _work_s(reader, int(fact["job"]))
             line = json.dumps(fact, separators=(",", ":"))
         yield line
@@ -77,26 +74,28 @@ def export_log(home: Path, out: Path) -> int:
     return written
 
 
-def export_trace(home: Path, out: Path) -> int:
-    """Writes the jobs of a live cluster that are over as a canonical trace; returns how many."""
-    recording, over = read_live(home)
-    rows = np.flatnonzero(over)
-    if not len(rows):
-        raise InputError(str(home), "no job is over yet")
-    write_trace(_restricted(recording.trace, rows), out)
-    return len(rows)
-
-
-def read_live(home: Path) -> tuple[Recording, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Returns the recording of a live cluster, and which of its jobs are over."""
+@contextmanager
+def exported(path: Path) -> Iterator[Path]:
+    """Gives the event log of a path: itself, or that of a live cluster for the while."""
+    if not is_cluster(path):
+        yield path
+        return
     with TemporaryDirectory() as folder:
         log = Path(folder) / "events.jsonl"
-        export_log(home, log)
+        export_log(path, log)
+        yield log
+
+
+def export_trace(home: Path, out: Path) -> int:
+    """Writes the jobs of a live cluster that are over as a canonical trace; returns how many."""
+    with exported(home) as log:
         recording = read_recording(log)
-    with Reader(Folder(home).store) as reader:
-        records = [reader.record(int(i)) for i in recording.trace.jobs.job_id]
-    over = np.array([r is not None and r.state in TERMINAL for r in records])
-    return recording, over
+    jobs = recording.jobs()
+    over = np.flatnonzero(jobs["finish_s"].is_not_null().to_numpy())
+    if not len(over):
+        raise InputError(str(home), "no job is over yet")
+    write_trace(_restricted(recording.trace, over), out)
+    return len(over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +119,21 @@ class Compared:
     predicted_makespan_s: float
 
 
-def predict(home: Path, policy: str = "") -> Compared:
-    """Returns the completed jobs of a live cluster as they went, and simulated anew.
+def predict(log: Path, policy: str = "") -> Compared:
+    """Returns the completed jobs of an exported log as they went, and simulated anew.
 
     The simulator is given the lengths that the jobs turned out to have. Raises InputError.
     """
-    recording, _ = read_live(home)
+    recording = read_recording(log)
     real = recording.jobs()
-    done = real["end"].is_in(["completed"]).to_numpy()
-    rows = np.flatnonzero(done)
+    rows = np.flatnonzero((real["end"] == "completed").to_numpy())
     if not len(rows):
-        raise InputError(str(home), "no job has completed yet, so there is nothing to compare")
+        raise InputError("live cluster", "no job has completed yet", "wait for one")
     trace = _restricted(recording.trace, rows)
     chosen = parse_policy(policy or str(recording.manifest["policy"]))
     # What was declared on the live cluster is known to the simulator: the lengths are real ones.
     options = replace(recording.options, forecast="known", belief="exact")
-    result = simulate(trace, chosen, options)
-    return _compared(str(recording.manifest["policy"]), real, result.jobs)
+    return _compared(spell(chosen), real, simulate(trace, chosen, options).jobs)
 
 
 def _restricted(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Trace:

@@ -1,0 +1,211 @@
+"""`dovetail up` and `dovetail down`: a live cluster on this machine begins and ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from dovetail.cli.cluster_options import asks_a_cluster, client_of
+from dovetail.core.errors import DovetailError, InputError
+
+if TYPE_CHECKING:
+    from dovetail.live.server import Server
+    from dovetail.study.given import Given
+    from dovetail.study.live_run import Wish
+
+START_S = 60.0
+POLL_S = 0.05
+STOP_S = 60.0
+
+
+@click.command("up")
+@click.option("--policy", "-p", default="fifo", show_default=True, help="As for simulate.")
+@click.option(
+    "--engine",
+    default="local",
+    show_default=True,
+    help="local, local:SLOTS, or emulated:NODESxGPUS[@SPEED] (jobs are clocks).",
+)
+@click.option(
+    "--forecast",
+    default="declared",
+    show_default=True,
+    help="What is known of lengths: declared, limit, predicted[:METHOD], unknown.",
+)
+@click.option("--belief", default="exact", show_default=True, help="As for simulate.")
+@click.option("--placement", default="prefer,best-fit,keep", show_default=True)
+@click.option("--switching", default="restart:5", show_default=True, help="What a switch costs.")
+@click.option("--physics", default="placed", show_default=True)
+@click.option("--profiles", multiple=True, type=click.Path(), help="Measured profiles (TOML).")
+@click.option("--interference", default="measured", show_default=True)
+@click.option("--cycle", default="overlapped", show_default=True)
+@click.option("--without", default="", help="Take powers away, as in preempt,migrate.")
+@click.option("--seed", default=0, type=click.IntRange(0), show_default=True)
+@click.option("--listen", default="", help="Also 127.0.0.1:PORT, with the token of the folder.")
+@click.option(
+    "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
+)
+@click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C ends it.")
+@asks_a_cluster
+def up(
+    home: Path,
+    as_json: bool,
+    policy: str,
+    engine: str,
+    listen: str,
+    allow_sharing_between_users: bool,
+    foreground: bool,
+    **given: Any,
+) -> None:
+    """Start the controller of a live cluster on this machine.
+
+    It goes on in the background and takes over whatever an earlier one left: waiting jobs wait,
+    running jobs run on. `dovetail down` stops it.
+
+    \b
+    Example:
+      dovetail up --policy sjf-bsbf --engine local
+      dovetail up --policy afs-p --engine emulated:4x4@60 --home demo
+    """
+    from dovetail.live.server import loopback
+    from dovetail.study.live_run import Wish, check
+
+    if listen and not loopback(listen)[1]:
+        raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
+    home = home.expanduser().absolute()
+    wish = Wish(home, policy, engine, cast("Given", given), listen, allow_sharing_between_users)
+    check(wish)
+    if foreground:
+        _serve(wish, as_json)
+    else:
+        _start(wish, as_json)
+
+
+def _serve(wish: Wish, as_json: bool) -> None:
+    from dovetail.study.live_run import serve
+
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr
+    )
+
+    def ready(server: Server) -> None:
+        _say_up(wish, server.address, as_json, os.getpid())
+
+    serve(wish, ready)
+
+
+def _start(wish: Wish, as_json: bool) -> None:
+    """Starts the same command in a process of its own, and returns when it answers."""
+    from dovetail.live.client import Client, NoController
+    from dovetail.live.folder import Folder
+
+    log = Folder(wish.home).log
+    with log.open("ab") as out:
+        began = out.tell()
+        words = [sys.executable, "-m", "dovetail"]
+        process = subprocess.Popen(
+            [*words, *_words(wish)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    client = Client(wish.home, patience_s=1.0)
+    deadline = monotonic() + START_S
+    while monotonic() < deadline:
+        code = process.poll()
+        if code is not None:
+            _say_end(log, began, code)
+        try:
+            pong = client.ping()
+        except NoController:
+            sleep(POLL_S)
+            continue
+        if pong.pid == process.pid:
+            _say_up(wish, wish.listen, as_json, pong.pid)
+            return
+    process.terminate()
+    raise DovetailError(f"the controller did not come up within {START_S:g} s; see {log}")
+
+
+def _words(wish: Wish) -> list[str]:
+    """Returns the command line that means the wish."""
+    words = ["up", "--foreground", "--home", str(wish.home)]
+    words += ["--policy", wish.policy, "--engine", wish.engine, "--listen", wish.listen]
+    if wish.share_between_users:
+        words.append("--allow-sharing-between-users")
+    for name, value in wish.given.items():
+        for one in value if isinstance(value, tuple | list) else (value,):
+            words += [f"--{name.replace('_', '-')}", str(one)]
+    return words
+
+
+def _say_end(log: Path, began: int, code: int) -> None:
+    """Raises what the controller said when it gave up at its start."""
+    with log.open("rb") as file:
+        file.seek(began)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    said = [line.removeprefix("dovetail: ") for line in lines if line.startswith("dovetail: ")]
+    message = said[-1] if said else f"the controller ended at its start; see {log}"
+    raise InputError("up", message) if code == 2 else DovetailError(message)
+
+
+def _say_up(wish: Wish, address: str, as_json: bool, pid: int) -> None:
+    if as_json:
+        click.echo(json.dumps({"home": str(wish.home), "pid": pid, "address": address}))
+        return
+    where = (
+        "" if str(wish.home) == str(Path("~/.dovetail").expanduser()) else f" --home {wish.home}"
+    )
+    click.echo(f"{wish.engine} is up with {wish.policy}; stop it with: dovetail down{where}")
+    if address:
+        click.echo(f"it also listens on {address}; the token is in {wish.home / 'token'}")
+
+
+@click.command("down")
+@click.option("--drain", is_flag=True, help="Start no more jobs and wait for those that run.")
+@asks_a_cluster
+def down(home: Path, as_json: bool, drain: bool) -> None:
+    """Stop the controller. Jobs that run go on; the next `dovetail up` takes them over.
+
+    With --drain it waits until the running jobs are over, and then stops.
+
+    \b
+    Example:
+      dovetail down
+      dovetail down --drain
+    """
+    client = client_of(home)
+    counts = dict(client.jobs(limit=1).counts)
+    running = sum(counts.get(state, 0) for state in ("RUNNING", "CONFIGURING"))
+    client.down(drain=drain)
+    _await_end(home.expanduser(), None if drain else STOP_S)
+    if as_json:
+        click.echo(json.dumps({"down": True, "left_running": 0 if drain else running}))
+    elif drain or not running:
+        click.echo("the controller is stopped; no job runs")
+    else:
+        click.echo(f"the controller is stopped; {running} jobs run on until the next dovetail up")
+
+
+def _await_end(home: Path, patience_s: float | None) -> None:
+    """Returns when the folder's lock is free."""
+    from dovetail.live.folder import Folder
+
+    deadline = None if patience_s is None else monotonic() + patience_s
+    while True:
+        try:
+            Folder(home).lock().release()
+            return
+        except InputError:
+            if deadline is not None and monotonic() > deadline:
+                raise DovetailError("the controller did not stop; see its log") from None
+            sleep(POLL_S)
