@@ -19,6 +19,9 @@ other limits of the share of each GPU it may use."""
 
 HOW = (START, RESUME, MOVE, RESIZE, ADJUST, LIMIT)
 
+PREEMPTED = "preempted"
+"""Why a job was stopped by the policy's will."""
+
 NODE_DOWN = "node down"
 """Why a job was stopped when it was not the policy's will."""
 
