@@ -1,0 +1,170 @@
+"""`dovetail profile`: a few iterations of a script, and a profile set that all commands read."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dovetail.core.errors import InputError
+
+if TYPE_CHECKING:
+    from dovetail.study.dry_run import Alone, Script, Together
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "-w",
+    "--workers",
+    default="",
+    help="Numbers of workers, as in 1,2,4. [default: 1,2,4,... as there are GPUs or cores]",
+)
+@click.option(
+    "-n",
+    "--iterations",
+    default=20,
+    type=click.IntRange(1),
+    show_default=True,
+    help="How many iterations in each manner.",
+)
+@click.option("--name", default="", help="What jobs call the model. [default: its class]")
+@click.option(
+    "--limit", "limit_s", default=600.0, show_default=True, help="Seconds that one manner may take."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The file to write. [default: NAME.toml]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def profile(
+    workers: str,
+    iterations: int,
+    name: str,
+    limit_s: float,
+    output: Path | None,
+    as_json: bool,
+    script: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Measure a script of dovetail.train: throughput, memory and stages, in a few iterations.
+
+    One worker tries sub-batches (gradient accumulation), more workers share the batch, each on a
+    GPU or core of its own. Writes a profile set for --profiles of simulate, compare and up. Of a
+    script without dovetail.train only the wall time of a whole run is measured.
+
+    \b
+    Example:
+      dovetail profile train.py --epochs 5
+      dovetail profile -w 1,2 --name digits -o digits.toml train.py
+      dovetail simulate jobs.csv --policy afs-l --cluster 1x4 --profiles digits.toml
+    """
+    from dovetail.study.dry_run import Script, places
+
+    here = places()
+    counts = _counts(workers, len(here))
+    asked = Script((*_words(script), *arguments), Path.cwd(), here, limit_s)
+    alone = asked.alone(iterations)
+    if isinstance(alone, float):
+        _tell_time(script, alone, as_json)
+        return
+    together = [asked.together(n, iterations) for n in counts if n > 1]
+    _write(asked, alone, together, name or alone.model, output, as_json)
+
+
+def _words(script: str) -> tuple[str, ...]:
+    """Returns what runs a script: this Python for a `.py`, else the program itself."""
+    path = Path(script)
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise InputError(script, "there is no such file")
+        return sys.executable, str(path)
+    found = shutil.which(script)
+    if found is None:
+        raise InputError(script, "it is neither a .py file nor a program that can be executed")
+    return (found,)
+
+
+def _counts(text: str, room: int) -> list[int]:
+    if not text:
+        return [1 << i for i in range(room.bit_length()) if 1 << i <= room]
+    try:
+        counts = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise InputError("--workers", f"'{text}' is not numbers", "as in 1,2,4") from None
+    if counts[0] < 1 or counts[-1] > room:
+        raise InputError("--workers", f"there is room for 1 to {room} workers here, not for {text}")
+    return counts
+
+
+def _tell_time(script: str, wall_s: float, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"script": script, "wall_s": wall_s, "profile": None}))
+        return
+    click.echo(
+        f"{script} ran {wall_s:.1f} s and measured nothing itself: it is not written with "
+        "dovetail.train, or trains too few iterations.\n"
+        f"No profile is written; say its length when you submit it (duration: {wall_s:.0f}s)."
+    )
+
+
+def _write(
+    asked: Script,
+    alone: Alone,
+    together: Sequence[Together],
+    name: str,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    from dovetail.physics.profile_file import dump_profiles, parse_profiles
+    from dovetail.study.profiling import profile_set
+
+    host, day = platform.node() or "localhost", datetime.now(UTC).date().isoformat()
+    command = " ".join(["dovetail profile", *(w for w in asked.command if w != sys.executable)])
+    where = f"{command} on {host}, {day}, {alone.device}"
+    made = profile_set(name, alone, together, slots=len(asked.places), where=where, family=host)
+    file = output or Path(f"{name}.toml")
+    text = dump_profiles(made)
+    parse_profiles(text, where=str(file))
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(file), f"cannot be written: {error.strerror}") from None
+    if as_json:
+        click.echo(json.dumps(_summary(alone, together, file)))
+    else:
+        _print(alone, together, name, file)
+
+
+def _summary(alone: Alone, together: Sequence[Together], file: Path) -> dict[str, object]:
+    return {
+        "model": alone.model,
+        "batch_size": alone.batch_size,
+        "device": alone.device,
+        "sub_batches": [row._asdict() for row in alone.sub_batches],
+        "workers": [row._asdict() for row in together],
+        "profile": str(file),
+    }
+
+
+def _print(alone: Alone, together: Sequence[Together], name: str, file: Path) -> None:
+    click.echo(f"{name}: batch {alone.batch_size}, {alone.parameters:,} parameters, {alone.device}")
+    click.echo(f"{'workers':>8} {'steps':>6} {'samples/s':>10} {'iteration':>10} {'memory':>9}")
+    rows = [(1, s.steps, s.iteration_s, s.memory_bytes) for s in alone.sub_batches]
+    rows += [(t.workers, 1, t.iteration_s, t.memory_bytes) for t in together]
+    for workers, steps, iteration_s, held in rows:
+        click.echo(
+            f"{workers:>8} {steps:>6} {alone.batch_size / iteration_s:>10.1f} "
+            f"{1000 * iteration_s:>7.1f} ms {held / 2**20:>5.0f} MiB"
+        )
+    click.echo(f"Wrote {file}; use it as --profiles {file}, and call the model '{name}' in jobs.")
