@@ -1,0 +1,203 @@
+"""One controller from its lock to its end: store, agents, mind, world and server, wired together.
+
+Nothing decides here. Whatever ends the controller, even its kill at any instruction, leaves a
+store from which the next one goes on; so an end by order is nothing but a polite way of dying.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from dovetail import __version__
+from dovetail.control.loop import run as run_loop
+from dovetail.core.errors import InputError
+from dovetail.core.policy import spell
+from dovetail.live.database import Database
+from dovetail.live.desk import Desk, House
+from dovetail.live.edges import Edges
+from dovetail.live.engines.engine import Engine, open_engine
+from dovetail.live.folder import Folder
+from dovetail.live.group_commit import GroupCommit
+from dovetail.live.intake import Intake
+from dovetail.live.launches import launch_of
+from dovetail.live.meter import Meters
+from dovetail.live.queries import LIVE, Reader
+from dovetail.live.recovered import Recovered
+from dovetail.live.rules import Rules
+from dovetail.live.server import Server, name_of_user
+from dovetail.live.store import Store
+from dovetail.live.verbs import Pong
+from dovetail.live.wall import ThreadInbox, WallClock
+from dovetail.live.world import LiveWorld
+from dovetail.study.given import Given
+from dovetail.study.live_cluster import Mind, build_mind, manifest_text
+from dovetail.wire.agent import Launch
+from dovetail.wire.spec import JobSpec
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What `dovetail up` was asked for."""
+
+    home: Path
+    policy: str
+    engine: str
+    given: Given
+    listen: str = ""
+    share_between_users: bool = False
+
+
+def check(wish: Wish) -> None:
+    """Raises InputError for a wish that cannot be fulfilled; starts nothing."""
+    folder = Folder(wish.home)
+    folder.make()
+    engine = open_engine(wish.engine, folder.home, dict(wish.given))
+    build_mind(wish.policy, engine.cluster, wish.given, said_s=lambda job: 0.0)
+    folder.lock().release()
+    if folder.store.exists():
+        with Reader(folder.store) as reader:
+            _check_engine(wish.engine, reader)
+
+
+def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
+    """Runs a controller until it is told to stop. Raises InputError for what cannot be.
+
+    `ready` is called when clients may ask.
+    """
+    folder = Folder(wish.home)
+    folder.make()
+    with ExitStack() as stack:
+        lock = folder.lock()
+        stack.callback(lock.release)
+        engine = open_engine(wish.engine, folder.home, dict(wish.given))
+        committer = GroupCommit(Database(folder.store))
+        stack.callback(committer.close)
+        reader = stack.enter_context(Reader(folder.store))
+        _check_engine(wish.engine, reader)
+        store = Store(committer, reader)
+        recovered = store.recover()
+        mind = _mind(wish, engine, store, recovered)
+        store.keep({"manifest": manifest_text(mind, wish.engine), "engine": wish.engine})
+        _control(wish, folder, engine, mind, store, recovered, ready)
+        if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
+            engine.stop_agents(end=True)
+
+
+def _control(
+    wish: Wish,
+    folder: Folder,
+    engine: Engine,
+    mind: Mind,
+    store: Store,
+    recovered: Recovered,
+    ready: Callable[[Server], None],
+) -> None:
+    """Runs the loop between agents and clients."""
+    clock = WallClock(recovered.now_s, engine.speed)
+    inbox = ThreadInbox(clock)
+    engine.start_agents()
+    with ExitStack() as stack:
+        post = engine.connect(inbox.put)
+        stack.callback(post.close)
+        world = LiveWorld(
+            Edges(clock, inbox, post, store, store),
+            mind.state,
+            mind.policy,
+            recovered=recovered,
+            launches=launches(folder),
+            meter=Meters(mind.learning),
+            rules=paced_rules(engine.speed),
+            owner=name_of_user(os.getuid()),
+            share_between_users=wish.share_between_users,
+        )
+        intake = Intake(store.committer, clock=clock, cluster=engine.cluster, put=inbox.put)
+        pong = Pong(
+            pid=os.getpid(),
+            epoch=recovered.epoch,
+            version=__version__,
+            policy=spell(mind.policy),
+            engine=wish.engine,
+            forecast=mind.options.forecast,
+            now_s=clock.now(),
+            speed=engine.speed,
+        )
+        house = House(pong, folder, engine.paced)
+        desk = Desk(house, intake, lambda: world.published, clock.now)
+        server = Server(desk, folder.socket, token=folder.token() if wish.listen else "")
+        stack.callback(server.stop)
+        server.start(wish.listen)
+        LOG.info("controller %d serves %s with %s", recovered.epoch, wish.engine, pong.policy)
+        ready(server)
+        run_loop(world, mind.policy)
+        LOG.info("controller %d ends as told", recovered.epoch)
+
+
+def _mind(wish: Wish, engine: Engine, store: Store, recovered: Recovered) -> Mind:
+    """Returns what decides, with what earlier controllers of this cluster learned."""
+    declared = {str(r.job): spec.duration_s for spec, r in recovered.jobs}
+    declared |= {str(a.job): a.spec.duration_s for a in recovered.accepted}
+
+    def said_s(job: str) -> float:
+        if job not in declared:
+            found = store.find(int(job))
+            declared[job] = 0.0 if found is None else found[0].duration_s
+        return declared[job]
+
+    return build_mind(
+        wish.policy,
+        engine.cluster,
+        wish.given,
+        said_s=said_s,
+        measured=dict(recovered.meta).get("measured", ""),
+        paced=engine.paced,
+    )
+
+
+def _check_engine(engine: str, reader: Reader) -> None:
+    """Raises InputError if jobs are under way on nodes of another kind."""
+    before = reader.meta("engine")
+    if before is None or before == engine:
+        return
+    under_way = sum(reader.counts().get(state, 0) for state in LIVE)
+    if under_way:
+        raise InputError(
+            f"--engine {engine}",
+            f"{under_way} jobs of this cluster belong to its engine {before}",
+            f"give --engine {before}, or another --home",
+        )
+
+
+def launches(folder: Path | Folder) -> Callable[[int, JobSpec], Launch]:
+    """Returns what makes a launch of a job: its folder and script are there when it is made."""
+    place = folder if isinstance(folder, Folder) else Folder(folder)
+    plain = launch_of(place.home / "jobs")
+
+    def launch(number: int, spec: JobSpec) -> Launch:
+        try:
+            place.make_job(number)
+            if spec.script:
+                place.keep_script(number, spec.script)
+        except OSError as error:
+            # A full disk must not end the controller: the job fails to start, and says why.
+            LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
+        return plain(number, spec)
+
+    return launch
+
+
+def paced_rules(speed: float) -> Rules:
+    """Returns the patience of a world whose seconds pass faster than those of its machines."""
+    rules = Rules()
+    scaled = {
+        f.name: getattr(rules, f.name) * speed
+        for f in fields(Rules)
+        if isinstance(getattr(rules, f.name), float)
+    }
+    return replace(rules, **scaled)

@@ -1,0 +1,195 @@
+"""What the commands about a live cluster print, over a cluster whose state is set by hand."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_runner import Shell
+
+from cluster_by_hand import ByHand, spec
+from dovetail.core.messages import Reason, Started, Submitted
+from dovetail.core.placement import Placement
+from dovetail.live.edges import Entry
+from dovetail.live.lifecycle import State
+from dovetail.live.server import Server
+from dovetail.wire.submission import Submission
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ByHand]:
+    """Returns a cluster that answers, with a running, a waiting, a held and an ended job."""
+    monkeypatch.setenv("DOVETAIL_HOME", str(home))
+    by_hand = ByHand(home)
+    names = ("train", "next", "later", "old")
+    secret = (("API_KEY", "hunter2"),)
+    by_hand.intake.submit(
+        [Submission(spec(name, environment=secret)) for name in names], key="k", user="ann"
+    )
+    by_hand.run(1, [(0, 1)], left_s=30.0)
+    by_hand.wait([2], Reason("Resources", job=2))
+    by_hand.record(3, held=True)
+    by_hand.record(
+        4, state=State.FAILED, first_start_s=110.0, end_s=175.0, exit_code=3, reason="NonZeroExitCode"
+    )
+    server = Server(by_hand.desk, by_hand.folder.socket)
+    server.start()
+    yield by_hand
+    server.stop()
+    by_hand.close()
+
+
+def test_ls_prints_a_row_for_each_job(cluster: ByHand, shell: Shell) -> None:
+    lines = shell.ok("ls").out.splitlines()
+    assert lines[0].split()[:5] == ["job", "name", "user", "state", "time"]
+    assert [line.split()[:4] for line in lines[2:]] == [
+        ["1", "train", "ann", "RUNNING"],
+        ["2", "next", "ann", "PENDING"],
+        ["3", "later", "ann", "PENDING"],
+    ]
+    assert "0:1" in lines[2] and "25%" in lines[2]
+    assert lines[3].rstrip().endswith("Resources")
+    assert lines[4].rstrip().endswith("JobHeldUser")
+    said = shell.ok("ls", "--all", "--json").json
+    assert [row["state"] for row in said["jobs"]] == ["RUNNING", "PENDING", "PENDING", "FAILED"]
+    assert said["jobs"][1]["end_s"] is None
+    assert shell.ok("ls", "--name", "nobody").out == "no such jobs\n"
+    assert "and 2 more" in shell.ok("ls", "--limit", "1").out
+    assert "no such state" in shell.refused("ls", "--state", "busy")
+
+
+def test_names_of_users_are_printed_as_they_are(cluster: ByHand, shell: Shell) -> None:
+    cluster.intake.submit([Submission(spec("[red]x[bold]"))], key="n", user="ann")
+    assert "[red]x[bold]" in shell.ok("ls", "--name", "[red]x[bold]").out
+
+
+def test_show_and_why_say_everything_but_secrets(cluster: ByHand, shell: Shell) -> None:
+    shown = shell.ok("show", 1).out
+    assert "environment  API_KEY" in shown
+    assert "where        0:1" in shown
+    why = shell.ok("why", 2).out.splitlines()
+    assert why[0].startswith("job 2 is PENDING (Resources): it is next")
+    assert "  - 1 GPU is free, at most 1 on one node" in why
+    assert any(line.startswith("  to start: enough GPUs are free") for line in why)
+    for words in (("show", 1), ("why", 1), ("ls",), ("history", 1), ("top", "--once"), ("nodes",)):
+        for json_too in ((), ("--json",)):
+            assert "hunter2" not in shell.ok(*words, *json_too).out, words
+    assert "exited with code 3" in shell.ok("why", 4).out
+
+
+def test_top_prints_one_picture_where_nobody_watches(cluster: ByHand, shell: Shell) -> None:
+    picture = shell.ok("top", "--once").out
+    assert "1 of 2 GPUs held" in picture
+    assert "1 running, 2 pending, 1 failed" in " ".join(picture.split()).replace(
+        "2 pending, 1 running", "1 running, 2 pending"
+    )
+    assert "[.][1]" in picture
+    assert "Resources" in picture
+    said = shell.ok("top", "--json").json
+    assert sorted(said) == ["cluster", "jobs", "nodes"]
+
+
+def test_nodes_prints_a_cell_for_each_gpu(cluster: ByHand, shell: Shell) -> None:
+    assert "[.][1]" in shell.ok("nodes").out
+    assert shell.ok("nodes", "--json").json["nodes"][0]["jobs"] == [[], [1]]
+
+
+def test_history_lists_what_is_over_and_what_happened(cluster: ByHand, shell: Shell) -> None:
+    (row,) = shell.ok("history").out.splitlines()[2:]
+    assert row.split() == ["4", "old", "ann", "FAILED", "1", "0:10", "1:05", "3", "NonZeroExitCode"]
+    place = Placement(((0, 1),))
+    cluster.store.write(
+        Entry(facts=(Submitted(1.0, 1, 5.0), Started(3.0, 1, "start", place, 1.0, 3.0)))
+    )
+    lines = shell.ok("history", 1).out.splitlines()
+    assert lines[0].split()[:4] == ["1.000", "s", "submitted", "job"]
+    assert lines[1].split()[2] == "started" and 'how="start"' in lines[1]
+    raw = shell.ok("history", "--events", "--json").out.splitlines()
+    assert [json.loads(line)["e"] for line in raw] == ["submitted", "started"]
+
+
+def test_logs_prints_what_the_job_printed(cluster: ByHand, shell: Shell) -> None:
+    (cluster.folder.make_job(4) / "output.log").write_text("one\ntwo\n")
+    assert shell.ok("logs", 4).out == "one\ntwo\n"
+    assert shell.ok("logs", "-n", 1, 4).out == "two\n"
+    followed = shell("logs", "-f", 4)
+    assert (followed.code, followed.out, followed.err) == (1, "one\ntwo\n", "job 4 is FAILED\n")
+    assert shell.ok("logs", 1).out == ""
+    assert "no number of a job" in shell.refused("logs", "../../token")
+
+
+def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell: Shell) -> None:
+    assert shell.ok("hold", 2).out == "job 2 is held\n"
+    assert shell.ok("release", 2, 3).out == "job 2 is released\njob 3 is released\n"
+    assert shell.ok("cancel", 1, "--json").json == {"jobs": [1]}
+    assert shell.ok("requeue", 4).out == "job 4 will wait again\n"
+    assert "is over" in shell.refused("cancel", 4)
+    assert "there is no such job" in shell.refused("hold", 77)
+    assert shell.ok("drain", 0).out == "node 0 takes no new work\n"
+    assert "no such node" in shell.refused("drain", 3)
+
+
+def test_submit_hands_over_a_script_a_file_or_a_command(
+    cluster: ByHand, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sh").write_text("#!/bin/sh\n#SBATCH --job-name=fromscript\nenv\n")
+    (tmp_path / "b.yaml").write_text("name: fromyaml\ncommand: ls -l\nhold: yes\n")
+    assert shell.ok("submit", "a.sh", "arg").out == "job 5 is submitted\n"
+    assert shell.ok("submit", "b.yaml", "--array", "0-2").out == "job 6 is submitted (3 tasks)\n"
+    run = ("submit", "--run", "--name", "cmd", "--env", "A=b", "--hold", "--json", "--")
+    assert shell.ok(*run, "echo", "$HOME;", "ls").json["jobs"] == [9]
+    script, array, command = (cluster.store.find(n) for n in (5, 7, 9))
+    assert script is not None and array is not None and command is not None
+    assert (script[0].name, script[0].command) == ("fromscript", ("arg",))
+    assert (array[0].name, array[0].array, array[0].array_of) == ("fromyaml", 1, 6)
+    assert command[0].command == ("echo", "$HOME;", "ls")
+    assert (command[0].environment, command[0].hold) == ((("A", "b"),), True)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("command: ls\nworkdir: ../..\n", "workdir"),
+        ("command: ls\noutput: ../../escaped.log\n", "output"),
+        ("command: ls\noutput: /etc/escaped.log\n", "output"),
+        ("script: ../../secret.sh\n", "script"),
+        ("command: ls\nuser: root\n", "unknown field 'user'"),
+        ("command: ls\ngpus: 64\n", "64 GPUs"),
+        ("command: !!python/object/apply:os.system [ls]\n", "line 1"),
+        ("name: x\n", "command"),
+    ],
+)
+def test_a_spec_that_reaches_out_of_its_folder_or_makes_no_sense_is_refused(
+    cluster: ByHand, shell: Shell, tmp_path: Path, content: str, what: str
+) -> None:
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    (inside / "job.yaml").write_text(content)
+    assert what in shell.refused("submit", inside / "job.yaml")
+    assert len(cluster.reader.rows()) == 4
+
+
+def test_without_a_controller_every_command_says_how_to_start_one(
+    home: Path, shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "a.sh").write_text("#!/bin/sh\n")
+    asked: tuple[tuple[object, ...], ...] = (
+        ("ls",), ("show", 1), ("why", 1), ("logs", 1), ("cancel", 1), ("top", "--once"),
+        ("nodes",), ("drain", 0), ("history",), ("down",), ("submit", tmp_path / "a.sh"),
+    )  # fmt: skip
+    for words in asked:
+        said = shell(*words, "--home", home)
+        assert (said.code, said.out) == (1, ""), words
+        assert said.err == (f"dovetail: no controller runs in {home} (dovetail up starts one)\n"), (
+            words
+        )
