@@ -21,7 +21,8 @@ class Member:
 class JobRecord:
     """The durable state of one job beside its request.
 
-    `members` are the wanted workers of `generation` in rank order; `next_worker` the next number.
+    `members` are the wanted workers in rank order, `group` the numbers of those told to form
+    `generation` (the same, but while a change is under way); `next_worker` is the next number.
     `done_s` (solo seconds) and `attained_gpu_s` are as of `since_s`; `reason` says why it waits or
     how it ended, in Slurm's words; `detail` is a sentence. `ending` is what a COMPLETING job will
     be; `exit_code` is None until it ended.
@@ -33,6 +34,7 @@ class JobRecord:
     generation: int = 0
     placement: Placement | None = None
     members: tuple[Member, ...] = ()
+    group: tuple[int, ...] = ()
     next_worker: int = 0
     done_s: float = 0.0
     rate: float = 0.0

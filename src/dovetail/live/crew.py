@@ -1,0 +1,99 @@
+"""The workers of one job: what is wanted, what is told them, and what is known of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.live.record import Member
+from dovetail.wire.worker import Training
+
+NEVER = float("inf")
+LONG_AGO = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a generation trains: `wire.worker.Regroup` without its number and members."""
+
+    steps: int = 1
+    samples: tuple[int, ...] = ()
+    batch_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What the plan wants of a job: its workers in rank order, and how they train.
+
+    `shares` are the parts of their GPUs, empty for whole; `memory_bytes` bounds each (0: no bound).
+    """
+
+    members: tuple[Member, ...]
+    manner: Manner = Manner()
+    shares: tuple[float, ...] = ()
+    memory_bytes: int = 0
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Returns the numbers of the workers in rank order."""
+        return tuple(m.worker for m in self.members)
+
+    def share(self, rank: int) -> float:
+        """Returns the part of its GPU a worker may use."""
+        return self.shares[rank] if self.shares else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The generation that the workers are told to form."""
+
+    generation: int
+    members: tuple[int, ...]
+    manner: Manner
+
+
+@dataclass(slots=True)
+class Worker:
+    """What is known of one worker: `alive` once it is known to have been started.
+
+    `ready` and `entered` are generations, `lost` the one whose collectives it lost. It is asked to
+    leave (save and end) at `leave_s` and told to end at `end_s` with `grace_s`. The rest is when it
+    was last told what.
+    """
+
+    worker: int
+    node: int
+    gpu: int
+    share: float = 1.0
+    alive: bool = False
+    ready: int = -1
+    entered: int = -1
+    lost: int = -1
+    left: bool = False
+    since_s: float = LONG_AGO
+    leave_s: float = NEVER
+    end_s: float = NEVER
+    grace_s: float = 0.0
+    why: str = ""
+    trained: Training | None = None
+    missing_s: float = NEVER
+    told: int = -1
+    told_s: float = LONG_AGO
+    met: int = -1
+    met_s: float = LONG_AGO
+    start_told_s: float = LONG_AGO
+    share_told: float = 1.0
+    leave_told_s: float = LONG_AGO
+    abandon_told_s: float = LONG_AGO
+    abandoned: int = -1
+    end_told_s: float = LONG_AGO
+
+    def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
+        """Lets it be ended at a time, unless that is due earlier already."""
+        self.grace_s = min(self.grace_s, grace_s) if self.end_s < NEVER else grace_s
+        self.end_s = min(self.end_s, end_s)
+        self.why = self.why or why
+
+    @property
+    def stays(self) -> bool:
+        """Returns whether nobody wants it to end."""
+        return self.end_s == NEVER and self.leave_s == NEVER and not self.left

@@ -1,0 +1,42 @@
+"""How patient the live world is, and how often it says things again. Times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The patience of a live world.
+
+    A node is down after `node_patience_s` of silence. An order is said again every `resend_s` until
+    its effect is seen, and every node is asked for its inventory every `hail_every_s`. A worker
+    that stays silent `hung_s` after its peers lost their collectives is killed, and one that is
+    not ready `ready_s` after it was asked; a job that says nothing for `stall_s` is started
+    anew. A gang gives GPUs that others hold `yield_s` to become free before it changes over
+    without them. A job that failed by no fault of its own waits the next of `backoff_s`.
+    """
+
+    node_patience_s: float = 10.0
+    resend_s: float = 2.0
+    hail_every_s: float = 5.0
+    hung_s: float = 10.0
+    lost_s: float = 1.0
+    ready_s: float = 300.0
+    stall_s: float = 300.0
+    yield_s: float = 2.0
+    backoff_s: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
+    decision_limit_s: float = 5.0
+    refused_wait_s: float = 5.0
+    store_retry_s: float = 1.0
+    publish_every_s: float = 0.2
+    persist_every_s: float = 5.0
+    hosts: tuple[str, ...] = ()
+
+    def backoff(self, tries: int) -> float:
+        """Returns how long to wait after so many failures."""
+        return self.backoff_s[min(tries, len(self.backoff_s)) - 1] if tries > 0 else 0.0
+
+    def host(self, node: int) -> str:
+        """Returns the address of a node; this machine's own if it was not given."""
+        return self.hosts[node] if node < len(self.hosts) else "127.0.0.1"
