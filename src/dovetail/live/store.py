@@ -23,6 +23,9 @@ from dovetail.live.recovered import Recovered
 from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import JobSpec
 
+KEPT_APART = "#"
+"""Stands for the script in a spec on record: equal scripts are kept once, beside the jobs."""
+
 
 class Store:
     """Keeps entries (`edges.Journal`), answers for any job (`edges.Archive`), and recovers.
@@ -101,7 +104,7 @@ def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> li
     for job, spec in enumerate(specs, start=number):
         record = JobRecord(job, submit_s=now, held=spec.hold)
         of, index = (spec.array_of, spec.array) if spec.array >= 0 else (None, None)
-        kept = spec_text(replace(spec, script=""))
+        kept = spec_text(replace(spec, script=KEPT_APART if spec.script else ""))
         digest = _keep_script(db, spec.script) if spec.script else None
         text = record_text(record)
         who = (spec.name, spec.user, spec.queue)
