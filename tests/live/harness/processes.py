@@ -96,7 +96,7 @@ class Programs:
         """Starts a process."""
         process = Process(node, order, self._line.now)
         self.alive[process] = None
-        _, self.whole[order.job], self.code[order.job] = json.loads(order.launch.command[-1])
+        self.whole[order.job], self.code[order.job] = json.loads(order.launch.command[-1])
         name = (order.job, order.generation)
         gang = self._gangs.setdefault(name, _Gang(*name))
         gang.ranks[order.rank] = process
@@ -131,6 +131,10 @@ class Programs:
         del self.alive[process]
         self._watcher.ended_process(process)
         self._look(process.job, process.order.generation)
+
+    def done(self, job: int) -> bool:
+        """Tells whether a job has done all its work."""
+        return self.saved_s.get(job, 0.0) >= self.whole.get(job, float("inf")) - 1e-6
 
     def _look(self, job: int, generation: int) -> None:
         """Lets a gang work that is whole, and halts one that is not."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from dovetail.live.world import LiveWorld
+import numpy as np
+from harness.floor import Emulated, Floor, Machines
 from harness.killing import CrashPoints, Killed, KillingPost, WatchedJournal
-from harness.node import Machine, Node
-from harness.processes import Process, Programs
 from harness.road import Road
 from harness.story import CALM_S, GPUS_PER_NODE, NODES, Fault, Story
-from harness.trainers import Trainer, Trainers
 from harness.truth import Truth
 from harness.users import Users
 from harness.verdict import judge
@@ -29,18 +26,18 @@ from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.database import Database
 from dovetail.live.edges import Edges, NodeLost, StoreError
+from dovetail.live.engines.paced import paced_of
 from dovetail.live.intake import Intake
-from dovetail.live.lifecycle import State
 from dovetail.live.queries import Queries
 from dovetail.live.recovered import Recovered
 from dovetail.live.rules import Rules
 from dovetail.live.store import Store
 from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.world import LiveWorld
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
-from dovetail.wire.agent import Launch, Order, Report
+from dovetail.wire.agent import Launch, Report
 from dovetail.wire.spec import JobSpec
-from dovetail.wire.worker import FromWorker
 
 assert dovetail.policies
 
@@ -75,15 +72,14 @@ class Scene:
         self.policy = parse_policy(story.policy)
         shares = not self.policy.powers.isdisjoint(("share", "interleave"))
         self.truth = Truth(lambda: self.line.now, shares)
-        self.programs = Programs(self.line, self, self._rng)
-        self.trainers = Trainers(self.line, self, self._rng, self._call)
         self.road = Road(self.line, story.weather, self._rng)
         self.cluster = Cluster.uniform(NODES, GPUS_PER_NODE)
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
         self._ahead_s = 0.0
         self._down_s: float | None = None
-        self.nodes = [self._node(n) for n in range(NODES)]
+        nodes = Emulated if story.engine == "emulated" else Machines
+        self.floor: Floor = nodes(self.line, self.truth, self._rng, self._send)
         self.users = Users(self.line, story, lambda: self._intake)
         for fault in story.faults:
             self.line.at(fault.t, lambda fault=fault: self._befall(fault))  # type: ignore[misc]
@@ -127,7 +123,7 @@ class Scene:
         self.truth.begins(recovered.epoch)
         clock = VirtualClock(self.line, self._ahead_s)
         inbox = VirtualInbox(self.line, self._ahead_s)
-        post = KillingPost(VirtualPost(self.line, self._deliver, self.road), self.points)
+        post = KillingPost(VirtualPost(self.line, self.floor.deliver, self.road), self.points)
         journal = WatchedJournal(store, self.truth.kept)
         world = LiveWorld(
             Edges(clock, inbox, post, journal, store),
@@ -152,7 +148,7 @@ class Scene:
                 self.line.pass_until(self.line.now + 1.0)
 
     def _state(self, store: Store) -> ClusterState:
-        table = JobTable.build([], [], [])
+        table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
         lengths: dict[str, float] = {}
 
         def declared(job_id: str) -> float:
@@ -172,13 +168,6 @@ class Scene:
 
     # Nodes and processes.
 
-    def _node(self, number: int) -> Node:
-        machine = Machine(number, self.programs, self.trainers, self.truth)
-        return Node(number, machine, self.line, self._send)
-
-    def _deliver(self, node: int, order: Order) -> None:
-        self.nodes[node].deliver(order)
-
     def _send(self, node: int, report: Report) -> None:
         for delay_s in self.road.delays_s(node, up=True):
             self.line.after(delay_s, lambda: self._arrive(report))
@@ -187,31 +176,11 @@ class Scene:
         if self._inbox is not None:
             self._inbox.put(report)
 
-    def _call(self, process: Process, token: str, message: FromWorker) -> bool:
-        return self.nodes[process.node].call(process, token, message)
-
-    def started(self, process: Process) -> None:
-        """Sees a process start."""
-        self.truth.started(process)
-
-    def ended_process(self, process: Process) -> None:
-        """Sees a process end."""
-        self.truth.ended_process(process)
-        self.nodes[process.node].look()
-
-    def trains(self, job: int, generation: int) -> None:
-        """Sees a gang begin to work."""
-        self.truth.trains(job, generation)
-
-    def rests(self, job: int, generation: int) -> None:
-        """Sees a gang work no longer."""
-        self.truth.rests(job, generation)
-
     # What goes wrong.
 
     def _befall(self, fault: Fault) -> None:
         self.truth.say(f"fault: {fault.kind} {fault.lasts_s:g} s, node {fault.node}")
-        node, until_s = self.nodes[fault.node], self.line.now + fault.lasts_s
+        until_s = self.line.now + fault.lasts_s
         if fault.kind == "controller killed":
             if self._inbox is not None:
                 self._down_s = fault.lasts_s
@@ -220,13 +189,13 @@ class Scene:
             self.points.disk_full = True
             self.line.at(until_s, self._disk_mended)
         elif fault.kind == "agent killed":
-            node.kill()
+            self.floor.kill_agent(fault.node)
             self._lose_line(fault.node)
-            self.line.at(until_s, node.boot)
+            self.line.at(until_s, lambda: self.floor.boot(fault.node))
         elif fault.kind == "node reboots":
-            node.reboot()
+            self.floor.reboot(fault.node)
             self._lose_line(fault.node)
-            self.line.at(until_s, node.boot)
+            self.line.at(until_s, lambda: self.floor.boot(fault.node))
         elif fault.kind.startswith("node"):
             if fault.kind != "node deaf":
                 self.road.silent[fault.node] = until_s
@@ -236,19 +205,11 @@ class Scene:
             self._befall_worker(fault)
 
     def _befall_worker(self, fault: Fault) -> None:
-        alive: list[Process] = [*self.programs.alive, *self.trainers.alive]
-        if not alive:
-            return
-        process = alive[fault.pick % len(alive)]
-        programs = self.trainers if isinstance(process, Trainer) else self.programs
-        self.truth.say(f"fault: {fault.kind}: {process.name}")
-        process.faulty = True
-        if fault.kind == "worker killed":
-            programs.end(process, -9)  # type: ignore[arg-type]
-        elif fault.kind == "worker hangs":
-            programs.hang(process)  # type: ignore[arg-type]
-        else:
-            process.stubborn = True
+        alive = self.floor.alive()
+        if alive:
+            process = alive[fault.pick % len(alive)]
+            self.truth.say(f"fault: {fault.kind}: {process.name}")
+            self.floor.befall(process, fault.kind)
 
     def _disk_mended(self) -> None:
         self.points.disk_full = False
@@ -271,9 +232,8 @@ class Scene:
             for job, record in list(self.truth.records.items()):
                 if record.held:
                     self._ask("release", job, stamp)
-                elif record.state is State.PENDING and "Dependency" in record.reason:
-                    if self.line.now > 2 * CALM_S:
-                        self._ask("cancel", job, stamp)
+                elif "Dependency" in record.reason and self.line.now > 2 * CALM_S:
+                    self._ask("cancel", job, stamp)
         except StoreError:
             return
 
@@ -299,12 +259,13 @@ class Scene:
         """Tells whether a job that users know of is not over, or a process lives."""
         known = self.users.promises.numbers.values()
         unseen = [j for j in known if j not in self.truth.records]
-        return bool(unseen or self.truth.alive() or self.programs.alive or self.trainers.alive)
+        return bool(unseen or self.truth.alive() or self.floor.alive())
 
 
 def launch_of(number: int, spec: JobSpec) -> Launch:
     """Returns what a worker of a job executes: a program of ours that does not exist."""
-    command = spec.command
-    if spec.paced:
-        command = ("train", json.dumps([number, spec.duration_s, spec.gpus]))
-    return Launch(command, f"/jobs/{number}", "out", "/", trains=spec.paced, grace_s=spec.grace_s)
+    folder = f"/jobs/{number}"
+    command = paced_of(spec).command() if spec.paced else spec.command
+    return Launch(
+        command, folder, "out", "/", trains=spec.trains or spec.paced, grace_s=spec.grace_s
+    )

@@ -26,6 +26,8 @@ POLICIES = (
     "gimbal:inner=sjf-bsbf",
 )
 NODES, GPUS_PER_NODE = 2, 2
+KINDS = {"machines": ("plain", "elastic", "elastic"), "emulated": ("paced",)}
+ENGINES = ("machines", "machines", "emulated")
 CALM_S = 90.0
 """From here on nothing more goes wrong, and what was held or drained is freed."""
 
@@ -35,7 +37,7 @@ class Submission:
     """One user's submit. `gives_up` users do not ask again after a failure."""
 
     t: float
-    kind: str  # "plain", "paced"
+    kind: str  # one of KINDS
     gpus: int
     min_gpus: int
     max_gpus: int
@@ -91,6 +93,7 @@ class Story:
     faults: tuple[Fault, ...] = ()
     crash_at: tuple[int, ...] = ()
     weather: Weather = Weather()
+    engine: str = "machines"
 
     def told(self) -> str:
         """Returns the story in words, one event a line, in order of time."""
@@ -99,7 +102,7 @@ class Story:
             events.append((s.t, f"submission {i}: {_said(s)}"))
         events += [(v.t, f"verb {_said(v)}") for v in self.verbs]
         events += [(f.t, f"fault {_said(f)}") for f in self.faults]
-        lines = [f"seed {self.seed}, policy {self.policy}, {_said(self.weather)}"]
+        lines = [f"seed {self.seed}, policy {self.policy}, {self.engine}, {_said(self.weather)}"]
         if self.crash_at:
             lines.append(f"killed at crash points {self.crash_at}")
         lines += [f"{t:8.2f} s  {text}" for t, text in sorted(events)]
@@ -134,7 +137,8 @@ def _said(thing: object) -> str:
 def story(seed: int, *, policies: tuple[str, ...] = POLICIES) -> Story:
     """Returns the story of a seed. A third of them have one kind of trouble, the others several."""
     rng = Random(seed)
-    submissions = tuple(sorted(_submissions(rng), key=lambda s: s.t))
+    engine = rng.choice(ENGINES)
+    submissions = tuple(sorted(_submissions(rng, engine), key=lambda s: s.t))
     kinds = [_kills, _crashes, _workers, _agents, _network, _disk]
     chosen = (
         [rng.choice(kinds)] if rng.random() < 0.33 else [k for k in kinds if rng.random() < 0.5]
@@ -154,14 +158,15 @@ def story(seed: int, *, policies: tuple[str, ...] = POLICIES) -> Story:
         faults=tuple(sorted(faults, key=lambda f: f.t)),
         crash_at=tuple(crash_at),
         weather=_weather(rng),
+        engine=engine,
     )
 
 
-def _submissions(rng: Random) -> Iterator[Submission]:
+def _submissions(rng: Random, engine: str) -> Iterator[Submission]:
     for i in range(rng.randint(4, 8)):
-        kind = rng.choice(("plain", "paced", "paced"))
+        kind = rng.choice(KINDS[engine])
         gpus = rng.choice((1, 1, 1, 2, 2, 4))
-        elastic = kind == "paced" and rng.random() < 0.6
+        elastic = kind != "plain" and rng.random() < 0.6
         yield Submission(
             t=round(rng.choice((0.0, rng.uniform(0, 40))), 2),
             kind=kind,

@@ -128,7 +128,7 @@ class Trainers:
     def start(self, node: int, order: StartWorker, token: str) -> Trainer:
         """Starts a worker; it calls its agent once it is built."""
         worker = Trainer(node, order, self._line.now, token=token)
-        _, duration_s, gpus = json.loads(order.launch.command[-1])
+        duration_s, gpus = json.loads(order.launch.command[-1])
         job = self.jobs.setdefault(order.job, _Job(duration_s * SAMPLES_PER_S, gpus))
         job.workers[order.worker] = worker
         self.alive[worker] = None
@@ -252,9 +252,12 @@ class Trainers:
                 self._say(worker, Lost(generation, "a member does not answer"))
 
     def _abandon(self, worker: Trainer) -> None:
+        """Leaves the collectives of a generation, and says so each time it is told to."""
         group = self._group_of(worker)
         if group is not None and group.generation <= worker.abandoned:
             self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
+        if 0 <= worker.generation <= worker.abandoned:
+            self._say(worker, Lost(worker.generation, "abandoned"))
 
     def _look(self, job: _Job) -> None:
         """Lets the workers of a job do what they can do now."""
@@ -291,9 +294,10 @@ class Trainers:
         """Lets a worker end that trains with nobody and is in no newer generation."""
         r = worker.regroup
         newer = r is not None and r.generation > worker.generation
-        if r is not None and newer and worker.number not in r.members:
-            if self._group_of(worker) is None and not worker.leaving:
-                self._leave(worker, r.generation)
+        if r is None or not newer or worker.number in r.members or worker.leaving:
+            return
+        if self._group_of(worker) is None:
+            self._leave(worker, r.generation)
 
     def _switch(self, job: _Job, wanted: Regroup) -> None:
         """Agrees on a switch at the next step boundary, if all who must have been told."""

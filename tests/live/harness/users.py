@@ -112,10 +112,12 @@ class Users:
     def _spec(self, i: int, s: Submission) -> JobSpec:
         before = self.promises.numbers.get(i - 1)
         after = (Dependency(s.after, before),) if s.after and before is not None else ()
-        paced = s.kind == "paced"
+        trains = s.kind == "elastic"
+        work = ("train", s.duration_s, s.gpus) if trains else ("work", s.duration_s, s.exit_code)
         return JobSpec(
             name=f"s{i}",
-            command=() if paced else ("work", json.dumps([i, s.duration_s, s.exit_code])),
+            command=() if s.kind == "paced" else (work[0], json.dumps(work[1:])),
+            paced=s.kind == "paced",
             workdir="/",
             gpus=s.gpus,
             min_gpus=s.min_gpus,
@@ -127,7 +129,7 @@ class Users:
             retries=s.retries,
             shareable=True,
             grace_s=2.0,
-            paced=paced,
+            trains=trains,
         )
 
     def _ask(self, key: str, verb: Verb) -> None:

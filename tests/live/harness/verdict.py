@@ -56,7 +56,7 @@ def _work(scene: Scene, number: int) -> None:
     record = truth.records.get(number)
     if record is None:
         return
-    done, code, lost_s = _really(scene, number)
+    done, code, lost_s = scene.floor.really(number)
     free = number not in promises.cancelled_s and number not in promises.requeued
     if record.state is State.COMPLETED and not (done and code == 0):
         truth.breach(f"job {number} is COMPLETED, and its work is not done")
@@ -66,14 +66,3 @@ def _work(scene: Scene, number: int) -> None:
     harmless = story.weather == Weather() and all(f.kind in HARMLESS for f in story.faults)
     if free and harmless and lost_s > SMALL_S and record.state is State.COMPLETED:
         truth.breach(f"job {number} lost {lost_s:.3f} s of work although no worker was harmed")
-
-
-def _really(scene: Scene, number: int) -> tuple[bool, int, float]:
-    """Returns whether a job did all its work, with which exit code, and the seconds lost."""
-    job = scene.trainers.jobs.get(number)
-    if job is not None:
-        return job.finished, 0, job.lost / 1000
-    programs = scene.programs
-    whole = programs.whole.get(number)
-    done = whole is not None and programs.saved_s.get(number, 0.0) >= whole - SMALL_S
-    return done, programs.code.get(number, 0), programs.lost_s.get(number, 0.0)

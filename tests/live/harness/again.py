@@ -1,0 +1,19 @@
+"""Plays the stories of some seeds again: `python tests/live/harness/again.py 57 [58 ...]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.stage import cut_down, play
+from harness.story import story
+
+for seed in sys.argv[1:]:
+    tale = story(int(seed))
+    outcome = play(tale)
+    if outcome.wrong:
+        print(cut_down(tale, outcome).told())
+    else:
+        print(tale.told(), *outcome.tale, "nothing was wrong", sep="\n")

@@ -1,0 +1,38 @@
+"""Plays many stories and counts what went wrong: for looking around, not for CI."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.stage import play
+from harness.story import story
+
+first, last = int(sys.argv[1]), int(sys.argv[2])
+kinds: Counter[str] = Counter()
+example: dict[str, int] = {}
+begun = time.perf_counter()
+for seed in range(first, last):
+    try:
+        wrong = play(story(seed)).wrong
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        wrong = (
+            f"{type(error).__name__} {str(error)[:80]} {Path(frame.filename).name}:{frame.lineno}",
+        )
+    for text in wrong[:1]:
+        kind = "".join("#" if c.isdigit() or c == "." else c for c in text)
+        while "##" in kind:
+            kind = kind.replace("##", "#")
+        kind = kind[:110]
+        kinds[kind] += 1
+        example.setdefault(kind, seed)
+took_s = time.perf_counter() - begun
+for kind, times in kinds.most_common():
+    print(f"{times:5d}  seed {example[kind]:5d}  {kind}")
+print(f"{last - first} stories in {took_s:.1f} s, {sum(kinds.values())} failed")

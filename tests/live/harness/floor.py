@@ -1,0 +1,263 @@
+"""All nodes of a story: machines with agents, or emulated nodes. What befalls them is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+import numpy as np
+from harness.node import Machine, Node
+from harness.processes import Process, Programs
+from harness.story import GPUS_PER_NODE, NODES
+from harness.trainers import Trainer, Trainers
+from harness.truth import Truth
+
+from dovetail.core.job import JobTable
+from dovetail.live.engines.emulated import EmulatedNodes
+from dovetail.live.engines.paced import Costs
+from dovetail.live.engines.paced_job import Happening
+from dovetail.live.virtual import Timeline
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing import Injected
+from dovetail.wire.agent import Order, Report, StartWorker
+from dovetail.wire.worker import Finished, FromWorker
+
+Send = Callable[[int, Report], None]
+COSTS = Costs(start_s=1.0, resume_s=2.0, move_s=2.0, resize_s=0.1, prepare_s=1.0)
+SLOWS = 3.0
+
+
+class Floor(Protocol):
+    """The nodes of a story and the processes on them."""
+
+    def deliver(self, node: int, order: Order) -> None:
+        """Hands an order to the agent of a node."""
+        ...
+
+    def alive(self) -> list[Process]:
+        """Returns every process."""
+        ...
+
+    def kill_agent(self, node: int) -> None:
+        """Kills the agent of a node."""
+        ...
+
+    def reboot(self, node: int) -> None:
+        """Switches a node off."""
+        ...
+
+    def boot(self, node: int) -> None:
+        """Starts the agent of a node again."""
+        ...
+
+    def befall(self, process: Process, kind: str) -> None:
+        """Lets something happen to a process."""
+        ...
+
+    def really(self, job: int) -> tuple[bool, int, float]:
+        """Returns whether a job did all its work, with which exit code, and the seconds lost."""
+        ...
+
+
+class Machines:
+    """Nodes with an agent each, on which plain and elastic programs run."""
+
+    def __init__(self, line: Timeline, truth: Truth, rng: Random, send: Send) -> None:
+        self._truth = truth
+        self._programs = Programs(line, self, rng)
+        self._trainers = Trainers(line, self, rng, self._call)
+        self._nodes = [
+            Node(n, Machine(n, self._programs, self._trainers, truth), line, send)
+            for n in range(NODES)
+        ]
+
+    def deliver(self, node: int, order: Order) -> None:
+        """Hands an order to the agent of a node."""
+        self._nodes[node].deliver(order)
+
+    def alive(self) -> list[Process]:
+        """Returns every process."""
+        return [*self._programs.alive, *self._trainers.alive]
+
+    def kill_agent(self, node: int) -> None:
+        """Kills the agent of a node; its processes live on."""
+        self._nodes[node].kill()
+
+    def reboot(self, node: int) -> None:
+        """Switches a node off."""
+        self._nodes[node].reboot()
+
+    def boot(self, node: int) -> None:
+        """Starts the agent of a node again."""
+        self._nodes[node].boot()
+
+    def befall(self, process: Process, kind: str) -> None:
+        """Lets something happen to a process."""
+        programs = self._trainers if isinstance(process, Trainer) else self._programs
+        process.faulty = True
+        if kind == "worker killed":
+            programs.end(process, -9)  # type: ignore[arg-type]
+        elif kind == "worker hangs":
+            programs.hang(process)  # type: ignore[arg-type]
+        elif kind == "worker stubborn":
+            process.stubborn = True
+
+    def really(self, job: int) -> tuple[bool, int, float]:
+        """Returns whether a job did all its work, with which exit code, and the seconds lost."""
+        elastic = self._trainers.jobs.get(job)
+        if elastic is not None:
+            return elastic.finished, 0, elastic.lost / 1000
+        programs = self._programs
+        return programs.done(job), programs.code.get(job, 0), programs.lost_s.get(job, 0.0)
+
+    def _call(self, process: Process, token: str, message: FromWorker) -> bool:
+        return self._nodes[process.node].call(process, token, message)
+
+    def started(self, process: Process) -> None:
+        """Sees a process start."""
+        self._truth.started(process)
+
+    def ended_process(self, process: Process) -> None:
+        """Sees a process end."""
+        self._truth.ended_process(process)
+        self._nodes[process.node].look()
+
+    def trains(self, job: int, generation: int) -> None:
+        """Sees a gang begin to work."""
+        self._truth.trains(job, generation)
+
+    def rests(self, job: int, generation: int) -> None:
+        """Sees a gang work no longer."""
+        self._truth.rests(job, generation)
+
+
+class Emulated:
+    """Emulated nodes, on which paced jobs run. An agent does not outlive its workers here."""
+
+    def __init__(self, line: Timeline, truth: Truth, rng: Random, send: Send) -> None:
+        self._line = line
+        self._truth = truth
+        self._send = send
+        self._alive: dict[tuple[int, int], Process] = {}
+        self._done: set[int] = set()
+        self._up = [True] * NODES
+        self._due_s = float("inf")
+        table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
+        self._nodes = _Watched(self, table, LinearPhysics(table, Injected(1.3)))
+        self._wake()
+
+    def deliver(self, node: int, order: Order) -> None:
+        """Hands an order to the agent of a node."""
+        self._pass_on(self._nodes.handle(node, order, self._line.now))
+
+    def alive(self) -> list[Process]:
+        """Returns every process."""
+        return list(self._alive.values())
+
+    def kill_agent(self, node: int) -> None:
+        """Kills the agent of a node and with it its workers."""
+        self.reboot(node)
+
+    def reboot(self, node: int) -> None:
+        """Switches a node off."""
+        if self._up[node]:
+            self._up[node] = False
+            reports = self._nodes.lose_node(node, self._line.now)
+            for process in [p for p in self._alive.values() if p.node == node]:
+                self.end(process.job, process.order.worker, -9)
+            self._pass_on(reports)
+
+    def boot(self, node: int) -> None:
+        """Starts the agent of a node again."""
+        if not self._up[node]:
+            self._up[node] = True
+            self._nodes.return_node(node)
+            self._wake()
+
+    def befall(self, process: Process, kind: str) -> None:
+        """Lets something happen to a process."""
+        name, now = (process.job, process.order.worker), self._line.now
+        if kind == "worker killed":
+            self._pass_on(self._nodes.kill(*name, now))
+        elif kind == "worker hangs":
+            self._pass_on(self._nodes.hang(*name, now))
+        else:
+            self._pass_on(self._nodes.slow(*name, SLOWS, now))
+
+    def really(self, job: int) -> tuple[bool, int, float]:
+        """Returns whether a job did all its work; an emulated job keeps what it did."""
+        return job in self._done, 0, 0.0
+
+    # What the nodes show.
+
+    def start(self, node: int, order: StartWorker) -> None:
+        """Sees a worker start."""
+        process = Process(node, order, self._line.now)
+        self._alive[order.job, order.worker] = process
+        self._truth.started(process)
+
+    def happened(self, what: Happening) -> None:
+        """Sees a worker end or finish."""
+        if what.message is None:
+            self.end(what.job, what.worker, what.exit_code)
+        elif isinstance(what.message, Finished):
+            self._done.add(what.job)
+
+    def end(self, job: int, worker: int, code: int) -> None:
+        """Sees a worker end."""
+        process = self._alive.pop((job, worker), None)
+        if process is not None:
+            process.exit_code = code
+            self._truth.ended_process(process)
+
+    def signalled(self, job: int, worker: int, number: int) -> None:
+        """Sees a worker get a signal."""
+        process = self._alive.get((job, worker))
+        if process is not None:
+            self._truth.signalled(process, number)
+
+    def _pass_on(self, reports: list[Report]) -> None:
+        for report in reports:
+            self._send(report.node, report)
+        self._wake()
+
+    def _wake(self) -> None:
+        due_s = self._nodes.next_due()
+        if due_s < self._due_s:
+            self._due_s = due_s
+            self._line.at(due_s, lambda: self._tick(due_s))
+
+    def _tick(self, due_s: float) -> None:
+        if due_s == self._due_s:
+            self._due_s = float("inf")
+            self._pass_on(self._nodes.tick(self._line.now))
+
+
+class _Watched(EmulatedNodes):
+    """Emulated nodes that show what they do."""
+
+    def __init__(self, floor: Emulated, jobs: JobTable, physics: LinearPhysics) -> None:
+        self._floor = floor
+        self._killing = False
+        super().__init__(NODES, GPUS_PER_NODE, jobs=jobs, physics=physics, costs=COSTS, alive_s=1.0)
+
+    def start_worker(self, node: int, order: StartWorker, now: float) -> None:
+        super().start_worker(node, order, now)
+        self._floor.start(node, order)
+
+    def signal_worker(self, number: int, worker: int, signum: int) -> None:
+        if not self._killing:
+            self._floor.signalled(number, worker, signum)
+        super().signal_worker(number, worker, signum)
+
+    def kill(self, job: int, worker: int, now: float) -> list[Report]:
+        self._killing = True
+        try:
+            return super().kill(job, worker, now)
+        finally:
+            self._killing = False
+
+    def _hear(self, what: Happening) -> list[Report]:
+        self._floor.happened(what)
+        return super()._hear(what)

@@ -1,0 +1,46 @@
+"""Nothing is lost, whatever fails: thousands of seeded runs of the real controller and agents.
+
+Each test plays a block of stories (`harness/story.py`) and holds every run against the rules of
+`harness/truth.py` and `harness/verdict.py`. A failure prints its seed and the shortest story that
+still fails; `python tests/live/harness/again.py SEED` plays it again.
+"""
+
+from __future__ import annotations
+
+import pytest
+from harness.stage import first_failure, play
+from harness.story import Story, Submission, story
+
+BLOCK = 100
+BLOCKS = 20
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_story_breaks_a_rule(block: int) -> None:
+    failure = first_failure(story(seed) for seed in range(block * BLOCK, (block + 1) * BLOCK))
+    assert failure is None, failure.told()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(BLOCKS, 10 * BLOCKS))
+def test_no_story_of_many_more_breaks_a_rule(block: int) -> None:
+    failure = first_failure(story(seed) for seed in range(block * BLOCK, (block + 1) * BLOCK))
+    assert failure is None, failure.told()
+
+
+def small(policy: str, crash_at: tuple[int, ...] = ()) -> Story:
+    """A plain gang, an elastic job that is resized when it comes, and one that depends on both."""
+    jobs = (
+        Submission(0.0, "elastic", 2, 1, 4, 12.0),
+        Submission(3.0, "plain", 2, 2, 2, 6.0, twice=True),
+        Submission(4.0, "plain", 1, 1, 1, 2.0, after="afterok"),
+    )
+    return Story(seed=1, policy=policy, submissions=jobs, crash_at=crash_at)
+
+
+@pytest.mark.parametrize("policy", ["srtf", "afs-p:unit-s=5"])
+def test_killed_at_every_point_in_turn_nothing_is_lost(policy: str) -> None:
+    points = play(small(policy)).crash_points
+    assert points > 100
+    failure = first_failure(small(policy, (at,)) for at in range(1, points + 1))
+    assert failure is None, failure.told()
