@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from dovetail.core.messages import Submitted
 from dovetail.live.edges import Accepted, Request
-from dovetail.live.endings import Endings, list_of
+from dovetail.live.endings import Endings
 from dovetail.live.lifecycle import PENDING, TERMINAL, State, Step
 from dovetail.live.lives import NEVER, Life
 from dovetail.live.record import JobRecord
-from dovetail.live.site import Site
+from dovetail.live.site import Site, list_of
 from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import Dependency, JobSpec
 

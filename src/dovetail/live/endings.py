@@ -15,7 +15,7 @@ from dovetail.live.lifecycle import ENDINGS, State, Step
 from dovetail.live.lives import NEVER, Life
 from dovetail.live.news import Died
 from dovetail.live.record import Member
-from dovetail.live.site import Site
+from dovetail.live.site import Site, list_of
 from dovetail.wire.agent import Forget
 
 HOW = {
@@ -27,7 +27,10 @@ HOW = {
 """How the log and the forecast call an ending; all others failed."""
 OUTSIDE = (-9, -15)
 """Signals that a program does not send itself: what they end is tried again."""
+STATELESS = 4
+"""How a program of `dovetail.train` ends that has lost its state; a fresh start mends it."""
 MEMORY = "memory"
+"""What an agent says that killed a worker over its memory."""
 
 
 class Endings:
@@ -163,7 +166,8 @@ class Endings:
             self._go_on(life, left, _words(first))
             return
         detail = _words(first)
-        foreign = first.why or first.exit_code in OUTSIDE
+        stateless = life.spec.trains and first.exit_code == STATELESS
+        foreign = first.why or stateless or first.exit_code in OUTSIDE
         if MEMORY in first.why:
             self.end(
                 life, Step.OUT_OF_MEMORY, reason="OutOfMemory", detail=detail, code=first.exit_code
@@ -209,12 +213,6 @@ class Endings:
         if life.is_placed:
             self.requeue(life, "failed", 0.0)
             self.retry(life, "JobLaunchFailure", f"it said nothing for {silent_s:.0f} s")
-
-
-def list_of(jobs: Sequence[int]) -> list[int]:
-    """Returns the list that gathers jobs for the policy."""
-    assert isinstance(jobs, list)
-    return jobs
 
 
 def _ran_s(life: Life, now: float) -> float:

@@ -1,8 +1,9 @@
 """The workers of one job: brings what is into line with what is wanted.
 
 A pure machine: it is told what the plan wants (`want`, `vacate`), what is reported
-(`heard`, `survey`, `lose`) and the time; `step` decides, and `live.gang_orders` says what must be
-said now. It knows no policy, no other job and no clock. Every order is said again until its
+(`started`, `heard`, `ended`, `lose`, and inventories by way of `live.survey`) and the time; `step`
+decides, and `live.gang_orders` says what must be said now. It knows no policy, no other job and
+no clock. Every order is said again until its
 effect is seen, so lost, doubled and reordered messages do no harm; a worker is gone only when its
 agent says so.
 
@@ -13,12 +14,13 @@ workers ends it and starts it anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from dovetail.live.crew import NEVER, Desired, Manner, Target, Worker
 from dovetail.live.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
 from dovetail.live.rules import Rules
-from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid, WorkerState
+from dovetail.live.trust import KEPT, Trust
+from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid
 
 Free = Callable[[int, int], bool]
 """Tells whether a (node, GPU) holds no worker but this job's and those it is shared with."""
@@ -59,14 +61,11 @@ class Gang:
         self.forgets: list[tuple[int, int]] = []
         self.vacating = False
         self._news: list[News] = []
-        self._groups: dict[int, tuple[int, ...]] = {}
-        self._dead: set[int] = set()
-        self._distrusted: set[int] = set()
-        self._lost_s: dict[int, float] = {}
+        self.trust = Trust(rules.lost_s, rules.hung_s)
         self._aimed_s = self._wanted_s = self._heard_s = self._formed_s = 0.0
-        self._complete: set[int] = set()
-        self._gone: set[int] = set()
-        self._how, self._grace_s = SAVE, launch.grace_s
+        self.complete: set[int] = set()
+        self.gone: set[int] = set()
+        self.how, self.grace_s = SAVE, launch.grace_s
         self._finished = False
         self._iteration_s = 0.0
 
@@ -92,11 +91,11 @@ class Gang:
     @property
     def group(self) -> tuple[int, ...]:
         """Returns whom the newest generation is told to."""
-        return self._groups.get(self.generation, ())
+        return self.trust.group(self.generation)
 
     def _leave(self, now: float, grace_s: float, how: str) -> None:
         self.vacating = True
-        self._how, self._grace_s = how, grace_s
+        self.how, self.grace_s = how, grace_s
         self.target = None
         for worker in self.workers.values():
             if how == SAVE and worker.entered >= 0:
@@ -115,32 +114,32 @@ class Gang:
         if worker is not None and not worker.alive:
             worker.alive = True
             worker.since_s = self._heard_s = now
-        return worker is not None or number in self._gone
+        return worker is not None or number in self.gone
 
     def ended(self, node: int, said: WorkerEnded, now: float) -> None:
         """Hears that a worker is gone."""
-        self._gone.add(said.worker)
+        self.gone.add(said.worker)
         worker = self.workers.pop(said.worker, None)
         wanted = self.wanted is not None and said.worker in self.wanted.numbers
         if worker is None and wanted and not self.elastic and said.exit_code == 0:
-            self._complete.add(said.worker)
+            self.complete.add(said.worker)
         elif worker is not None and not self.vacating:
             why = worker.why or said.why
             if wanted and said.exit_code == 0 and not why:
-                self._complete.add(said.worker)
+                self.complete.add(said.worker)
             elif wanted or (said.exit_code != 0 and not worker.left):
-                self._dead.add(said.worker)
+                self.trust.bury(said.worker)
                 if wanted:
                     self._news.append(Died(said.worker, said.exit_code, why))
-        if self._complete and not self.vacating:
+        if self.complete and not self.vacating:
             self._check_completion()
-        if said.worker not in self._complete or self._finished or self.vacating:
+        if said.worker not in self.complete or self._finished or self.vacating:
             self.forgets.append((node, said.worker))
 
     def _check_completion(self) -> None:
         """Finishes when all is done. Until then its agents keep the ends of a plain gang's part."""
         # All members of an elastic gang reach the last step together; processes end one by one.
-        if self.wanted and (self.elastic or set(self.wanted.numbers) <= self._complete):
+        if self.wanted and (self.elastic or set(self.wanted.numbers) <= self.complete):
             self._finish(-1)
 
     def _finish(self, samples: int) -> None:
@@ -148,27 +147,28 @@ class Gang:
             self._finished = True
             self._news.append(Finished(samples))
 
-    def heard(self, said: WorkerSaid, now: float) -> None:
-        """Hears what a worker of the training side said."""
+    def heard(self, said: WorkerSaid, now: float, *, fresh: bool = True) -> None:
+        """Hears what a worker of the training side said; if not `fresh`, once more."""
         worker = self.workers.get(said.worker)
         if worker is None:
             return
         worker.alive = True
-        self._heard_s = max(self._heard_s, now)
+        if fresh:
+            self._heard_s = now
         if said.meeting is not None:
             self.meetings[said.meeting.generation] = said.meeting.address
         if said.ready is not None:
             worker.ready = max(worker.ready, said.ready.generation)
         if said.entered is not None:
-            self._enter(worker, said.entered.generation, said.entered.pause_s)
+            self.enter(worker, said.entered.generation, said.entered.pause_s)
         if said.left is not None:
             worker.left = True
             worker.end_by(now + self.launch.grace_s, 0.0)
         if said.lost is not None:
             worker.lost = max(worker.lost, said.lost.generation)
-            self._lost_s.setdefault(said.lost.generation, now)
+            self.trust.doubt(said.lost.generation, now)
         if said.training is not None:
-            self._enter(worker, said.training.generation, 0.0)
+            self.enter(worker, said.training.generation)
             self._iteration_s = said.training.iteration_s
             worker.trained = said.training
             self._news.append(Trained(said.training))
@@ -177,13 +177,15 @@ class Gang:
         if said.finished is not None:
             self._finish(said.finished.samples)
 
-    def _enter(self, worker: Worker, generation: int, pause_s: float) -> None:
+    def enter(self, worker: Worker, generation: int, pause_s: float = 0.0) -> None:
+        """Takes note of the generation that a worker trains in."""
         if generation <= worker.entered:
             return
         worker.entered = generation
-        self._check_formed(pause_s)
+        self.check_formed(pause_s)
 
-    def _check_formed(self, pause_s: float) -> None:
+    def check_formed(self, pause_s: float = 0.0) -> None:
+        """Forms the generation if all its members train in it."""
         target = self.target
         if target is None or self.formed == target.generation:
             return
@@ -196,114 +198,26 @@ class Gang:
         self._formed_s = self._heard_s
         self._news.append(Formed(generation, pause_s))
 
-    def survey(self, node: int, rows: Iterable[WorkerState], now: float) -> None:
-        """Compares with what an agent's inventory says of this job."""
-        seen = set()
-        for row in rows:
-            seen.add(row.worker)
-            if row.worker not in self.workers and row.worker not in self._gone:
-                self._adopt(row, node, now)
-            if row.worker in self.workers:
-                self._take_row(self.workers[row.worker], row, now)
-            if row.exit_code is not None:
-                said = WorkerEnded(row.job, row.worker, row.generation, row.exit_code, row.why)
-                self.ended(node, said, now)
-        for worker in [w for w in self.workers.values() if w.node == node]:
-            if worker.worker not in seen and (worker.alive or worker.end_told_s < now):
-                self._miss(worker, now)
-
-    def _take_row(self, worker: Worker, row: WorkerState, now: float) -> None:
-        """Hears again what a worker said; most of it has been heard before."""
-        heard_s, trained = self._heard_s, worker.trained
-        worker.missing_s = NEVER
-        worker.ready = max(worker.ready, row.ready)
-        training = row.training if row.training != trained else None
-        lost = row.lost if row.lost is not None and row.lost.generation > worker.lost else None
-        self.heard(
-            WorkerSaid(
-                row.job,
-                row.worker,
-                meeting=row.meeting,
-                lost=lost,
-                left=None if worker.left else row.left,
-                training=training,
-                saved=row.saved,
-                finished=row.finished,
-            ),
-            now,
-        )
-        self._enter(worker, row.entered, 0.0)
-        self._heard_s = heard_s if training is None else now
-
-    def _adopt(self, row: WorkerState, node: int, now: float) -> Worker:
-        """Takes up a worker of an earlier controller; nobody wants it unless the plan does."""
-        worker = Worker(row.worker, node, row.gpu, since_s=now, alive=True)
-        worker.told = row.entered
-        self.workers[row.worker] = worker
-        if self.vacating or self.wanted is None:
-            self.vacating = True
-            if row.entered >= 0 and self._how == SAVE:
-                worker.leave_s = now
-                worker.end_by(now + self._grace_s, self._grace_s)
-            else:
-                worker.end_by(now, self._grace_s)
-        elif not self.elastic and row.worker not in self.wanted.numbers:
-            worker.end_by(now, self.launch.grace_s)
-        return worker
-
-    def _miss(self, worker: Worker, now: float) -> None:
-        """Ends a worker that inventories in turn lack: one alone may be an old one."""
-        if worker.end_s > now:
-            if worker.missing_s == NEVER:
-                worker.missing_s = now
-            elif now - worker.missing_s >= self.rules.resend_s:
-                worker.end_by(now, 0.0, "its agent does not know it any more")
-                worker.missing_s = NEVER
-        elif worker.missing_s == NEVER:
-            worker.missing_s = now
-        elif now - worker.missing_s >= 2 * self.rules.resend_s:
-            # It was told to end and is not even known as fenced: it ended, and was forgotten.
-            self.ended(worker.node, WorkerEnded(self.job, worker.worker, -1, -9, worker.why), now)
-
     def lose(self, node: int) -> None:
         """Hears that a node is gone, and with it whoever was there; no news of their end."""
         for worker in [w for w in self.workers.values() if w.node == node]:
             del self.workers[worker.worker]
-            self._dead.add(worker.worker)
+            self.trust.bury(worker.worker)
 
     def restore(self, desired: Desired | None, group: tuple[int, ...], *, ran: bool) -> None:
         """Takes up what an earlier controller wanted, and whom it told to form the generation.
 
-        `ran` if all its workers once ran. Call it before the first inventory, and `take_stock`
-        when all nodes have sent theirs.
+        `ran` if all its workers once ran. Inventories follow, then `live.survey.take_stock`.
         """
         self.wanted = desired
         self.vacating = desired is None
-        self._groups[self.generation] = group
+        self.trust.begin(self.generation, group, ())
         if ran:
             self.formed = self.generation
 
-    def take_stock(self, now: float, *, ran: bool) -> None:
-        """Decides what became of the workers that no inventory knows."""
-        if self.wanted is None:
-            return
-        self._heard_s = self._wanted_s = now
-        ids, present = self.wanted.numbers, bool(self.workers or self._complete)
-        group = self._groups.get(self.generation, ())
-        entered = [w.worker for w in self.workers.values() if w.entered == self.generation]
-        known = self.workers.keys() | self._complete | self._gone
-        gone = [n for n in ids if n not in known and (n in group or not self.elastic)]
-        if entered or (ran and not self.elastic):
-            # They were once there: a number is fenced before another may take its place.
-            self._start(self.wanted, gone, now)
-            for number in gone:
-                self.workers[number].end_by(now, 0.0, "it was gone when the controller came back")
-        elif present and not self.elastic:
-            self._start(self.wanted, gone, now)
-        if set(group) <= set(entered) or not self.elastic:
-            members = group if present else ()
-            self.target = Target(self.generation, members, self.wanted.manner) if members else None
-            self._check_formed(0.0)
+    def wait_from(self, now: float) -> None:
+        """Lets all patience begin anew."""
+        self._heard_s = self._wanted_s = self._aimed_s = now
 
     # What is decided.
 
@@ -329,19 +243,18 @@ class Gang:
     def _settle(self) -> None:
         self.vacating = self._finished = False
         self.target = None
-        self._groups = {self.generation: ()}
-        self._dead.clear()
-        self._complete.clear()
+        self.trust.forget(self.generation)
+        self.complete.clear()
         self._news.append(Vacated())
 
     def _step_plain(self, wanted: Desired, now: float, free: Free) -> None:
-        if not self.workers and not self._complete and self.target is None:
+        if not self.workers and not self.complete and self.target is None:
             if all(free(m.node, m.gpu) for m in wanted.members):
-                self._start(wanted, wanted.numbers, now)
+                self.muster(wanted, wanted.numbers, now)
                 self._aim(wanted.numbers, wanted.manner, now)
             return
         self._share_anew(wanted)
-        present = [self.workers.get(n) for n in wanted.numbers if n not in self._complete]
+        present = [self.workers.get(n) for n in wanted.numbers if n not in self.complete]
         if self.formed < self.generation and all(w is not None and w.alive for w in present):
             self._form(self.generation)
 
@@ -353,7 +266,7 @@ class Gang:
         blocked = self._start_joiners(wanted, now, free)
         self._share_anew(wanted)
         self._dismiss(wanted, now)
-        standing = any(self._is_broken(w.entered) for w in trainers)
+        standing = any(self.trust.is_broken(w.entered) for w in trainers)
         able = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
         late = now >= self._wanted_s + self.rules.yield_s
         if blocked and not standing and (not able or self._fixed):
@@ -370,7 +283,7 @@ class Gang:
             manner = Manner(manner.steps, (), manner.batch_size)
         aim = (tuple(picked), manner)
         target = self.target
-        broken = target is not None and self._is_broken(target.generation)
+        broken = target is not None and self.trust.is_broken(target.generation)
         if target is None or broken or aim != (target.members, target.manner):
             self._aim(*aim, now)
 
@@ -403,14 +316,14 @@ class Gang:
         for worker in self.workers.values():
             worker.end_by(now, self.launch.grace_s)
         if not self.workers and all(free(m.node, m.gpu) for m in wanted.members):
-            self._start(wanted, wanted.numbers, now)
+            self.muster(wanted, wanted.numbers, now)
             self._aim(wanted.numbers, wanted.manner, now)
 
     def _start_joiners(self, wanted: Desired, now: float, free: Free) -> bool:
         """Starts who can be started; returns whether others wait for their GPUs."""
         missing = [m for m in wanted.members if m.worker not in self.workers]
         able = [m.worker for m in missing if free(m.node, m.gpu)]
-        self._start(wanted, able, now)
+        self.muster(wanted, able, now)
         return len(able) < len(missing)
 
     def _dismiss(self, wanted: Desired, now: float) -> None:
@@ -424,7 +337,8 @@ class Gang:
             if (worker.entered < 0 and worker.ready < 0) or (settled and now >= patience_s):
                 worker.end_by(now, self.launch.grace_s)
 
-    def _start(self, wanted: Desired, numbers: Sequence[int], now: float) -> None:
+    def muster(self, wanted: Desired, numbers: Sequence[int], now: float) -> None:
+        """Lets those of the wanted workers be started that are named."""
         for rank, (number, node, gpu) in enumerate(
             (m.worker, m.node, m.gpu) for m in wanted.members
         ):
@@ -440,29 +354,16 @@ class Gang:
     def _aim(self, members: tuple[int, ...], manner: Manner, now: float) -> None:
         self.generation += 1
         self.target = Target(self.generation, members, manner)
-        self._groups[self.generation] = members
         self._aimed_s = now
-        oldest = min((w.entered for w in self.workers.values() if w.entered >= 0), default=0)
-        for generation in [g for g in self._groups if g < min(oldest, self.generation - 8)]:
-            del self._groups[generation]
-            self.meetings.pop(generation, None)
-
-    def _is_broken(self, generation: int) -> bool:
-        if generation in self._distrusted:
-            return True
-        return not self._dead.isdisjoint(self._groups.get(generation, ()))
-
-    def broken_for(self, worker: Worker, now: float) -> int:
-        """Returns the generation that a worker must abandon, -1 if none."""
-        generation = worker.entered
-        if generation < 0 or self.vacating:
-            return -1
-        doubted = self._lost_s.get(generation, NEVER) + self.rules.lost_s <= now
-        return generation if doubted or self._is_broken(generation) else -1
+        entered = [w.entered for w in self.workers.values() if w.entered >= 0]
+        self.trust.begin(self.generation, members, entered)
+        for old in [g for g in self.meetings if g < self.generation - KEPT]:
+            del self.meetings[old]
 
     def _judge(self, now: float) -> None:
         """Finds who hangs: in collectives that others lost, in preparing, or altogether."""
-        self._judge_lost(now)
+        for worker in self.trust.judge(self._by_number(), now):
+            worker.end_by(now, 0.0, f"it was silent for {self.rules.hung_s:g} s")
         target = self.target
         if target is None:
             return
@@ -479,19 +380,6 @@ class Gang:
     def _stall_s(self) -> float:
         return max(self.rules.stall_s, 10 * self._iteration_s)
 
-    def _judge_lost(self, now: float) -> None:
-        for generation, first_s in sorted(self._lost_s.items()):
-            inside = [w for w in self._by_number() if w.entered == generation]
-            if not inside or self._is_broken(generation):
-                del self._lost_s[generation]
-                continue
-            silent = [w for w in inside if w.lost < generation]
-            if not silent:
-                self._distrusted.add(generation)
-            elif now >= first_s + self.rules.hung_s:
-                for worker in silent:
-                    worker.end_by(now, 0.0, f"it was silent for {self.rules.hung_s:g} s")
-
     def _by_number(self) -> list[Worker]:
         return [self.workers[n] for n in sorted(self.workers)]
 
@@ -503,7 +391,6 @@ class Gang:
             due.append(self._formed_s + self.launch.grace_s)
             if self.target is not None and self.formed < self.target.generation:
                 due.append(self._aimed_s + self.rules.ready_s)
-            for first_s in self._lost_s.values():
-                due.extend((first_s + self.rules.lost_s, first_s + self.rules.hung_s))
+            due.extend(self.trust.due_s())
             due.append(self._wanted_s + self.rules.yield_s)
         return min((t for t in due if t > now), default=NEVER)

@@ -50,7 +50,7 @@ def next_told_s(gang: Gang, now: float) -> float:
             if gang.target is not None and worker.entered < gang.target.generation:
                 due.append(worker.told_s + resend)
                 due.append(worker.met_s + resend)
-            if gang.broken_for(worker, now) >= 0:
+            if not gang.vacating and gang.trust.must_abandon(worker.entered, now):
                 due.append(worker.abandon_told_s + resend)
     return min((t for t in due if t > now), default=NEVER)
 
@@ -134,9 +134,10 @@ def _leave(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instructio
 def _abandon(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction]:
     due: dict[int, list[Worker]] = {}
     for worker in workers:
-        generation = gang.broken_for(worker, now)
+        generation = worker.entered
         again = now >= worker.abandon_told_s + gang.rules.resend_s or worker.abandoned < generation
-        if generation >= 0 and worker.stays and again:
+        broken = not gang.vacating and gang.trust.must_abandon(generation, now)
+        if broken and worker.stays and again:
             worker.abandon_told_s, worker.abandoned = now, generation
             due.setdefault(generation, []).append(worker)
     for generation, those in sorted(due.items()):

@@ -13,6 +13,7 @@ from dovetail.live.lifecycle import State
 from dovetail.live.lives import Life
 from dovetail.live.placements import Placements
 from dovetail.live.site import Site
+from dovetail.live.survey import survey, take_stock
 from dovetail.wire.agent import Hail, Inventory, WorkerState
 
 DRAINED, LOST = "drained", "nodes down"
@@ -110,7 +111,7 @@ class Health:
         self._check_settled()
 
     def _survey_job(self, life: Life, node: int, rows: Sequence[WorkerState]) -> None:
-        self._site.gang(life).survey(node, rows, self._site.now)
+        survey(self._site.gang(life), node, rows, self._site.now)
         self._site.touch(life)
 
     def _stray(self, node: int, row: WorkerState) -> None:
@@ -162,7 +163,7 @@ class Health:
         site.settled = True
         for life in site.lives:
             if life.gang is not None:
-                life.gang.take_stock(site.now, ran=life.record.state is State.RUNNING)
+                take_stock(life.gang, site.now, ran=life.record.state is State.RUNNING)
                 site.touch(life)
 
     # How a node changes.

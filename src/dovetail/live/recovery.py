@@ -15,7 +15,7 @@ from dovetail.live.lifecycle import State, Step
 from dovetail.live.lives import Life
 from dovetail.live.placements import Placements
 from dovetail.live.recovered import Recovered
-from dovetail.live.site import Site
+from dovetail.live.site import Site, list_of
 
 
 def take_up(site: Site, arrivals: Arrivals, health: Health, recovered: Recovered) -> None:
@@ -79,3 +79,6 @@ def _take_up_waiting(site: Site, arrivals: Arrivals, life: Life) -> None:
         # It did not wait in the queue: the log need not be told that it leaves it.
         site.state.withdraw(life.row)
     arrivals.consider(life)
+    arrived = list_of(site.changes.arrived)
+    if life.row in site.state.waiting and life.row not in arrived[-1:]:
+        arrived.append(life.row)

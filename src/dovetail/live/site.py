@@ -100,6 +100,7 @@ class Site:
         if life.row in self.state.waiting:
             self.state.withdraw(life.row)
             self.facts.append(Withdrawn(self.now, life.row))
+            list_of(self.changes.ended).append(life.row)
 
     # Neighbours.
 
@@ -187,3 +188,9 @@ class Site:
         if running:
             life.running_s = now
         return record
+
+
+def list_of(jobs: Sequence[int]) -> list[int]:
+    """Returns the list that gathers jobs for the policy."""
+    assert isinstance(jobs, list)
+    return jobs
