@@ -29,6 +29,8 @@ OUTSIDE = (-9, -15)
 """Signals that a program does not send itself: what they end is tried again."""
 STATELESS = 4
 """How a program of `dovetail.train` ends that has lost its state; a fresh start mends it."""
+ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
+"""The states of a job that can still end."""
 MEMORY = "memory"
 """What an agent says that killed a worker over its memory."""
 
@@ -50,7 +52,7 @@ class Endings:
         self, life: Life, step: Step, *, reason: str = "", detail: str = "", code: int | None = None
     ) -> None:
         """Ends a job, whatever it does; once only."""
-        if life.record.state is State.COMPLETING:
+        if life.record.state not in ALIVE:
             return
         site, row, now = self._site, life.row, self._site.now
         placement = site.placement(life)
@@ -140,7 +142,7 @@ class Endings:
         site.withdraw(life)
         site.timers.set(("begin", record.job), until)
 
-    def requeue(self, life: Life, why: str, grace_s: float) -> None:
+    def requeue(self, life: Life, why: str, grace_s: float, how: str = END) -> None:
         """Stops a placed job and ends its workers; it waits again."""
         site = self._site
         placement = site.placement(life)
@@ -148,7 +150,7 @@ class Endings:
         touched = site.sharers(placement) - {life.row}
         self.stop(life, why)
         gang = site.gang(life)
-        gang.vacate(site.now, grace_s, END)
+        gang.vacate(site.now, grace_s, how)
         site.touch(life)
         site.retime(sorted(touched))
 
