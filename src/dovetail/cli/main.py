@@ -44,6 +44,9 @@ COMMANDS = {
     "demo": ("dovetail.cli.demo", "demo", "Generate a month and compare seven policies on it."),
 }
 
+HIDDEN = {"agent": ("dovetail.cli.agent", "agent", "Run the agents of all nodes of an engine.")}
+"""Commands that only other commands call."""
+
 
 class LazyGroup(click.Group):
     """Imports a command only when it is called."""
@@ -54,9 +57,10 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns the command of a name."""
-        if cmd_name not in COMMANDS:
+        found = COMMANDS.get(cmd_name) or HIDDEN.get(cmd_name)
+        if found is None:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
+        module, attribute, _ = found
         command: click.Command = getattr(import_module(module), attribute)
         return command
 

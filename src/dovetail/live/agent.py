@@ -176,6 +176,11 @@ class Agent:
                 reports.append(self._says_end(worker))
         return reports
 
+    def end_all(self, grace_s: float, now: float) -> list[Report]:
+        """Ends every worker: the whole cluster is taken down, or nobody is left to ask."""
+        ends = [EndWorker(job, worker, grace_s) for job, worker in self.alive]
+        return [report for end in ends for report in self._end(end, now)]
+
     def next_due(self) -> float:
         """Returns when `tick` has something to do whatever happens."""
         return min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER)

@@ -46,7 +46,9 @@ class Fence:
 
     def obeys(self, epoch: int) -> bool:
         """Tells whether an order of this controller counts; remembers the newest."""
-        self.epoch = max(self.epoch, epoch)
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.changed()
         return epoch == self.epoch
 
     def passes(self, job: int, generation: int) -> bool:
@@ -54,11 +56,13 @@ class Fence:
         newest = self._generation.get(job, -1)
         if generation > newest:
             self._generation[job] = generation
+            self.changed()
         return generation >= newest
 
     def use_up(self, job: int, worker: int) -> None:
         """Remembers that this number must never be started (again)."""
         add(self._used.setdefault(job, []), worker)
+        self.changed()
 
     def is_used_up(self, job: int, worker: int) -> bool:
         """Tells whether this number was used up."""
@@ -78,6 +82,9 @@ class Fence:
         for job in [j for j in self._used if j not in kept][:excess]:
             del self._used[job]
             self._generation.pop(job, None)
+
+    def changed(self) -> None:
+        """Is called after each change; a fence that is kept on disk writes itself."""
 
     def jobs(self) -> list[tuple[int, int, Runs]]:
         """Returns what is remembered of each job, to make such a fence again."""

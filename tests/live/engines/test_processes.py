@@ -34,7 +34,7 @@ def folder() -> Iterator[Path]:
         launcher_of_orphans.found()
         for job, worker in list(launcher_of_orphans._kept):
             launcher_of_orphans.signal(job, worker, signal.SIGKILL)
-        until(lambda one=launcher_of_orphans: (one.poll(), not one.pidfds)[1])  # type: ignore[misc]
+        until(lambda one=launcher_of_orphans: (one.poll(), not one.alive)[1])  # type: ignore[misc]
     shutil.rmtree(path)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL
@@ -133,12 +133,12 @@ class PacedLauncher:
 
 
 class EmulatedNodes:
-    """N nodes of G GPUs with their agents, and the paced jobs on them."""
+    """N nodes of G GPUs (each, or as listed) with their agents, and the paced jobs on them."""
 
     def __init__(
         self,
         nodes: int,
-        gpus_per_node: int,
+        gpus_per_node: int | Sequence[int],
         *,
         jobs: JobTable,
         physics: Physics,
@@ -148,7 +148,8 @@ class EmulatedNodes:
         alive_s: float = NEVER,
         incarnation: str = "emulated",
     ) -> None:
-        self._gpus = tuple(f"paced-{gpu}" for gpu in range(gpus_per_node))
+        each = gpus_per_node
+        self._gpus = [each] * nodes if isinstance(each, int) else list(each)
         self._table, self._physics = jobs, physics
         self._costs = costs or Costs()
         self._shelf = shelf or NoShelf()
@@ -190,6 +191,15 @@ class EmulatedNodes:
             reports += self._step()
         self._now = max(self._now, now)
         return reports
+
+    def end_all(self, grace_s: float, now: float) -> list[Report]:
+        """Ends all workers."""
+        reports = self.tick(now)
+        for n, node in enumerate(self._nodes):
+            if node.agent is not None:
+                reports += node.agent.end_all(grace_s, self._now)
+                self._agent_due[n] = node.agent.next_due()
+        return reports + self._settle()
 
     def next_due(self) -> float:
         """Returns when the next thing happens by itself."""
@@ -405,7 +415,7 @@ class EmulatedNodes:
         here.ends.clear()
         here.agent = Agent(
             node,
-            self._gpus,
+            tuple(f"paced-{gpu}" for gpu in range(self._gpus[node])),
             here.launcher,
             incarnation=f"{self._incarnation}-{here.incarnation}",
             token=lambda: "",
@@ -414,9 +424,16 @@ class EmulatedNodes:
     # What is there.
 
     @property
-    def running(self) -> Iterable[int]:
-        """Returns the jobs that have workers."""
-        return [number for number, job in sorted(self._jobs.items()) if job.workers]
+    def alive(self) -> Sequence[tuple[int, int, int]]:
+        """Returns (node, job, worker) of every worker that lives."""
+        jobs = sorted(self._jobs.items())
+        return [(w.node, j, n) for j, job in jobs for n, w in sorted(job.workers.items())]
+
+    def close(self) -> None:
+        """Writes down how far jobs have come: their workers end with this process."""
+        for number, job in self._jobs.items():
+            job.settle(self._now)
+            self._shelf.write(self._folder[number], job.done_s)
 
     def done_s(self, job: int) -> float:
         """Returns the progress of a job that is not over, in solo seconds."""

@@ -84,6 +84,7 @@ class ProcessLauncher:
         self._setting = setting or Setting()
         self._tell = tell
         self._kept: dict[tuple[int, int], _Kept] = {}
+        self._ends = select.epoll()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     # What is there from before.
@@ -109,8 +110,12 @@ class ProcessLauncher:
         pidfd = _living(folder)
         if pidfd is None:
             return self._exit(job, worker, folder, None)
-        self._kept[job, worker] = _Kept(folder, pidfd, None)
+        self._watch(job, worker, _Kept(folder, pidfd, None))
         return None
+
+    def _watch(self, job: int, worker: int, kept: _Kept) -> None:
+        self._kept[job, worker] = kept
+        self._ends.register(kept.pidfd, select.EPOLLIN)
 
     # Verbs.
 
@@ -119,7 +124,7 @@ class ProcessLauncher:
         folder = self._folder / f"{order.job}-{order.worker}"
         try:
             self._write(folder, order, token, now)
-            self._kept[order.job, order.worker] = _keep(folder)
+            self._watch(order.job, order.worker, _keep(folder))
         except OSError as error:
             raise LaunchError(f"{error.filename or folder}: {error.strerror}") from None
         except ValueError as error:
@@ -173,17 +178,19 @@ class ProcessLauncher:
 
     def poll(self) -> Sequence[Exit]:
         """Returns the ends that were not returned before."""
-        ready = select.poll()
-        keys = {}
-        for key, kept in self._kept.items():
-            keys[kept.pidfd] = key
-            ready.register(kept.pidfd, select.POLLIN)
-        return [self._reap(keys[fd]) for fd, _ in ready.poll(0)]
+        if not self._kept:
+            return []
+        keys = {kept.pidfd: key for key, kept in self._kept.items()}
+        return [self._reap(keys[fd]) for fd, _ in self._ends.poll(0)]
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable while `poll` has something to say."""
+        return self._ends.fileno()
 
     @property
-    def pidfds(self) -> tuple[int, ...]:
-        """Returns descriptors that become readable when a worker has ended."""
-        return tuple(kept.pidfd for kept in self._kept.values())
+    def alive(self) -> int:
+        """Returns how many workers have not been polled as ended."""
+        return len(self._kept)
 
     def forget(self, job: int, worker: int) -> None:
         """Removes the folder of a worker that has ended."""
@@ -197,11 +204,13 @@ class ProcessLauncher:
                 # Not ours to wait for any more; a later agent finds it in its folder.
                 kept.child.returncode = 0
         self._kept.clear()
+        self._ends.close()
 
     # Ends.
 
     def _reap(self, key: tuple[int, int]) -> Exit:
         kept = self._kept.pop(key)
+        self._ends.unregister(kept.pidfd)
         os.close(kept.pidfd)
         code = None if kept.child is None else kept.child.wait()
         return self._exit(*key, kept.folder, code)

@@ -1,0 +1,219 @@
+"""`dovetail agent`: the process of the agents on this machine. `dovetail up` starts it; hidden."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+from dovetail.core.errors import DovetailError, InputError
+
+if TYPE_CHECKING:
+    from dovetail.live.engines.agent_server import Nodes
+    from dovetail.live.engines.engine import EngineWords
+    from dovetail.live.transport import Loop
+    from dovetail.study.given import Given
+
+REPORT_S = 1.0
+"""Of the machine: how often a paced job says how it goes, whatever the speed."""
+
+
+@click.command("agent", hidden=True)
+@click.option("--home", required=True, type=click.Path(path_type=Path))
+@click.option("--engine", required=True, help="As for up.")
+@click.option("--given", default="{}", help="What decides how fast paced jobs go, as JSON.")
+@click.option("--daemon", is_flag=True, help="Go on in the background once it listens.")
+def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
+    """Run the agents of all nodes of an engine; `dovetail up` starts it.
+
+    \b
+    Example:
+      dovetail agent --home ~/.dovetail --engine local:4
+    """
+    from dovetail.live.engines.engine import EngineWords, check_home
+
+    words = EngineWords.parse(engine)
+    check_home(home)
+    (home / "nodes").mkdir(mode=0o700, exist_ok=True)
+    if daemon:
+        _detach(home, lambda ready: _serve(home, engine, words, given, ready))
+    else:
+        _serve(home, engine, words, given, lambda: None)
+
+
+def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
+    """Serves in a process of its own, and returns when that listens. Raises DovetailError."""
+    told, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        with os.fdopen(told, "rb") as pipe:
+            said = pipe.read().decode("utf-8", "replace")
+        if said != "ready":
+            raise DovetailError(said or "the agents ended at once; see nodes/agent.log")
+        return
+    os.close(told)
+    os.setsid()
+    _redirect(home / "nodes" / "agent.log")
+
+    def ready() -> None:
+        os.write(tell, b"ready")
+        os.close(tell)
+
+    code = 1
+    try:
+        serve(ready)
+        code = 0
+    except DovetailError as error:
+        _log(f"cannot run: {error}")
+        _say_once(tell, str(error))
+    except SystemExit:
+        # A polite signal: workers of this machine live on, and a later agent finds them.
+        code = 0
+    except BaseException as error:
+        import traceback
+
+        traceback.print_exc()
+        _say_once(tell, f"{type(error).__name__}: {error}")
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _say_once(tell: int, text: str) -> None:
+    try:
+        os.write(tell, text.encode())
+    except OSError:
+        return
+
+
+def _redirect(log: Path) -> None:
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(out)
+    os.close(nothing)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _serve(
+    home: Path, engine: str, words: EngineWords, given: str, ready: Callable[[], None]
+) -> None:
+    from dovetail.live.engines.agent_server import AgentServer
+    from dovetail.live.engines.engine import control_socket, running_engine
+    from dovetail.live.transport import Loop
+
+    lock = _lock(home)
+    began_s = monotonic()
+
+    def clock() -> float:
+        return (monotonic() - began_s) * words.speed
+
+    loop = Loop()
+    nodes, count = _nodes(home, words, json.loads(given), loop, clock)
+    server = AgentServer(
+        loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
+    )
+    running = running_engine(home)
+    running.write_text(json.dumps({"engine": engine, "given": json.loads(given)}))
+    _log(f"agents of {engine} listen (process {os.getpid()})")
+    ready()
+    try:
+        server.serve()
+    finally:
+        server.close()
+        nodes.close()
+        loop.close()
+        running.unlink(missing_ok=True)
+        _log("agents end")
+        os.close(lock)
+
+
+def _lock(home: Path) -> int:
+    """Returns the lock of the agents of a home. Raises InputError while others hold it."""
+    from dovetail.live.engines.engine import agent_lock
+
+    lock = os.open(agent_lock(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InputError(str(home), "agents run here already") from None
+    return lock
+
+
+def _nodes(
+    home: Path, words: EngineWords, given: Given, loop: Loop, clock: Callable[[], float]
+) -> tuple[Nodes, int]:
+    from dovetail.live.engines.engine import EMULATED
+
+    if words.kind == EMULATED:
+        return _emulated(words, given)
+    return _local(home, words, loop, clock)
+
+
+def _local(
+    home: Path, words: EngineWords, loop: Loop, clock: Callable[[], float]
+) -> tuple[Nodes, int]:
+    from hashlib import sha256
+
+    from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
+    from dovetail.live.engines.engine import devices_of
+    from dovetail.live.engines.local import LocalNodes
+
+    devices = devices_of(words)
+    groups = ControlGroups.below_own(f"dovetail-{sha256(bytes(home)).hexdigest()[:12]}")
+    for what in (SHARE, MEMORY):
+        if what not in groups.enforces and not devices[0].are_gpus:
+            _log(f"no control group can be made here: a bound on {what} is not enforced")
+    if os.geteuid() == 0:
+        _log("jobs run as root, the owner of this folder")
+    folders = [home / "nodes" / str(node) for node in range(len(devices))]
+    nodes = LocalNodes(folders, devices, loop, clock, groups)
+    found = nodes.alive
+    if found:
+        _log(f"found {len(found)} workers that run")
+    return nodes, len(devices)
+
+
+def _emulated(words: EngineWords, given: Given) -> tuple[Nodes, int]:
+    import numpy as np
+
+    from dovetail.core.job import JobTable
+    from dovetail.core.messages import HOW
+    from dovetail.live.engines.emulated import EmulatedNodes, FolderShelf
+    from dovetail.live.engines.engine import cluster_of
+    from dovetail.live.engines.paced import Costs
+    from dovetail.study.live_cluster import live_options, live_physics
+
+    cluster = cluster_of(words)
+    options = live_options(cluster, given)
+    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
+    switching = options.switching
+    costs = {f"{how}_s": switching.delay_s(how) for how in HOW}
+    nodes = EmulatedNodes(
+        len(cluster.installed),
+        cluster.installed,
+        jobs=jobs,
+        physics=live_physics(jobs, options),
+        costs=Costs(**costs, prepare_s=switching.prepare_s),
+        shelf=FolderShelf(),
+        report_s=REPORT_S * max(1.0, words.speed),
+        incarnation=f"{os.getpid()}",
+    )
+    return nodes, len(cluster.installed)
+
+
+def _log(text: str) -> None:
+    moment = datetime.now().astimezone().isoformat(timespec="milliseconds")
+    print(moment, text, file=sys.stderr, flush=True)

@@ -1,0 +1,192 @@
+"""The process of the agents: one loop between the controller's socket and the nodes.
+
+It outlives controllers. Reports go to the connections of the newest controller alone; an older
+one that still talks is neither obeyed nor told anything. It ends when it is dismissed, or when its
+folder is gone: then nobody can ever reach it again, and its workers end with it.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from dovetail.live.transport import (
+    TO_AGENTS,
+    Addressed,
+    Channel,
+    Dismiss,
+    Loop,
+    is_ours,
+    listen,
+)
+from dovetail.wire.agent import REPORTS, Alive, Order, Report
+from dovetail.wire.codec import WireError
+
+ALIVE_S = 1.0
+LOOK_S = 1.0
+"""How often the folder is looked for, in seconds of the machine."""
+LONGEST_WAIT_S = 0.5
+KILLED_WITHIN_S = 5.0
+"""After SIGKILL a process may still take this long to be gone."""
+
+
+class Nodes(Protocol):
+    """The nodes of an engine, as a function of orders and the present."""
+
+    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+        """Lets the agent of a node carry an order out."""
+        ...
+
+    def tick(self, now: float) -> list[Report]:
+        """Does what is due."""
+        ...
+
+    def next_due(self) -> float:
+        """Returns when something is due."""
+        ...
+
+    def end_all(self, grace_s: float, now: float) -> list[Report]:
+        """Ends all workers, whatever controllers say."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of everything that can live on without this process."""
+        ...
+
+    @property
+    def alive(self) -> Sequence[tuple[int, int, int]]:
+        """Returns (node, job, worker) of every worker that lives."""
+        ...
+
+
+class AgentServer:
+    """Serves controllers until it is dismissed. `speed` is cluster seconds per second."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        path: Path,
+        nodes: Nodes,
+        count: int,
+        clock: Callable[[], float],
+        *,
+        speed: float = 1.0,
+        log: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._loop, self._path, self._nodes, self._clock = loop, path, nodes, clock
+        self._count, self._speed, self._log = count, speed, log
+        self._server = listen(path)
+        self._inode = path.stat().st_ino
+        self._links: list[_Controller] = []
+        self._epoch = -1
+        self._dismissed = False
+        self._alive_s = self._look_s = monotonic()
+        loop.watch(self._server, selectors.EVENT_READ, self._accept)
+
+    def serve(self) -> None:
+        """Serves until dismissed, or until its folder is gone."""
+        while not self._dismissed:
+            due_s = (self._nodes.next_due() - self._clock()) / self._speed
+            self._loop.wait(min(due_s, LONGEST_WAIT_S))
+            self.publish(self._nodes.tick(self._clock()))
+            self._heartbeat()
+            if not self._is_there():
+                self._log("the folder is gone: ending all workers")
+                self.end_workers(0.0)
+                return
+
+    def publish(self, reports: Sequence[Report]) -> None:
+        """Says reports to the newest controller, if it is there."""
+        links = [link for link in self._links if link.epoch == self._epoch >= 0]
+        if links:
+            for report in reports:
+                line = REPORTS.encode(report)
+                for link in links:
+                    link.channel.send(line)
+
+    def end_workers(self, grace_s: float) -> None:
+        """Ends all workers: politely, and by force after `grace_s` of the machine's seconds."""
+        give_up_s = monotonic() + grace_s + KILLED_WITHIN_S
+        self.publish(self._nodes.end_all(grace_s * self._speed, self._clock()))
+        while self._nodes.alive and monotonic() < give_up_s:
+            self._loop.wait(0.02)
+            self.publish(self._nodes.tick(self._clock()))
+
+    def close(self) -> None:
+        """Hangs up, and takes its socket away if it is still its own."""
+        for link in list(self._links):
+            link.channel.close()
+        self._loop.leave(self._server)
+        self._server.close()
+        if self._is_there():
+            self._path.unlink(missing_ok=True)
+
+    def _is_there(self) -> bool:
+        now = monotonic()
+        if now < self._look_s:
+            return True
+        self._look_s = now + LOOK_S
+        try:
+            return self._path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def _heartbeat(self) -> None:
+        now = monotonic()
+        if now >= self._alive_s:
+            self._alive_s = now + ALIVE_S
+            self.publish([Report(n, alive=Alive(n)) for n in range(self._count)])
+
+    def _accept(self, events: int) -> None:
+        try:
+            link, _ = self._server.accept()
+        except OSError:
+            return
+        if not is_ours(link):
+            self._log("another user called and was refused")
+            link.close()
+            return
+        self._links.append(_Controller(self, link))
+        self._log("a controller called")
+
+    # What connections do.
+
+    def told(self, link: _Controller, text: bytes) -> None:
+        """Carries out what a controller said."""
+        try:
+            said = TO_AGENTS.decode(text)
+        except WireError as error:
+            self._log(f"an order that nobody understands: {error}")
+            link.channel.close()
+            return
+        if isinstance(said, Dismiss):
+            # Whoever may call at all may take the cluster down, with or without a controller.
+            self._log("dismissed: ending all workers")
+            self.end_workers(said.grace_s)
+            self._dismissed = True
+            return
+        assert isinstance(said, Addressed)
+        if not 0 <= said.node < self._count:
+            return
+        link.epoch = max(link.epoch, said.order.epoch)
+        self._epoch = max(self._epoch, link.epoch)
+        self.publish(self._nodes.handle(said.node, said.order, self._clock()))
+
+    def gone(self, link: _Controller) -> None:
+        """Forgets a connection that was closed."""
+        self._links.remove(link)
+        self._log("a controller hung up")
+
+
+class _Controller:
+    """One connection, and the newest epoch that was said on it."""
+
+    def __init__(self, server: AgentServer, link: socket.socket) -> None:
+        self.epoch = -1
+        self.channel = Channel(
+            server._loop, link, lambda text: server.told(self, text), lambda: server.gone(self)
+        )

@@ -1,0 +1,137 @@
+"""Control groups of workers on CPU slots: a share of the cores as a weight, memory as a bound.
+
+Versions 1 and 2, wherever the kernel lets us make groups below our own; elsewhere nothing is
+enforced, and `enforces` says so. A weight counts only while somebody competes: an idle core is
+used by whoever wants it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+WHOLE_V1, WHOLE_V2 = 1024, 100
+"""The kernel's own weights of a group that nobody has changed."""
+SHARE, MEMORY = "share", "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroups:
+    """Groups below `cpu` and `memory` (None: cannot be enforced), in files of this `version`."""
+
+    version: int
+    cpu: Path | None
+    memory: Path | None
+
+    @staticmethod
+    def below_own(name: str, root: Path = ROOT) -> ControlGroups:
+        """Returns the groups under a name below the group of this process, made if possible."""
+        own = _own_groups()
+        cpu, memory = (
+            _made(root / controller / own.get(controller, "").lstrip("/") / name)
+            for controller in ("cpu", "memory")
+        )
+        if cpu or memory:
+            return ControlGroups(1, cpu, memory)
+        unified = root / own.get("", "").lstrip("/")
+        if not (unified / "cgroup.controllers").exists():
+            return ControlGroups(0, None, None)
+        return _version_2(unified, name)
+
+    @property
+    def enforces(self) -> frozenset[str]:
+        """Returns what is really enforced, of `SHARE` and `MEMORY`."""
+        held = ((SHARE, self.cpu), (MEMORY, self.memory))
+        return frozenset(what for what, group in held if group is not None)
+
+    def make(self, key: str, share: float, memory_bytes: int) -> tuple[str, ...]:
+        """Makes the groups of a worker; returns the files into which it writes itself."""
+        joined = []
+        for parent in dict.fromkeys((self.cpu, self.memory)):
+            if parent is not None and (group := _made(parent / key)) is not None:
+                joined.append(str(group / "cgroup.procs"))
+        self.limit(key, share, memory_bytes)
+        return tuple(joined)
+
+    def limit(self, key: str, share: float, memory_bytes: int) -> None:
+        """Sets the weight and the bound of a worker's groups; 0 bytes are no bound."""
+        if self.cpu is not None:
+            whole, name = (
+                (WHOLE_V1, "cpu.shares") if self.version == 1 else (WHOLE_V2, "cpu.weight")
+            )
+            _write(self.cpu / key / name, str(max(2, round(share * whole))))
+        if self.memory is not None:
+            name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
+            none = "-1" if self.version == 1 else "max"
+            _write(self.memory / key / name, str(memory_bytes) if memory_bytes else none)
+
+    def ran_out_of_memory(self, key: str) -> bool:
+        """Tells whether the kernel killed a process of a worker for its memory."""
+        if self.memory is None:
+            return False
+        name = "memory.oom_control" if self.version == 1 else "memory.events"
+        try:
+            lines = (self.memory / key / name).read_text(encoding="ascii").splitlines()
+        except OSError:
+            return False
+        counts = dict(line.split(maxsplit=1) for line in lines)
+        return counts.get("oom_kill", "0").strip() != "0"
+
+    def remove(self, key: str) -> None:
+        """Removes the groups of a worker that is gone."""
+        for parent in (self.cpu, self.memory):
+            if parent is not None:
+                with contextlib.suppress(OSError):
+                    (parent / key).rmdir()
+
+    def close(self) -> None:
+        """Removes the groups of all workers, if none is left in them."""
+        for group in (self.cpu, self.memory):
+            if group is not None:
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+
+
+def _own_groups() -> dict[str, str]:
+    """Returns the group of this process by controller; version 2 has the empty name."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    own = {}
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        own.update(dict.fromkeys(controllers.split(","), path))
+    return own
+
+
+def _version_2(unified: Path, name: str) -> ControlGroups:
+    """Returns groups of version 2, with the controllers that are delegated to us."""
+    _write(unified / "cgroup.subtree_control", "+cpu +memory")
+    group = _made(unified / name)
+    if group is None:
+        return ControlGroups(0, None, None)
+    _write(group / "cgroup.subtree_control", "+cpu +memory")
+    with contextlib.suppress(OSError):
+        given = (group / "cgroup.subtree_control").read_text(encoding="ascii").split()
+        return ControlGroups(
+            2, group if "cpu" in given else None, group if "memory" in given else None
+        )
+    return ControlGroups(0, None, None)
+
+
+def _made(group: Path) -> Path | None:
+    """Returns a group that is there now and takes processes of ours, None if it cannot be."""
+    try:
+        group.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return group if os.access(group / "cgroup.procs", os.W_OK) else None
+
+
+def _write(file: Path, value: str) -> None:
+    with contextlib.suppress(OSError):
+        file.write_text(value, encoding="ascii")

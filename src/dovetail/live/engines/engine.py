@@ -1,0 +1,299 @@
+"""Engines: they bring up the agents of all nodes and carry their messages, and decide nothing.
+
+`local` is this machine, `emulated` plays nodes whose workers are clocks. Both have one process of
+agents here, which outlives the controller. An engine for many machines has the same few verbs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.edges import Incoming, Post
+from dovetail.live.engines.devices import (
+    Devices,
+    gpus,
+    machine_memory_bytes,
+    slots,
+    usable_cores,
+)
+from dovetail.live.transport import AgentLink
+
+LOCAL, EMULATED = "local", "emulated"
+SPEED_MAX = 100_000.0
+NODES_MAX, SLOTS_MAX = 64, 1024
+UP_WITHIN_S = 60.0
+"""A machine under load imports slowly."""
+DOWN_WITHIN_S = 30.0
+GRACE_S = 10.0
+TRUTH = ("switching", "physics", "profiles", "interference", "cycle")
+"""The given words that say how fast paced jobs really go, and what a switch really costs."""
+
+
+class EnginePost(Post, Protocol):
+    """A post that can be closed."""
+
+    def close(self) -> None:
+        """Hangs up; agents and workers live on."""
+        ...
+
+
+class Engine(Protocol):
+    """The nodes of a cluster and the way to their agents."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Returns the nodes and their GPUs."""
+        ...
+
+    @property
+    def speed(self) -> float:
+        """Returns how many seconds of the cluster pass in one of ours."""
+        ...
+
+    @property
+    def paced(self) -> bool:
+        """Tells whether its workers are clocks, so that only paced jobs can run."""
+        ...
+
+    def start_agents(self) -> None:
+        """Brings all agents up; those that are there stay. Raises InputError, DovetailError."""
+        ...
+
+    def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
+        """Returns the way to the agents; what they say is put, from a thread of its own."""
+        ...
+
+    def stop_agents(self, *, end: bool) -> None:
+        """Ends workers and agents, or (`end` False) leaves both running for a later controller."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWords:
+    """What the text of an engine says: `local:2x4`, `emulated:16x8@60`."""
+
+    kind: str
+    nodes: int = 1
+    slots: int = 0
+    shape: str = ""
+    speed: float = 1.0
+
+    @staticmethod
+    def parse(text: str) -> EngineWords:
+        """Returns what a text says. Raises InputError."""
+        kind, _, rest = text.partition(":")
+        if kind == LOCAL:
+            return _local(text, rest)
+        if kind == EMULATED and rest:
+            return _emulated(text, rest)
+        raise _unknown(text)
+
+
+def _unknown(text: str) -> InputError:
+    return InputError(
+        "--engine", f"cannot read '{text}'", "as in local, local:4, local:2x2, emulated:4x4@60"
+    )
+
+
+def _local(text: str, rest: str) -> EngineWords:
+    nodes, _, each = rest.partition("x") if "x" in rest else ("1", "", rest or "0")
+    if not (nodes.isdecimal() and each.isdecimal()) or text.endswith(":"):
+        raise _unknown(text)
+    if not 1 <= int(nodes) <= NODES_MAX or not (0 if not rest else 1) <= int(each) <= SLOTS_MAX:
+        raise InputError(
+            "--engine", f"1 to {NODES_MAX} nodes of 1 to {SLOTS_MAX} slots, not '{text}'"
+        )
+    return EngineWords(LOCAL, int(nodes), int(each))
+
+
+def _emulated(text: str, rest: str) -> EngineWords:
+    shape, at, speed = rest.partition("@")
+    cluster = Cluster.parse(shape)
+    try:
+        factor = float(speed) if at else 1.0
+    except ValueError:
+        raise _unknown(text) from None
+    if not 0 < factor <= SPEED_MAX:
+        raise InputError("--engine", f"a speed is above 0 and at most {SPEED_MAX:g}: '{text}'")
+    return EngineWords(EMULATED, len(cluster.installed), 0, shape, factor)
+
+
+def devices_of(words: EngineWords) -> tuple[Devices, ...]:
+    """Returns what each local node has: GPUs where nothing is said and there are any, or slots."""
+    if not words.slots:
+        found = gpus()
+        return (found or slots(usable_cores()),)
+    total = words.nodes * words.slots
+    return tuple(
+        slots(words.slots, first=node * words.slots, of=total) for node in range(words.nodes)
+    )
+
+
+def cluster_of(words: EngineWords) -> Cluster:
+    """Returns the cluster that an engine gives."""
+    if words.kind == EMULATED:
+        return Cluster.parse(words.shape)
+    have = devices_of(words)
+    group = NodeGroup(
+        have[0].gpu_type,
+        len(have),
+        len(have[0].names),
+        gpu_type=have[0].gpu_type,
+        gpu_memory_bytes=have[0].memory_bytes,
+        cpus=float(usable_cores()) / len(have),
+        memory_bytes=machine_memory_bytes() / len(have),
+    )
+    return Cluster((group,), DEFAULT_LINKS)
+
+
+def control_socket(home: Path) -> Path:
+    """Returns where the process of the agents listens for the controller."""
+    return home / "nodes" / "agents.sock"
+
+
+def running_engine(home: Path) -> Path:
+    """Returns the file in which the process of the agents says what it was started with."""
+    return home / "nodes" / "engine.json"
+
+
+def agent_lock(home: Path) -> Path:
+    """Returns the file whose lock the process of the agents holds while it lives."""
+    return home / "nodes" / "agent.lock"
+
+
+def check_home(home: Path) -> None:
+    """Raises InputError unless the folder is ours alone: jobs run as its owner, and no other."""
+    try:
+        seen = home.stat()
+    except OSError as error:
+        raise InputError(str(home), f"cannot be used: {error.strerror}") from None
+    if seen.st_uid != os.geteuid():
+        raise InputError(
+            str(home),
+            "belongs to another user; jobs run as the owner of the folder, and no other",
+            "choose a --home of your own",
+        )
+    if seen.st_mode & 0o077:
+        raise InputError(str(home), "other users may enter it", f"run: chmod 700 {home}")
+
+
+class AgentsHere:
+    """An engine whose agents are one process of this machine."""
+
+    def __init__(self, text: str, home: Path, given: Mapping[str, object]) -> None:
+        self._text, self._home = text, home.expanduser().absolute()
+        self._given = json.dumps({w: given[w] for w in TRUTH if w in given}, sort_keys=True)
+        self._words = EngineWords.parse(text)
+        self._cluster = cluster_of(self._words)
+        self._kept = running_engine(self._home)
+
+    @property
+    def cluster(self) -> Cluster:
+        """Returns the nodes and their GPUs."""
+        return self._cluster
+
+    @property
+    def speed(self) -> float:
+        """Returns how many seconds of the cluster pass in one of ours."""
+        return self._words.speed
+
+    @property
+    def paced(self) -> bool:
+        """Tells whether only paced jobs can run."""
+        return self._words.kind == EMULATED
+
+    def start_agents(self) -> None:
+        """Starts the process of the agents, unless it is there."""
+        check_home(self._home)
+        if self._answers():
+            self._check_same()
+            return
+        command = [sys.executable, "-m", "dovetail", "agent", "--daemon"]
+        options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
+        try:
+            done = subprocess.run(
+                [*command, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=UP_WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s") from None
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().removeprefix("dovetail: ")
+            raise DovetailError(f"the agents cannot run: {said}")
+
+    def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
+        """Returns the way to the agents."""
+        return self._link(put)
+
+    def stop_agents(self, *, end: bool) -> None:
+        """Ends workers and agents, or leaves both running."""
+        if not end or not self._answers():
+            return
+        link = self._link(lambda incoming: None)
+        link.dismiss(GRACE_S)
+        give_up_s = time.monotonic() + DOWN_WITHIN_S
+        while self._answers() and time.monotonic() < give_up_s:
+            time.sleep(0.05)
+        link.close()
+        if self._answers():
+            raise DovetailError(f"agents still run after {DOWN_WITHIN_S:g} s; see nodes/agent.log")
+
+    def _link(self, put: Callable[[Incoming], None]) -> AgentLink:
+        return AgentLink(control_socket(self._home), range(len(self._cluster.installed)), put)
+
+    def _answers(self) -> bool:
+        """Tells whether the process of the agents is there: it holds its lock while it lives."""
+        return is_running(self._home)
+
+    def _check_same(self) -> None:
+        try:
+            runs = json.loads(self._kept.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            runs = {}
+        same = runs.get("engine") == self._text
+        if same and (not self.paced or runs.get("given") == json.loads(self._given)):
+            return
+        raise InputError(
+            "--engine",
+            f"agents of '{runs.get('engine', 'another engine')}' still run here, "
+            "with these or other options",
+            "take them down first (dovetail down --drain), or say what they were started with",
+        )
+
+
+def is_running(home: Path) -> bool:
+    """Tells whether a process of agents holds the lock of a home."""
+    try:
+        lock = os.open(agent_lock(home), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def open_engine(text: str, home: Path, given: Mapping[str, object] | None = None) -> Engine:
+    """Returns the engine of a text such as `local:4` or `emulated:4x4@60`. Raises InputError.
+
+    `given` are the words by which emulated nodes know how fast jobs go and what a switch costs.
+    """
+    return AgentsHere(text, home, given or {})

@@ -1,0 +1,207 @@
+"""The nodes of this machine: real agents, and workers that are processes on GPUs or CPU slots."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dovetail.live.agent import Agent
+from dovetail.live.engines.cgroup import ControlGroups
+from dovetail.live.engines.devices import Devices
+from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
+from dovetail.live.engines.worker_hub import WorkerHub
+from dovetail.live.fence import Fence
+from dovetail.live.transport import Loop
+from dovetail.wire.agent import Order, Report, StartWorker
+from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
+
+NEVER = float("inf")
+MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_PIPE_USUAL = "/tmp/nvidia-mps"
+NOT_PASSED_ON = ("DOVETAIL_", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+"""What an agent's own environment holds that is no worker's business."""
+
+
+class LocalSetting(Setting):
+    """The environment of workers, and what bounds them, on the devices of one node."""
+
+    def __init__(
+        self,
+        devices: Devices,
+        socket: Path,
+        groups: ControlGroups,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._devices, self._socket, self._groups = devices, socket, groups
+        self._inherited = {k: v for k, v in environ.items() if not k.startswith(NOT_PASSED_ON)}
+
+    def prepare(self, order: StartWorker, token: str) -> Surroundings:
+        """Returns what a worker finds around it; the user's words go before what is inherited."""
+        environment = {
+            **self._inherited,
+            "PYTHONUNBUFFERED": "1",
+            "PWD": order.launch.workdir,
+            **dict(order.launch.environment),
+            "DOVETAIL_JOB": str(order.job),
+        }
+        environment |= self._device(order)
+        if order.launch.trains:
+            environment |= self._trains(order, token)
+        else:
+            environment |= torchrun(order)
+        if self._devices.are_gpus:
+            return Surroundings(environment)
+        environment.setdefault("OMP_NUM_THREADS", "1")
+        key = f"{order.job}-{order.worker}"
+        joined = self._groups.make(key, order.share, order.memory_bytes)
+        return Surroundings(environment, self._devices.cores[order.gpu], joined)
+
+    def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
+        said = {
+            SOCKET: str(self._socket),
+            WORKER: f"{order.job}/{order.worker}",
+            TOKEN: token,
+            FOLDER: order.launch.folder,
+            HOST: "127.0.0.1",
+        }
+        return said | ({MEMORY: str(order.memory_bytes)} if order.memory_bytes else {})
+
+    def _device(self, order: StartWorker) -> dict[str, str]:
+        """Returns what makes a worker see its GPUs alone, and use no more than its share."""
+        if not self._devices.are_gpus:
+            return {"CUDA_VISIBLE_DEVICES": ""}
+        mine = order.local_gpus or (order.gpu,)
+        seen = {"CUDA_VISIBLE_DEVICES": ",".join(self._devices.names[g] for g in mine)}
+        if order.share < 1 and Path(os.environ.get(MPS_PIPE, MPS_PIPE_USUAL)).exists():
+            seen["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, round(order.share * 100)))
+        return seen
+
+    def limit(self, order: StartWorker) -> None:
+        """Changes weight and memory bound of a running worker on a CPU slot."""
+        self._groups.limit(f"{order.job}-{order.worker}", order.share, order.memory_bytes)
+
+    def ran_out_of_memory(self, job: int, worker: int) -> bool:
+        """Tells whether the kernel killed a worker at its bound."""
+        return self._groups.ran_out_of_memory(f"{job}-{worker}")
+
+    def clear(self, job: int, worker: int) -> None:
+        """Removes the control groups of a worker that has ended."""
+        self._groups.remove(f"{job}-{worker}")
+
+
+def torchrun(order: StartWorker) -> dict[str, str]:
+    """Returns the environment that torchrun gives, for programs that know nothing of us.
+
+    A worker that sees its own GPU alone is the only one of its node as far as it can tell.
+    """
+    alone = not order.local_gpus
+    host, _, port = order.master.rpartition(":")
+    return {
+        "RANK": str(order.rank),
+        "WORLD_SIZE": str(order.world_size),
+        "LOCAL_RANK": "0" if alone else str(order.local_rank),
+        "LOCAL_WORLD_SIZE": "1" if alone else str(order.local_world_size),
+        "MASTER_ADDR": host or "127.0.0.1",
+        "MASTER_PORT": port or "29500",
+    }
+
+
+class KeptFence(Fence):
+    """A fence that a later agent of the node finds again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            said = json.loads(path.read_text(encoding="ascii"))
+            super().__init__(said["epoch"], said["jobs"])
+        except (OSError, ValueError, KeyError, TypeError):
+            super().__init__()
+
+    def changed(self) -> None:
+        """Writes it whole. A machine that loses power loses its workers too: no need to sync."""
+        draft = self._path.with_suffix(".new")
+        try:
+            draft.write_text(json.dumps({"epoch": self.epoch, "jobs": self.jobs()}))
+            draft.replace(self._path)
+        except OSError:
+            # On a full disk the present agent still remembers.
+            return
+
+
+class LocalNodes:
+    """The agents of the nodes that this machine plays, usually one."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        devices: Sequence[Devices],
+        loop: Loop,
+        clock: Callable[[], float],
+        groups: ControlGroups,
+    ) -> None:
+        self._clock, self._loop = clock, loop
+        self._said: list[Report] = []
+        self._groups = groups
+        self._hubs: list[WorkerHub] = []
+        self._launchers: list[ProcessLauncher] = []
+        self.agents: list[Agent] = []
+        for node, (folder, have) in enumerate(zip(folders, devices, strict=True)):
+            self._open(node, folder, have)
+
+    def _open(self, node: int, folder: Path, devices: Devices) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        socket = folder / "agent.sock"
+
+        def hear(job: int, worker: int, message: FromWorker) -> None:
+            self._said += self.agents[node].heard(job, worker, message, self._clock())
+
+        hub = WorkerHub(self._loop, socket, self._clock, hear)
+        setting = LocalSetting(devices, socket, self._groups)
+        launcher = ProcessLauncher(folder / "workers", setting, hub.tell)
+        agent = Agent(node, devices.names, launcher, fence=KeptFence(folder / "fence.json"))
+        hub.attach(agent)
+        # The loop wakes when a worker ends; `tick` then polls.
+        self._loop.watch(launcher.fileno(), selectors.EVENT_READ, lambda _: None)
+        self._hubs.append(hub)
+        self._launchers.append(launcher)
+        self.agents.append(agent)
+
+    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+        """Lets the agent of a node carry an order out."""
+        return self.agents[node].handle(order, now) if 0 <= node < len(self.agents) else []
+
+    def tick(self, now: float) -> list[Report]:
+        """Returns what workers said, and lets agents and sockets do what is due."""
+        for hub in self._hubs:
+            hub.tick()
+        reports, self._said = self._said, []
+        for agent in self.agents:
+            reports += agent.tick(now)
+        return reports
+
+    def next_due(self) -> float:
+        """Returns when `tick` has something to do whatever happens."""
+        due = [agent.next_due() for agent in self.agents]
+        return min((*due, *(hub.next_due() for hub in self._hubs)), default=NEVER)
+
+    def end_all(self, grace_s: float, now: float) -> list[Report]:
+        """Ends all workers."""
+        return [r for agent in self.agents for r in agent.end_all(grace_s, now)]
+
+    @property
+    def alive(self) -> list[tuple[int, int, int]]:
+        """Returns (node, job, worker) of every worker that lives."""
+        return [(n, *key) for n, agent in enumerate(self.agents) for key in agent.alive]
+
+    def close(self) -> None:
+        """Lets go of everything; workers live on."""
+        for hub in self._hubs:
+            hub.close()
+        for launcher in self._launchers:
+            self._loop.leave(launcher.fileno())
+            launcher.close()
+        if not self.alive:
+            self._groups.close()

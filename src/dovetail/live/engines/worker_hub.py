@@ -1,0 +1,174 @@
+"""Where the workers of one node reach their agent: a Unix socket, and a secret for each worker.
+
+Whoever connects must say at once which worker it is, and its secret. A worker that talks too much
+is read more slowly; one that does not listen loses its connection. None can delay another.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from dovetail.live.transport import Channel, Loop, is_ours, listen
+from dovetail.wire.codec import WireError
+from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, Refused, ToWorker
+
+HELLO_WITHIN_S = 5.0
+STRANGERS_MAX = 64
+"""Connections that have not said yet who they are; the oldest goes first."""
+LINES_PER_S = 200
+"""A worker says a few lines a second; beyond this it is read no further in that second."""
+WAITING_BYTES_MAX = 1 << 20
+
+
+class Ear(Protocol):
+    """Who knows the workers and hears them: the agent."""
+
+    def admits(self, job: int, worker: int, token: str) -> bool:
+        """Tells whether this is the secret of a worker that lives."""
+        ...
+
+    def hung_up(self, job: int, worker: int) -> None:
+        """Takes note that a worker listens no longer."""
+        ...
+
+
+class WorkerHub:
+    """The connections of the workers of one node."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        path: Path,
+        clock: Callable[[], float],
+        hear: Callable[[int, int, FromWorker], None],
+    ) -> None:
+        self._loop, self._clock, self._hear = loop, clock, hear
+        self._ear: Ear | None = None
+        self._path = path
+        self._server = listen(path)
+        self._lines: dict[tuple[int, int], _Line] = {}
+        self._strangers: list[_Line] = []
+        loop.watch(self._server, selectors.EVENT_READ, self._accept)
+
+    def attach(self, ear: Ear) -> None:
+        """Says who knows the workers."""
+        self._ear = ear
+
+    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+        """Passes a message to a worker, if it is connected."""
+        line = self._lines.get((job, worker))
+        if line is not None:
+            line.channel.send(TO_WORKER.encode(message))
+
+    def tick(self) -> None:
+        """Drops strangers that do not say who they are, and reads on who was read slowly."""
+        now = self._clock()
+        for line in [s for s in self._strangers if now - s.since_s > HELLO_WITHIN_S]:
+            line.channel.close()
+        for line in list(self._lines.values()):
+            line.refill(now)
+
+    def next_due(self) -> float:
+        """Returns when `tick` has something to do."""
+        slow = [line.since_s + 1.0 for line in self._lines.values() if line.left <= 0]
+        strange = [line.since_s + HELLO_WITHIN_S for line in self._strangers]
+        return min((*slow, *strange), default=float("inf"))
+
+    def close(self) -> None:
+        """Hangs up; workers train on and call again."""
+        for line in [*self._lines.values(), *self._strangers]:
+            line.channel.close()
+        self._loop.leave(self._server)
+        self._server.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self, events: int) -> None:
+        try:
+            link, _ = self._server.accept()
+        except OSError:
+            return
+        if not is_ours(link):
+            link.close()
+            return
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._strangers[0].channel.close()
+        self._strangers.append(_Line(self, link, self._clock()))
+
+    # What lines do.
+
+    def said(self, line: _Line, text: bytes) -> None:
+        """Takes a line of a worker, or of a stranger who says which worker it is."""
+        try:
+            message = FROM_WORKER.decode(text)
+        except WireError:
+            line.channel.close()
+            return
+        if line.key is None:
+            self._greet(line, message)
+        elif not isinstance(message, Hello):
+            self._hear(*line.key, message)
+
+    def _greet(self, line: _Line, message: FromWorker) -> None:
+        key = _key_of(message)
+        if key is None or not isinstance(message, Hello):
+            line.channel.close()
+            return
+        if self._ear is None or not self._ear.admits(*key, message.token):
+            line.channel.send(TO_WORKER.encode(Refused("this is no worker of mine")))
+            line.channel.close()
+            return
+        before = self._lines.get(key)
+        if before is not None:
+            before.channel.close()
+        self._strangers.remove(line)
+        line.key = key
+        self._lines[key] = line
+        self._hear(*key, message)
+
+    def gone(self, line: _Line) -> None:
+        """Forgets a connection that was closed."""
+        if line.key is None:
+            self._strangers.remove(line)
+        elif self._lines.get(line.key) is line:
+            del self._lines[line.key]
+            if self._ear is not None:
+                self._ear.hung_up(*line.key)
+
+
+class _Line:
+    """One connection, and how many lines it may still say in this second."""
+
+    def __init__(self, hub: WorkerHub, link: socket.socket, now: float) -> None:
+        self._hub = hub
+        self.key: tuple[int, int] | None = None
+        self.since_s, self.left = now, LINES_PER_S
+        self.channel = Channel(
+            hub._loop, link, self._said, self._gone, waiting_bytes_max=WAITING_BYTES_MAX
+        )
+
+    def refill(self, now: float) -> None:
+        if now - self.since_s >= 1.0:
+            self.since_s, self.left = now, LINES_PER_S
+            self.channel.resume()
+
+    def _said(self, text: bytes) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.channel.pause()
+        self._hub.said(self, text)
+
+    def _gone(self) -> None:
+        self._hub.gone(self)
+
+
+def _key_of(message: FromWorker) -> tuple[int, int] | None:
+    if not isinstance(message, Hello):
+        return None
+    job, slash, worker = message.worker.partition("/")
+    if not (slash and job.isdecimal() and worker.isdecimal()):
+        return None
+    return int(job), int(worker)

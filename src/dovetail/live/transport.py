@@ -1,0 +1,318 @@
+"""How lines travel between the controller and the process of the agents: one Unix socket.
+
+The agents listen and the controller calls, again and again if it must. Nothing is promised: what
+could not be sent is dropped, for every order is sent again until its effect is seen and every
+report is part of the next inventory. Nobody can make the other side wait or fill its memory:
+buffers are bounded, and whoever does not read loses the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dovetail.core.errors import InputError
+from dovetail.live.edges import Incoming, NodeLost
+from dovetail.wire.agent import REPORTS, Order
+from dovetail.wire.codec import LINE_BYTES_MAX, Codec, WireError
+
+PATH_BYTES_MAX = 107
+"""The kernel's limit for the path of a Unix socket."""
+WAITING_BYTES_MAX = 16 << 20
+"""More unread bytes than this, and the reader is taken to be dead."""
+ORDERS_MAX = 20_000
+"""Orders that wait for the loop of the link; the oldest go first, they will be sent again."""
+BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Waits between attempts to reach the agents; the last one again and again."""
+PIECE = 1 << 16
+EVERYBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """An order for the agent of a node."""
+
+    node: int
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """End all workers, politely first, and then yourselves: the cluster is taken down."""
+
+    grace_s: float
+
+
+TO_AGENTS = Codec((Addressed, Dismiss))
+
+
+class Loop:
+    """Calls back whoever has something to read or room to write. One thread, no more."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self, file: socket.socket | int, events: int, call: Callable[[int], None]) -> None:
+        """Calls `call(events)` when a file is ready; replaces an earlier watch of it."""
+        if events == 0:
+            self.leave(file)
+        elif self._watches(file):
+            self._selector.modify(file, events, call)
+        else:
+            self._selector.register(file, events, call)
+
+    def leave(self, file: socket.socket | int) -> None:
+        """Watches a file no longer."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(file)
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits for at most so long and calls back all who are ready."""
+        for key, events in self._selector.select(max(0.0, timeout_s)):
+            # Whoever was called before may have closed this one.
+            if self._watches(key.fileobj):
+                key.data(events)
+
+    def _watches(self, file: Any) -> bool:
+        try:
+            self._selector.get_key(file)
+        except (KeyError, ValueError):
+            # A closed socket has no number and cannot even be looked up.
+            return False
+        return True
+
+    def close(self) -> None:
+        """Watches nothing any more."""
+        self._selector.close()
+
+
+class Channel:
+    """One connection that carries lines both ways, without ever waiting."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        link: socket.socket,
+        on_line: Callable[[bytes], None],
+        on_close: Callable[[], None],
+        *,
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
+    ) -> None:
+        link.setblocking(False)
+        self._loop, self._link = loop, link
+        self._on_line, self._on_close = on_line, on_close
+        self._most = waiting_bytes_max
+        self._in, self._out = bytearray(), bytearray()
+        self._reads = True
+        self.open = True
+        self._watch()
+
+    def send(self, line: bytes) -> None:
+        """Sends a line as soon as the other side takes it; closes if it never does."""
+        if not self.open:
+            return
+        self._out += line
+        self._write()
+        if len(self._out) > self._most:
+            self.close()
+        else:
+            self._watch()
+
+    def pause(self) -> None:
+        """Reads nothing until `resume`."""
+        self._reads = False
+        self._watch()
+
+    def resume(self) -> None:
+        """Reads again, first what has come already."""
+        if self.open and not self._reads:
+            self._reads = True
+            self._lines()
+            self._watch()
+
+    def close(self) -> None:
+        """Ends the connection and says so, once."""
+        if self.open:
+            self.open = False
+            self._loop.leave(self._link)
+            self._link.close()
+            self._on_close()
+
+    def _watch(self) -> None:
+        if self.open:
+            reads = selectors.EVENT_READ if self._reads else 0
+            writes = selectors.EVENT_WRITE if self._out else 0
+            self._loop.watch(self._link, reads | writes, self._ready)
+
+    def _ready(self, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._write()
+        if self.open and events & selectors.EVENT_READ:
+            self._read()
+        self._watch()
+
+    def _write(self) -> None:
+        try:
+            while self._out:
+                sent = self._link.send(memoryview(self._out)[:PIECE])
+                del self._out[:sent]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+
+    def _read(self) -> None:
+        try:
+            piece = self._link.recv(PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        if not piece:
+            self.close()
+            return
+        self._in += piece
+        self._lines()
+
+    def _lines(self) -> None:
+        while self.open and self._reads and (end := self._in.find(b"\n")) >= 0:
+            line = bytes(self._in[: end + 1])
+            del self._in[: end + 1]
+            self._on_line(line)
+        if self.open and self._reads and len(self._in) > LINE_BYTES_MAX:
+            self.close()
+
+
+def listen(path: Path) -> socket.socket:
+    """Returns a socket that listens on a path for its owner alone. Raises InputError."""
+    if len(os.fsencode(path)) > PATH_BYTES_MAX:
+        raise InputError(
+            str(path),
+            f"sockets cannot have a path of over {PATH_BYTES_MAX} bytes",
+            "shorten --home",
+        )
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        server.bind(str(path))
+    finally:
+        os.umask(before)
+    server.listen(128)
+    server.setblocking(False)
+    return server
+
+
+def is_ours(link: socket.socket) -> bool:
+    """Tells whether the other side runs as the same user as we."""
+    credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
+    return bool(uid == os.geteuid())
+
+
+class AgentLink:
+    """The controller's end: a `Post` whose thread reaches the agents and hears them."""
+
+    def __init__(self, path: Path, nodes: Sequence[int], put: Callable[[Incoming], None]) -> None:
+        self._path, self._nodes, self._put = path, tuple(nodes), put
+        self._orders: deque[tuple[int, Order]] = deque(maxlen=ORDERS_MAX)
+        self._hails: dict[int, Order] = {}
+        self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._closing = False
+        self._grace_s = 0.0
+        self._loop = Loop()
+        self._channel: Channel | None = None
+        self._thread = threading.Thread(target=self._run, name="agents", daemon=True)
+        self._thread.start()
+
+    def send(self, node: int, order: Order) -> None:
+        """Hands an order over; if the agents cannot be reached, it is lost."""
+        self._orders.append((node, order))
+        self._wake()
+
+    def dismiss(self, grace_s: float) -> None:
+        """Tells the agents to end everything and themselves."""
+        self._grace_s = grace_s
+        self._orders.append((EVERYBODY, Order(0)))
+        self._wake()
+
+    def close(self) -> None:
+        """Hangs up; what was handed over before is sent first, if the agents listen."""
+        self._closing = True
+        self._wake()
+        self._thread.join()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_w, b".")
+
+    def _run(self) -> None:
+        self._loop.watch(self._wake_r, selectors.EVENT_READ, self._woken)
+        attempt = 0
+        while not self._closing:
+            if self._channel is None:
+                self._connect()
+                attempt = 0 if self._channel else min(attempt + 1, len(BACKOFF_S) - 1)
+            self._loop.wait(1.0 if self._channel else BACKOFF_S[attempt])
+            self._flush()
+        if self._channel is not None:
+            self._channel.close()
+        self._loop.close()
+        os.close(self._wake_r)
+        os.close(self._wake_w)
+
+    def _woken(self, events: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_r, PIECE)
+
+    def _connect(self) -> None:
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            link.connect(str(self._path))
+        except OSError:
+            link.close()
+            return
+        self._channel = Channel(self._loop, link, self._heard, self._lost)
+        for node, hail in list(self._hails.items()):
+            self._say(TO_AGENTS.encode(Addressed(node, hail)))
+
+    def _flush(self) -> None:
+        while self._orders:
+            node, order = self._orders.popleft()
+            if node == EVERYBODY:
+                self._say(TO_AGENTS.encode(Dismiss(self._grace_s)))
+                continue
+            if order.hail is not None:
+                self._hails[node] = order
+            with contextlib.suppress(WireError):
+                # Too long for a line: nothing is promised, and nothing else may be lost for it.
+                self._say(TO_AGENTS.encode(Addressed(node, order)))
+
+    def _say(self, line: bytes) -> None:
+        if self._channel is not None:
+            self._channel.send(line)
+
+    def _heard(self, line: bytes) -> None:
+        try:
+            report = REPORTS.decode(line)
+        except WireError:
+            # An agent of another version: better no connection than a wrong picture.
+            if self._channel is not None:
+                self._channel.close()
+            return
+        self._put(report)
+
+    def _lost(self) -> None:
+        self._channel = None
+        if not self._closing:
+            for node in self._nodes:
+                self._put(NodeLost(node))
