@@ -18,6 +18,7 @@ from dovetail.live.crew import Desired, Manner
 from dovetail.live.gang import END, SAVE
 from dovetail.live.lifecycle import State, Step
 from dovetail.live.lives import NEVER, Life
+from dovetail.live.memory_bounds import bounds
 from dovetail.live.news import Formed
 from dovetail.live.record import Member
 from dovetail.live.seating import Gpu
@@ -126,19 +127,19 @@ class Placements:
             record.members,
             manner if whole else Manner(manner.steps, (), manner.batch_size),
             placement.fractions if whole else (),
-            self._memory_bytes(placement),
+            self._memory_bytes(life.row, placement),
         )
 
-    def _memory_bytes(self, placement: Placement) -> int:
-        """Returns the most that each worker may hold: no bound where a job is alone."""
-        site = self._site
-        occupancy, view = site.state.plan.occupancy, site.state.view
-        bounds = [0]
+    def _memory_bytes(self, row: int, placement: Placement) -> int:
+        """Returns the most that each worker may hold: the least of its GPUs that are shared."""
+        site, found = self._site, []
+        view, placed = site.state.view, site.state.plan.placed
         for node, gpu in placement.named():
-            if len(occupancy.sharers(node, gpu)) > 1:
-                memory = view.cluster.group_of(node).gpu_memory_bytes
-                bounds.append(int(memory / len(occupancy.sharers(node, gpu))))
-        return max(bounds)
+            rows = sorted(site.state.plan.occupancy.sharers(node, gpu))
+            held = [view.physics.held_bytes(j, placed[j]) for j in rows]
+            memory = view.cluster.group_of(node).gpu_memory_bytes
+            found.append(bounds(held, memory)[rows.index(row)])
+        return min((bound for bound in found if bound), default=0)
 
     def mend(self, life: Life) -> None:
         """Wants the lost workers of a job again, under new numbers, on the GPUs they had."""

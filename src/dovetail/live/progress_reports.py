@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from dovetail.core.messages import Foreseen, Measured
 from dovetail.live.endings import Endings
+from dovetail.live.gang import END, SAVE
 from dovetail.live.lives import Life
 from dovetail.live.meter import Progress
 from dovetail.live.record import JobRecord
@@ -91,7 +92,9 @@ class ProgressReports:
     def _part(self, guest: Life) -> None:
         """Undoes a pairing that costs more than it gives, by letting the later job wait again."""
         if guest.spec.preemptible and guest.is_placed:
-            self._endings.requeue(guest, "pairing undone", guest.spec.grace_s)
+            # Stopped as for the policy: what it did is saved.
+            how = SAVE if guest.speaks else END
+            self._endings.requeue(guest, "pairing undone", guest.spec.grace_s, how)
 
 
 def _with_report(life: Life, said: Training) -> JobRecord:
