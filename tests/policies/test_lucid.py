@@ -93,4 +93,4 @@ def test_it_refuses_parameters_that_mean_nothing(text: str) -> None:
 
 def test_it_may_preempt_only_where_it_parts() -> None:
     assert parse_policy("lucid").powers == {"share"}
-    assert parse_policy("lucid:unpack=0.5").powers == {"share", "preempt"}
+    assert parse_policy("lucid:unpack=0.5").powers == {"share", "preempt", "migrate"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 from dovetail.control.world import World
 from dovetail.core.errors import InputError
@@ -48,13 +47,13 @@ def run(
     `decision_s` collects the wall time of each decision; `progress` is told the present time.
     """
     memory = policy.initial if memory is None else memory
-    wake_at = float("inf")
+    wake_at, powers = float("inf"), policy.powers
     unheard: Changes | None = None
     while world.advance(wake_at):
         view = world.observe()
         if unheard is not None:
             view.changes = unheard.then(view.changes)
-        decision, took_s, why, cause = _ask(policy, view, memory)
+        decision, took_s, why, cause = _ask(policy, powers, view, memory)
         if decision_s is not None:
             decision_s.append(took_s)
         if not why and not world.in_time(took_s):
@@ -78,34 +77,25 @@ def run(
     return memory
 
 
-class _Answer(NamedTuple):
-    """A decision and the time it took, why it cannot stand, and what the policy raised."""
-
-    decision: Decision | None
-    took_s: float
-    why: Sequence[str] = ()
-    cause: Exception | None = None
+Answer = tuple[Decision | None, float, Sequence[str], Exception | None]
+"""A decision and the seconds it took, why it cannot stand, and what the policy raised."""
 
 
-def _ask(policy: Policy, view: View, memory: object) -> _Answer:
+def _ask(policy: Policy, powers: frozenset[str], view: View, memory: object) -> Answer:
     """Returns the policy's decision, checked. Whatever the policy does, the caller goes on."""
-    began = perf_counter()
-    took_s = 0.0
+    began, took_s = perf_counter(), 0.0
+    why: Sequence[str] = ()
     try:
         decision = policy.decide(view, memory)
         took_s = perf_counter() - began
-        return _Answer(decision, took_s, _faults(policy, view, decision))
+        draft = decision.draft
+        if not decision.wake_at > view.now:
+            why = ("it asks to be woken in the past",)
+        elif draft is not None and not view.plan.is_open(draft):
+            why = ("its draft is not the last one it began",)
+        elif draft is not None:
+            why = violations(view, draft.changes(), draft.occupancy, powers)
+        return decision, took_s, why, None
     except Exception as error:
         took_s = took_s or perf_counter() - began
-        return _Answer(None, took_s, (f"it raised {type(error).__name__}: {error}",), error)
-
-
-def _faults(policy: Policy, view: View, decision: Decision) -> Sequence[str]:
-    if not decision.wake_at > view.now:
-        return ("it asks to be woken in the past",)
-    draft = decision.draft
-    if draft is None:
-        return ()
-    if not view.plan.is_open(draft):
-        return ("its draft is not the last one it began",)
-    return violations(view, draft.changes(), draft.occupancy, policy.powers)
+        return None, took_s, (f"it raised {type(error).__name__}: {error}",), error

@@ -148,7 +148,7 @@ class Company:
     def _gpus(self) -> dict[_Hosts, SortedList]:
         if self._alone is None:
             occupancy, groups = self._draft.occupancy, self._view.cluster.node_group
-            shareable: list[bool] = self._view.jobs.shareable.tolist()
+            shareable = self._view.jobs.shareable
             found: dict[_Hosts, list[Gpu]] = {}
             of_host: dict[tuple[int, int], list[Gpu]] = {}
             for gpu, holders in occupancy.named.items():

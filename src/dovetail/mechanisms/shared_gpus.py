@@ -260,11 +260,12 @@ def _after_ends(view: View, rules: PairRules, memory: object) -> Ints | None:
         return None
     if changes.capacity or changes.evicted:
         return None
-    known, alone = len(memory.alone), np.full(len(view.jobs), NOT_RUNNING, np.int64)
+    known = len(memory.alone)
     gone = [job for job in changes.ended if job < known and memory.alone[job] != NOT_RUNNING]
     if memory.plan_version + len(gone) != plan.version:
         return None
-    alone[:known] = memory.alone
+    newer = np.full(len(view.jobs) - known, NOT_RUNNING, np.int64)
+    alone = np.concatenate([memory.alone, newer]) if len(newer) else memory.alone.copy()
     closed = plan.occupancy.closed
     for job in gone:
         alone[job] = NOT_RUNNING

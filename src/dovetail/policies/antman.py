@@ -75,7 +75,9 @@ class AntMan:
         """Starts what can start; `memory` is the plan under which all that waits was tried."""
         version = view.plan.version
         draft = view.plan.draft()
-        classes = self._opportunistic(view, np.arange(len(view.jobs)))
+        present = np.concatenate([view.waiting.columns()[0], view.progress.running().jobs])
+        classes = np.zeros(len(view.jobs), bool)
+        classes[present] = self._opportunistic(view, present)
         company = Company(view, draft, classes.__getitem__)
         started = more = self._pass(view, company, classes, memory == version)
         while more and refuses(view):  # a new host may be just where another job needs it

@@ -130,7 +130,8 @@ class SimWorld:
         if not woke and self._scene.coalesce_s:
             now = min(self._last_within(now + self._scene.coalesce_s), until)
             woke = until <= now
-        self._check_life(woke, until)
+        if woke or self._idle_wakes:
+            self._check_life(woke, until)
         state = self.state
         state.now = state.view.now = now
         self._instants += 1
