@@ -1,0 +1,299 @@
+"""The process of the agents, for real: called, left, killed, found again, taken down."""
+
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.edges import Incoming, NodeLost
+from dovetail.live.engines.engine import AgentsHere, is_running, open_engine
+from dovetail.live.engines.paced import Paced
+from dovetail.live.transport import AgentLink
+from dovetail.wire.agent import (
+    EndWorker,
+    Forget,
+    Hail,
+    Launch,
+    Order,
+    Report,
+    StartWorker,
+    TellWorkers,
+)
+from dovetail.wire.worker import (
+    FROM_WORKER,
+    TO_WORKER,
+    Checkpoint,
+    Entered,
+    Hello,
+    Ready,
+    Refused,
+    Regroup,
+)
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="dt"))
+    path.chmod(0o700)
+    yield path
+    open_engine("local:1", path).stop_agents(end=True)
+    shutil.rmtree(path)
+
+
+def until(holds: Callable[[], object]) -> None:
+    give_up_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < give_up_s, "it did not happen in time"
+        time.sleep(0.01)
+
+
+class Caller:
+    """A controller that remembers what came in."""
+
+    def __init__(self, home: Path, text: str = "local:2", epoch: int = 1, **given: object) -> None:
+        self.home, self.epoch = home, epoch
+        self.engine = open_engine(text, home, given)
+        self.engine.start_agents()
+        self.come: queue.Queue[Incoming] = queue.Queue()
+        self.post = self.engine.connect(self.come.put)
+
+    def __enter__(self) -> "Caller":
+        self.send(hail=Hail(self.epoch))
+        self.inventory = self.hear("inventory")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.post.close()
+
+    def send(self, node: int = 0, **order: object) -> None:
+        self.post.send(node, Order(self.epoch, **order))  # type: ignore[arg-type]
+
+    def hear(self, what: str, **fields: object) -> object:
+        """Returns the next report of a kind (of a said message: its field) with these fields."""
+        give_up_s = time.monotonic() + DEADLINE_S
+        while True:
+            report = self.come.get(timeout=max(0.01, give_up_s - time.monotonic()))
+            if isinstance(report, Report):
+                found = getattr(report, what, None) or getattr(report.said, what, None)
+                if found and all(getattr(found, k) == v for k, v in fields.items()):
+                    return found
+
+    def start(self, *command: str, worker: int = 0, trains: bool = False) -> None:
+        job = self.home / "jobs" / "1"
+        launch = Launch(command, str(job), str(self.home / "out"), str(self.home), trains=trains)
+        self.send(start=StartWorker(1, worker, 1, worker, launch))
+        self.hear("started", worker=worker)
+
+
+def test_a_worker_lives_through_its_controllers(home: Path) -> None:
+    with Caller(home) as first:
+        first.start("sleep", "60")
+    with Caller(home, epoch=2) as second:
+        (state,) = second.inventory.workers  # type: ignore[attr-defined]
+        assert (state.job, state.worker, state.exit_code) == (1, 0, None)
+        second.epoch = 1
+        second.send(end=EndWorker(1, 0, 0.0))
+        second.epoch = 2
+        second.send(hail=Hail(2))
+        (state,) = second.hear("inventory").workers  # type: ignore[attr-defined]
+        assert state.exit_code is None, "an older controller is not obeyed"
+        second.send(end=EndWorker(1, 0, 5.0))
+        assert second.hear("ended").exit_code == -signal.SIGTERM  # type: ignore[attr-defined]
+
+
+def test_agents_killed_by_sigkill_are_replaced_and_workers_found_again(home: Path) -> None:
+    with Caller(home) as first:
+        first.start("sleep", "60")
+        first.start("sh", "-c", "sleep 0.5; exit 9", worker=1)
+        os.kill(agents_of(home), signal.SIGKILL)
+        until(lambda: not is_running(home))
+        until(lambda: isinstance(first.come.get(timeout=DEADLINE_S), NodeLost))
+        until((home / "nodes" / "0" / "workers" / "1-1" / "exit.json").exists)
+        first.engine.start_agents()
+        inventory = first.hear("inventory")
+        states = {s.worker: s.exit_code for s in inventory.workers}  # type: ignore[attr-defined]
+        assert states == {0: None, 1: 9}
+        assert inventory.incarnation != first.inventory.incarnation  # type: ignore[attr-defined]
+        first.start("sleep", "60")
+        assert len(list((home / "nodes" / "0" / "workers").iterdir())) == 2
+        first.send(end=EndWorker(1, 0, 0.0))
+        assert first.hear("ended", worker=0).exit_code == -9  # type: ignore[attr-defined]
+        first.send(forget=Forget(1, 0))
+        first.send(forget=Forget(1, 1))
+        until(lambda: not list((home / "nodes" / "0" / "workers").iterdir()))
+
+
+def agents_of(home: Path) -> int:
+    text = (home / "nodes" / "agent.log").read_text()
+    return int(text.rsplit("(process ", 1)[1].split(")")[0])
+
+
+def test_a_polite_end_of_the_agents_leaves_workers(home: Path) -> None:
+    with Caller(home) as caller:
+        caller.start("sleep", "60")
+        os.kill(agents_of(home), signal.SIGTERM)
+        until(lambda: not is_running(home))
+    with Caller(home, epoch=2) as again:
+        (state,) = again.inventory.workers  # type: ignore[attr-defined]
+        assert state.exit_code is None
+
+
+def test_taking_down_ends_workers_first(home: Path) -> None:
+    with Caller(home) as caller:
+        caller.start(
+            sys.executable,
+            "-c",
+            "import os, time; print(os.getpid()); time.sleep(60)",
+        )
+        until(lambda: (home / "out").exists() and (home / "out").read_text())
+    worker = int((home / "out").read_text())
+    caller.engine.stop_agents(end=True)
+    assert not is_running(home)
+    assert not Path(f"/proc/{worker}").exists()
+    assert not (home / "nodes" / "agents.sock").exists()
+
+
+def test_a_folder_that_is_gone_ends_everything(home: Path) -> None:
+    with Caller(home) as caller:
+        caller.start("sleep", "60")
+        process = agents_of(home)
+        shutil.rmtree(home)
+        until(lambda: not Path(f"/proc/{process}").exists())
+    home.mkdir(mode=0o700)
+
+
+class Worker:
+    """A worker of the training side, as far as the agent sees one."""
+
+    def __init__(self, home: Path, number: int, token: str, generation: int = -1) -> None:
+        self.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.link.settimeout(DEADLINE_S)
+        self.link.connect(str(home / "nodes" / "0" / "agent.sock"))
+        self.file = self.link.makefile("rb")
+        self.say(Hello(f"1/{number}", token, 1, generation))
+
+    def say(self, message: object) -> None:
+        self.link.sendall(FROM_WORKER.encode(message))
+
+    def hear(self) -> object:
+        return TO_WORKER.decode(self.file.readline())
+
+    def close(self) -> None:
+        self.file.close()
+        self.link.close()
+
+
+def token_of(home: Path) -> str:
+    until(lambda: (home / "out").exists() and "TOKEN=" in (home / "out").read_text())
+    return (home / "out").read_text().split("DOVETAIL_TOKEN=")[1].split("\n")[0]
+
+
+ENV_THEN_WAIT = ("sh", "-c", "env; exec sleep 60")
+
+
+def test_workers_and_controller_talk_through_the_agent(home: Path) -> None:
+    with Caller(home) as caller:
+        caller.start(*ENV_THEN_WAIT, trains=True)
+        caller.send(tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+        caller.send(hail=Hail(1))
+        caller.hear("inventory")
+        worker = Worker(home, 0, token_of(home))
+        assert worker.hear() == Regroup(1, (0,)), "what came before it listened is told then"
+        worker.say(Ready(1))
+        worker.say(Entered(1, 0, 0))
+        assert caller.hear("entered") == Entered(1, 0, 0)
+        caller.send(tell=TellWorkers(1, (0,), checkpoint=Checkpoint()))
+        assert worker.hear() == Checkpoint()
+        again = Worker(home, 0, token_of(home), generation=1)
+        assert again.hear() == Checkpoint(), "said again, for nothing was saved yet"
+        worker.close()
+        again.close()
+
+
+def test_a_stranger_is_refused_and_told_so(home: Path) -> None:
+    with Caller(home) as caller:
+        caller.start(*ENV_THEN_WAIT, trains=True)
+        token = token_of(home)
+        for number, secret in ((0, "wrong"), (0, ""), (1, token)):
+            stranger = Worker(home, number, secret)
+            assert isinstance(stranger.hear(), Refused)
+            assert stranger.file.readline() == b""
+            stranger.close()
+
+
+def test_a_babbling_worker_and_a_deaf_one_delay_nobody(home: Path) -> None:
+    with Caller(home) as caller:
+        caller.start(*ENV_THEN_WAIT, trains=True)
+        babbler = Worker(home, 0, token_of(home))
+        babbler.link.settimeout(0.2)
+        try:
+            while True:
+                babbler.link.sendall(FROM_WORKER.encode(Ready(1)) * 1000)
+        except TimeoutError:
+            pass
+        nonsense = Worker(home, 0, token_of(home))
+        nonsense.link.sendall(b"{}\n")
+        asked_s = time.monotonic()
+        caller.send(hail=Hail(1))
+        caller.hear("inventory")
+        assert time.monotonic() - asked_s < 2.0
+        assert nonsense.file.readline() == b"", "who speaks nonsense is not listened to"
+        babbler.close()
+        nonsense.close()
+
+
+def test_emulated_nodes_run_faster_than_time(home: Path) -> None:
+    given = {"switching": "none", "physics": "linear"}
+    with Caller(home, "emulated:2x2@100", **given) as caller:
+        launch = Launch(Paced(50.0).command(), str(home / "jobs" / "1"), "", "", trains=True)
+        began_s = time.monotonic()
+        caller.send(1, start=StartWorker(1, 0, 1, 0, launch))
+        caller.send(1, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+        assert caller.hear("finished").samples == 50_000  # type: ignore[attr-defined]
+        took_s = time.monotonic() - began_s
+        assert 0.5 <= took_s < 5.0
+        with pytest.raises(InputError, match="emulated:2x2@100"):
+            open_engine("local:1", home).start_agents()
+        with pytest.raises(InputError, match="options"):
+            open_engine("emulated:2x2@100", home, {"switching": "restart:3"}).start_agents()
+
+
+def test_a_link_to_nobody_loses_orders_and_closes(home: Path) -> None:
+    come: list[Incoming] = []
+    link = AgentLink(home / "nodes" / "agents.sock", range(1), come.append)
+    link.send(0, Order(1, hail=Hail(1)))
+    link.close()
+    assert come == []
+
+
+def test_a_home_that_others_may_enter_is_refused(home: Path) -> None:
+    home.chmod(0o755)
+    with pytest.raises(InputError, match="chmod 700"):
+        open_engine("local:1", home).start_agents()
+    home.chmod(0o700)
+
+
+def test_agents_run_once(home: Path) -> None:
+    with Caller(home):
+        command = [sys.executable, "-m", "dovetail", "agent", "--daemon", "--engine", "local:1"]
+        again = subprocess.run([*command, "--home", str(home)], capture_output=True, check=False)
+    assert again.returncode == 1 and b"agents run here already" in again.stderr
+
+
+def test_a_path_too_long_for_a_socket_is_refused() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="d" * 90) as deep:
+        engine = AgentsHere("local:1", Path(deep), {})
+        with pytest.raises(DovetailError, match="shorten --home"):
+            engine.start_agents()
