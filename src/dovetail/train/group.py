@@ -106,6 +106,23 @@ class Pending:
             raise Broken(f"{self._what}: {first_line(error)}") from None
 
 
+class PendingMessage:
+    """A message from one member to another. Waited for without slices, so never by the loop.
+
+    NOTE: gloo takes a wait for a message that times out for the failure of all the group.
+    """
+
+    def __init__(self, work: Work, what: str) -> None:
+        self._work, self._what = work, what
+
+    def wait(self) -> None:
+        """Returns when the message is through. Raises Broken."""
+        try:
+            self._work.wait(OPERATION)
+        except RuntimeError as error:
+            raise Broken(f"{self._what}: {first_line(error)}") from None
+
+
 class PendingOnDevice(Pending):
     """An operation on a GPU: its `wait` would only order streams, so it is asked whether done."""
 
@@ -141,6 +158,12 @@ class Group:
         self._control, self._data = control, data
         self._patience: Patience | None = None
 
+    @property
+    def patience(self) -> Patience:
+        """Returns what waits look at."""
+        assert self._patience is not None, "a group is entered before it is used"
+        return self._patience
+
     def have(self, patience: Patience) -> None:
         """Takes what its waits shall look at."""
         self._patience = patience
@@ -170,14 +193,15 @@ class Group:
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Waiting:
         """Sends a CPU tensor to one member."""
         assert self._control is not None
-        return self._started(lambda g: g.send([tensor], to, tag), self._control, "sending state")
+        what = "sending state"
+        return PendingMessage(begun(lambda g: g.send([tensor], to, tag), self._control, what), what)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Waiting:
         """Receives a CPU tensor from one member, in place."""
         assert self._control is not None
-        return self._started(
-            lambda g: g.recv([tensor], source, tag), self._control, "receiving state"
-        )
+        what = "receiving state"
+        work = begun(lambda g: g.recv([tensor], source, tag), self._control, what)
+        return PendingMessage(work, what)
 
     def _started(
         self,
@@ -187,18 +211,22 @@ class Group:
         *,
         on_device: bool = False,
     ) -> Waiting:
-        assert self._patience is not None, "a group is entered before it is used"
-        try:
-            work = call(group)
-        except RuntimeError as error:
-            raise Broken(f"{what}: {first_line(error)}") from None
-        return (PendingOnDevice if on_device else Pending)(work, self._patience, what)
+        pending = PendingOnDevice if on_device else Pending
+        return pending(begun(call, group, what), self.patience, what)
 
     def discard(self) -> None:
         """Gives its connections up, without waiting for that."""
         held: list[object] = [self._data, self._control]
         self._data = self._control = None
         drop(held)
+
+
+def begun(call: Callable[[Collectives], Work], group: Collectives, what: str) -> Work:
+    """Returns an operation that was begun. Raises Broken."""
+    try:
+        return call(group)
+    except RuntimeError as error:
+        raise Broken(f"{what}: {first_line(error)}") from None
 
 
 def connect(

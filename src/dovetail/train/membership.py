@@ -96,6 +96,8 @@ class Membership:
         self._entered = -1
         self._why_broken: str | None = None
         self._complained = -1
+        self._entering = False
+        self._wanted_once = False
         self._trained = False
         self._tainted = False
         self._announced = -1
@@ -134,6 +136,7 @@ class Membership:
         home = self._home
         if home.me not in regroup.members:
             return
+        self._wanted_once = True
         builder = Builder(
             regroup,
             home.me,
@@ -230,7 +233,8 @@ class Membership:
         """Gives the generation up; the state stays that of the last complete step."""
         if self._why_broken is None:
             self._why_broken = str(broken)
-            self._home.agent.say(Lost(self._entered, str(broken)))
+            if not (self._entering and self._home.desk.overtaken(self._entered)):
+                self._home.agent.say(Lost(self._entered, str(broken)))
         with suppress(Broken):  # it was part of what broke
             self._transfer.end()
         self._transfer, self._agreeing = Idle(), DONE
@@ -244,11 +248,12 @@ class Membership:
         """
         while True:
             self.alive()
-            ready = self._oldest_open()
-            if ready is not None and ready.built:
-                if self._try_to_enter(ready.generation, since_s):
+            open_ones = self._open_ones()
+            built = [b for b in open_ones if b.built]
+            if built:
+                if self._try_to_enter(built[0].generation, since_s):
                     return
-            elif ready is None and self._is_left_out():
+            elif not open_ones and self._is_left_out():
                 raise Leaving
             else:
                 self._home.desk.wait(WAIT_S)
@@ -273,10 +278,11 @@ class Membership:
         return True
 
     def _is_left_out(self) -> bool:
+        """Returns whether this worker was wanted, and is no longer; a new one awaits its turn."""
         newest = self._home.desk.regroup
         if newest is None or newest.generation <= self._entered:
             return False
-        return self._home.me not in newest.members
+        return self._wanted_once and self._home.me not in newest.members
 
     def _enter(self, generation: int, since_s: float) -> None:
         with self._lock:
@@ -284,7 +290,7 @@ class Membership:
         old, self.group = self.group, builder.take()
         self._drop_builders(below=generation)
         old.discard()
-        self._entered, self._why_broken = generation, None
+        self._entered, self._why_broken, self._entering = generation, None, True
         self.group.have(
             Patience(
                 gives_up=self._reason_to_give_up,
@@ -298,6 +304,7 @@ class Membership:
             order.batch_size or self._batch_size, len(order.members), order.steps, order.samples
         )
         self._share_state()
+        self._entering = False
         p = self._progress
         pause_s = time.monotonic() - since_s if self._trained else 0.0
         self._home.agent.say(Entered(generation, p.step, p.samples, pause_s))
@@ -374,14 +381,12 @@ class Membership:
             builder = self._builders.get(generation)
         return builder is not None and builder.built
 
-    def _oldest_open(self) -> Builder | None:
-        """Returns the builder of the oldest generation that may still be entered."""
+    def _open_ones(self) -> list[Builder]:
+        """Returns the builders of generations that may still be entered, the oldest first."""
         gone = max(self._entered, self._home.desk.abandoned)
         with self._lock:
-            for g in sorted(self._builders):
-                if g > gone and not self._builders[g].hopeless:
-                    return self._builders[g]
-        return None
+            newer = [self._builders[g] for g in sorted(self._builders) if g > gone]
+        return [b for b in newer if not b.hopeless]
 
     def _drop_builders(self, *, below: int) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ a model.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dovetail.train.aside import start
-from dovetail.train.group import DONE, Broken, Group, Waiting
+from dovetail.train.group import SLICE, Broken, Group, Patience
 
 SLICE_BYTES = 4 << 20
 TAG_HEAD, TAG_SLICE, TAG_SKELETON = 1, 2, 3
@@ -125,7 +126,7 @@ class Giving:
         """Starts sending, until `end`."""
         if not self.complete:
             self._stop.clear()
-            self._thread = Background(self._send)
+            self._thread = Background(self._send, self._group.patience)
 
     def end(self) -> None:
         """Returns when the tensors may change. Raises Broken."""
@@ -137,7 +138,7 @@ class Giving:
     def run(self) -> None:
         """Sends all at once. Raises Broken."""
         self._stop.clear()
-        self._send()
+        Background(self._send, self._group.patience).join()
 
     def _send(self) -> None:
         first = True
@@ -166,6 +167,8 @@ class Learning:
         self._tensors = flattened(tensors)
         self._slices = slices_of(self._tensors)
         self._next = 0
+        self._writing = threading.Lock()
+        self._given_up = False
         self._thread: Background | None = None
 
     @property
@@ -176,17 +179,25 @@ class Learning:
     def begin(self) -> None:
         """Starts receiving."""
         if not self.complete:
-            self._thread = Background(self._receive)
+            self._thread = Background(self._receive, self._group.patience)
 
     def end(self) -> None:
         """Returns when what is sent before this step has arrived. Raises Broken."""
         if self._thread is not None:
             thread, self._thread = self._thread, None
-            thread.join()
+            self._join(thread)
 
     def run(self) -> None:
         """Receives all at once. Raises Broken."""
-        self._receive()
+        self._join(Background(self._receive, self._group.patience))
+
+    def _join(self, thread: Background) -> None:
+        try:
+            thread.join()
+        except Broken:
+            with self._writing:  # a thread that is left behind writes no more
+                self._given_up = True
+            raise
 
     def _receive(self) -> None:
         head = torch.empty(1, dtype=torch.int64)
@@ -199,25 +210,31 @@ class Learning:
             size = sum(part.numel() for part in bytes_of(self._tensors, spans))
             packed = torch.empty(size, dtype=torch.uint8)
             self._group.receive(packed, self._source, TAG_SLICE).wait()
-            with torch.no_grad():
+            with self._writing, torch.no_grad():
+                if self._given_up:
+                    return
                 unpack(self._tensors, spans, packed)
-            self._next = number + 1
+                self._next = number + 1
 
 
 Transfer = Idle | Giving | Learning
 
 
 class Background:
-    """A call on a thread of its own; `join` raises what it raised."""
+    """A call on a thread of its own; `join` raises what it raised, or Broken on giving it up."""
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-        self._error: Exception | None = None
+    def __init__(self, call: Callable[[], None], patience: Patience) -> None:
+        self._call, self._patience = call, patience
+        self._error: Broken | None = None
+        self._began_s = time.monotonic()
         self._thread = start("state", self._run)
 
     def join(self) -> None:
-        """Returns when the call has. Raises what it raised."""
-        self._thread.join()
+        """Returns when the call has. Raises Broken."""
+        self._thread.join(SLICE.total_seconds())
+        while self._thread.is_alive():
+            self._patience.look(self._began_s, "state")
+            self._thread.join(SLICE.total_seconds())
         if self._error is not None:
             raise self._error
 
@@ -232,17 +249,25 @@ def send_skeleton(group: Group, learners: Sequence[int], said: bytes) -> None:
     """Sends the plain values of the state to each learner. Raises Broken."""
     body = torch.frombuffer(bytearray(said), dtype=torch.uint8)
     head = torch.tensor([body.numel()])
-    under_way: list[Waiting] = [DONE]
-    for to in learners:
-        under_way += [group.send(head, to, TAG_SKELETON), group.send(body, to, TAG_SKELETON)]
-    for one in under_way:
-        one.wait()
+
+    def send() -> None:
+        under_way = [group.send(t, to, TAG_SKELETON) for to in learners for t in (head, body)]
+        for one in under_way:
+            one.wait()
+
+    Background(send, group.patience).join()
 
 
 def receive_skeleton(group: Group, source: int) -> bytes:
     """Returns the plain values of the state of a member that trains. Raises Broken."""
-    head = torch.empty(1, dtype=torch.int64)
-    group.receive(head, source, TAG_SKELETON).wait()
-    body = torch.empty(int(head.item()), dtype=torch.uint8)
-    group.receive(body, source, TAG_SKELETON).wait()
-    return bytes(body.numpy())
+    received = bytearray()
+
+    def receive() -> None:
+        head = torch.empty(1, dtype=torch.int64)
+        group.receive(head, source, TAG_SKELETON).wait()
+        body = torch.empty(int(head.item()), dtype=torch.uint8)
+        group.receive(body, source, TAG_SKELETON).wait()
+        received.extend(body.numpy())
+
+    Background(receive, group.patience).join()
+    return bytes(received)

@@ -1,0 +1,114 @@
+"""Jobs of real processes grow, shrink, are split and stopped, and train as if nothing happened."""
+
+import random
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from train_scene import Scene, assert_untouched, read, rehearse
+
+from dovetail.train.rehearsal import Rehearsal
+from dovetail.wire.worker import Checkpoint, Entered, Finished, Left, Ready, Saved, Training
+
+PACED = Scene(samples=500, pace_s=0.003)
+
+
+def test_a_job_that_grows_from_1_to_4_and_shrinks_to_1_trains_as_alone(tmp_path: Path) -> None:
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0, 1, 2, 3)
+        stage.entered(stage.regroup(0))
+        stage.entered(stage.regroup(0, 1))
+        stage.entered(stage.regroup(3, 0, 1, 2))
+        stage.entered(stage.regroup(1, 2))
+        assert stage.ended(0, 3) == [0, 0]
+        stage.entered(stage.regroup(2))
+        assert stage.ended(1, 2) == [0, 0]
+        assert [m.generation for m in stage.all_said(0, Left)] == [4]
+        done = stage.all_said(2, Finished)
+        assert [(f.step, f.samples) for f in done] == [(96, 1500)]
+        steps = [e.step for e in stage.all_said(2, Entered)]
+        assert steps == sorted(steps)
+        assert len(stage.all_said(2, Ready)) == 3
+    assert_untouched(PACED, read(tmp_path / "log"))
+
+
+def test_members_with_uneven_samples_and_micro_batches_add_up_exactly(tmp_path: Path) -> None:
+    scene = replace(PACED, samples=203)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1, 2)
+        stage.entered(stage.regroup(0, 1, 2, steps=3, samples=(9, 0, 7)))
+        stage.entered(stage.regroup(0, 1, steps=2, samples=(1, 15)))
+        assert stage.ended(0, 1, 2) == [0, 0, 0]
+    assert_untouched(scene, read(tmp_path / "log"))
+
+
+def storm(stage: Rehearsal, orders: int, *, seed: int, most: int) -> None:
+    """Orders random members, new ones among them, before older orders can be carried out."""
+    draw = random.Random(seed)
+    stage.start(0)
+    stage.entered(stage.regroup(0))
+    others: list[int] = []
+    for number in range(1, orders):
+        kept = draw.sample(others, draw.randint(0, len(others)))
+        fresh = [number] if len(kept) < most - 1 and draw.random() < 0.6 else []
+        stage.start(*fresh)
+        others = [*kept, *fresh]
+        order = stage.regroup(*draw.sample([0, *others], len(others) + 1))
+        if draw.random() < 0.3:
+            stage.entered(order)
+        elif draw.random() < 0.5:
+            with suppress(TimeoutError):
+                stage.entered(order, draw.random() * 0.1)
+    stage.entered(stage.regroup(0, *others))
+
+
+def test_orders_that_overtake_each_other_end_alike_everywhere(tmp_path: Path) -> None:
+    scene = replace(PACED, samples=4000)
+    with rehearse(scene, tmp_path / "log") as stage:
+        storm(stage, 20, seed=7, most=4)
+        # One whose order was overtaken before it could hear it still waits for its turn.
+        codes = stage.ended(*(n for n in stage.workers if stage.all_said(n, Ready)))
+        entered = {e.generation for e in stage.all_said(0, Entered)}
+        assert codes == [0] * len(codes)
+        assert 4 < len(entered) < 21
+    assert_untouched(scene, read(tmp_path / "log"))
+
+
+def test_a_job_stopped_with_2_workers_goes_on_with_3(tmp_path: Path) -> None:
+    scene = replace(PACED, samples=300)
+    first, second, folder = tmp_path / "first", tmp_path / "second", tmp_path / "job"
+    with rehearse(scene, first, folder=folder) as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0, 1))
+        stage.until(lambda: bool(list(first.glob("*.jsonl"))) and len(read(first).losses) > 7)
+        stage.tell(Checkpoint(leave=True))
+        assert stage.ended(0, 1) == [0, 0]
+        (saved,) = stage.all_said(0, Saved)
+        assert stage.all_said(1, Saved) == []
+        assert [m.step for n in (0, 1) for m in stage.all_said(n, Left)] == [saved.step] * 2
+    with rehearse(scene, second, folder=folder) as stage:
+        stage.start(10, 11, 12)
+        entered = stage.entered(stage.regroup(12, 10, 11))
+        assert {(e.step, e.samples) for e in entered} == {(saved.step, saved.samples)}
+        assert stage.ended(10, 11, 12) == [0, 0, 0]
+    for path in first.glob("*.jsonl"):
+        path.rename(second / path.name)
+    assert_untouched(scene, read(second))
+
+
+def test_a_worker_trains_on_while_its_agent_is_away(tmp_path: Path) -> None:
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0, 1, environment={"DOVETAIL_REPORT_S": "0.01"})
+        stage.entered(stage.regroup(0))
+        stage.hang_up()
+        before = len(read(tmp_path / "log").losses)
+        stage.until(lambda: len(read(tmp_path / "log").losses) > before + 20)
+        stage.answer()
+        stage.entered(stage.regroup(0, 1))
+        assert stage.ended(0, 1) == [0, 0]
+        assert len(stage.all_said(0, Training)) > 2
+    assert_untouched(PACED, read(tmp_path / "log"))

@@ -1,0 +1,146 @@
+"""Workers are killed and frozen in the middle of steps; nothing is lost and nothing doubled."""
+
+import json
+import os
+import signal
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from train_scene import Scene, assert_untouched, read, rehearse
+
+from dovetail.train.rehearsal import Rehearsal
+from dovetail.wire.worker import Abandon, Entered, Lost, Refused
+
+PACED = Scene(samples=500, pace_s=0.003)
+
+
+def hit(stage: Rehearsal, number: int, what: signal.Signals) -> None:
+    os.kill(stage.workers[number].process.pid, what)
+
+
+def test_killed_workers_leave_the_others_training(tmp_path: Path) -> None:
+    """Again and again one of three dies in the middle of whatever it does; a new one joins."""
+    scene = replace(PACED, samples=2000, pace_s=0.001)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1, 2)
+        stage.entered(stage.regroup(0, 1, 2))
+        members = [0, 1, 2]
+        for round_, fresh in enumerate(range(3, 9)):
+            dead = members.pop(round_ % 2)  # sometimes the first, who hosts the meeting
+            time.sleep(0.0137 * round_)
+            hit(stage, dead, signal.SIGKILL)
+            stage.until(lambda d=dead: stage.workers[d].process.poll() is not None)
+            stage.abandon()
+            stage.start(fresh)
+            members.append(fresh)
+            stage.entered(stage.regroup(*members))
+        assert stage.ended(*members) == [0, 0, 0]
+        assert [stage.workers[n].process.poll() for n in (0, 1)] == [-signal.SIGKILL] * 2
+        assert any(stage.all_said(n, Lost) for n in members)
+    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+
+
+def test_a_frozen_worker_is_noticed_and_left_behind(tmp_path: Path) -> None:
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0, 1, 2, environment={"DOVETAIL_STALL_S": "0.3"})
+        generation = stage.regroup(0, 1, 2)
+        stage.entered(generation)
+        hit(stage, 2, signal.SIGSTOP)
+        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1)), 10)
+        assert stage.all_said(2, Lost) == []
+        began_s = time.monotonic()
+        stage.tell(Abandon(generation))
+        stage.entered(stage.regroup(0, 1), 10)
+        assert time.monotonic() - began_s < 5
+        hit(stage, 2, signal.SIGKILL)
+        assert stage.ended(0, 1) == [0, 0]
+    assert_untouched(PACED, read(tmp_path / "log"), every_sample_told=False)
+
+
+def test_all_may_die_and_others_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    scene = replace(PACED, checkpoint_s=0.05)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0, 1))
+        stage.until(lambda: bool(list(stage.folder.glob("checkpoint-*.pt"))))
+        hit(stage, 0, signal.SIGKILL)
+        hit(stage, 1, signal.SIGKILL)
+        stage.ended(0, 1)
+        stage.start(2, 3, 4)
+        (entered, *_) = stage.entered(stage.regroup(2, 3, 4))
+        assert entered.step > 0
+        assert stage.ended(2, 3, 4) == [0, 0, 0]
+    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+
+
+def test_a_probe_is_answered_though_nothing_broke(tmp_path: Path) -> None:
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        generation = stage.regroup(0, 1)
+        stage.entered(generation)
+        for answers in (1, 2):
+            stage.tell(Abandon(generation))
+            stage.until(lambda n=answers: all(len(stage.all_said(w, Lost)) >= n for w in (0, 1)))
+        stage.entered(stage.regroup(0, 1))
+        assert stage.ended(0, 1) == [0, 0]
+    assert_untouched(PACED, read(tmp_path / "log"))
+
+
+def test_a_refused_worker_ends_at_once_and_saves_nothing(tmp_path: Path) -> None:
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0)
+        stage.entered(stage.regroup(0))
+        stage.tell(Refused("replaced by worker 4"), 0)
+        assert stage.ended(0) == [3]
+        assert list(stage.folder.glob("*")) == []
+
+
+def test_a_worker_that_nobody_can_continue_from_says_so(tmp_path: Path) -> None:
+    """The only one with the state dies while the other has half of it, before any checkpoint."""
+    scene = replace(PACED, width=60_000)  # 34 MB of state, sent over several steps
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0)
+        stage.entered(stage.regroup(0))
+        stage.until(lambda: len(read(tmp_path / "log").losses) > 2)
+        stage.start(1)
+        stage.regroup(0, 1)
+        stage.until(lambda: bool(stage.all_said(1, Entered)))
+        hit(stage, 0, signal.SIGKILL)
+        stage.ended(0)
+        stage.abandon()
+        stage.regroup(1)
+        assert stage.ended(1) == [4]
+
+
+def test_the_store_of_a_meeting_listens_on_loopback_alone(tmp_path: Path) -> None:
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0, 1))
+        pids = {str(w.process.pid) for w in stage.workers.values()}
+        assert listening_beyond_loopback(pids) == []
+        stage.ended(0, 1)
+
+
+def listening_beyond_loopback(pids: set[str]) -> list[str]:
+    """Returns addresses on which processes listen for others, from the kernel's tables."""
+    inodes = {
+        os.readlink(fd).removeprefix("socket:[").rstrip("]")
+        for pid in pids
+        for fd in Path(f"/proc/{pid}/fd").iterdir()
+        if os.path.islink(fd) and os.readlink(fd).startswith("socket:[")
+    }
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            listens, address = words[3] == "0A", words[1].rpartition(":")[0]
+            loopback = socket.htonl(0x7F000001)
+            if listens and words[9] in inodes and int(address[-8:], 16) != loopback:
+                found.append(json.dumps(words[:4]))
+    return found

@@ -1,0 +1,182 @@
+"""A small job as the tests train it: the worker's side, and the same without Dovetail at all."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from dovetail.train import Job
+from dovetail.train.rehearsal import Rehearsal
+from dovetail.train.samples import permutation
+from dovetail.train.state import Parts
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch._dynamo", "dovetail.train.rehearsal", "train_scene"])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is trained. `pace_s` is slept in each micro-batch, so that orders come in between."""
+
+    samples: int = 200
+    batch_size: int = 16
+    epochs: int = 3
+    seed: int = 5
+    width: int = 12
+    pace_s: float = 0.0
+    checkpoint_s: float = 1e9
+    loaders: int = 0
+    log: str = ""
+
+    def data(self) -> tuple[torch.Tensor, ...]:
+        draw = torch.Generator().manual_seed(1)
+        x = torch.randn(self.samples, 6, generator=draw, dtype=torch.float64)
+        return torch.arange(self.samples), x, (x.sum(1) > 0).long()
+
+    def parts(self, init: int = 3) -> Parts:
+        torch.manual_seed(init)
+        model = nn.Sequential(nn.Linear(6, self.width), nn.Tanh(), nn.Linear(self.width, 2))
+        model.double()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
+        return Parts(model, optimizer, {"scheduler": scheduler})
+
+    def plainly(self, steps: int = 1 << 30) -> tuple[list[float], Parts]:
+        """Returns the losses and the end of an ordinary loop, for as many steps as asked."""
+        parts, (_, x, y) = self.parts(), self.data()
+        losses: list[float] = []
+        for epoch in range(self.epochs):
+            order = torch.from_numpy(permutation(self.seed, epoch, self.samples))
+            for at in order.split(self.batch_size):
+                if len(losses) == steps:
+                    return losses, parts
+                parts.optimizer.zero_grad()
+                loss = cross_entropy(parts.model(x[at]), y[at])
+                loss.backward()
+                parts.optimizer.step()
+                parts.others["scheduler"].step()
+                losses.append(loss.item())
+        return losses, parts
+
+
+def job_of(scene: Scene, parts: Parts, **more: Any) -> Job:
+    return Job(
+        parts.model,
+        parts.optimizer,
+        data=scene.data(),
+        batch_size=scene.batch_size,
+        epochs=scene.epochs,
+        seed=scene.seed,
+        scheduler=parts.others["scheduler"],
+        checkpoint_s=scene.checkpoint_s,
+        loaders=scene.loaders,
+        **more,
+    )
+
+
+def train(job: Job, model: nn.Module, heard: Callable[[dict[str, Any]], None], pace_s: float = 0):
+    """Trains; each iteration that was complete is heard of, with this worker's samples in it."""
+    mine: list[int] = []
+    for ids, x, y in job.batches():
+        before, begun = job.steps_done, job.samples_done
+        mine += ids.tolist()
+        time.sleep(pace_s)
+        job.backward(cross_entropy(model(x), y))
+        job.step()
+        if job.steps_done > before:
+            heard({"step": before, "begun": begun, "mine": mine, "loss": job.loss})
+        if not job._mine:
+            mine = []
+
+
+def worker(scene: Scene, environment: dict[str, str]) -> None:
+    """The process of a worker; begins with parameters of its own, which must not matter."""
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    number = int(environment["DOVETAIL_WORKER"].rpartition("/")[2])
+    parts = scene.parts(init=3 if number == 0 else 100 + number)
+    job = job_of(scene, parts)
+    with (Path(scene.log) / f"{number}.jsonl").open("w", buffering=1) as log:
+        train(job, parts.model, lambda told: print(json.dumps(told), file=log), scene.pace_s)
+        end = torch.cat([p.detach().flatten() for p in parts.model.parameters()])
+        print(json.dumps({"end": job.digest(), "parameters": end.tolist()}), file=log)
+
+
+class Forked:
+    """A worker forked from a process that has imported everything: it starts in milliseconds."""
+
+    def __init__(self, scene: Scene, environment: dict[str, str]) -> None:
+        self._process = FORKS.Process(target=worker, args=(scene, environment))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        pid = self._process.pid
+        assert pid is not None
+        return pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def rehearse(scene: Scene, log: Path, **more: Any) -> Rehearsal:
+    """Returns a rehearsal of a scene whose workers write to a folder."""
+    log.mkdir(exist_ok=True)
+    return Rehearsal(partial(Forked, replace(scene, log=str(log))), **more)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the workers of a job wrote down together."""
+
+    losses: dict[int, float]
+    begun: dict[int, set[int]]
+    used: list[int]
+    ends: list[str]
+    parameters: torch.Tensor
+
+
+def read(folder: Path) -> Trained:
+    losses: dict[int, float] = {}
+    begun: dict[int, set[int]] = {}
+    used: list[int] = []
+    ends, parameters = [], torch.empty(0)
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            told = json.loads(line)
+            if "end" in told:
+                ends.append(told["end"])
+                parameters = torch.tensor(told["parameters"], dtype=torch.float64)
+            else:
+                losses[told["step"]] = told["loss"]
+                begun.setdefault(told["step"], set()).add(told["begun"])
+                used += told["mine"]
+    return Trained(losses, begun, used, ends, parameters)
+
+
+def assert_untouched(scene: Scene, got: Trained, *, every_sample_told: bool = True) -> None:
+    """Training was that of an ordinary loop, within what the order of adding up allows."""
+    losses, parts = scene.plainly()
+    assert sorted(got.losses) == list(range(len(losses)))
+    assert all(len(begun) == 1 for begun in got.begun.values())
+    told = torch.tensor([got.losses[i] for i in range(len(losses))])
+    torch.testing.assert_close(told, torch.tensor(losses), rtol=1e-5, atol=1e-6)
+    plain = torch.cat([p.detach().flatten() for p in parts.model.parameters()])
+    torch.testing.assert_close(got.parameters, plain, rtol=1e-8, atol=1e-10)
+    assert len(set(got.ends)) == 1
+    if every_sample_told:
+        assert sorted(got.used) == sorted(list(range(scene.samples)) * scene.epochs)
