@@ -102,7 +102,7 @@ def test_a_wrong_pair_is_parted_once_and_made_again_only_on_purpose() -> None:
     learn(learning, 0, [(1, ONE)], 50.0)
     assert guard.undoes(*pair, None, None)
     assert not guard.undoes(*pair, None, None)
-    assert learning.physics.interference(1, 1, 0, 1) == (1.05, 2.0)
+    assert learning.physics.interference(1, 1, 0, 1) == (2.0, 2.0)
     guard.note(*pair)
     assert not guard.undoes(*pair, None, None), "this time it was known"
 

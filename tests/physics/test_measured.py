@@ -127,10 +127,13 @@ def test_interference_is_measured_against_the_rate_alone() -> None:
     assert not told(learning, 0, on(1), (1, on(1)), rate=50.0), "alone it was never seen"
     told(learning, 0, on(1), rate=100.0)
     assert told(learning, 0, on(1), (1, on(1)), rate=50.0)
-    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 1.05)
-    assert learning.physics.interference(1, 1, 0, 1) == (1.05, 2.0)
+    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 2.0), "nothing better is known"
+    told(learning, 1, on(1), rate=30.0)
+    told(learning, 1, on(1), (0, on(1)), rate=20.0)
+    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 1.5)
+    assert learning.physics.interference(1, 1, 0, 1) == (1.5, 2.0)
     assert learning.physics.speed(0, on(1), [(1, on(1))]) == pytest.approx(0.5)
-    assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.05)
+    assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.5)
     limited = on(1, fractions=(0.5,))
     assert not told(learning, 0, limited, (1, on(1)), rate=10.0), "a limit is no interference"
 

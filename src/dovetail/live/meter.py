@@ -55,7 +55,7 @@ class Gauge:
     def heard(self, said: Training, now: float, since_s: float) -> Gauge:
         """Returns the gauge after a report; its manner is as it is since `since_s`."""
         same = said.generation == self.generation and self.heard_s >= since_s
-        kept = self.rates if same else ()
+        kept = self.rates if self.since_s == since_s else ()
         return replace(
             self,
             generation=said.generation,

@@ -66,10 +66,7 @@ class MeasuredPhysics:
         guess = self._prior.speed(job, placement, neighbours, done_s) * factor
         if not neighbours or not all(is_plain(p) for p in (placement, *(p for _, p in neighbours))):
             return guess
-        ratios = [
-            self._ratio(job, placement.accumulation_steps, other, there.accumulation_steps)
-            for other, there in neighbours
-        ]
+        ratios = [self._beside(job, placement, *neighbour) for neighbour in neighbours]
         if not any(ratios):
             return guess
         alone = self._prior.speed(job, placement, (), done_s) * factor
@@ -110,12 +107,14 @@ class MeasuredPhysics:
     def interference(
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:
-        """Returns the ratios as measured; the guess on a side that never was."""
-        mine, theirs = self._prior.interference(job, steps, other, other_steps)
-        return (
-            self._ratio(job, steps, other, other_steps) or mine,
-            self._ratio(other, other_steps, job, steps) or theirs,
-        )
+        """Returns the ratios as measured, or the guess.
+
+        A side that was never measured is not believed to be slowed less than the other one was.
+        """
+        guess = self._prior.interference(job, steps, other, other_steps)
+        mine = self._ratio(job, steps, other, other_steps)
+        theirs = self._ratio(other, other_steps, job, steps)
+        return mine or max(guess[0], theirs), theirs or max(guess[1], mine)
 
     def footprint_bytes(self, job: int, steps: int) -> float:
         """Returns what a job as requested holds on each GPU."""
@@ -238,6 +237,16 @@ class MeasuredPhysics:
     def _guess(self, job: int, width: int) -> Floats:
         row: Floats = self._prior.rates(width)[int(self._prior.kind_of[job])]
         return row
+
+    def _beside(self, job: int, placement: Placement, other: int, there: Placement) -> float:
+        """Returns the ratio beside another if either side was measured, else 0."""
+        steps, other_steps = placement.accumulation_steps, there.accumulation_steps
+        if not any(
+            self._ratio(*sides)
+            for sides in ((job, steps, other, other_steps), (other, other_steps, job, steps))
+        ):
+            return 0.0
+        return self.interference(job, steps, other, other_steps)[0]
 
     def _ratio(self, job: int, steps: int, other: int, other_steps: int) -> float:
         """Returns the measured ratio beside another, 0 if there is none.

@@ -1,0 +1,227 @@
+"""The whole controller over emulated nodes in virtual time, with a belief that is wrong at first.
+
+What the nodes really do (`truth`) is not what the policy believes; workers report what happened.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import dovetail.policies
+from curved_physics import CurvedPhysics
+from dovetail.control.loop import run
+from dovetail.control.state import ClusterState
+from dovetail.core.beliefs import Physics
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable
+from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
+from dovetail.core.placing import Placing
+from dovetail.core.policy import parse_policy
+from dovetail.forecast.forecasts import Declared
+from dovetail.live.edges import Accepted, Edges, Entry, Request
+from dovetail.live.engines.emulated import EmulatedNodes
+from dovetail.live.engines.paced import Costs, paced_of
+from dovetail.live.meter import Meters
+from dovetail.live.record import JobRecord
+from dovetail.live.recovered import Recovered
+from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.world import LiveWorld
+from dovetail.physics.learning import Learning
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing import Injected
+from dovetail.wire.agent import Launch, Order, Report
+from dovetail.wire.spec import JobSpec
+
+assert dovetail.policies
+
+ENDS_S = 2000.0
+
+
+def empty() -> JobTable:
+    return JobTable.build([], np.empty(0), np.empty(0, np.int64))
+
+
+def spec(name: str, duration_s: float, gpus: int = 1, most: int = 1, **more: object) -> JobSpec:
+    return JobSpec(
+        name, (), ".", gpus=gpus, min_gpus=1, max_gpus=most, duration_s=duration_s, paced=True,
+        model=name.partition("-")[0], **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@dataclass
+class Kept:
+    """A journal in memory, and an archive of nothing."""
+
+    facts: list[Fact] = field(default_factory=list)
+    meta: dict[str, str] = field(default_factory=dict)
+
+    def write(self, entry: Entry) -> None:
+        self.facts += entry.facts
+        self.meta.update(entry.meta)
+
+    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        return None
+
+
+def launch_of(number: int, spec: JobSpec) -> Launch:
+    return Launch(paced_of(spec).command(), f"jobs/{number}", "output.log", ".", trains=True)
+
+
+@dataclass
+class Play:
+    """A cluster that submits jobs at given times and runs them to their end."""
+
+    policy: str
+    cluster: Cluster
+    truth: Physics
+    nodes_table: JobTable
+    xi: float = 1.0
+    learns: bool = True
+    said: str = ""
+
+    def run(self, *submitted: tuple[float, JobSpec]) -> Kept:
+        """Returns all facts, jobs by number from 1."""
+        line, kept, jobs = Timeline(), Kept(), empty()
+        lengths = {str(i): one.duration_s for i, (_, one) in enumerate(submitted, 1)}
+        learning = Learning(LinearPhysics(jobs, Injected(self.xi)), jobs, self.said, paced=True)
+        state = ClusterState(
+            jobs,
+            self.cluster,
+            parse_policy(self.policy),
+            physics=learning.physics,
+            forecast=Declared(jobs, lambda job: lengths.get(job, 0.0)),
+            placing=Placing.parse("prefer"),
+            switch_s=dict.fromkeys(HOW, 0.0),
+        )
+        inbox = VirtualInbox(line)
+        post = VirtualPost(line, self._nodes(line, inbox))
+        world = LiveWorld(
+            Edges(VirtualClock(line), inbox, post, kept, kept),
+            state,
+            parse_policy(self.policy),
+            recovered=Recovered(1),
+            launches=launch_of,
+            meter=Meters(learning) if self.learns else None,
+        )
+        for number, (t, one) in enumerate(submitted, 1):
+            line.at(t, lambda n=number, t=t, s=one: inbox.put(Accepted(n, s, t)))
+        line.at(ENDS_S, lambda: inbox.put(Request(1, "down", argument="leave")))
+        run(world, parse_policy(self.policy))
+        assert len([f for f in kept.facts if isinstance(f, Ended)]) == len(submitted)
+        return kept
+
+    def _nodes(self, line: Timeline, inbox: VirtualInbox):  # type: ignore[no-untyped-def]
+        group = self.cluster.groups[0]
+        nodes = EmulatedNodes(
+            group.nodes, group.gpus_per_node, jobs=self.nodes_table, physics=self.truth,
+            costs=Costs(), alive_s=1.0,
+        )  # fmt: skip
+        armed = [float("inf")]
+
+        def take(reports: Sequence[Report]) -> None:
+            for report in reports:
+                line.after(0.0005, lambda r=report: inbox.put(r))
+            due = nodes.next_due()
+            if due < float("inf") and due != armed[0]:
+                armed[0] = due
+                line.at(due, lambda d=due: tick(d))
+
+        def tick(due: float) -> None:
+            if armed[0] == due:
+                armed[0] = float("inf")
+                take(nodes.tick(line.now))
+
+        def handle(node: int, order: Order) -> None:
+            take(nodes.handle(node, order, line.now))
+
+        take(())
+        return handle
+
+
+class Curves(CurvedPhysics):
+    """The truth of models by name: throughput by GPUs."""
+
+    CURVES: ClassVar = {"poor": (1.0, 1.1, 1.12, 1.13), "good": (1.0, 1.9, 2.8, 3.6)}
+
+    def __init__(self, jobs: JobTable) -> None:
+        super().__init__(jobs, [])
+
+    def _relative(self, job: int, gpus: int) -> float:
+        curve = self.CURVES[self.jobs.model.text(job)]
+        return curve[gpus - 1] / curve[int(self.jobs.gpus[job]) - 1]
+
+
+def shares(kept: Kept, job: int) -> list[int]:
+    return [f.placement.gpus for f in kept.facts if isinstance(f, Started) and f.job == job]
+
+
+def ends(kept: Kept) -> dict[int, float]:
+    return {f.job: f.t for f in kept.facts if isinstance(f, Ended)}
+
+
+@pytest.mark.parametrize("policy", ["afs-l", "afs-p", "optimus"])
+def test_a_job_is_grown_first_and_shrunk_when_its_reports_say_that_it_gains_little(
+    policy: str,
+) -> None:
+    jobs = (0.0, spec("poor", 300.0, most=4)), (0.0, spec("good", 300.0, most=4))
+    found = {}
+    for learns in (True, False):
+        table = empty()
+        play = Play(policy, Cluster.uniform(1, 4), Curves(table), table, learns=learns)
+        found[learns] = play.run(*jobs)
+    assert max(shares(found[True], 1)[:2]) > 1, "a linear guess gives it more than one"
+    assert 3 in shares(found[True], 2)
+    assert ends(found[True])[2] < 130 < ends(found[False])[2]
+
+
+def test_a_pair_that_does_harm_is_parted_and_both_finish() -> None:
+    table = empty()
+    play = Play(
+        "sjf-bsbf", Cluster.uniform(1, 1), LinearPhysics(table, Injected(2.0)), table, xi=1.05
+    )
+    kept = play.run(
+        (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
+    )
+    (stop,) = [f for f in kept.facts if isinstance(f, Stopped)]
+    assert (stop.job, stop.why) == (2, "pairing undone")
+    assert stop.t == pytest.approx(14.0, abs=0.01), "three reports beside the other"
+    assert stop.done_s == 2.0
+    again = [f.t for f in kept.facts if isinstance(f, Started) and f.job == 2]
+    assert again == [pytest.approx(10.0, abs=0.01), pytest.approx(102.0, abs=0.01)]
+    assert ends(kept) == {1: pytest.approx(102.0, abs=0.01), 2: pytest.approx(180.0, abs=0.01)}
+
+
+def test_the_same_two_are_not_paired_again_not_even_after_a_restart() -> None:
+    table = empty()
+    pair = (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
+    truth = LinearPhysics(table, Injected(2.0))
+    play = Play("sjf-bsbf", Cluster.uniform(1, 1), truth, table, xi=1.05)
+    said = play.run(*pair).meta["measured"]
+    fresh = empty()
+    truth = LinearPhysics(fresh, Injected(2.0))
+    kept = Play("sjf-bsbf", Cluster.uniform(1, 1), truth, fresh, xi=1.05, said=said).run(*pair)
+    assert not [f for f in kept.facts if isinstance(f, Stopped)]
+    assert ends(kept) == {1: pytest.approx(100.0, abs=0.01), 2: pytest.approx(180.0, abs=0.01)}
+
+
+def test_a_pair_that_does_as_was_believed_stays() -> None:
+    table = empty()
+    truth = LinearPhysics(table, Injected(1.1))
+    kept = Play("sjf-bsbf", Cluster.uniform(1, 1), truth, table, xi=1.05).run(
+        (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
+    )
+    assert not [f for f in kept.facts if isinstance(f, Stopped)]
+    assert ends(kept)[2] == pytest.approx(98.0, abs=0.1)
+
+
+def test_whoever_shares_knowingly_is_left_alone() -> None:
+    table = empty()
+    truth = LinearPhysics(table, Injected(2.0))
+    kept = Play("sjf-ffs", Cluster.uniform(1, 1), truth, table, xi=1.05).run(
+        (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
+    )
+    stops = [f for f in kept.facts if isinstance(f, Stopped)]
+    assert len(stops) == 1, "it shares first-fit, whatever a pair costs, and is told so once"
