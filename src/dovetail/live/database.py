@@ -58,7 +58,9 @@ CREATE TABLE requests(
 CREATE INDEX requests_open ON requests(seq) WHERE done = 0;
 CREATE TABLE facts(seq INTEGER PRIMARY KEY, t REAL NOT NULL, job INTEGER, line TEXT NOT NULL);
 CREATE INDEX facts_by_job ON facts(job, seq) WHERE job IS NOT NULL;
-CREATE TABLE keys(key TEXT PRIMARY KEY, digest TEXT NOT NULL, numbers TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE keys(
+    key TEXT PRIMARY KEY, kind TEXT NOT NULL, digest TEXT NOT NULL, numbers TEXT NOT NULL
+) WITHOUT ROWID;
 """
 
 

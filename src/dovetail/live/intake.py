@@ -80,7 +80,7 @@ class Intake:
                 return said_before, []
             firsts, specs = _expanded(db, asked)
             accepted = add_jobs(db, specs, self._clock.now())
-            _keep_answer(db, key, digest, firsts)
+            _keep_answer(db, key, "submit", digest, firsts)
             return firsts, accepted
 
         return self._committer.do(work, self._pass_on)[0]
@@ -107,7 +107,7 @@ class Intake:
                 return said_before, []
             kept = add_requests(db, _fitting(db, asked), self._clock.now())
             seqs = tuple(request.seq for request in kept)
-            _keep_answer(db, key, digest, seqs)
+            _keep_answer(db, key, "request", digest, seqs)
             return seqs, kept
 
         return self._committer.do(work, self._pass_on)[0]
@@ -263,5 +263,7 @@ def _answer(db: sqlite3.Connection, key: str, digest: str) -> tuple[int, ...] | 
     return tuple(json.loads(row[1]))
 
 
-def _keep_answer(db: sqlite3.Connection, key: str, digest: str, numbers: tuple[int, ...]) -> None:
-    db.execute("INSERT INTO keys VALUES (?, ?, ?)", (key, digest, json.dumps(numbers)))
+def _keep_answer(
+    db: sqlite3.Connection, key: str, kind: str, digest: str, numbers: tuple[int, ...]
+) -> None:
+    db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", (key, kind, digest, json.dumps(numbers)))

@@ -107,6 +107,15 @@ class Queries:
         )
         return [(job.spec, job.record) for job in map(self._job, found)]
 
+    def all_jobs(self) -> Iterator[KeptJob]:
+        """Yields every job by number, without its script."""
+        for row in self._all(f"{_JOB} ORDER BY number"):
+            yield self._job(row)
+
+    def states(self) -> list[tuple[int, str]]:
+        """Returns the state that each job is listed under."""
+        return self._all("SELECT number, state FROM jobs ORDER BY number")
+
     def counts(self) -> dict[State, int]:
         """Returns how many jobs are in each state; states without jobs are left out."""
         return {
@@ -155,6 +164,26 @@ class Queries:
             "SELECT seq, verb, job, node, argument FROM requests WHERE done = 0 ORDER BY seq"
         )
         return [Request(*row) for row in found]
+
+    def cancels(self) -> list[tuple[int, float]]:
+        """Returns the jobs to be cancelled, and when that was asked first."""
+        return self._all(
+            "SELECT job, min(t) FROM requests WHERE verb = 'cancel' GROUP BY job ORDER BY job"
+        )
+
+    def answered_jobs(self) -> list[int]:
+        """Returns the numbers that submits were answered with."""
+        return [
+            number
+            for key, numbers in self._all("SELECT kind, numbers FROM keys")
+            if key == "submit"
+            for number in json.loads(numbers)
+        ]
+
+    def damage(self) -> list[str]:
+        """Returns what is broken in the file itself; reads all of it."""
+        found = [str(row[0]) for row in self._all("PRAGMA quick_check")]
+        return [] if found == ["ok"] else [f"{self._where}: {said}" for said in found]
 
     def facts(self, job: int) -> list[tuple[float, dict[str, Any]]]:
         """Returns the facts that name a job, in order, as records of the log."""
