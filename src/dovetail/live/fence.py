@@ -56,6 +56,7 @@ class Fence:
         newest = self._generation.get(job, -1)
         if generation > newest:
             self._generation[job] = generation
+            self._used.setdefault(job, [])
             self.changed()
         return generation >= newest
 

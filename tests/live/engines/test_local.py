@@ -1,0 +1,251 @@
+"""What a worker of this machine finds around it, and what bounds it."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.core.errors import InputError
+from dovetail.live.engines import cgroup
+from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
+from dovetail.live.engines.devices import Devices, gpus, slots, usable_cores
+from dovetail.live.engines.engine import EngineWords, cluster_of, open_engine
+from dovetail.live.engines.local import KeptFence, LocalSetting
+from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
+from dovetail.live.launcher import Exit
+from dovetail.wire.agent import Launch, StartWorker
+
+NO_GROUPS = ControlGroups(0, None, None)
+LAUNCH = Launch(("program",), "/job", "/job/out", "/work", trains=True)
+PLAIN = replace(LAUNCH, trains=False)
+SOCKET = Path("/home/agent.sock")
+
+
+@dataclass(frozen=True)
+class FakeNvml:
+    """The driver's library as its binding shows it. No GPU was at hand when this was written."""
+
+    count: int = 2
+
+    def nvmlInit(self) -> None: ...  # noqa: N802
+    def nvmlShutdown(self) -> None: ...  # noqa: N802
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return self.count
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str | bytes:  # noqa: N802
+        return f"GPU-{handle}".encode() if handle else "GPU-0"
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        return "NVIDIA H100 80GB"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+        return type("Memory", (), {"total": 80 << 30})
+
+
+def absent() -> Any:
+    raise ModuleNotFoundError("pynvml")
+
+
+def environment(order: StartWorker, devices: Devices, **environ: str) -> dict[str, str]:
+    setting = LocalSetting(devices, SOCKET, NO_GROUPS, environ)
+    return setting.prepare(order, "secret").environment
+
+
+def test_gpus_are_named_by_uuid() -> None:
+    found = gpus(FakeNvml)
+    assert found is not None and found.are_gpus
+    assert found.names == ("GPU-0", "GPU-1")
+    assert found.gpu_type == "nvidia-h100-80gb" and found.memory_bytes == 80 << 30
+    assert gpus(absent) is None and gpus(lambda: FakeNvml(0)) is None
+
+
+def test_slots_have_cores_of_their_own_as_far_as_there_are_any() -> None:
+    cores = usable_cores()
+    each = [c for one in slots(cores).cores for c in one]
+    assert sorted(each) == sorted(os.sched_getaffinity(0))
+    assert len(slots(3 * cores).cores) == 3 * cores
+    second = slots(2, first=2, of=4)
+    assert second.names == ("slot-0", "slot-1") and second.cores == slots(4).cores[2:]
+
+
+def test_a_training_worker_learns_how_to_call_and_sees_its_gpu_alone() -> None:
+    found = gpus(FakeNvml)
+    assert found is not None
+    order = StartWorker(7, 3, 1, 1, LAUNCH, share=0.5, memory_bytes=1 << 30)
+    env = environment(order, found, CUDA_VISIBLE_DEVICES="0,1", DOVETAIL_TOKEN="another's")
+    assert env["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert env["DOVETAIL_SOCKET"] == str(SOCKET) and env["DOVETAIL_TOKEN"] == "secret"
+    assert env["DOVETAIL_WORKER"] == "7/3" and env["DOVETAIL_FOLDER"] == "/job"
+    assert env["DOVETAIL_MEMORY_BYTES"] == str(1 << 30)
+    assert "RANK" not in env and "OMP_NUM_THREADS" not in env
+
+
+def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
+    found = gpus(FakeNvml)
+    assert found is not None
+    order = StartWorker(7, 3, 1, 1, PLAIN, rank=5, world_size=8, local_rank=0, local_world_size=2)
+    order = replace(order, master="10.0.0.1:1234", local_gpus=(1, 0))
+    env = environment(order, found)
+    said = {k: env[k] for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    assert said == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.0.0.1", "1234")
+    assert env["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-0", "the local rank names its own GPU"
+    assert "DOVETAIL_TOKEN" not in env
+
+
+def test_a_share_is_said_where_mps_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gpus(FakeNvml)
+    assert found is not None
+    order = StartWorker(7, 3, 1, 1, LAUNCH, share=0.3)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert environment(order, found)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "none"))
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in environment(order, found)
+
+
+def test_on_a_slot_one_thread_is_the_default_and_the_user_may_say_more() -> None:
+    env = environment(StartWorker(7, 0, 1, 0, PLAIN), slots(1))
+    assert env["OMP_NUM_THREADS"] == "1" and env["CUDA_VISIBLE_DEVICES"] == ""
+    asked = replace(PLAIN, environment=(("OMP_NUM_THREADS", "4"), ("RANK", "no")))
+    env = environment(StartWorker(7, 0, 1, 0, asked), slots(1))
+    assert env["OMP_NUM_THREADS"] == "4" and env["RANK"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("local", EngineWords("local")),
+        ("local:4", EngineWords("local", 1, 4)),
+        ("local:2x3", EngineWords("local", 2, 3)),
+        ("emulated:4x8", EngineWords("emulated", 4, shape="4x8")),
+        ("emulated:4x8:t4+2x4:v100@60", EngineWords("emulated", 6, 0, "4x8:t4+2x4:v100", 60.0)),
+    ],
+)
+def test_engines_are_said_in_a_word(text: str, words: EngineWords) -> None:
+    assert EngineWords.parse(text) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ray", "local:", "local:0", "local:0x2", "local:2x", "local:x", "local:-1", "local:99999",
+     "emulated", "emulated:", "emulated:4", "emulated:0x0", "emulated:4x4@", "emulated:4x4@0",
+     "emulated:4x4@nan", "emulated:4x4@inf", "emulated:4x4@-1", "local:4@2"],
+)  # fmt: skip
+def test_other_words_are_refused_with_a_cure(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        open_engine(text, tmp_path)
+
+
+def test_the_cluster_is_what_the_engine_gives() -> None:
+    assert cluster_of(EngineWords.parse("local:2x3")).installed == (3, 3)
+    assert cluster_of(EngineWords.parse("emulated:2x4:t4+1x8:v100")).installed == (4, 4, 8)
+    (group,) = cluster_of(EngineWords.parse("local:2")).groups
+    assert group.gpu_type == "cpu" and group.gpu_memory_bytes > 0
+
+
+def test_a_fence_on_disk_is_found_again(tmp_path: Path) -> None:
+    fence = KeptFence(tmp_path / "fence.json")
+    fence.obeys(3)
+    fence.passes(1, 4)
+    fence.use_up(1, 0)
+    again = KeptFence(tmp_path / "fence.json")
+    assert not again.obeys(2) and not again.passes(1, 3) and again.is_used_up(1, 0)
+    (tmp_path / "fence.json").write_text('{"epoch": ')
+    assert KeptFence(tmp_path / "fence.json").epoch == -1
+
+
+@pytest.fixture
+def groups() -> Iterator[ControlGroups]:
+    made = ControlGroups.below_own(f"dovetail-test-{os.getpid()}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="dt"))
+    yield path
+    shutil.rmtree(path)
+
+
+def run(folder: Path, groups: ControlGroups, text: str, **limits: Any) -> Exit:
+    """Runs a program on the first of two slots and returns its end."""
+    setting = LocalSetting(slots(2), folder / "agent.sock", groups)
+    launcher = ProcessLauncher(folder / "workers", setting)
+    launch = Launch((sys.executable, "-c", text), str(folder), str(folder / "out"), str(folder))
+    launcher.start(StartWorker(7, 0, 1, 0, launch, **limits), "t", 0.0)
+    give_up_s = time.monotonic() + 30.0
+    while not (ends := launcher.poll()):
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+    launcher.close()
+    return ends[0]
+
+
+def test_a_worker_is_kept_to_the_cores_of_its_slot(folder: Path) -> None:
+    run(folder, NO_GROUPS, "import os; print(sorted(os.sched_getaffinity(0)))")
+    assert (folder / "out").read_text() == f"{sorted(slots(2).cores[0])}\n"
+
+
+def test_a_share_is_a_weight_where_groups_can_be_made(folder: Path, groups: ControlGroups) -> None:
+    if SHARE not in groups.enforces:
+        pytest.skip("no control group can be made here")
+    text = "print(*[l for l in open('/proc/self/cgroup') if 'dovetail-test' in l])"
+    assert run(folder, groups, text, share=0.25).exit_code == 0
+    assert "7-0" in (folder / "out").read_text()
+    joined = groups.make("probe", 0.25, 0)
+    assert joined and groups.cpu is not None
+    weight = groups.cpu / "probe" / ("cpu.shares" if groups.version == 1 else "cpu.weight")
+    assert weight.read_text().strip() == ("256" if groups.version == 1 else "25")
+    groups.limit("probe", 0.5, 0)
+    assert weight.read_text().strip() == ("512" if groups.version == 1 else "50")
+    groups.remove("probe")
+    assert not (groups.cpu / "7-0").exists() and not (groups.cpu / "probe").exists()
+
+
+def test_a_worker_over_its_memory_is_killed_and_the_end_says_so(
+    folder: Path, groups: ControlGroups
+) -> None:
+    if MEMORY not in groups.enforces:
+        pytest.skip("no control group of memory can be made here")
+    text = "hog = []\nwhile True: hog.append(bytearray(8 << 20))"
+    assert run(folder, groups, text, memory_bytes=64 << 20) == Exit(7, 0, -9, OUT_OF_MEMORY)
+
+
+def test_without_control_groups_nothing_is_claimed(tmp_path: Path) -> None:
+    none = ControlGroups.below_own("dovetail", tmp_path / "nowhere")
+    assert none.enforces == frozenset() and none.make("1-0", 0.5, 1) == ()
+    assert not none.ran_out_of_memory("1-0")
+
+
+def test_version_2_is_used_as_far_as_it_is_delegated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played with plain files: the kernel of the machine of this test has version 1."""
+    monkeypatch.setattr(cgroup, "_own_groups", lambda: {"": "/user"})
+    own = tmp_path / "user"
+    (own / "d" / "1-0").mkdir(parents=True)
+    (own / "cgroup.controllers").write_text("cpu memory")
+    for group in (own / "d", own / "d" / "1-0"):
+        (group / "cgroup.procs").write_text("")
+    found = ControlGroups.below_own("d", tmp_path)
+    # A file gives back what was asked; the kernel would give the names of what it granted.
+    assert (own / "d" / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert found.enforces == frozenset(), "asked for and not granted is not enforced"
+    both = ControlGroups(2, own / "d", own / "d")
+    assert both.make("1-0", 0.25, 1000) == (str(own / "d" / "1-0" / "cgroup.procs"),)
+    assert (own / "d" / "1-0" / "cpu.weight").read_text() == "25"
+    assert (own / "d" / "1-0" / "memory.max").read_text() == "1000"
+    (own / "d" / "1-0" / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
+    assert both.ran_out_of_memory("1-0")

@@ -1,0 +1,386 @@
+"""The agent as a function: whatever comes twice, late or out of turn changes nothing more."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from signal import SIGKILL, SIGTERM
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.live.agent import KILL_AGAIN_S, NEVER_STARTED, REPEAT_S, Agent
+from dovetail.live.fence import JOBS_KEPT, Fence, add, holds
+from dovetail.live.launcher import Exit, Found, LaunchError
+from dovetail.wire.agent import (
+    EndWorker,
+    Forget,
+    Hail,
+    Launch,
+    Order,
+    Report,
+    StartWorker,
+    TellWorkers,
+    WorkerEnded,
+    WorkerStarted,
+)
+from dovetail.wire.worker import (
+    Abandon,
+    Checkpoint,
+    Entered,
+    Finished,
+    FromWorker,
+    Hello,
+    Meet,
+    Meeting,
+    Ready,
+    Regroup,
+    Saved,
+    ToWorker,
+    Training,
+)
+
+LAUNCH = Launch(("program",), "/job", "/job/out", "/job")
+
+
+@dataclass
+class Stage:
+    """A launcher that plays: workers live until they are killed or told to end."""
+
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    alive: dict[tuple[int, int], StartWorker] = field(default_factory=dict)
+    signals: list[tuple[int, int, int]] = field(default_factory=list)
+    told: list[tuple[int, int, ToWorker]] = field(default_factory=list)
+    kept: list[FromWorker] = field(default_factory=list)
+    limits: list[StartWorker] = field(default_factory=list)
+    ends: list[Exit] = field(default_factory=list)
+    forgotten: list[tuple[int, int]] = field(default_factory=list)
+    from_before: list[Found] = field(default_factory=list)
+    broken: bool = False
+    stubborn: bool = False
+
+    def found(self) -> list[Found]:
+        return self.from_before
+
+    def start(self, order: StartWorker, token: str, now: float) -> None:
+        if self.broken:
+            raise LaunchError("no such program", 127)
+        self.starts.append((order.job, order.worker))
+        self.alive[order.job, order.worker] = order
+
+    def limit(self, order: StartWorker) -> None:
+        self.limits.append(order)
+
+    def signal(self, job: int, worker: int, number: int) -> None:
+        self.signals.append((job, worker, number))
+        if number == SIGKILL or not self.stubborn:
+            self.end(job, worker, -number)
+
+    def end(self, job: int, worker: int, code: int) -> None:
+        if self.alive.pop((job, worker), None):
+            self.ends.append(Exit(job, worker, code))
+
+    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+        self.told.append((job, worker, message))
+
+    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+        self.kept.append(message)
+
+    def poll(self) -> list[Exit]:
+        ends, self.ends = self.ends, []
+        return ends
+
+    def forget(self, job: int, worker: int) -> None:
+        self.forgotten.append((job, worker))
+
+
+def scene(**stage: object) -> tuple[Agent, Stage]:
+    launcher = Stage(**stage)  # type: ignore[arg-type]
+    return Agent(3, ("a", "b"), launcher, token=lambda: "secret"), launcher
+
+
+def start(job: int = 1, worker: int = 0, generation: int = 1, gpu: int = 0) -> StartWorker:
+    return StartWorker(job, worker, generation, gpu, LAUNCH)
+
+
+def do(agent: Agent, epoch: int = 1, now: float = 0.0, **order: object) -> list[Report]:
+    return agent.handle(Order(epoch, **order), now)  # type: ignore[arg-type]
+
+
+def states(agent: Agent) -> dict[tuple[int, int], int | None]:
+    return {(s.job, s.worker): s.exit_code for s in agent.inventory().workers}
+
+
+def test_a_worker_is_started_once_and_said_to_run_each_time() -> None:
+    agent, stage = scene()
+    started = [Report(3, started=WorkerStarted(1, 0, 1, 0))]
+    assert do(agent, start=start()) == started
+    assert do(agent, start=start()) == started
+    assert stage.starts == [(1, 0)]
+
+
+def test_an_older_controller_is_not_obeyed() -> None:
+    agent, stage = scene()
+    assert do(agent, epoch=5, hail=Hail(5))[0].inventory is not None
+    for order in ({"start": start()}, {"hail": Hail(4)}, {"end": EndWorker(1, 0, 0.0)}):
+        assert do(agent, epoch=4, **order) == []
+    assert stage.starts == [] and states(agent) == {}
+
+
+def test_an_older_generation_is_not_started() -> None:
+    agent, stage = scene()
+    do(agent, tell=TellWorkers(1, (9,), regroup=Regroup(4, (9,))))
+    assert do(agent, start=start(generation=3)) == []
+    assert stage.starts == []
+    assert do(agent, start=start(generation=4))
+
+
+def test_a_worker_that_was_forgotten_is_never_started_again() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    stage.end(1, 0, 0)
+    agent.tick(1.0)
+    do(agent, forget=Forget(1, 0))
+    assert stage.forgotten == [(1, 0)]
+    for generation in (1, 2, 99):
+        assert do(agent, start=start(generation=generation)) == []
+    assert stage.starts == [(1, 0)] and states(agent) == {}
+
+
+def test_an_end_that_overtakes_its_start_fences_the_number() -> None:
+    agent, stage = scene()
+    (report,) = do(agent, end=EndWorker(1, 0, 10.0))
+    assert report.ended == WorkerEnded(1, 0, -1, -9, NEVER_STARTED)
+    (late,) = do(agent, start=start())
+    assert late.ended is not None, "its end is said, for whoever missed it"
+    assert stage.starts == []
+    do(agent, forget=Forget(1, 0))
+    assert do(agent, start=start()) == [] and do(agent, end=EndWorker(1, 0, 1.0)) == []
+    assert stage.starts == []
+
+
+def test_an_end_is_said_until_it_is_forgotten() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    stage.end(1, 0, 7)
+    said = [t for t in (0.0, 0.5, REPEAT_S, REPEAT_S + 0.5, 2 * REPEAT_S) if agent.tick(t)]
+    assert said == [0.0, REPEAT_S, 2 * REPEAT_S]
+    assert states(agent) == {(1, 0): 7}
+    do(agent, forget=Forget(1, 0))
+    assert agent.tick(100.0) == [] and states(agent) == {}
+
+
+def test_a_living_worker_cannot_be_forgotten() -> None:
+    agent, _ = scene()
+    do(agent, start=start())
+    do(agent, forget=Forget(1, 0))
+    assert states(agent) == {(1, 0): None}
+
+
+def test_grace_ends_in_sigkill_and_may_be_shortened_but_not_extended() -> None:
+    agent, stage = scene(stubborn=True)
+    do(agent, start=start())
+    do(agent, end=EndWorker(1, 0, 10.0), now=100.0)
+    do(agent, end=EndWorker(1, 0, 60.0), now=101.0)
+    assert agent.next_due() == 110.0
+    do(agent, end=EndWorker(1, 0, 2.0), now=102.0)
+    agent.tick(103.9)
+    assert stage.signals == [(1, 0, SIGTERM)]
+    agent.tick(104.0)
+    assert stage.signals == [(1, 0, SIGTERM), (1, 0, SIGKILL)]
+    (end,) = agent.tick(104.0)
+    assert end.ended is not None and end.ended.exit_code == -SIGKILL
+
+
+def test_no_grace_kills_at_once_and_again_until_it_is_gone() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    kept = dict(stage.alive)
+    do(agent, end=EndWorker(1, 0, 0.0), now=5.0)
+    stage.alive, stage.ends = kept, []  # it hangs in the kernel
+    agent.tick(5.0 + KILL_AGAIN_S)
+    assert stage.signals == [(1, 0, SIGKILL)] * 2
+
+
+def test_what_cannot_be_started_ends_with_a_reason() -> None:
+    agent, _ = scene(broken=True)
+    (report,) = do(agent, start=start())
+    assert report.ended == WorkerEnded(1, 0, 1, 127, "no such program")
+    (report,) = do(agent, start=start(worker=1, gpu=2))
+    assert report.ended is not None and "no GPU 2" in report.ended.why
+
+
+def test_a_worker_hears_what_was_said_before_it_listened() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0, 5))))
+    do(agent, tell=TellWorkers(1, (0,), meet=Meet(1, "old")))
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0, 6))))
+    do(agent, tell=TellWorkers(1, (0,), meet=Meet(2, "here")))
+    do(agent, tell=TellWorkers(1, (0,), checkpoint=Checkpoint()))
+    assert stage.told == []
+    agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
+    told = [message for _, _, message in stage.told]
+    assert told == [Regroup(2, (0, 6)), Meet(2, "here"), Checkpoint()]
+    stage.told.clear()
+    agent.heard(1, 0, Saved(5, 50), 2.0)
+    agent.hung_up(1, 0)
+    do(agent, tell=TellWorkers(1, (0,), abandon=Abandon(2)))
+    agent.heard(1, 0, Hello("1/0", "secret", 1, generation=2), 3.0)
+    assert [m for _, _, m in stage.told] == [Abandon(2)], "it trains in 2 and has saved"
+
+
+def test_an_order_told_twice_lets_the_agent_repeat_the_answers() -> None:
+    agent, _ = scene()
+    do(agent, start=start())
+    agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
+    order = {"tell": TellWorkers(1, (0,), regroup=Regroup(1, (0, 1)))}
+    assert do(agent, **order) == []
+    for message in (Meeting(1, "here"), Ready(1), Entered(1, 0, 0)):
+        agent.heard(1, 0, message, 2.0)
+    said = [r.said for r in do(agent, **order)]
+    assert [s.meeting or s.ready or s.entered for s in said if s] == [
+        Meeting(1, "here"),
+        Ready(1),
+        Entered(1, 0, 0),
+    ]
+
+
+def test_the_inventory_says_all_again() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    said: list[FromWorker] = [Meeting(1, "here"), Ready(1), Entered(1, 0, 0), Saved(3, 30)]
+    said += [Training(1, 4, 40, 10.0, 0.1), Finished(5, 50)]
+    for message in said:
+        agent.heard(1, 0, message, 2.0)
+    stage.end(1, 0, 0)
+    agent.tick(3.0)
+    (state,) = agent.inventory().workers
+    assert (state.entered, state.ready, state.exit_code) == (1, 1, 0)
+    assert [state.meeting, state.saved, state.training, state.finished] == [
+        said[0],
+        said[3],
+        said[4],
+        said[5],
+    ]
+    assert stage.kept == [said[2], said[3], said[5]]
+
+
+def test_a_newer_order_for_a_running_worker_changes_its_limits_alone() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    do(agent, start=StartWorker(1, 0, 2, 0, LAUNCH, share=0.5))
+    assert stage.starts == [(1, 0)] and [o.share for o in stage.limits] == [0.5]
+
+
+def test_only_the_secret_opens() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    assert agent.admits(1, 0, "secret")
+    assert not agent.admits(1, 0, "wrong") and not agent.admits(1, 1, "secret")
+    stage.end(1, 0, 0)
+    agent.tick(1.0)
+    assert not agent.admits(1, 0, "secret"), "the dead do not call"
+
+
+def test_words_of_workers_that_nobody_knows_are_dropped() -> None:
+    agent, _ = scene()
+    assert agent.heard(1, 0, Ready(1), 0.0) == []
+
+
+def test_a_new_agent_takes_over_what_it_finds() -> None:
+    end = Exit(2, 1, 4)
+    found = [Found(start(), "t", 1.0, None, (Entered(1, 0, 0),)), Found(start(2, 1), "u", 1.0, end)]
+    agent, stage = scene(from_before=found)
+    assert states(agent) == {(1, 0): None, (2, 1): 4}
+    assert agent.inventory().workers[0].entered == 1
+    assert agent.admits(1, 0, "t")
+    assert [r.ended for r in agent.tick(0.0)] == [WorkerEnded(2, 1, 1, 4)]
+    assert do(agent, start=start(generation=0)) and stage.starts == []
+
+
+ORDERS = st.one_of(
+    st.builds(
+        lambda w, g: {"start": start(worker=w, generation=g + w)},
+        st.integers(0, 3),
+        st.integers(0, 2),
+    ),
+    st.builds(
+        lambda w, s: {"end": EndWorker(1, w, s)}, st.integers(0, 3), st.sampled_from([0.0, 3.0])
+    ),
+    st.builds(lambda w: {"forget": Forget(1, w)}, st.integers(0, 3)),
+    st.builds(
+        lambda w, g: {"tell": TellWorkers(1, (w,), regroup=Regroup(g, (w,)))},
+        st.integers(0, 3),
+        st.integers(0, 4),
+    ),
+    st.just({"hail": Hail(0)}),
+)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(
+    st.lists(st.tuples(ORDERS, st.integers(0, 2), st.integers(1, 3), st.booleans()), max_size=40)
+)
+def test_nothing_is_ever_started_twice_or_by_the_past(
+    story: list[tuple[dict[str, object], int, int, bool]],
+) -> None:
+    agent, stage = scene(stubborn=True)
+    now, newest, generation = 0.0, -1, -1
+    ended: dict[tuple[int, int], int] = {}
+    for order, epoch, times, dies in story:
+        for _ in range(times):
+            before = len(stage.starts)
+            reports = do(agent, epoch, now, **order)
+            newest = max(newest, epoch)
+            if epoch < newest:
+                assert reports == [] and len(stage.starts) == before
+            elif isinstance(begun := order.get("start"), StartWorker):
+                if begun.generation < generation:
+                    assert len(stage.starts) == before
+                generation = max(generation, begun.generation)
+            elif isinstance(told := order.get("tell"), TellWorkers) and told.regroup:
+                generation = max(generation, told.regroup.generation)
+            for report in [*reports, *agent.tick(now)]:
+                if report.ended is not None:
+                    key = report.ended.job, report.ended.worker
+                    assert ended.setdefault(key, report.ended.exit_code) == report.ended.exit_code
+            now += 0.7
+        if dies and stage.alive:
+            stage.end(*next(iter(stage.alive)), 0)
+    assert len(stage.starts) == len(set(stage.starts)), "no number is started twice"
+    alive = {key for key, code in states(agent).items() if code is None}
+    agent.tick(now)
+    assert set(stage.alive) <= alive, "no worker runs that the agent does not know"
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(st.lists(st.integers(0, 40)))
+def test_runs_of_numbers_hold_what_was_put_in(numbers: list[int]) -> None:
+    runs: list[list[int]] = []
+    for number in numbers:
+        add(runs, number)
+    assert [n for n in range(50) if holds(runs, n)] == sorted(set(numbers))
+    assert all(a[1] + 1 < b[0] for a, b in pairwise(runs)), "as few as can be"
+
+
+def test_a_fence_comes_back_from_what_it_was() -> None:
+    fence = Fence()
+    fence.obeys(7)
+    fence.passes(1, 5)
+    for worker in (0, 1, 2, 4):
+        fence.use_up(1, worker)
+    again = Fence(fence.epoch, fence.jobs())
+    assert not again.obeys(6) and not again.passes(1, 4)
+    assert [w for w in range(6) if again.is_used_up(1, w)] == [0, 1, 2, 4]
+
+
+def test_a_fence_stays_small_and_forgets_the_oldest_idle_jobs_first() -> None:
+    fence = Fence()
+    for job in range(3 * JOBS_KEPT):
+        fence.passes(job, 1)
+        fence.use_up(job, 0)
+        if job:
+            fence.retire(job)
+        fence.trim([0])
+    assert len(fence.jobs()) <= JOBS_KEPT + 1
+    assert fence.is_used_up(0, 0) and fence.is_used_up(3 * JOBS_KEPT - 1, 0)
+    assert not fence.is_used_up(1, 0)
