@@ -12,7 +12,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.view import View
+from dovetail.core.view import Changes, View
 
 
 @dataclass(frozen=True)
@@ -145,3 +145,57 @@ def test_a_wake_up_now_or_before_is_a_bug_of_the_policy() -> None:
     diary = Diary(1, policy)
     assert run(diary, policy) is policy.initial, "a refused decision leaves the memory as it was"
     assert "refuse: it asks to be woken in the past" in diary.lines
+
+
+@dataclass(frozen=True)
+class Hearing(Told):
+    """Raises, comes too late or drafts twice as the list says, and remembers what it was told."""
+
+    def decide(self, view: View, memory: object) -> Decision:
+        HEARD.append((sorted(view.changes.arrived), sorted(view.changes.ended)))
+        answer = self.answers[len(HEARD) - 1]
+        if answer == "raises":
+            view.plan.draft().place(0, ((0, 1),))
+            raise KeyError("nobody")
+        stale = view.plan.draft()
+        if answer == "stale":
+            view.plan.draft()
+        return Decision(stale if answer == "stale" else None, "well")
+
+
+HEARD: list[tuple[list[int], list[int]]] = []
+
+
+class Eventful(Diary):
+    """A world in which something happens at every instant, and every third decision is late."""
+
+    def advance(self, until: float) -> bool:
+        going = super().advance(until)
+        number = 2 - self.left
+        self.stage.view.changes = (
+            Changes(arrived=[0]),
+            Changes(arrived=[1], ended=[0]),
+            Changes(evicted=[1], capacity=True),
+            Changes(woke=True),
+        )[min(number, 3)]
+        return going
+
+    def in_time(self, took_s: float) -> bool:
+        assert took_s >= 0
+        return self.left > 0
+
+
+def test_what_happened_while_no_decision_stood_is_told_with_the_next() -> None:
+    HEARD.clear()
+    policy = Hearing(("raises", "stale", "well"))
+    world = Eventful(3, policy)
+    assert run(world, policy) == policy.initial, "the third decision came too late"
+    # Job 0 came and went before any decision stood: for the policy it never was.
+    assert HEARD == [([0], []), ([1], []), ([1], [])]
+    said = [line for line in world.lines if line.startswith("refuse")]
+    assert said[:2] == [
+        "refuse: it raised KeyError: 'nobody'",
+        "refuse: its draft is not the last one it began",
+    ]
+    assert "s to decide" in said[2]
+    assert world.stage.view.plan.free_gpus == 4

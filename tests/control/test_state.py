@@ -3,6 +3,11 @@
 import pytest
 
 from builders import Row, Stage
+from dovetail.control.state import Life
+from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.job import Job, Shape
+from dovetail.core.legality import audit
 from dovetail.core.placement import Placement
 
 
@@ -88,3 +93,122 @@ def test_a_new_order_ranks_everybody_who_waits_and_who_will() -> None:
     assert list(scene.view.waiting) == [1, 2, 0]
     scene.run_jobs((1, ((0, 1),))).at(1.0).state.evict(1)
     assert list(scene.view.waiting) == [1, 2, 0]
+
+
+def test_an_admitted_job_is_known_and_waits_when_it_arrives() -> None:
+    scene = Stage([Row(1, 4)], "sjf", "1x4").at(2.0)
+    assert scene.state.admit([Job("new", 2.0, 3, 3, 3, cpus=8.0)]) == range(1, 2)
+    assert 1 not in scene.view.waiting
+    assert scene.view.shape(1) == Shape(3)
+    assert scene.view.physics.scale(1) == 3.0
+    scene.state.forecast = Fixed()
+    scene.state.arrive(1)
+    assert list(scene.view.waiting) == [0, 1]
+    scene.run_jobs((1, ((0, 3),))).at(5.0)
+    assert scene.view.progress.done_s([1]) == [3.0]
+    assert scene.view.progress.left_s([1]) == [6.0]
+
+
+class Fixed:
+    """Every job is 9 s long."""
+
+    knows = frozenset({"length"})
+
+    def admit(self, jobs: object) -> None:
+        pass
+
+    def length_s(self, job: int, now: float) -> float:
+        return 9.0
+
+    def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
+        pass
+
+
+def test_cpus_count_from_the_first_job_on_that_asks_for_them() -> None:
+    cluster = Cluster((NodeGroup("n", 1, 4, cpus=8.0),))
+    scene = Stage([Row(1, 4)], "fifo", cluster)
+    scene.run_jobs((0, ((0, 1),)))
+    assert not scene.view.plan.occupancy.limits_host
+    scene.state.admit([Job("a", 0.0, 1, 1, 1, cpus=6.0), Job("b", 0.0, 1, 1, 1, cpus=6.0)])
+    scene.state.forecast = Fixed()
+    scene.state.arrive(1)
+    scene.state.arrive(2)
+    assert scene.view.shape(1).cpus == 6.0
+    scene.run_jobs((1, ((0, 1),)))
+    with pytest.raises(IllegalPlan, match="lacks CPUs"):
+        scene.view.plan.draft().place(2, ((0, 1),))
+    scene.view.plan.discard()
+    assert scene.view.placing.find(scene.view.plan.occupancy, scene.view.shape(2)) is None
+    assert audit(scene.view, scene.view.plan.occupancy) == []
+
+
+def test_what_is_measured_replaces_what_was_reckoned_but_not_the_service() -> None:
+    scene = stage().run_jobs((0, ((0, 2),)), (1, ((0, 1),))).at(4.0)
+    scene.state.measure(0, 2.5, 0.5)
+    assert scene.view.progress.done_s([0]) == [2.5]
+    progress = scene.at(6.0).view.progress
+    assert progress.done_s([0]) == [3.5]
+    assert progress.attained_gpu_s([0]) == [12]
+    assert scene.view.ends is not None
+    assert list(scene.view.ends) == [(4.0, 1), (4.0 + 7.5 / 0.5, 0)]
+    columns = scene.state.running()
+    assert columns.left_s[columns.jobs.tolist().index(0)] == 6.5
+
+
+def test_a_new_forecast_moves_a_job_in_the_queue_and_among_the_ends() -> None:
+    scene = Stage([Row(1, 9), Row(1, 4), Row(1, 6)], "sjf", "1x4")
+    assert list(scene.view.waiting) == [1, 2, 0]
+    scene.state.relength(1, 8.0)
+    assert list(scene.view.waiting) == [2, 1, 0]
+    scene = stage().run_jobs((0, ((0, 2),)))
+    scene.state.relength(0, 30.0)
+    scene.state.relength(2, 2.0)
+    assert scene.view.ends is not None
+    assert list(scene.view.ends) == [(30.0, 0)]
+    assert scene.view.progress.left_s([0]) == [30.0]
+    assert scene.view.waiting.first_behind(scene.view.shape_of[2], 2.0, 0) == 2
+
+
+def test_a_withdrawn_job_waits_no_more_and_comes_back_as_far_as_it_came() -> None:
+    scene = stage().run_jobs((0, ((0, 2),))).at(3.0)
+    scene.state.evict(0)
+    scene.state.withdraw(0)
+    assert 0 not in scene.view.waiting
+    scene.at(9.0).state.arrive(0)
+    assert scene.view.progress.done_s([0]) == [3]
+    assert scene.view.progress.pending_since_s(0) == 9
+
+
+def test_jobs_are_taken_up_where_an_earlier_run_left_them() -> None:
+    old = stage().run_jobs((0, ((0, 2),)), (1, ((0, 1),))).at(3.0)
+    old.state.evict(1)
+    old.at(4.0)
+    new = stage()
+    for job in range(3):
+        new.state.withdraw(job)
+    new.at(4.0)
+    for job in range(3):
+        where = old.view.running.get(job)
+        new.state.restore(job, old.state.life(job), where, old.state.rate[job])
+    for scene in (old, new):
+        scene.at(5.0)
+    for name in ("done_s", "left_s", "length_s", "attained_gpu_s"):
+        asked = getattr(old.view.progress, name)([0, 1, 2])
+        assert getattr(new.view.progress, name)([0, 1, 2]) == asked
+    assert dict(new.view.running) == dict(old.view.running)
+    assert list(new.view.waiting) == list(old.view.waiting)
+    assert list(new.view.ends or ()) == list(old.view.ends or ())
+    assert new.view.progress.pending_since_s(1) == 3
+    assert new.view.progress.running_since_s(0) == 0
+    assert new.state.first_start_s == old.state.first_start_s
+    assert audit(new.view, new.view.plan.occupancy) == []
+
+
+def test_a_job_cannot_be_taken_up_on_gpus_that_are_not_there() -> None:
+    scene = stage()
+    scene.state.withdraw(0)
+    with pytest.raises(IllegalPlan):
+        scene.state.restore(0, Life(), Placement(((0, 5),)), 1.0)
+    assert 0 not in scene.view.running
+    scene.state.restore(0, Life(done_s=2.0), None)
+    assert scene.view.progress.done_s([0]) == [2.0]

@@ -59,12 +59,19 @@ def test_a_queue_is_a_sorted_list_and_a_scan_walks_it(
     waiting=WAITING,
     later=st.lists(st.tuples(st.booleans(), st.integers(0, JOBS - 1)), max_size=12),
     ask=st.sampled_from([0.1, 0.5, 1.0, 1.9, 2.0, 8.0, 1e12, float("inf")]),
+    known=st.integers(0, JOBS),
 )
 def test_the_first_job_behind_another_is_found_as_by_walking(
-    lengths: list[float], waiting: dict[int, float], later: list[tuple[bool, int]], ask: float
+    lengths: list[float],
+    waiting: dict[int, float],
+    later: list[tuple[bool, int]],
+    ask: float,
+    known: int,
 ) -> None:
-    queue = WaitingQueue(SHAPE_OF, SHAPES)
+    queue = WaitingQueue(SHAPE_OF[:known], SHAPES)
     queue.index_lengths(lengths)
+    queue.admit([SHAPES[shape] for shape in SHAPE_OF[known:]])
+    assert queue.shape_of == SHAPE_OF
     present = set(waiting)
     for job in waiting:
         queue.add(job, 0.0)
@@ -90,3 +97,20 @@ def test_the_first_job_behind_another_is_found_as_by_walking(
                 ]
             expected = fitting[0] if fitting else None
             assert queue.first_behind(shape, ask, after) == expected
+
+
+def test_trees_grow_while_jobs_wait_and_new_shapes_are_numbered_as_they_appear() -> None:
+    lengths: list[float] = []
+    queue = WaitingQueue([], [])
+    queue.index_lengths(lengths)
+    for job in range(100):
+        lengths.append(float(job % 7))
+        queue.admit([Shape(1 + job % 3, queue="q" if job % 2 else "")])
+        queue.add(job, 0.0)
+    assert [shape.gpus for shape in queue.shapes] == [1, 2, 3, 1, 2, 3]
+    for shape in range(6):
+        mine = [job for job in range(100) if queue.shape_of[job] == shape]
+        for after in (-1, 20, 97):
+            for longest in (0.0, 3.0, 9.0):
+                fits = [j for j in mine if j > after and lengths[j] <= longest]
+                assert queue.first_behind(shape, longest, after) == (fits[0] if fits else None)

@@ -12,17 +12,22 @@ from dovetail.core.messages import (
     Ended,
     Explained,
     Fact,
+    Foreseen,
+    Measured,
     NodeChanged,
     Reason,
+    Refused,
     Retimed,
     Started,
     Stopped,
     Submitted,
+    Withdrawn,
     Woke,
 )
 from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.linear import LinearPhysics
-from dovetail.record.log import LogWriter, fact_of, read_log
+from dovetail.record.log import LogLines, LogWriter, fact_of, read_log
+from growing_world import empty_table
 
 PLAIN = Placement(((0, 2), (3, 1)))
 FANCY = Placement(
@@ -41,7 +46,12 @@ FACTS: list[Fact] = [
     Started(1 / 3, 0, "start", PLAIN, 1.0, 1 / 3),
     Started(1 / 3, 1, "resume", FANCY, 2 / 3, 30.1),
     Retimed(1e9 + 0.1, 0, 0.1 + 0.2),
+    Measured(1e9 + 0.1, 0, 0.1 + 0.7, 1 / 7),
+    Foreseen(1e9 + 0.1, 0, float("inf")),
+    Foreseen(1e9 + 0.1, 0, 0.3),
+    Refused(1e9 + 0.1, 'it raised KeyError: "a\\b"\n'),
     Stopped(1e9 + 0.1, 0, "preempted", 1e-12),
+    Withdrawn(1e9 + 0.1, 0),
     Explained(
         1e9 + 0.1,
         (Reason("Resources", job=0), Reason("Priority", behind=1), Reason("Quota", shape=2)),
@@ -160,3 +170,25 @@ def test_a_large_log_is_written_in_pieces_and_is_whole() -> None:
     assert file.getvalue().count("\n") >= 40_000
     writer.close()
     assert file.getvalue().count("\n") == 45_002
+
+
+def test_lines_of_jobs_that_are_admitted_later_are_those_of_the_whole_trace() -> None:
+    rows = [
+        Row(2, 5.0, user="a"),
+        Row(1, 6.0, 1.0, queue="q", model="m", time_limit_s=60.0),
+        Row(4, 7.0, 2.0, elastic=True, min_gpus=1, max_gpus=8, preemptible=False, cpus=3.0),
+    ]
+    trace = trace_of(*rows)
+    jobs, facts = empty_table(), [Submitted(float(i), i, 1.0) for i in range(3)]
+    physics = LinearPhysics(jobs)
+    growing = LogLines(jobs, physics, [])
+    for job in range(3):
+        jobs.append([trace.jobs.job(job)])
+        physics.admit(jobs)
+        growing.admit([rows[job].duration_s])
+    whole = LogLines(trace.jobs, LinearPhysics(trace.jobs), trace.duration_s.tolist())
+    assert [growing.line(f) for f in facts] == [whole.line(f) for f in facts]
+    jobs.append([trace.jobs.job(2)])
+    physics.admit(jobs)
+    growing.admit([float("inf")])
+    assert json.loads(growing.line(Submitted(2.0, 3, 1.0)))["work_s"] is None

@@ -3,7 +3,15 @@
 import pytest
 
 from builders import Row, play, play_scene, scene_of, tally_of, trace_of
-from dovetail.core.messages import Ended, NodeChanged, Started, Submitted
+from dovetail.core.messages import (
+    Ended,
+    Measured,
+    NodeChanged,
+    Started,
+    Stopped,
+    Submitted,
+    Withdrawn,
+)
 from dovetail.core.placement import Placement
 from dovetail.record.metrics import gpu_seconds
 from dovetail.record.tally import Tally
@@ -126,3 +134,38 @@ def test_one_tiny_job_does_not_spoil_the_blocking_of_others() -> None:
     points = play(rows, "fifo", "1x1").tally.points
     last = [p for p in points if p.t_s >= 7]
     assert last[0].blocking_index == pytest.approx(0, abs=1e-6)
+
+
+def test_a_report_corrects_progress_and_rate() -> None:
+    scene = scene_of(trace_of(Row(2, 10)), "1x2")
+    tally = tally_of(scene)
+    placement = Placement(((0, 2),))
+    tally.record([Submitted(0.0, 0, 10.0), Started(0.0, 0, "start", placement, 1.0, 0.0)])
+    tally.record([Measured(4.0, 0, 3.0, 0.5)])
+    tally.record([Measured(6.0, 0, 4.5, 2.0)])
+    tally.record([Ended(8.75, 0, "completed")])
+    assert tally.done_s == [4.5 + 2.0 * 2.75]
+    assert [p.cluster_efficiency for p in tally.points] == [1.0, 0.5, 2.0, 0.0]
+    # The stay goes on: only what it came to is known better.
+    assert [(s.start_s, s.end_s, s.progress_s) for s in tally.segments] == [(0.0, 8.75, 10.0)]
+
+
+def test_a_report_during_a_switch_says_that_it_is_over() -> None:
+    scene = scene_of(trace_of(Row(2, 10)), "1x2")
+    tally = tally_of(scene)
+    placement = Placement(((0, 2),))
+    tally.record([Submitted(0.0, 0, 10.0), Started(0.0, 0, "start", placement, 1.0, 30.0)])
+    tally.record([Measured(4.0, 0, 1.0, 1.0)])
+    tally.record([Stopped(40.0, 0, "preempted", 37.0)])
+    assert tally.done_s == [37.0]
+    assert [p.cluster_efficiency for p in tally.points] == [0.0, 1.0, 0.0]
+
+
+def test_a_withdrawn_job_waits_no_more() -> None:
+    tally = tally_of(scene_of(trace_of(Row(1, 10), Row(1, 10)), "1x2"))
+    tally.record([Submitted(0.0, 0, 10.0), Submitted(0.0, 1, 10.0)])
+    tally.record([Withdrawn(2.0, 0)])
+    tally.record([Submitted(5.0, 0, 10.0)])
+    assert [p.waiting for p in tally.points] == [2, 1, 2]
+    tally.record([Ended(6.0, 0, "cancelled"), Ended(6.0, 1, "cancelled")])
+    assert tally.integrals["waiting"] == 2 * 2 + 1 * 3 + 2 * 1

@@ -149,8 +149,11 @@ class ReplayWorld:
         shrunk: list[Shrunk] = []
         for fact in instant.events:
             match fact:
-                case Submitted(_, job, _):
+                case Submitted(_, job, length_s):
                     state.arrive(job)
+                    if state.length[job] != length_s:
+                        # It comes back after a while, and is forecast anew.
+                        state.relength(job, length_s)
                     arrived.append(job)
                 case Ended(_, job, _):
                     state.end(job)
