@@ -190,7 +190,7 @@ class Agent:
     def inventory(self) -> Inventory:
         """Returns all workers, ended ones included until they are forgotten."""
         states = tuple(_state(w) for _, w in sorted(self._workers.items()))
-        return Inventory(self.node, self._incarnation, self._gpus, states)
+        return Inventory(self.node, self._incarnation, self._gpus, states, self.fence.epoch)
 
     @property
     def alive(self) -> tuple[tuple[int, int], ...]:

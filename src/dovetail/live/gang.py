@@ -77,9 +77,9 @@ class Gang:
         if before is None or before.numbers != desired.numbers:
             self._wanted_s = now
         self.wanted = desired
-        if self.vacating or self.elastic or not self.workers:
+        if self.vacating or self.elastic:
             return
-        if set(self.workers) - set(desired.numbers):
+        if (self.workers.keys() | self.complete) - set(desired.numbers):
             # A plain gang cannot change: it ends, and starts anew as wanted.
             self._leave(now, self.launch.grace_s, END)
 

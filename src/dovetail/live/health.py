@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.messages import NODE_DOWN, NodeChanged, Shrunk
 from dovetail.live.endings import Endings
-from dovetail.live.lifecycle import State
 from dovetail.live.lives import Life
 from dovetail.live.placements import Placements
 from dovetail.live.site import Site
@@ -84,6 +83,8 @@ class Health:
     def survey(self, said: Inventory) -> None:
         """Compares what an agent has with what is wanted of it."""
         site, node = self._site, said.node
+        if said.epoch < site.epoch:
+            return
         info = self.nodes[node]
         if said.gpus:
             info.gpus = said.gpus
@@ -163,7 +164,7 @@ class Health:
         site.settled = True
         for life in site.lives:
             if life.gang is not None:
-                take_stock(life.gang, site.now, ran=life.record.state is State.RUNNING)
+                self._placements.renumber(life, take_stock(life.gang, site.now))
                 site.touch(life)
 
     # How a node changes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dovetail.core.messages import (
     PREEMPTED,
@@ -148,6 +148,23 @@ class Placements:
             life.mend = ()
             site.gang(life).want(self.desired(life), site.now)
             site.touch(life)
+
+    def renumber(self, life: Life, absent: Collection[int]) -> None:
+        """Wants new workers for those that an earlier controller wanted and that are not there.
+
+        A plain gang cannot go on with some of them: all of it is started anew.
+        """
+        site, record = self._site, life.record
+        if not absent or not life.is_placed:
+            return
+        number, members = record.next_worker, []
+        for member in record.members:
+            if member.worker in absent or not life.speaks:
+                member, number = Member(number, member.node, member.gpu), number + 1
+            members.append(member)
+        site.seats.replace(record.job, members)
+        site.lives.write(life, members=tuple(members), next_worker=number)
+        site.gang(life).want(self.desired(life), site.now)
 
     def left_of(self, life: Life, lost: set[int]) -> Placement | None:
         """Returns where an elastic job can train on without some nodes, None if it cannot."""

@@ -78,23 +78,18 @@ def _miss(gang: Gang, worker: Worker, now: float) -> None:
         gang.ended(worker.node, WorkerEnded(gang.job, worker.worker, -1, -9, worker.why), now)
 
 
-def take_stock(gang: Gang, now: float, *, ran: bool) -> None:
-    """Decides what became of the workers that no inventory has; `ran` if all once ran."""
+def take_stock(gang: Gang, now: float) -> tuple[int, ...]:
+    """Returns the wanted workers that are not there: no inventory has them, nor ever will."""
     wanted, group = gang.wanted, gang.group
     if wanted is None or gang.vacating:
-        return
+        return ()
     gang.wait_from(now)
-    present = bool(gang.workers or gang.complete)
-    entered = {w.worker for w in gang.workers.values() if w.entered == gang.generation}
     known = gang.workers.keys() | gang.complete | gang.gone
-    absent = [n for n in wanted.numbers if n not in known and (n in group or not gang.elastic)]
-    once_ran = bool(entered) if gang.elastic else ran
-    if once_ran or (present and not gang.elastic):
-        gang.muster(wanted, absent, now)
-    if once_ran:
-        # A number is fenced before another may take its place.
-        for number in absent:
-            gang.workers[number].end_by(now, 0.0, "it was gone when the controller came back")
-    if group and (set(group) <= entered if gang.elastic else present or ran):
+    absent = tuple(number for number in wanted.numbers if number not in known)
+    for number in absent:
+        gang.trust.bury(number)
+    entered = {w.worker for w in gang.workers.values() if w.entered == gang.generation}
+    if group and not absent and (not gang.elastic or set(group) <= entered):
         gang.target = Target(gang.generation, group, wanted.manner)
         gang.check_formed()
+    return absent

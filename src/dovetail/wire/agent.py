@@ -143,12 +143,16 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All workers of a node, ended ones included until they are forgotten."""
+    """All workers of a node, ended ones included until they are forgotten.
+
+    Orders of controllers before `epoch` are not obeyed any more: who is not here will not start.
+    """
 
     node: int
     incarnation: str
     gpus: tuple[str, ...]
     workers: tuple[WorkerState, ...]
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
