@@ -55,6 +55,13 @@ def test_no_rate_is_not_a_number() -> None:
         )
 
 
+def test_a_number_too_large_for_a_rate_is_refused() -> None:
+    line = b'{"m":"Training","generation":1,"step":1,"samples":1,"rate":%s,"iteration_s":1}'
+    with pytest.raises(WireError, match="expected float"):
+        FROM_WORKER.decode(line % (b"9" * 400))
+    assert FROM_WORKER.decode(line % b"7").rate == 7.0
+
+
 @settings(derandomize=True, max_examples=300)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_message_or_a_wire_error(line: bytes) -> None:

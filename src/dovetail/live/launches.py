@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dovetail.live.engines.paced import paced_of
+from dovetail.live.job_environment import environment_of
 from dovetail.live.output_path import output_of
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
@@ -27,7 +28,7 @@ def launch_of(folder: Path) -> Callable[[int, JobSpec], Launch]:
             folder=str(own),
             output=str(output_of(spec, number, own)),
             workdir=spec.workdir,
-            environment=spec.environment,
+            environment=environment_of(spec, number),
             trains=spec.trains or spec.paced,
             grace_s=spec.grace_s,
         )
