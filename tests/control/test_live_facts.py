@@ -21,7 +21,7 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.view import View
+from dovetail.core.view import Changes, View
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 
@@ -179,3 +179,12 @@ def test_what_is_reported_comes_before_what_is_decided_next_at_the_same_time() -
         ((facts[0],), (started,)),
         ((facts[2],), ()),
     ]
+
+
+def test_changes_that_came_one_after_another_are_told_in_effect() -> None:
+    first = Changes(arrived=[1, 2], evicted=[5, 6], woke=True)
+    second = Changes(arrived=[3, 7], ended=[2, 6, 7, 9], evicted=[5, 8], capacity=True)
+    # 2 was cancelled before it started; 6 was stopped and is held; 7 was held and is back; 8 was
+    # stopped and runs again.
+    net = first.then(second).net({1, 3, 5, 7})
+    assert net == Changes([1, 3, 7], [2, 6, 7, 9], [5], capacity=True, woke=True)

@@ -190,8 +190,8 @@ def test_what_happened_while_no_decision_stood_is_told_with_the_next() -> None:
     policy = Hearing(("raises", "stale", "well"))
     world = Eventful(3, policy)
     assert run(world, policy) == policy.initial, "the third decision came too late"
-    # Job 0 came and went before any decision stood: for the policy it never was.
-    assert HEARD == [([0], []), ([1], []), ([1], [])]
+    # Job 1 has come and was evicted meanwhile; nobody who waits is told twice.
+    assert HEARD == [([0], []), ([0, 1], [0]), ([0, 1], [0])]
     said = [line for line in world.lines if line.startswith("refuse")]
     assert said[:2] == [
         "refuse: it raised KeyError: 'nobody'",

@@ -52,7 +52,8 @@ def run(
     while world.advance(wake_at):
         view = world.observe()
         if unheard is not None:
-            view.changes = unheard.then(view.changes)
+            view.changes = unheard.then(view.changes).net(view.waiting)
+        changes = view.changes
         decision, took_s, why, cause = _ask(policy, powers, view, memory)
         if decision_s is not None:
             decision_s.append(took_s)
@@ -62,7 +63,7 @@ def run(
             # A draft may have been cut off anywhere, so the tables are made anew from what runs.
             view.plan.restore()
             # The memory stays too: that of a refused decision speaks of a plan that never ran.
-            unheard = view.changes
+            unheard = changes
             wake_at = world.refuse(policy, why, cause)
         else:
             unheard = None

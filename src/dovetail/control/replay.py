@@ -14,7 +14,7 @@ from dovetail.control.state import ClusterState
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable
 from dovetail.core.messages import (
-    NODE_DOWN,
+    PREEMPTED,
     Ended,
     Explained,
     Fact,
@@ -101,7 +101,7 @@ _BY_THEMSELVES = (Switched, Measured, Foreseen)
 
 def _is_event(fact: Fact) -> bool:
     if isinstance(fact, Stopped):
-        return fact.why == NODE_DOWN
+        return fact.why != PREEMPTED
     return isinstance(fact, Submitted | Withdrawn | Ended | Shrunk | NodeChanged | Woke)
 
 
@@ -185,6 +185,7 @@ class ReplayWorld:
             state.start(job, placement, rate, from_s - t)
         changes.arrived, changes.ended, changes.evicted = arrived, ended, evicted
         changes.capacity = bool(nodes)
+        state.view.changes = changes.net(state.waiting)
 
     def observe(self) -> View:
         """Returns the view at the present instant."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,15 +28,26 @@ class Changes:
     woke: bool = False
 
     def then(self, later: Changes) -> Changes:
-        """Returns these changes and later ones as one; who came and went in between never was."""
-        came, gone = {*self.arrived}, {*later.ended}
+        """Returns these changes and later ones as one."""
         return Changes(
-            arrived=[*(j for j in self.arrived if j not in gone), *later.arrived],
-            ended=[*self.ended, *(j for j in later.ended if j not in came)],
-            evicted=[*(j for j in self.evicted if j not in gone), *later.evicted],
+            arrived=[*self.arrived, *later.arrived],
+            ended=[*self.ended, *later.ended],
+            evicted=[*self.evicted, *later.evicted],
             capacity=self.capacity or later.capacity,
             woke=self.woke or later.woke,
         )
+
+    def net(self, waiting: Container[int]) -> Changes:
+        """Returns what is left of changes that came one after another: once each, and in effect.
+
+        Who came or was evicted and does not wait is gone again; who left the queue and came back
+        has ended and arrived anew.
+        """
+        arrived = [job for job in dict.fromkeys(self.arrived) if job in waiting]
+        ended = dict.fromkeys(self.ended)
+        evicted = dict.fromkeys(self.evicted)
+        stays = [job for job in evicted if job in waiting and job not in ended]
+        return Changes(arrived, list(ended), stays, self.capacity, self.woke)
 
 
 class Running(Protocol):

@@ -124,7 +124,7 @@ class LiveWorld:
                 site.changes.woke = True
                 site.facts.append(Woke(site.now))
             if self._asks():
-                site.state.view.changes = site.changes
+                site.state.view.changes = site.changes.net(site.state.waiting)
                 site.changes = Changes(arrived=[], ended=[], evicted=[])
                 return True
 

@@ -23,6 +23,7 @@ from dovetail.core.messages import (
     HOW,
     LIMIT,
     NODE_DOWN,
+    PREEMPTED,
     RESIZE,
     Ended,
     Explained,
@@ -174,7 +175,7 @@ class SimWorld:
                 state.stop(job)
                 self._expansions.forget(job)
                 self._forget_end(job)
-                facts.append(Stopped(now, job, "preempted", state.done[job]))
+                facts.append(Stopped(now, job, PREEMPTED, state.done[job]))
         for change in changes:
             if change.after is not None:
                 touched.update(self._place(change, handover, facts))
