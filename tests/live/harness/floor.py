@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
@@ -26,6 +27,16 @@ from dovetail.wire.worker import Finished, FromWorker
 Send = Callable[[int, Report], None]
 COSTS = Costs(start_s=1.0, resume_s=2.0, move_s=2.0, resize_s=0.1, prepare_s=1.0)
 SLOWS = 3.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What was really done of a job: all of it or not, exit code, seconds lost, times run."""
+
+    done: bool
+    code: int = 0
+    lost_s: float = 0.0
+    runs: int = 1
 
 
 class Floor(Protocol):
@@ -55,8 +66,8 @@ class Floor(Protocol):
         """Lets something happen to a process."""
         ...
 
-    def really(self, job: int) -> tuple[bool, int, float]:
-        """Returns whether a job did all its work, with which exit code, and the seconds lost."""
+    def really(self, job: int) -> Work:
+        """Returns what was really done of a job."""
         ...
 
 
@@ -86,6 +97,7 @@ class Machines:
 
     def reboot(self, node: int) -> None:
         """Switches a node off."""
+        self._truth.rebooted(node)
         self._nodes[node].reboot()
 
     def boot(self, node: int) -> None:
@@ -103,13 +115,14 @@ class Machines:
         elif kind == "worker stubborn":
             process.stubborn = True
 
-    def really(self, job: int) -> tuple[bool, int, float]:
-        """Returns whether a job did all its work, with which exit code, and the seconds lost."""
+    def really(self, job: int) -> Work:
+        """Returns what was really done of a job."""
         elastic = self._trainers.jobs.get(job)
         if elastic is not None:
-            return elastic.finished, 0, elastic.lost / 1000
+            return Work(elastic.finished, 0, elastic.lost / 1000, elastic.runs)
         programs = self._programs
-        return programs.done(job), programs.code.get(job, 0), programs.lost_s.get(job, 0.0)
+        lost_s, runs = programs.lost_s.get(job, 0.0), programs.runs.get(job, 1)
+        return Work(programs.done(job), programs.code.get(job, 0), lost_s, runs)
 
     def _call(self, process: Process, token: str, message: FromWorker) -> bool:
         return self._nodes[process.node].call(process, token, message)
@@ -140,8 +153,9 @@ class Emulated:
         self._truth = truth
         self._send = send
         self._alive: dict[tuple[int, int], Process] = {}
-        self._done: set[int] = set()
+        self._done: list[int] = []
         self._up = [True] * NODES
+        self._last = (-1, -1.0)
         self._due_s = float("inf")
         table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
         self._nodes = _Watched(self, table, LinearPhysics(table, Injected(1.3)))
@@ -163,6 +177,7 @@ class Emulated:
         """Switches a node off."""
         if self._up[node]:
             self._up[node] = False
+            self._truth.rebooted(node)
             reports = self._nodes.lose_node(node, self._line.now)
             for process in [p for p in self._alive.values() if p.node == node]:
                 self.end(process.job, process.order.worker, -9)
@@ -181,13 +196,14 @@ class Emulated:
         if kind == "worker killed":
             self._pass_on(self._nodes.kill(*name, now))
         elif kind == "worker hangs":
+            process.hangs = True
             self._pass_on(self._nodes.hang(*name, now))
         else:
             self._pass_on(self._nodes.slow(*name, SLOWS, now))
 
-    def really(self, job: int) -> tuple[bool, int, float]:
-        """Returns whether a job did all its work; an emulated job keeps what it did."""
-        return job in self._done, 0, 0.0
+    def really(self, job: int) -> Work:
+        """Returns what was really done of a job."""
+        return Work(job in self._done, runs=self._done.count(job))
 
     # What the nodes show.
 
@@ -202,7 +218,13 @@ class Emulated:
         if what.message is None:
             self.end(what.job, what.worker, what.exit_code)
         elif isinstance(what.message, Finished):
-            self._done.add(what.job)
+            self._finished(what)
+
+    def _finished(self, what: Happening) -> None:
+        """All members say at once that they are done; that counts once."""
+        if (what.job, self._line.now) != self._last:
+            self._last = (what.job, self._line.now)
+            self._done.append(what.job)
 
     def end(self, job: int, worker: int, code: int) -> None:
         """Sees a worker end."""

@@ -41,6 +41,11 @@ class Process:
         return self.order.job
 
     @property
+    def works(self) -> bool:
+        """Tells whether it does anything at all."""
+        return self.exit_code is None and not self.hangs and not self.asked
+
+    @property
     def name(self) -> str:
         """Returns what a story calls it."""
         return f"{self.job}/{self.order.worker} of generation {self.order.generation}"
@@ -91,6 +96,7 @@ class Programs:
         self.lost_s: dict[int, float] = {}
         self.whole: dict[int, float] = {}
         self.code: dict[int, int] = {}
+        self.runs: dict[int, int] = {}
 
     def start(self, node: int, order: StartWorker) -> Process:
         """Starts a process."""
@@ -98,6 +104,9 @@ class Programs:
         self.alive[process] = None
         self.whole[order.job], self.code[order.job] = json.loads(order.launch.command[-1])
         name = (order.job, order.generation)
+        if name not in self._gangs and self.done(order.job):
+            self.saved_s[order.job] = 0.0
+            self.runs[order.job] = self.runs.get(order.job, 1) + 1
         gang = self._gangs.setdefault(name, _Gang(*name))
         gang.ranks[order.rank] = process
         self._watcher.started(process)
@@ -113,7 +122,10 @@ class Programs:
         elif number == signal.SIGTERM and not process.asked:
             process.asked = True
             if not (process.stubborn or process.hangs):
-                self._save(self._gangs[process.job, process.order.generation])
+                gang = self._gangs[process.job, process.order.generation]
+                if gang.since_s is not None:
+                    self._save(gang)
+                    self._rest(gang)
                 self._line.after(DIES_S, lambda: self.end(process, -number))
 
     def hang(self, process: Process) -> None:
@@ -141,7 +153,7 @@ class Programs:
         gang = self._gangs[job, generation]
         ranks = gang.ranks.values()
         size = next(iter(ranks)).order.world_size
-        whole = len(ranks) == size and all(p.exit_code is None and not p.hangs for p in ranks)
+        whole = len(ranks) == size and all(p.works for p in ranks)
         if not whole:
             self._halt(gang)
         elif gang.since_s is None:

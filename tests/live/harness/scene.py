@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -88,14 +89,23 @@ class Scene:
 
     def play(self) -> Outcome:
         """Plays the story to its end."""
-        while not self._one_controller():
-            down_s = self._rng.choice((0.0, 0.3, 3.0)) if self._down_s is None else self._down_s
-            self._down_s = None
-            self.line.pass_until(self.line.now + down_s)
-        judge(self)
+        try:
+            while not self._one_controller():
+                self._pass_without()
+            judge(self)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            self.truth.breach(text)
         wrong = (*self.truth.wrong, *self.users.promises.wrong)
         tale = tuple(f"{t:9.3f}  {text}" for t, text in self.truth.tale)
         return Outcome(wrong, tale, self.points.passed, self.line.now)
+
+    def _pass_without(self) -> None:
+        """Lets time pass without a controller."""
+        down_s = self._rng.choice((0.0, 0.3, 3.0)) if self._down_s is None else self._down_s
+        self._down_s = None
+        self.line.pass_until(self.line.now + down_s)
 
     # The controller.
 
@@ -181,6 +191,8 @@ class Scene:
     def _befall(self, fault: Fault) -> None:
         self.truth.say(f"fault: {fault.kind} {fault.lasts_s:g} s, node {fault.node}")
         until_s = self.line.now + fault.lasts_s
+        if fault.kind.startswith(("node", "agent")):
+            self.truth.estrange(fault.node, until_s)
         if fault.kind == "controller killed":
             if self._inbox is not None:
                 self._down_s = fault.lasts_s

@@ -69,7 +69,7 @@ class Trainer(Process):
 
     @property
     def works(self) -> bool:
-        """Tells whether it does anything at all."""
+        """Tells whether it does anything at all, if only to end."""
         return self.exit_code is None and not self.hangs
 
     @property
@@ -110,6 +110,14 @@ class _Job:
     reached: float = 0.0
     lost: float = 0.0
     finished: bool = False
+    runs: int = 1
+
+    def begin_anew(self) -> None:
+        """Runs once more a job that had come to its end."""
+        self.saved = self.reached = self.lost = 0.0
+        self.finished = False
+        self.runs += 1
+        self.workers.clear()
 
 
 class Trainers:
@@ -130,6 +138,8 @@ class Trainers:
         worker = Trainer(node, order, self._line.now, token=token)
         duration_s, gpus = json.loads(order.launch.command[-1])
         job = self.jobs.setdefault(order.job, _Job(duration_s * SAMPLES_PER_S, gpus))
+        if job.finished and not any(w.exit_code is None for w in job.workers.values()):
+            job.begin_anew()
         job.workers[order.worker] = worker
         self.alive[worker] = None
         self._watcher.started(worker)

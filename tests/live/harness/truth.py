@@ -13,6 +13,10 @@ from dovetail.live.lifecycle import TERMINAL
 from dovetail.live.record import JobRecord, Member
 
 Seat = tuple[int, int]
+PATIENCE_S = 15.0
+"""A controller that hears of a node again has ended there what it does not want after so long."""
+SPINS_MAX = 200
+"""Entries of one second; more, and the controller is taken to run in circles."""
 
 
 @dataclass
@@ -30,7 +34,12 @@ class Truth:
     ended: dict[int, int] = field(default_factory=dict)
     on_gpu: dict[Seat, dict[Process, None]] = field(default_factory=dict)
     training: dict[int, dict[int, None]] = field(default_factory=dict)
-    used: set[tuple[int, int]] = field(default_factory=set)
+    used: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    boots: dict[int, int] = field(default_factory=dict)
+    apart_s: dict[int, float] = field(default_factory=dict)
+    _planned: set[frozenset[tuple[int, int]]] = field(default_factory=set)
+    _second_s: float = -1.0
+    _spins: int = 0
 
     def say(self, text: str) -> None:
         """Adds to the tale."""
@@ -53,8 +62,14 @@ class Truth:
 
     def kept(self, entry: Entry) -> None:
         """Sees an entry become durable."""
+        if self.now() > self._second_s + 1.0:
+            self._second_s, self._spins = self.now(), 0
+        self._spins += 1
+        if self._spins > SPINS_MAX:
+            raise RuntimeError(f"the controller runs in circles at {self.now():g} s")
         for record in entry.records:
             before = self.records.get(record.job)
+            self._note_seats(record)
             self.records[record.job] = record
             if before is None or before.state is not record.state:
                 self.say(f"job {record.job} is {record.state} {record.reason}".rstrip())
@@ -64,6 +79,29 @@ class Truth:
         for fact in entry.facts:
             if isinstance(fact, Ended):
                 self.ended[fact.job] = self.ended.get(fact.job, 0) + 1
+
+    def _note_seats(self, record: JobRecord) -> None:
+        """Notes who is to share a GPU with whom."""
+        for member in record.members:
+            seat = (member.node, member.gpu)
+            for other in self.records.values():
+                for theirs in other.members if other.job != record.job else ():
+                    if (theirs.node, theirs.gpu) == seat:
+                        pair = ((record.job, member.worker), (other.job, theirs.worker))
+                        self._planned.add(frozenset(pair))
+
+    def may_share(self, one: Process, other: Process) -> bool:
+        """Tells whether a plan on record once put both on this GPU: an order may be late."""
+        pair = ((one.job, one.order.worker), (other.job, other.order.worker))
+        return self.shares and frozenset(pair) in self._planned
+
+    def rebooted(self, node: int) -> None:
+        """Sees a node lose all it knew: a number may be started there again."""
+        self.boots[node] = self.boots.get(node, 0) + 1
+
+    def estrange(self, node: int, until_s: float) -> None:
+        """Notes that a node and the controller cannot speak, and need a while after that."""
+        self.apart_s[node] = max(self.apart_s.get(node, 0.0), until_s + PATIENCE_S)
 
     def wants(self, process: Process) -> bool:
         """Tells whether the plan on record has this worker."""
@@ -77,9 +115,10 @@ class Truth:
         """Sees a process start: on record first, a number never twice, the GPU its own."""
         self.say(f"worker {process.name} starts on {process.node}.{process.order.gpu}")
         number = (process.job, process.order.worker)
-        if number in self.used:
+        boots = self.boots.get(process.node, 0)
+        if self.used.get(number) == (process.node, boots):
             self.breach(f"worker {process.name} starts a second time")
-        self.used.add(number)
+        self.used[number] = (process.node, boots)
         record = self.records.get(process.job)
         if record is None or process.order.worker >= record.next_worker:
             self.breach(f"worker {process.name} starts and is not on record")
@@ -87,7 +126,7 @@ class Truth:
         for other in here:
             if other.job == process.job:
                 self.breach(f"workers {process.name} and {other.name} are on one GPU")
-            elif not (self.shares and self.wants(process) and self.wants(other)):
+            elif not self.may_share(process, other):
                 self.breach(f"worker {process.name} starts on the GPU of worker {other.name}")
         here[process] = None
 
@@ -99,16 +138,25 @@ class Truth:
     def signalled(self, process: Process, number: int) -> None:
         """Sees an agent signal a process: only one that the plan on record does not want."""
         self.say(f"worker {process.name} gets signal {number}")
-        if self.wants(process):
+        hangs = any(p.hangs and p.job == process.job for here in self.on_gpu.values() for p in here)
+        if self.wants(process) and not hangs:
             self.breach(f"worker {process.name} gets signal {number} and is wanted")
 
     def trains(self, job: int, generation: int) -> None:
         """Sees a plain gang begin to work."""
         self.say(f"job {job} works as generation {generation}")
         others = [g for g in self.training.get(job, {}) if g != generation]
-        if others:
+        if others and not self._is_apart(job):
             self.breach(f"job {job} works as generation {generation} and as {others}")
         self.training.setdefault(job, {})[generation] = None
+
+    def _is_apart(self, job: int) -> bool:
+        """Tells whether the controller cannot reach some worker of a job, nor end it."""
+        now = self.now()
+        return any(
+            self.apart_s.get(node, -1.0) >= now and any(p.job == job for p in here)
+            for (node, _), here in self.on_gpu.items()
+        )
 
     def rests(self, job: int, generation: int) -> None:
         """Sees a plain gang no longer work."""

@@ -77,7 +77,7 @@ class Users:
         if office is None:
             self._unanswered(i, submission)
             return
-        if submission.after and not self._known(i - 1) and self._may_come(i - 1):
+        if i and submission.after and not self._known(i - 1) and self._may_come(i - 1):
             self._again(lambda: self._submit(i))
             return
         try:

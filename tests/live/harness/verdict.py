@@ -14,8 +14,10 @@ from dovetail.live.lifecycle import TERMINAL, State
 if TYPE_CHECKING:
     from harness.scene import Scene
 
-HARMLESS = ("controller killed", "disk full")
+HARMLESS = frozenset({"controller killed", "disk full"})
 """Faults that may cost no job any work."""
+FOR_NODES = frozenset({"agent killed", "node reboots", "node silent", "node deaf", "node cut off"})
+"""Faults after which nobody can know what became of the workers of a node."""
 SMALL_S = 1e-6
 
 
@@ -56,13 +58,18 @@ def _work(scene: Scene, number: int) -> None:
     record = truth.records.get(number)
     if record is None:
         return
-    done, code, lost_s = scene.floor.really(number)
-    free = number not in promises.cancelled_s and number not in promises.requeued
-    if record.state is State.COMPLETED and not (done and code == 0):
+    work, story = scene.floor.really(number), scene.story
+    did_it = work.done and work.code == 0
+    kinds = {fault.kind for fault in story.faults}
+    if record.state is State.COMPLETED and not did_it:
         truth.breach(f"job {number} is COMPLETED, and its work is not done")
-    if free and done and code == 0 and record.state not in (State.COMPLETED, State.TIMEOUT):
+    if number in promises.cancelled_s or number in promises.requeued:
+        return
+    over = (State.COMPLETED, State.TIMEOUT)
+    if did_it and kinds.isdisjoint(FOR_NODES) and record.state not in over:
         truth.breach(f"job {number} did its work and is {record.state}")
-    story = scene.story
-    harmless = story.weather == Weather() and all(f.kind in HARMLESS for f in story.faults)
-    if free and harmless and lost_s > SMALL_S and record.state is State.COMPLETED:
-        truth.breach(f"job {number} lost {lost_s:.3f} s of work although no worker was harmed")
+    if did_it and kinds.isdisjoint(FOR_NODES) and work.runs > 1:
+        truth.breach(f"job {number} was done {work.runs} times")
+    harmless = story.weather == Weather() and kinds <= HARMLESS
+    if harmless and work.lost_s > SMALL_S and record.state is State.COMPLETED:
+        truth.breach(f"job {number} lost {work.lost_s:.3f} s of work, and no worker was harmed")
