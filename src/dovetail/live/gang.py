@@ -79,7 +79,8 @@ class Gang:
         self.wanted = desired
         if self.vacating or self.elastic:
             return
-        if (self.workers.keys() | self.complete) - set(desired.numbers):
+        stale = self.target is not None and self.target.members != desired.numbers
+        if stale or (self.workers.keys() | self.complete) - set(desired.numbers):
             # A plain gang cannot change: it ends, and starts anew as wanted.
             self._leave(now, self.launch.grace_s, END)
 
@@ -344,7 +345,8 @@ class Gang:
         ):
             if number in numbers:
                 self.workers[number] = Worker(number, node, gpu, wanted.share(rank), since_s=now)
-        self._heard_s = now
+        if numbers:
+            self._heard_s = now
 
     def _share_anew(self, wanted: Desired) -> None:
         for rank, number in enumerate(wanted.numbers):

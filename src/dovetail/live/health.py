@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.messages import NODE_DOWN, NodeChanged, Shrunk
 from dovetail.live.endings import Endings
+from dovetail.live.gang import END
 from dovetail.live.lives import Life
 from dovetail.live.placements import Placements
 from dovetail.live.site import Site
@@ -219,6 +220,7 @@ class Health:
         for row in hit:
             life = site.lives.of_row(row)
             if life not in shrunk:
+                site.gang(life).vacate(site.now, life.spec.grace_s, END)
                 self._endings.retry(life, "NodeFail", f"node {node} was silent for too long")
         for key in [k for k, s in site.floor.strays.items() if s.node == node]:
             site.floor.drop_stray(key)
