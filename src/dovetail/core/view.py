@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class Changes:
             woke=self.woke or later.woke,
         )
 
-    def net(self, waiting: Container[int]) -> Changes:
+    def net(self, waiting: WaitingQueue | Set[int]) -> Changes:
         """Returns what is left of changes that came one after another: once each, and in effect.
 
         Who came or was evicted and does not wait is gone again; who left the queue and came back
