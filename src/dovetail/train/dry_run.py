@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from dovetail.train.samples import Manner
 from dovetail.train.stages import Stopwatch, memory_bytes
-from dovetail.wire.worker import PROFILE_FILE, PROFILE_STEPS
 
 WARM_UP = 2
 """Iterations before the first is counted, and before each further sub-batch."""
@@ -34,12 +32,8 @@ def device_name(device: torch.device) -> str:
 class DryRun:
     """Which sub-batch is tried now, and what the ones before took."""
 
-    def __init__(self, environment: Mapping[str, str], *, batch_size: int, model: str) -> None:
-        """Raises ValueError for a number of steps that is none."""
-        self._iterations = int(environment[PROFILE_STEPS])
-        if self._iterations < 1:
-            raise ValueError(f"{PROFILE_STEPS} must be at least 1")
-        self._file = environment.get(PROFILE_FILE, "")
+    def __init__(self, iterations: int, file: Path | None, *, batch_size: int, model: str) -> None:
+        self._iterations, self._file = iterations, file
         self._batch_size, self._model = batch_size, model
         steps = [1 << i for i in range(SUB_BATCHES_MAX)]
         self._to_try = [s for s in steps if batch_size // s >= 1]
@@ -90,6 +84,6 @@ class DryRun:
             }
         )
         if self._file:
-            Path(self._file).write_text(line + "\n", encoding="utf-8")
+            self._file.write_text(line + "\n", encoding="utf-8")
         else:
             sys.stdout.write(line + "\n")

@@ -28,27 +28,16 @@ from dovetail.train.desk import Desk
 from dovetail.train.dry_run import DryRun
 from dovetail.train.gradients import Gradients
 from dovetail.train.group import Broken
-from dovetail.train.line import Agent, Identity, Line, Nobody
+from dovetail.train.line import Agent, Line, Nobody
 from dovetail.train.loader import Loader, Source, mixed, moved, seed_torch
 from dovetail.train.meeting import Host
 from dovetail.train.membership import Home, Leaving, Membership, Spoiled, Verdict
 from dovetail.train.reporter import Reporter
 from dovetail.train.samples import Indices, Order
 from dovetail.train.stages import Stopwatch, bound_memory
-from dovetail.train.state import Parts, Stateful
-from dovetail.wire.worker import (
-    CHECKPOINT,
-    FOLDER,
-    HOST,
-    MEMORY,
-    PROFILE_STEPS,
-    REPORT,
-    STALL,
-    TOKEN,
-    Finished,
-    Regroup,
-    Saved,
-)
+from dovetail.train.state import Parts
+from dovetail.train.surroundings import Surroundings, hide_secret
+from dovetail.wire.worker import Finished, Regroup, Saved
 
 CLOSING_S = 2.0
 """How long a worker that ends waits for an agent to hear its last words."""
@@ -90,38 +79,33 @@ class Job:
         """
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
+        about = Surroundings.of(environment)
         source = Source(data, seed=seed, collate=collate)
         self._order = Order(len(source), epochs, batch_size, seed, shuffle, drop_last)
         self._optimizer, self._scheduler, self._schedule = optimizer, scheduler, schedule
         self._scaler, self._clip_norm = scaler, clip_norm
         self._gradients = Gradients(model, optimizer)
         self.device = self._gradients.device
-        bound_memory(self.device, int(environment.get(MEMORY) or 0))
+        bound_memory(self.device, about.memory_bytes)
         self._loader = Loader(source, loaders)  # forks: before any thread is there
-        others: dict[str, Stateful] = {}
-        if scheduler is not None:
-            others["scheduler"] = scheduler
-        if scaler is not None:
-            others["scaler"] = scaler
-        self._parts = Parts(model, optimizer, others)
+        others = {"scheduler": scheduler, "scaler": scaler}
+        self._parts = Parts(model, optimizer, {k: v for k, v in others.items() if v is not None})
         self._progress = Progress()
         self._watch = Stopwatch(loaders)
-        place = folder or environment.get(FOLDER)
-        self._folder = Path(place) if place else None
-        self._checkpoint_s = float(environment.get(CHECKPOINT) or checkpoint_s)
+        place = folder or about.folder
+        self._folder = Path(place) if place and not about.dry_run_steps else None
+        self._checkpoint_s = about.checkpoint_s or checkpoint_s
         self._saved_s = time.monotonic()
-        self._dry_run: DryRun | None = None
-        if environment.get(PROFILE_STEPS):
-            name = type(model).__name__
-            self._dry_run = DryRun(environment, batch_size=batch_size, model=name)
-            self._folder = None
+        self._begin_with_nothing()
+        self._open(about)
+
+    def _begin_with_nothing(self) -> None:
         self._batch: Indices = self._order.batch_at(0)
         self._mine: list[Indices] = []
-        self._due = 0
         self._part = 0.0
+        self._due = 0
         self._outcome: Verdict | Broken | None = None
         self._stopping = self._over = False
-        self._open(environment)
 
     # What a script may ask.
 
@@ -374,45 +358,49 @@ class Job:
 
     # The beginning and the end.
 
-    def _open(self, environment: Mapping[str, str]) -> None:
-        identity = Identity.of(environment) if self._dry_run is None else None
-        if environment is os.environ:
-            os.environ.pop(TOKEN, None)  # nobody whom the script starts shall have it
+    def _open(self, about: Surroundings) -> None:
+        """Gets in touch with the agent, if there is one."""
+        hide_secret()
+        identity, order = about.identity, self._order
         self._desk = desk = Desk()
-        agent: Agent = Nobody()
-        at = environment.get(HOST) or "127.0.0.1"
+        line = Line(identity, desk) if identity is not None else None
+        self._agent: Agent = line or Nobody()
+        self._dry_run: DryRun | None = None
+        if about.dry_run_steps:
+            self._dry_run = DryRun(
+                about.dry_run_steps,
+                about.dry_run_file,
+                batch_size=order.batch_size,
+                model=type(self._parts.model).__name__,
+            )
         self._writer = Writer(
             self._folder or Path(),
             told=lambda step, samples: self._agent.say(Saved(step, samples)),
             failed=warn,
         )
-        if identity is not None:
-            agent = line = Line(identity, desk)
-        self._agent = agent
-        home = Home(
-            me=identity.number if identity else 0,
-            agent=agent,
-            desk=desk,
-            host=Host(at),
-            at=at,
-            stall_s=float(environment.get(STALL) or 60.0),
-        )
         self._membership = Membership(
-            home,
+            Home(
+                me=identity.number if identity else 0,
+                agent=self._agent,
+                desk=desk,
+                host=Host(about.at),
+                at=about.at,
+                stall_s=about.stall_s,
+            ),
             self._parts,
             self._progress,
-            batch_size=self._order.batch_size,
+            batch_size=order.batch_size,
             begin=self._first_state,
         )
         self._reporter = Reporter(
-            agent,
+            self._agent,
             self._progress,
             self._watch,
             self.device,
-            total=self._order.total,
-            every_s=float(environment.get(REPORT) or 1.0),
+            total=order.total,
+            every_s=about.report_s,
         )
-        if identity is None:
+        if line is None:
             desk.hear(Regroup(0, (0,)))
         else:
             line.open(generation=lambda: self._membership.generation, again=self._membership.again)
