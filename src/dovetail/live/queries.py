@@ -19,6 +19,8 @@ from dovetail.live.record_codec import record_of, spec_of
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 
+PART = 5_000
+"""Facts read at a time."""
 LIVE = tuple(s for s in State if s not in TERMINAL)
 """The states of jobs that are not over."""
 
@@ -201,9 +203,14 @@ class Queries:
         )
 
     def all_facts(self) -> Iterator[str]:
-        """Yields all facts in order, as lines of the log."""
-        for (line,) in self._db.execute("SELECT line FROM facts ORDER BY seq"):
-            yield line
+        """Yields all facts in order, as lines of the log.
+
+        Read in parts: a reader that takes its time must not keep the write-ahead log from ending.
+        """
+        seq = 0
+        while part := self.facts_after(seq, PART):
+            yield from (line for _, line in part)
+            seq = part[-1][0]
 
     def meta(self, name: str) -> str | None:
         """Returns a value that was kept by name."""
