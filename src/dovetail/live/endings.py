@@ -58,10 +58,10 @@ class Endings:
         placement = site.placement(life)
         touched = site.sharers(placement) - {row} if placement is not None else set()
         self._take_out(life)
-        how = HOW.get(step, ENDS[FAILED])
-        site.state.forecast.ended(row, site.state.done[row], how, now)
+        called = HOW.get(step, ENDS[FAILED])
+        site.state.forecast.ended(row, site.state.done[row], called, now)
         site.meter.ended(row)
-        site.facts.append(Ended(now, row, how))
+        site.facts.append(Ended(now, row, called))
         site.lives.step(
             life,
             step,
@@ -74,12 +74,12 @@ class Endings:
         )
         self._leave(life)
         site.retime(sorted(touched))
-        grace_s = life.spec.grace_s
+        if life.gang is not None:
+            how = WAIT if step is Step.FINISHED else END
+            life.gang.vacate(now, life.spec.grace_s, how)
+            site.touch(life)
         if life.gang is None or (site.settled and not life.gang.workers):
             self._conclude(life)
-        else:
-            life.gang.vacate(now, grace_s, WAIT if step is Step.FINISHED else END)
-            site.touch(life)
 
     def _take_out(self, life: Life) -> None:
         """Takes a job out of the tables; the log must have let it wait before."""

@@ -65,9 +65,9 @@ class Floor:
         return (node, gpu) not in self._on
 
     def is_free(self, job: int, node: int, gpu: int, seats: Seats) -> bool:
-        """Tells whether all on a GPU are of this job, or meant to be there beside it."""
+        """Tells whether all on a GPU are of other jobs and meant to be there beside this one."""
         meant = seats.on.get((node, gpu), {})
-        return all(j == job or meant.get(j) == w for j, w in self._on.get((node, gpu), ()))
+        return all(j != job and meant.get(j) == w for j, w in self._on.get((node, gpu), ()))
 
     def _leave(self, key: Key, gpu: Gpu) -> None:
         there = self._on[gpu]

@@ -370,10 +370,8 @@ class Gang:
         if target is None:
             return
         if self.formed < target.generation and now >= self._aimed_s + self.rules.ready_s:
-            late = [self.workers.get(n) for n in target.members]
-            behind = [w for w in late if w is not None and w.entered < target.generation]
-            for worker in [w for w in behind if w.ready < target.generation] or behind:
-                worker.end_by(now, 0.0, f"it was not ready after {self.rules.ready_s:g} s")
+            # Those who live will say so; after that either someone is dead, or all try again.
+            self.trust.doubt(target.generation, now)
         if now >= self._heard_s + self._stall_s:
             self._news.append(Stalled(now - self._heard_s))
             self._heard_s = now

@@ -17,10 +17,15 @@ Instruction = tuple[int, StartWorker | EndWorker | TellWorkers | Forget | Hail]
 """An order for the agent of a node."""
 
 
-def instructions(gang: Gang, now: float) -> list[Instruction]:
-    """Returns what must be said now; it counts as said."""
-    forgets, gang.forgets = gang.forgets, []
-    said: list[Instruction] = [(node, Forget(gang.job, number)) for node, number in forgets]
+def instructions(gang: Gang, now: float, *, settled: bool = True) -> list[Instruction]:
+    """Returns what must be said now; it counts as said.
+
+    Until all is `settled` after a restart, no agent forgets an end: no record tells of it yet.
+    """
+    said: list[Instruction] = []
+    if settled:
+        forgets, gang.forgets = gang.forgets, []
+        said.extend((node, Forget(gang.job, number)) for node, number in forgets)
     workers = [gang.workers[number] for number in sorted(gang.workers)]
     for worker in workers:
         if worker.end_s <= now:
@@ -50,7 +55,7 @@ def next_told_s(gang: Gang, now: float) -> float:
             if gang.target is not None and worker.entered < gang.target.generation:
                 due.append(worker.told_s + resend)
                 due.append(worker.met_s + resend)
-            if not gang.vacating and gang.trust.must_abandon(worker.entered, now):
+            if _abandons(gang, worker, now) >= 0:
                 due.append(worker.abandon_told_s + resend)
     return min((t for t in due if t > now), default=NEVER)
 
@@ -134,15 +139,24 @@ def _leave(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instructio
 def _abandon(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction]:
     due: dict[int, list[Worker]] = {}
     for worker in workers:
-        generation = worker.entered
+        generation = _abandons(gang, worker, now)
         again = now >= worker.abandon_told_s + gang.rules.resend_s or worker.abandoned < generation
-        broken = not gang.vacating and gang.trust.must_abandon(generation, now)
-        if broken and worker.stays and again:
+        if generation >= 0 and worker.stays and again:
             worker.abandon_told_s, worker.abandoned = now, generation
             due.setdefault(generation, []).append(worker)
     for generation, those in sorted(due.items()):
         for node, numbers in _by_node(those):
             yield node, TellWorkers(gang.job, numbers, abandon=Abandon(generation))
+
+
+def _abandons(gang: Gang, worker: Worker, now: float) -> int:
+    """Returns the generation that a worker is to abandon, -1 if none."""
+    if gang.vacating:
+        return -1
+    for generation in (worker.told, worker.entered):
+        if gang.trust.must_abandon(generation, now):
+            return generation
+    return -1
 
 
 def _regroup(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction]:

@@ -66,7 +66,7 @@ class Trust:
         """Returns who hangs in a lost generation; distrusts those in which all have answered."""
         hung: list[Worker] = []
         for generation, first_s in sorted(self._lost_s.items()):
-            inside = [w for w in workers if w.entered == generation]
+            inside = [w for w in workers if generation in (w.entered, w.told)]
             if not inside or self.is_broken(generation):
                 del self._lost_s[generation]
                 continue

@@ -357,7 +357,7 @@ class LiveWorld:
         for job, life in self._to_say.items():
             if life.gang is None:
                 continue
-            letters.extend(instructions(life.gang, now))
+            letters.extend(instructions(life.gang, now, settled=site.settled))
             due = min(life.gang.next_s(now), next_told_s(life.gang, now))
             site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER)
         self._to_say = {}
