@@ -85,6 +85,16 @@ def test_without_preparation_a_resize_stops_the_job() -> None:
     assert rates[:3] == [(50.0, 1000.0), (50.0, 0.0), (80.0, 2000.0)]
 
 
+def test_a_move_elsewhere_frees_the_old_gpus_at_once_and_costs_a_move() -> None:
+    for costs in (PREPARED, RESTART):
+        c = PlainController(nodes_of(nodes=2, costs=costs))
+        c.run(1, ELASTIC, [(0, 0), (0, 1)])
+        c.until(42.0)
+        c.regroup(1, c.start(1, ELASTIC, [(1, 0), (1, 1)]))
+        assert c.ends(1) == [(42.0, 0, 0), (42.0, 1, 0)]
+        assert c.until_finished(1) == costs.start_s + 100.0 + 30.0
+
+
 def test_a_newer_order_cancels_an_expansion_under_way() -> None:
     c = PlainController(nodes_of(costs=PREPARED))
     c.run(1, ELASTIC, [(0, 0), (0, 1)])

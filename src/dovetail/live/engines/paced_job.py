@@ -283,15 +283,10 @@ class PacedJob:
         held = set(() if self.training is None else self.training.named())
         keeps = any((w.node, w.gpu) in held for w in there)
         for worker in there:
-            if worker.built_s < NEVER:
-                continue
-            costs = 0.0
-            if self._prepared and (worker.node, worker.gpu) not in held:
-                costs = self._costs.prepare_s if keeps else self._costs.move_s
-            worker.built_s = worker.started_s + costs
-        if self._prepared and not keeps and len(there) == len(wanted.members):
-            # Elsewhere altogether: it stands until it is built there.
-            self._stopped = True
+            if worker.built_s == NEVER:
+                new = (worker.node, worker.gpu) not in held
+                ahead_s = self._costs.prepare_s if self._prepared and keeps and new else 0.0
+                worker.built_s = worker.started_s + ahead_s
 
     def _get_ready(self, wanted: Regroup, worker: PacedWorker | None, now: float) -> None:
         generation = wanted.generation
@@ -334,7 +329,10 @@ class PacedJob:
         how = _how(before, after)
         if self._prepared:
             same = set(before.named()) == set(after.named())
-            pause = 0.0 if same or before.kept_in(after) is None else self._costs.resize_s
+            if before.kept_in(after) is None:
+                # Elsewhere altogether: it stands until it is built there, and its GPUs are free.
+                return max(now, self._ordered_s + self._costs.move_s)
+            pause = 0.0 if same else self._costs.resize_s
             pause += self._costs.limit_s if how == LIMIT else 0.0
             return max(self.since_s, now + pause)
         from_s = max(now, self._ordered_s + self._costs.of(how))
