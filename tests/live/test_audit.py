@@ -278,6 +278,15 @@ def test_a_broken_promise_is_named(scene: Scene, name: str) -> None:
     assert any(re.search(sentence, line) for line in said), said
 
 
+def test_a_name_of_the_plan_stands_for_one_gpu_of_its_node(scene: Scene) -> None:
+    for job in (2, 3):
+        scene.write(job=job, members=(Member(0, 1, 1),))
+    assert scene.said() == []
+    scene.write(job=2, members=(Member(0, 1, 0),))
+    (said,) = scene.said()
+    assert said == "jobs [2, 3] share GPU (1, 0) by the plan, and sit on [(1, 0), (1, 1)]"
+
+
 def test_users_may_share_where_that_is_allowed(scene: Scene) -> None:
     scene.sql("UPDATE jobs SET spec = replace(spec, '\"ann\"', '\"bob\"') WHERE number = 3")
     assert scene.said(share_between_users=True) == []

@@ -164,28 +164,38 @@ def _gang(job: KeptJob) -> Iterator[str]:
 
 def _is_whole(record: JobRecord, placement: Placement) -> bool:
     gpus = [(member.node, member.gpu) for member in record.members]
-    if len(set(gpus)) < len(gpus):
-        return False
-    if placement.gpu_ids:
-        return sorted(gpus) == sorted(placement.named())
-    return Counter(node for node, _ in gpus) == Counter(placement.by_node())
+    by_node = Counter(node for node, _ in gpus)
+    return len(set(gpus)) == len(gpus) and by_node == Counter(placement.by_node())
 
 
 def _seats(
     jobs: Mapping[int, KeptJob], leave: Mapping[int, Leave], installed: tuple[int, ...], both: bool
 ) -> Iterator[str]:
-    """No GPU is over its limit, by the workers that records want."""
-    on: dict[Gpu, dict[int, Placement | None]] = {}
+    """No GPU is over its limit, by the workers that records want.
+
+    The name that a plan gives to a shared GPU stands for one GPU of the node, the same for all.
+    """
+    named: dict[Gpu, dict[int, Placement | None]] = {}
+    meant: dict[Gpu, dict[Gpu, None]] = {}
+    on: dict[Gpu, dict[int, None]] = {}
     for number, job in jobs.items():
-        for member in job.record.members:
-            on.setdefault((member.node, member.gpu), {})[number] = job.record.placement
+        placement, members = job.record.placement, job.record.members
+        names = list(placement.named()) if placement is not None and placement.gpu_ids else []
+        for member in members:
+            on.setdefault((member.node, member.gpu), {})[number] = None
+        for name, member in zip(names, members, strict=False):
+            named.setdefault(name, {})[number] = placement
+            meant.setdefault(name, {})[member.node, member.gpu] = None
     for (node, gpu), company in sorted(on.items()):
         if installed and not (0 <= node < len(installed) and 0 <= gpu < installed[node]):
             yield f"jobs {sorted(company)} are on GPU {gpu} of node {node}, which does not exist"
-        if len(company) > 1 and not all(p is not None and p.gpu_ids for p in company.values()):
+        if len(company) > 1 and not any(set(company) <= set(named[n]) for n in named):
             yield f"GPU {gpu} of node {node} has jobs {sorted(company)}, and no plan says so"
-        else:
-            yield from company_breaches((node, gpu), company, leave.get, between_users=both)
+    for name, gpus in sorted(meant.items()):
+        if len(gpus) > 1:
+            there = sorted(gpus)
+            yield f"jobs {sorted(named[name])} share GPU {name} by the plan, and sit on {there}"
+        yield from company_breaches(name, named[name], leave.get, between_users=both)
 
 
 def audit_snapshot(snapshot: Snapshot, queries: Queries) -> list[str]:

@@ -80,7 +80,7 @@ class Courses:
         self._installed = installed
         self._between_users = share_between_users
         self._plain: dict[int, int] = {}
-        self._named: dict[Gpu, dict[int, None]] = {}
+        self._named: dict[int, dict[int, dict[int, None]]] = {}
         self._touched: dict[int, None] = {}
         self._t = float("-inf")
 
@@ -157,34 +157,35 @@ class Courses:
             for node, gpus in placement.spans:
                 self._plain[node] = self._plain.get(node, 0) + sign * gpus
             return
-        for gpu in placement.named():
-            jobs = self._named.setdefault(gpu, {})
+        for node, gpu in placement.named():
+            jobs = self._named.setdefault(node, {}).setdefault(gpu, {})
             if sign > 0:
                 jobs[job] = None
             else:
                 jobs.pop(job, None)
                 if not jobs:
-                    del self._named[gpu]
+                    del self._named[node][gpu]
 
     def _look(self) -> None:
         """Looks at the nodes that the facts of one instant touched, now that it is over."""
         if not self._touched:
             return
         for node in self._touched:
-            named = [gpu for gpu in self._named if gpu[0] == node]
+            named = self._named.get(node, {})
             held = self._plain.get(node, 0) + len(named)
             if self._installed:
                 has = self._installed[node] if 0 <= node < len(self._installed) else 0
-                if held > has or any(not 0 <= gpu < has for _, gpu in named):
+                if held > has or any(not 0 <= gpu < has for gpu in named):
                     self.breaches.append(f"node {node} holds {held} GPUs of {has} at {self._t:g} s")
-            for gpu in named:
-                self._look_at(gpu)
+            for gpu, jobs in named.items():
+                if len(jobs) > 1:
+                    self._look_at((node, gpu), jobs)
         self._touched = {}
 
-    def _look_at(self, gpu: Gpu) -> None:
+    def _look_at(self, gpu: Gpu, jobs: Iterable[int]) -> None:
         found = company_breaches(
             gpu,
-            {job: self.of[job].placement for job in self._named[gpu]},
+            {job: self.of[job].placement for job in jobs},
             self._leave.get,
             between_users=self._between_users,
         )
