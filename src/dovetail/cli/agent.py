@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 REPORT_S = 1.0
 """Of the machine: how often a paced job says how it goes, whatever the speed."""
 
+WRITE_S = 5.0
+"""And how often its progress is written down: no more is lost when this process is killed."""
+
 
 @click.command("agent", hidden=True)
 @click.option("--home", required=True, type=click.Path(path_type=Path))
@@ -209,6 +212,7 @@ def _emulated(words: EngineWords, given: Given) -> tuple[Nodes, int]:
         costs=Costs(**costs, prepare_s=switching.prepare_s),
         shelf=FolderShelf(),
         report_s=REPORT_S * max(1.0, words.speed),
+        write_s=WRITE_S * words.speed,
         incarnation=f"{os.getpid()}",
     )
     return nodes, len(cluster.installed)

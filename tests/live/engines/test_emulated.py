@@ -205,6 +205,41 @@ def test_other_programs_are_refused_with_a_word() -> None:
     assert "paced" in report.ended.why
 
 
+class Shelf:
+    """A folder that is a dictionary, and every write to it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, float] = {}
+        self.writes: list[float] = []
+
+    def read(self, folder: str) -> float | None:
+        return self.kept.get(folder)
+
+    def write(self, folder: str, done_s: float) -> None:
+        self.kept[folder] = done_s
+        self.writes.append(done_s)
+
+    def drop(self, folder: str) -> None:
+        self.kept.pop(folder, None)
+
+
+def test_progress_outlives_the_process_and_a_second_run_begins_anew() -> None:
+    shelf = Shelf()
+    costs = Costs(start_s=5.0, resume_s=30.0)
+    killed = PlainController(nodes_of(shelf=shelf, write_s=10.0, costs=costs))
+    killed.run(1, Paced(100.0), [(0, 0)], folder="1")
+    killed.until(48.0)
+    assert shelf.writes == [0.0, 10.0, 20.0, 30.0, 40.0]
+
+    c = PlainController(nodes_of(shelf=shelf, write_s=10.0, costs=costs))
+    c.run(1, Paced(100.0), [(0, 0)], folder="1")
+    assert c.until_finished(1) == 30.0 + 60.0
+    assert shelf.kept == {}, "complete and on record"
+    c.log.clear()
+    c.run(1, Paced(100.0), [(0, 0)], folder="1")
+    assert c.until_finished(1) == 90.0 + 5.0 + 100.0
+
+
 def test_two_runs_are_the_same() -> None:
     def play() -> list[object]:
         c = PlainController(nodes_of(costs=PREPARED))

@@ -24,7 +24,7 @@ from dovetail.live.engines.paced_job import Happening, PacedJob
 from dovetail.live.launcher import Exit, Found, LaunchError
 from dovetail.wire.agent import Alive, Order, Report, StartWorker
 from dovetail.wire.codec import WireError
-from dovetail.wire.worker import FromWorker, Saved, ToWorker
+from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
 
 NEVER = float("inf")
 
@@ -146,6 +146,7 @@ class EmulatedNodes:
         shelf: Shelf | None = None,
         report_s: float = 1.0,
         alive_s: float = NEVER,
+        write_s: float = NEVER,
         incarnation: str = "emulated",
     ) -> None:
         each = gpus_per_node
@@ -153,11 +154,12 @@ class EmulatedNodes:
         self._table, self._physics = jobs, physics
         self._costs = costs or Costs()
         self._shelf = shelf or NoShelf()
-        self._report_s, self._alive_s = report_s, alive_s
+        self._report_s, self._alive_s, self._write_s = report_s, alive_s, write_s
         self._incarnation = incarnation
         self._jobs: dict[int, PacedJob] = {}
         self._folder: dict[int, str] = {}
         self._complete: dict[int, str] = {}
+        self._written_s: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
         self._due: dict[int, float] = {}
         self._on_gpu: dict[tuple[int, int], dict[int, None]] = {}
@@ -312,13 +314,18 @@ class EmulatedNodes:
             self._drop(job.number)
 
     def _keep(self, job: PacedJob) -> None:
-        """Writes down how far a job has come when it says so or leaves."""
-        if any(h.message is None or isinstance(h.message, Saved) for h in job.out):
+        """Writes down how far a job has come when a worker leaves or saves, and now and then."""
+        said = job.out
+        leaves = any(h.message is None or isinstance(h.message, Saved) for h in said)
+        due = self._written_s.get(job.number, -NEVER) + self._write_s <= self._now
+        if leaves or (due and any(isinstance(h.message, Training) for h in said)):
+            self._written_s[job.number] = self._now
             self._shelf.write(self._folder[job.number], job.done_s)
 
     def _drop(self, number: int) -> None:
         del self._jobs[number]
         self._held.pop(number, None)
+        self._written_s.pop(number, None)
         self._due.pop(number, None)
 
     # What launchers do.
