@@ -269,6 +269,8 @@ class LiveWorld:
                 site.floor.changed = False
                 self._wake_waiting()
             batch, site.touched = site.touched, {}
+            for life in batch.values():
+                self._put_on_floor(life)
             for job in sorted(batch):
                 self._tend_one(batch[job])
                 done[job] = batch[job]
@@ -297,9 +299,14 @@ class LiveWorld:
         wanted = gang.wanted.numbers if gang.wanted is not None else ()
         if any(number not in gang.workers for number in wanted):
             self._blocked.add(job)
-        site.floor.put(job, {w.worker: (w.node, w.gpu) for w in gang.workers.values()})
+        self._put_on_floor(life)
         if gang.generation != life.record.generation or gang.group != life.record.group:
             site.lives.write(life, generation=gang.generation, group=gang.group)
+
+    def _put_on_floor(self, life: Life) -> None:
+        if life.gang is not None:
+            workers = {w.worker: (w.node, w.gpu) for w in life.gang.workers.values()}
+            self._site.floor.put(life.record.job, workers)
 
     def _digest(self, life: Life, news: Sequence[News]) -> None:
         deaths = [said for said in news if isinstance(said, Died)]
