@@ -37,6 +37,8 @@ class Arrivals:
         self._owner = owner
         self._share_between_users = share_between_users
         self._dependents: dict[int, dict[int, None]] = {}
+        # The archive hears of an end only when this instant is kept; dependents ask at once.
+        self._over: dict[int, JobRecord] = {}
 
     # Jobs.
 
@@ -115,10 +117,12 @@ class Arrivals:
     def _is_met(self, dependency: Dependency) -> bool | None:
         """Tells whether a dependency is met; None if it never will be."""
         life = self._site.lives.get(dependency.job)
-        found = self._site.edges.archive.find(dependency.job) if life is None else None
-        record = life.record if life is not None else found[1] if found is not None else None
+        record = self._over.get(dependency.job) if life is None else life.record
         if record is None:
-            return None
+            found = self._site.edges.archive.find(dependency.job)
+            if found is None:
+                return None
+            record = found[1]
         over = record.state in TERMINAL
         if dependency.kind == "after":
             return over or record.first_start_s < NEVER or record.state is not PENDING
@@ -171,9 +175,11 @@ class Arrivals:
             site.done.extend(life.again)
             life.again = ()
             self._restart(life)
+            self.look_after(job)
         else:
+            # Looked at while it is here: the archive learns of its end with this instant's entry.
+            self.look_after(job)
             site.lives.drop(life)
-        self.look_after(job)
 
     def _restart(self, life: Life) -> None:
         """Lets a job that is over wait again, with nothing done."""
@@ -194,6 +200,7 @@ class Arrivals:
         if found is None or found[1].state not in TERMINAL:
             return
         spec, record = found
+        self._over.pop(job, None)
         again = _afresh(replace(record, state=PENDING))
         self.admit(spec, again)
 
