@@ -62,7 +62,7 @@ IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("get-user-env", "export-file", "propagate"), "no environment is copied"),
     "open-mode": "output is always appended",
     "no-kill": "a job goes on without a lost node if it can",
-    "kill-on-invalid-dep": "a job whose dependency cannot be met is cancelled",
+    "kill-on-invalid-dep": "a job whose dependency cannot be met waits until it is cancelled",
     "nodes": "the policy chooses the nodes",
 }  # fmt: skip
 """Options without effect, and why; they take a value unless in `BARE`."""
