@@ -31,12 +31,11 @@ SLOWS = 3.0
 
 @dataclass(frozen=True)
 class Work:
-    """What was really done of a job: all of it or not, exit code, seconds lost, times run."""
+    """What was really done of a job: how often all of it, exit code, seconds lost."""
 
-    done: bool
+    times: int
     code: int = 0
     lost_s: float = 0.0
-    runs: int = 1
 
 
 class Floor(Protocol):
@@ -119,10 +118,10 @@ class Machines:
         """Returns what was really done of a job."""
         elastic = self._trainers.jobs.get(job)
         if elastic is not None:
-            return Work(elastic.finished, 0, elastic.lost / 1000, elastic.runs)
+            return Work(elastic.ends, 0, elastic.lost / 1000)
         programs = self._programs
-        lost_s, runs = programs.lost_s.get(job, 0.0), programs.runs.get(job, 1)
-        return Work(programs.done(job), programs.code.get(job, 0), lost_s, runs)
+        lost_s, code = programs.lost_s.get(job, 0.0), programs.code.get(job, 0)
+        return Work(programs.ends.get(job, 0), code, lost_s)
 
     def _call(self, process: Process, token: str, message: FromWorker) -> bool:
         return self._nodes[process.node].call(process, token, message)
@@ -203,7 +202,7 @@ class Emulated:
 
     def really(self, job: int) -> Work:
         """Returns what was really done of a job."""
-        return Work(job in self._done, runs=self._done.count(job))
+        return Work(self._done.count(job))
 
     # What the nodes show.
 

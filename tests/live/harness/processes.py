@@ -96,7 +96,7 @@ class Programs:
         self.lost_s: dict[int, float] = {}
         self.whole: dict[int, float] = {}
         self.code: dict[int, int] = {}
-        self.runs: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
 
     def start(self, node: int, order: StartWorker) -> Process:
         """Starts a process."""
@@ -106,7 +106,6 @@ class Programs:
         name = (order.job, order.generation)
         if name not in self._gangs and self.done(order.job):
             self.saved_s[order.job] = 0.0
-            self.runs[order.job] = self.runs.get(order.job, 1) + 1
         gang = self._gangs.setdefault(name, _Gang(*name))
         gang.ranks[order.rank] = process
         self._watcher.started(process)
@@ -200,6 +199,7 @@ class Programs:
 
     def _finish(self, gang: _Gang) -> None:
         self._rest(gang)
+        self.ends[gang.job] = self.ends.get(gang.job, 0) + 1
         for process in gang.ranks.values():
             end = _ender(self, process, self.code[gang.job])
             self._line.after(self._rng.choice((0.0, 0.01, 0.5)), end)

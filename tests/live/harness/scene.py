@@ -30,6 +30,7 @@ from dovetail.live.edges import Edges, NodeLost, StoreError
 from dovetail.live.engines.paced import paced_of
 from dovetail.live.intake import Intake
 from dovetail.live.queries import Queries
+from dovetail.live.record import JobRecord
 from dovetail.live.recovered import Recovered
 from dovetail.live.rules import Rules
 from dovetail.live.store import Store
@@ -244,10 +245,15 @@ class Scene:
             for job, record in list(self.truth.records.items()):
                 if record.held:
                     self._ask("release", job, stamp)
-                elif "Dependency" in record.reason and self.line.now > 2 * CALM_S:
+                elif self.line.now > 4 * CALM_S and self._is_hopeless(record):
                     self._ask("cancel", job, stamp)
         except StoreError:
             return
+
+    def _is_hopeless(self, record: JobRecord) -> bool:
+        """Tells whether only a user can end a job: it waits for ever, or a plain worker hangs."""
+        hangs = any(p.hangs and p.job == record.job for p in self.floor.alive())
+        return hangs or "Dependency" in record.reason
 
     def _ask(self, verb: str, job: int, stamp: str) -> None:
         assert self._intake is not None

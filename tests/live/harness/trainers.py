@@ -110,13 +110,12 @@ class _Job:
     reached: float = 0.0
     lost: float = 0.0
     finished: bool = False
-    runs: int = 1
+    ends: int = 0
 
     def begin_anew(self) -> None:
         """Runs once more a job that had come to its end."""
         self.saved = self.reached = self.lost = 0.0
         self.finished = False
-        self.runs += 1
         self.workers.clear()
 
 
@@ -412,6 +411,7 @@ class Trainers:
         self._progress(job, group)
         self._stop(job, group)
         job.finished = True
+        job.ends += 1
         for member in group.members:
             self._say(member, Finished(_step(job.total), int(job.total)))
             self._line.after(self._rng.choice((0.01, 0.3)), lambda m=member: self._exit(m))

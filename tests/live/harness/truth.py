@@ -36,6 +36,7 @@ class Truth:
     training: dict[int, dict[int, None]] = field(default_factory=dict)
     used: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     boots: dict[int, int] = field(default_factory=dict)
+    hung_s: dict[int, float] = field(default_factory=dict)
     apart_s: dict[int, float] = field(default_factory=dict)
     _planned: set[frozenset[tuple[int, int]]] = field(default_factory=set)
     _second_s: float = -1.0
@@ -134,13 +135,19 @@ class Truth:
         """Sees a process end."""
         self.say(f"worker {process.name} ends with {process.exit_code}")
         del self.on_gpu[process.node, process.order.gpu][process]
+        if process.hangs:
+            self.hung_s[process.job] = self.now()
 
     def signalled(self, process: Process, number: int) -> None:
         """Sees an agent signal a process: only one that the plan on record does not want."""
         self.say(f"worker {process.name} gets signal {number}")
-        hangs = any(p.hangs and p.job == process.job for here in self.on_gpu.values() for p in here)
-        if self.wants(process) and not hangs:
+        if self.wants(process) and not self._has_hung(process.job):
             self.breach(f"worker {process.name} gets signal {number} and is wanted")
+
+    def _has_hung(self, job: int) -> bool:
+        """Tells whether a worker of a job hangs, or did until a moment ago."""
+        hangs = any(p.hangs and p.job == job for here in self.on_gpu.values() for p in here)
+        return hangs or self.hung_s.get(job, -PATIENCE_S) + PATIENCE_S > self.now()
 
     def trains(self, job: int, generation: int) -> None:
         """Sees a plain gang begin to work."""
