@@ -22,6 +22,7 @@ from statistics import median
 from typing import IO, NamedTuple
 
 from dovetail.core.errors import InputError
+from dovetail.live.engines.devices import gpus
 from dovetail.wire.worker import PROFILE_FILE, PROFILE_STEPS, REPORT, Training
 
 REPORT_EVERY_S = 0.1
@@ -71,19 +72,11 @@ def places() -> tuple[Place, ...]:
 
     A worker on a core computes with one thread, as one in a CPU slot of a cluster does.
     """
-    if gpus := _gpus():
-        return tuple(Place({"CUDA_VISIBLE_DEVICES": gpu}) for gpu in gpus)
+    found = gpus()
+    if found is not None:
+        return tuple(Place({"CUDA_VISIBLE_DEVICES": name}) for name in found.names)
     one_thread = {"OMP_NUM_THREADS": "1"}
     return tuple(Place(one_thread, core) for core in sorted(os.sched_getaffinity(0)))
-
-
-def _gpus() -> list[str]:
-    ask = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
-    try:
-        answer = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return answer.stdout.split()
 
 
 class Together(NamedTuple):
