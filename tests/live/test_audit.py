@@ -28,7 +28,7 @@ from dovetail.live.queries import Queries
 from dovetail.live.record import JobRecord, Member
 from dovetail.live.snapshot import NodeStatus, RunningStatus, Snapshot
 from dovetail.live.store import Store
-from dovetail.wire.spec import JobSpec
+from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission
 
 CLUSTER = Cluster.uniform(2, 2)
@@ -285,6 +285,32 @@ def test_a_name_of_the_plan_stands_for_one_gpu_of_its_node(scene: Scene) -> None
     scene.write(job=2, members=(Member(0, 1, 0),))
     (said,) = scene.said()
     assert said == "jobs [2, 3] share GPU (1, 0) by the plan, and sit on [(1, 0), (1, 1)]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "happened"),
+    [
+        ("afterok", State.COMPLETED, True),
+        ("afterok", State.FAILED, False),
+        ("afternotok", State.TIMEOUT, True),
+        ("afternotok", State.COMPLETED, False),
+        ("afterany", State.CANCELLED, True),
+        ("afterany", State.RUNNING, False),
+        ("after", State.RUNNING, True),
+        ("after", State.PENDING, False),
+    ],
+)
+def test_no_job_waits_for_what_has_happened(
+    scene: Scene, kind: str, state: State, happened: bool
+) -> None:
+    spec = JobSpec("late", ("x",), "/", user="ann", after=(Dependency(kind, 7),))
+    scene.t = 2.0
+    scene.intake.submit([Submission(spec)], key="late")
+    scene.records[8] = JobRecord(8, submit_s=2.0)
+    scene.write(job=8, reason="Dependency")
+    scene.write(job=7, state=state)
+    said = [line for line in scene.said() if line.startswith("job 8 ")]
+    assert said == (["job 8 waits for jobs that did what it waits for"] if happened else [])
 
 
 def test_users_may_share_where_that_is_allowed(scene: Scene) -> None:

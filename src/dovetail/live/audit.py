@@ -23,6 +23,7 @@ from dovetail.live.queries import KeptJob, Queries
 from dovetail.live.record import JobRecord
 from dovetail.live.snapshot import Snapshot
 from dovetail.record.log import fact_of
+from dovetail.wire.spec import Dependency
 
 PLACED = (State.CONFIGURING, State.RUNNING)
 _HOW = {
@@ -32,6 +33,8 @@ _HOW = {
     State.DEADLINE: ENDS[TIMEOUT],
 }
 """How the log calls the end of a job in a state; every other end is a failure."""
+DEPENDENCY = "Dependency"
+"""Why a job waits that waits for another."""
 _PROGRESS = 1e-6
 
 
@@ -66,6 +69,7 @@ def _audit(
     yield from courses.breaches
     for number, job in jobs.items():
         yield from _against_course(job, courses.of.get(number) or Course())
+        yield from _waits_for_nothing(job, jobs)
         yield from _gang(job)
     yield from _seats(jobs, leave, installed, between)
 
@@ -140,6 +144,28 @@ def _pending(job: KeptJob, course: Course) -> Iterator[str]:
     done_s = course.stopped_done_s
     if not isclose(record.done_s, done_s, rel_tol=_PROGRESS, abs_tol=_PROGRESS):
         yield f"job {n} waits with {record.done_s:g} s done, and {done_s:g} s by its facts"
+
+
+def _waits_for_nothing(job: KeptJob, jobs: Mapping[int, KeptJob]) -> Iterator[str]:
+    """A job does not wait for what has happened."""
+    waits = job.record.state is State.PENDING and job.record.reason == DEPENDENCY
+    if waits and all(_has_happened(d, jobs) for d in job.spec.after):
+        yield f"job {job.number} waits for jobs that did what it waits for"
+
+
+def _has_happened(dependency: Dependency, jobs: Mapping[int, KeptJob]) -> bool:
+    job = jobs.get(dependency.job)
+    if job is None:
+        return False
+    state = job.record.state
+    match dependency.kind:
+        case "afterok":
+            return state is State.COMPLETED
+        case "afternotok":
+            return state in TERMINAL and state is not State.COMPLETED
+        case "afterany":
+            return state in TERMINAL
+    return state is not State.PENDING
 
 
 def _gang(job: KeptJob) -> Iterator[str]:
