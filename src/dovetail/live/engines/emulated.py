@@ -320,7 +320,7 @@ class EmulatedNodes:
         due = self._written_s.get(job.number, -NEVER) + self._write_s <= self._now
         if leaves or (due and any(isinstance(h.message, Training) for h in said)):
             self._written_s[job.number] = self._now
-            self._shelf.write(self._folder[job.number], job.done_s)
+            self._shelf.write(self._folder[job.number], self.done_s(job.number))
 
     def _drop(self, number: int) -> None:
         del self._jobs[number]
@@ -438,9 +438,8 @@ class EmulatedNodes:
 
     def close(self) -> None:
         """Writes down how far jobs have come: their workers end with this process."""
-        for number, job in self._jobs.items():
-            job.settle(self._now)
-            self._shelf.write(self._folder[number], job.done_s)
+        for number in self._jobs:
+            self._shelf.write(self._folder[number], self.done_s(number))
 
     def done_s(self, job: int) -> float:
         """Returns the progress of a job that is not over, in solo seconds."""

@@ -229,7 +229,11 @@ class PacedJob:
     @property
     def samples(self) -> int:
         """Returns the samples done."""
-        return min(int(self.done_s * SAMPLES_PER_S), self.paced.samples)
+        return self._samples_at(self.done_s)
+
+    def _samples_at(self, done_s: float) -> int:
+        # A sample is done that lacks no more than what adding up has lost.
+        return min(int(done_s * SAMPLES_PER_S + 1e-6), self.paced.samples)
 
     @property
     def over(self) -> bool:
@@ -426,18 +430,18 @@ class PacedJob:
     # Words.
 
     def _report(self, now: float) -> None:
-        """Says how training goes."""
-        self.settle(now)
+        """Says how training goes. Nothing is booked: to look must not change the end by an ulp."""
         goes = self.rate if now >= self.since_s else 0.0
         self._said_rate, self._said_s = goes, now
         first, current = self._first(), self._current
         if first is None or current is None or self._entered < 0:
             return
         per_s = goes * SAMPLES_PER_S
+        samples = self._samples_at(self.done_s + goes * max(0.0, now - self.since_s))
         said = Training(
             self._entered,
-            self._step,
-            self.samples,
+            samples // STEP_SAMPLES,
+            samples,
             per_s,
             STEP_SAMPLES / per_s if per_s else 0.0,
             self.paced.samples,
