@@ -132,7 +132,10 @@ class Gang:
                 self.trust.bury(said.worker)
                 if wanted:
                     self._news.append(Died(said.worker, said.exit_code, why))
-        if self.complete and not self.vacating:
+        elif self.complete and said.exit_code == 0:
+            # It leaves just when it is done: some of its processes ended well before.
+            self.complete.add(said.worker)
+        if self.complete:
             self._check_completion()
         if said.worker not in self.complete or self._finished or self.vacating:
             self.forgets.append((node, said.worker))
@@ -140,7 +143,7 @@ class Gang:
     def _check_completion(self) -> None:
         """Finishes when all is done. Until then its agents keep the ends of a plain gang's part."""
         # All members of an elastic gang reach the last step together; processes end one by one.
-        if self.wanted and (self.elastic or set(self.wanted.numbers) <= self.complete):
+        if self.elastic or set(self.group) <= self.complete:
             self._finish(-1)
 
     def _finish(self, samples: int) -> None:

@@ -15,7 +15,7 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.live.crew import Desired, Manner
-from dovetail.live.gang import END, SAVE
+from dovetail.live.gang import END, SAVE, WAIT
 from dovetail.live.lifecycle import State, Step
 from dovetail.live.lives import NEVER, Life
 from dovetail.live.memory_bounds import bounds
@@ -64,7 +64,9 @@ class Placements:
         site.seats.leave(job)
         site.lives.step(life, Step.STOPPED, placement=None, members=(), reason="", detail="")
         self._book(life)
-        site.gang(life).vacate(now, life.spec.grace_s, SAVE if life.speaks else END)
+        gang = site.gang(life)
+        how = SAVE if life.speaks else WAIT if gang.complete else END
+        gang.vacate(now, life.spec.grace_s, how)
         site.touch(life)
 
     def _book(self, life: Life) -> None:
