@@ -108,7 +108,7 @@ def _start(wish: Wish, as_json: bool) -> None:
     from dovetail.live.folder import Folder
 
     log = Folder(wish.home).log
-    with log.open("ab") as out:
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
         began = out.tell()
         words = [sys.executable, "-m", "dovetail"]
         process = subprocess.Popen(
@@ -130,6 +130,7 @@ def _start(wish: Wish, as_json: bool) -> None:
             sleep(POLL_S)
             continue
         if pong.pid == process.pid:
+            process.returncode = 0  # it is nobody's child any more: nobody will wait for it
             _say_up(wish, wish.listen, as_json, pong.pid)
             return
     process.terminate()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.queries import KeptJob, Queries
-from dovetail.live.rows import fraction_done, progress_of, reason_code, seats_text
+from dovetail.live.rows import ENDLESS_S, fraction_done, progress_of, reason_code, seats_text
 from dovetail.live.snapshot import NEVER as LONG_AGO
 from dovetail.live.snapshot import Index, RunningStatus
 from dovetail.live.verbs import NEVER, Explained
@@ -142,7 +142,7 @@ def _freed_by(seen: Index, gpus: int, now_s: float) -> float:
 
 
 def _end_of(run: RunningStatus, now_s: float) -> float:
-    if run.rate <= 0 or run.left_s == NEVER:
+    if run.rate <= 0 or run.left_s > ENDLESS_S:
         return NEVER
     return max(now_s, run.since_s + run.left_s / run.rate)
 

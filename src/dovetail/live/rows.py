@@ -10,6 +10,9 @@ from dovetail.live.snapshot import NEVER as NEVER_HEARD
 from dovetail.live.snapshot import Index, RunningStatus, Snapshot
 from dovetail.live.verbs import NEVER, JobRow, NodeRow, Shown
 
+ENDLESS_S = 300 * 86400.0
+"""A job that is said to last longer has no length that anybody knows: forecasts say a year then."""
+
 
 def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
     """Returns one job as a row of a list."""
@@ -47,7 +50,8 @@ def progress_of(
     if run is None or record.state in TERMINAL:
         return record.done_s, 0.0, NEVER
     gained = max(0.0, now_s - run.since_s) * run.rate
-    return run.done_s + gained, run.rate, max(0.0, run.left_s - gained)
+    left_s = NEVER if run.left_s > ENDLESS_S else max(0.0, run.left_s - gained)
+    return run.done_s + gained, run.rate, left_s
 
 
 def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:

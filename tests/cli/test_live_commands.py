@@ -1,0 +1,279 @@
+"""A live cluster as its user meets it: real controller, real agents, real programs."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from command_runner import Said, Shell
+
+from dovetail.live.engines.engine import is_running
+from dovetail.live.folder import Folder
+
+PATIENCE_S = 30.0
+
+
+class Cluster:
+    """A live cluster in a folder of its own, asked through the command line."""
+
+    def __init__(self, shell: Shell, home: Path) -> None:
+        self.shell = shell
+        self.home = home
+        self.folder = Folder(home)
+        self.processes: list[int] = []
+
+    def __call__(self, *words: object) -> Said:
+        """Runs a command that must succeed."""
+        return self.shell.ok(words[0], "--home", self.home, *words[1:])
+
+    def refused(self, *words: object) -> str:
+        """Runs a command that must be refused; returns the line it says."""
+        return self.shell.refused(words[0], "--home", self.home, *words[1:])
+
+    def up(self, *words: object) -> int:
+        """Starts a controller; returns its process."""
+        self.processes.append(int(self("up", *words, "--json").json["pid"]))
+        return self.processes[-1]
+
+    def submit(self, *words: object) -> int:
+        """Submits one job; returns its number."""
+        (job,) = self("submit", "--json", *words).json["jobs"]
+        return int(job)
+
+    def row(self, job: int) -> dict[str, Any]:
+        """Returns the row of a job."""
+        row: dict[str, Any] = self("show", job, "--json").json["row"]
+        return row
+
+    def state(self, job: int) -> str:
+        """Returns the state of a job."""
+        return str(self.row(job)["state"])
+
+    def until(self, true: Callable[[], bool], what: str) -> None:
+        """Waits until something is true."""
+        deadline = monotonic() + PATIENCE_S
+        while not true():
+            assert monotonic() < deadline, f"{what}\n{self('ls', '--all').out}{self.logs()}"
+            sleep(0.05)
+
+    def until_state(self, job: int, state: str) -> None:
+        """Waits until a job is in a state."""
+        self.until(lambda: self.state(job) == state, f"job {job} never was {state}")
+
+    def logs(self) -> str:
+        """Returns what controller and agents logged."""
+        files = [self.folder.log, self.home / "nodes" / "agent.log"]
+        return "\n".join(f.read_text() for f in files if f.exists())
+
+    def end(self) -> None:
+        """Leaves no process behind, whatever happened."""
+        agents = re.findall(r"listen \(process (\d+)\)", self.logs())
+        for process in (*self.processes, *map(int, agents)):
+            if f"--home\0{self.home}".encode() in _command_line(process):
+                os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _command_line(process: int) -> bytes:
+    """Returns the words of a process, nothing if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+@pytest.fixture
+def cluster(shell: Shell) -> Iterator[Cluster]:
+    """Returns a cluster that is not up yet; all that it started is ended."""
+    made = Cluster(shell, Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp")))
+    try:
+        yield made
+        _take_down(made)
+    finally:
+        made.end()
+
+
+def _take_down(made: Cluster) -> None:
+    """Takes a cluster down politely, which must leave nothing behind."""
+    if (made.home / "api.sock").exists():
+        running = [row["job"] for row in made("ls", "--json").json["jobs"]]
+        if running:
+            made("cancel", *running)
+        made("down", "--drain")
+    assert not is_running(made.home)
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns the folder of the user, with scripts that take as long as their argument says."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").write_text(
+        '#!/bin/sh\n#SBATCH --job-name=tell\necho "here is $1"\nsleep "$2"\necho done\nexit "$3"\n'
+    )
+    return tmp_path
+
+
+def test_a_day_in_the_life_of_a_cluster(cluster: Cluster, work: Path) -> None:
+    cluster.up("--engine", "local:2")
+    quick = cluster.submit("job.sh", "quick", "0.3", "0")
+    long = cluster.submit("job.sh", "long", "600", "0")
+    big = cluster.submit("job.sh", "big", "0", "0", "--gpus", "2")
+    behind = cluster.submit("job.sh", "behind", "0", "0")
+
+    followed = cluster("logs", "-f", quick)
+    assert followed.out == "here is quick\ndone\n"
+    cluster.until_state(quick, "COMPLETED")
+    cluster.until_state(long, "RUNNING")
+
+    # The big job is next but has no room; the small one stands behind it.
+    why = cluster("why", big, "--json").json
+    assert (why["state"], why["code"]) == ("PENDING", "Resources")
+    assert "1 more GPU must become free" in why["would_start"]
+    assert cluster("why", behind, "--json").json["ahead"] == [big]
+    assert f"[{long}]" in cluster("top", "--once").out
+
+    # Held, it lets the one behind pass; released, it waits again.
+    cluster("hold", big)
+    cluster.until_state(behind, "COMPLETED")
+    assert cluster.row(big)["reason"] == "JobHeldUser"
+    cluster("release", big)
+    assert "is on GPUs" in cluster.refused("hold", long)
+
+    # Cancelled, the long one is gone at once, and there is room.
+    cluster("cancel", long)
+    cluster.until_state(long, "CANCELLED")
+    cluster.until_state(big, "COMPLETED")
+    assert "cancelled by its owner" in cluster("why", long).out
+
+    failed = cluster.submit("job.sh", "broken", "0", "3", "--set", "retries=0")
+    cluster.until_state(failed, "FAILED")
+    assert "exited with code 3" in cluster("why", failed).out
+    cluster("requeue", failed)
+    cluster.until(lambda: cluster("logs", failed).out.count("here is broken") == 2, "no second run")
+    cluster.until_state(failed, "FAILED")
+
+    # What has been is told, as a table, as facts, and as files for the simulator.
+    assert len(cluster("history", "--json").json["jobs"]) == 5
+    facts = [json.loads(line)["e"] for line in cluster("history", quick, "--json").out.splitlines()]
+    assert facts[0] == "submitted" and facts[-1] == "ended"
+    cluster("history", "--export", work / "events.jsonl", "--trace", work / "jobs.csv")
+    assert cluster.shell.ok("replay", work / "events.jsonl").out.startswith("fifo")
+    trace = cluster.shell.ok(
+        "simulate", work / "jobs.csv", "-p", "fifo", "--cluster", "1x2", "--json"
+    )
+    assert trace.json["jobs"] == 5
+    cluster("down")
+    assert "no controller runs" in cluster.shell("ls", "--home", cluster.home).err
+
+
+def test_running_jobs_do_not_notice_that_the_controller_was_killed(
+    cluster: Cluster, work: Path
+) -> None:
+    (work / "wait.sh").write_text(
+        "#!/bin/sh\necho $$\nwhile [ ! -e go ]; do sleep 0.05; done\necho went\n"
+    )
+    first = cluster.up("--engine", "local:1")
+    running = cluster.submit("wait.sh")
+    waiting = cluster.submit("job.sh", "second", "0", "0", "--dependency", f"afterok:{running}")
+    cluster.until(lambda: bool(cluster("logs", running).out), "it never began")
+    started = cluster.row(running)
+    os.kill(first, signal.SIGKILL)
+    cluster.until(lambda: not _command_line(first), "it lives on")
+
+    second = cluster.up("--engine", "local:1")
+    assert second != first
+    cluster.until_state(running, "RUNNING")
+    assert cluster.row(running)["start_s"] == started["start_s"]
+    assert cluster.row(waiting)["reason"] == "Dependency"
+    said = cluster("down").out
+    assert "1 jobs run on until the next dovetail up" in said
+    (work / "go").touch()
+    cluster.up("--engine", "local:1")
+    cluster.until_state(waiting, "COMPLETED")
+    log = cluster("logs", running).out.splitlines()
+    assert len(log) == 2 and log[1] == "went", "it was started once"
+
+
+def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> None:
+    cluster.up("--engine", "local:2x1")
+    cluster("drain", 1)
+    first = cluster.submit("job.sh", "task", "0.1", "0", "--array", "0-3")
+    cluster.until_state(first + 3, "COMPLETED")
+    assert {n["state"] for n in cluster("nodes", "--json").json["nodes"]} == {"up", "draining"}
+    facts = [json.loads(x) for x in cluster("history", "--events", "--json").out.splitlines()]
+    assert {node for f in facts if f["e"] == "started" for node, _ in f["on"]} == {0}
+    cluster("drain", 1, "--undo")
+    both = cluster("submit", "job.sh", "x", "0", "0", "--gpus", "2", "--wait")
+    assert both.out.endswith(f"job {first + 4} is COMPLETED (exit code 0)\n")
+    failed = cluster.shell(
+        "submit", "job.sh", "x", "0", "9", "--set", "retries=0", "--wait", "--home", cluster.home
+    )
+    assert failed.code == 1
+    assert cluster("show", f"{first}_2", "--json").json["row"]["job"] == first + 2
+    assert "is an array of 4" in cluster.refused("why", first)
+
+
+def test_secrets_stay_where_they_are(cluster: Cluster, work: Path) -> None:
+    cluster.up("--engine", "local:1", "--listen", "127.0.0.1:47119")
+    job = cluster.submit("--run", "--env", "KEY=hunter2", "--wait", "--", "sh", "-c", "echo $KEY")
+    assert cluster("logs", job).out == "hunter2\n", "its own output is the user's business"
+    token = cluster.folder.token()
+    cluster("history", "--export", work / "events.jsonl")
+    said = cluster.logs() + (work / "events.jsonl").read_text()
+    for words in (("show", job), ("why", job), ("history", job), ("ls", "--all", "--json")):
+        said += cluster(*words).out
+    assert "hunter2" not in said
+    assert token not in said
+    with sqlite3.connect(cluster.folder.store) as db:
+        assert token not in "\n".join(db.iterdump())
+    db.close()
+    for path in cluster.home.iterdir():
+        assert not path.stat().st_mode & 0o077, path
+
+
+def test_an_emulated_cluster_keeps_the_time_of_the_simulator(cluster: Cluster, work: Path) -> None:
+    (work / "jobs.yaml").write_text(
+        "paced: yes\njobs:\n"
+        + "".join(
+            f"  - name: j{i}\n    gpus: {gpus}\n    duration: {seconds}s\n"
+            for i, (gpus, seconds) in enumerate([(4, 300), (8, 200), (2, 600), (1, 100), (8, 150)])
+        )
+    )
+    cluster.up("--engine", "emulated:2x4@200", "--policy", "sjf")
+    cluster("submit", "jobs.yaml", "--wait")
+    replayed = cluster.shell("replay", cluster.home, "--json").json
+    live = replayed["live"]
+    assert len(live["jobs"]) == 5
+    assert live["real_jct_s"] == pytest.approx(live["predicted_jct_s"], rel=0.1)
+    assert live["real_makespan_s"] == pytest.approx(live["predicted_makespan_s"], rel=0.1)
+
+
+def test_what_cannot_be_is_said_before_anything_starts(cluster: Cluster, work: Path) -> None:
+    asked = {
+        ("--policy", "srtf", "--forecast", "unknown"): "it needs to know: length",
+        ("--policy", "fife"): "did you mean 'fifo'?",
+        ("--engine", "slurm"): "cannot read 'slurm'",
+        ("--listen", "0.0.0.0:7077"): "only this machine may be listened to",
+        ("--forecast", "known"): "--forecast",
+    }
+    for words, what in asked.items():
+        assert what in cluster.refused("up", *words), words
+    assert not (cluster.home / "api.sock").exists()
+    cluster.up("--engine", "local:1")
+    assert "a controller runs here already" in cluster.refused("up", "--engine", "local:1")
+    assert "needs an emulated cluster" in cluster.refused(
+        "submit", "--run", "--set", "paced=yes", "--set", "duration=5s", "--", "x"
+    )
+    assert "asks for 3 GPUs" in cluster.refused("submit", "job.sh", "--gpus", "3")
+    assert "cannot be read" in cluster.refused("submit", "nothing.sh")
+    cluster.submit("job.sh", "waits", "0", "0", "--hold")
+    cluster("down")
+    assert "belong to its engine local:1" in cluster.refused("up", "--engine", "emulated:1x1")
