@@ -18,6 +18,8 @@ from dovetail.workload.job_draft import Given, JobDraft, known
 from dovetail.workload.job_words import own_value
 
 JOBS_MAX = 1000
+DEPTH_MAX = 10
+"""Lists and mappings inside each other; the parser's time grows with the square of it."""
 _JOBS = "jobs"
 _NULL = "tag:yaml.org,2002:null"
 
@@ -58,11 +60,12 @@ class _Reader:
             raise InputError(where, f"this is no YAML: {error.problem or error.context}") from None
         except yaml.YAMLError as error:
             raise InputError(self._file, f"this is no YAML: {error}") from None
-        except RecursionError:
-            raise InputError(self._file, "it is nested too deeply") from None
 
     def _check_events(self, content: str) -> None:
+        depth = 0
         for event in yaml.parse(content, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
             where = f"{self._file}, line {event.start_mark.line + 1}"
             if getattr(event, "anchor", None):
                 raise InputError(
@@ -70,6 +73,8 @@ class _Reader:
                     "anchors and aliases are not used here",
                     "say it in full, or beside jobs:",
                 )
+            if depth > DEPTH_MAX:
+                raise InputError(where, "it is nested too deeply")
             tag = getattr(event, "tag", None)
             if tag and tag != "!":
                 raise InputError(where, f"the tag {str(tag)[:40]} is not used here")
