@@ -1,0 +1,188 @@
+"""The Python client: waits, retries under one key, and clear words when nobody answers."""
+
+import json
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cluster_by_hand import ByHand, spec
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.client import Client, NoController
+from dovetail.live.edges import Entry
+from dovetail.live.lifecycle import State
+from dovetail.live.server import Limits, Server, talk
+from dovetail.live.verbs import CHANGES, Refused, reply_of
+from dovetail.wire.codec import WireError
+from dovetail.wire.submission import Submission
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cluster(home: Path) -> Iterator[ByHand]:
+    by_hand = ByHand(home)
+    yield by_hand
+    by_hand.close()
+
+
+def serve(cluster: ByHand) -> Server:
+    server = Server(cluster.desk, cluster.folder.socket)
+    server.start()
+    return server
+
+
+def test_every_verb_of_the_command_line_is_a_method(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home)
+    one, many = client.submit(spec(), Submission(spec("array"), array=(0, 1)))
+    assert (one, many) == (1, 2)
+    assert client.hold(one) == (1,)
+    assert client.release("2_1") == (3,)
+    assert [j.state for j in client.states(many)] == ["PENDING", "PENDING"]
+    assert client.show(one).row.name == "job"
+    assert client.why(one).state == "PENDING"
+    assert len(client.jobs().jobs) == 3
+    assert client.nodes().nodes[0].state == "up"
+    assert list(client.history()) == []
+    assert client.ping().policy == "srtf"
+    client.drain(0)
+    client.drain(0, undo=True)
+    assert client.cancel(many) == (2, 3)
+    cluster.record(1, state=State.COMPLETED)
+    assert client.requeue(one) == (1,)
+    client.down(drain=True)
+    server.stop()
+
+
+def test_the_same_key_submits_once(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home)
+    assert client.submit(spec(), key="mine") == client.submit(spec(), key="mine") == (1,)
+    with pytest.raises(InputError, match="used for another request"):
+        client.submit(spec("other"), key="mine")
+    server.stop()
+
+
+def test_waiting_outlives_a_controller_that_is_started_anew(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home)
+    (job,) = client.submit(spec())
+    found = cluster.store.find(job)
+    assert found is not None
+    over = replace(found[1], state=State.FAILED, exit_code=4)
+
+    def restart() -> None:
+        server.stop()
+        cluster.store.write(Entry(records=(over,)))
+        again.append(serve(cluster))
+
+    again: list[Server] = []
+    timer = threading.Timer(0.3, restart)
+    timer.start()
+    (end,) = client.wait(job, timeout_s=20)
+    timer.join()
+    again[0].stop()
+    assert (end.job, end.state, end.exit_code) == (job, "FAILED", 4)
+
+
+def test_waiting_has_an_end(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home)
+    (job,) = client.submit(spec())
+    with pytest.raises(TimeoutError, match="job 1 is PENDING"):
+        client.wait(job, timeout_s=0.1)
+    server.stop()
+
+
+def test_a_controller_that_never_answers_is_given_up(home: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(home / "api.sock"))
+        mute.listen()
+        began = monotonic()
+        with pytest.raises(NoController, match="does not answer"):
+            Client(home, patience_s=0.3).ping()
+        assert monotonic() - began < 5
+
+
+def test_an_answer_that_nobody_understands_is_an_error_not_a_crash(home: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as odd:
+        odd.bind(str(home / "api.sock"))
+        odd.listen()
+
+        def babble() -> None:
+            connection, _ = odd.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b'{"ok":true,"tongue":"another"}\n')
+
+        thread = threading.Thread(target=babble)
+        thread.start()
+        with pytest.raises(DovetailError, match="another tongue"):
+            Client(home).ping()
+        thread.join()
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b'{"ok":1}', b'{"ok":false}', b"\xff"])
+def test_a_reply_is_what_it_should_be_or_refused(line: bytes) -> None:
+    with pytest.raises(WireError):
+        reply_of(line, Refused)
+
+
+numbers = st.sampled_from(["1", "2", "1_0", "99", "", "-1", "../1", "1_", "x", "9" * 30, "0"])
+jobs = st.one_of(numbers, st.text(max_size=6))
+asked = st.one_of(
+    st.fixed_dictionaries({"verb": st.sampled_from(["show", "why", "logs"]), "job": jobs}),
+    st.fixed_dictionaries({"verb": st.just("logs"), "job": jobs, "tail": st.integers(-5, 5)}),
+    st.fixed_dictionaries(
+        {"verb": st.sampled_from(CHANGES), "key": jobs, "jobs": st.lists(jobs, max_size=3)}
+    ),
+    st.fixed_dictionaries({"verb": st.just("track"), "jobs": st.lists(jobs, max_size=3)}),
+    st.fixed_dictionaries({"verb": st.just("drain"), "key": jobs, "node": st.integers()}),
+    st.fixed_dictionaries(
+        {"verb": st.just("ls"), "name": st.text(max_size=5), "limit": st.integers()}
+    ),
+    st.fixed_dictionaries({"verb": st.just("ls"), "states": st.lists(jobs, max_size=2)}),
+    st.fixed_dictionaries({"verb": st.just("history"), "job": jobs, "after": st.integers()}),
+)
+
+
+@settings(
+    derandomize=True,
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(asked, min_size=1, max_size=8))
+def test_no_question_makes_the_desk_stumble(
+    cluster: ByHand, questions: list[dict[str, object]]
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(10)
+        theirs.sendall(b"".join(json.dumps(q).encode() + b"\n" for q in questions))
+        theirs.shutdown(socket.SHUT_WR)
+        reader = threading.Thread(target=talk, args=(ours, cluster.desk, "ann", "", Limits()))
+        reader.start()
+        reader.join(10)
+        ours.shutdown(socket.SHUT_WR)
+        said = b""
+        while piece := theirs.recv(65536):
+            said += piece
+    replies = [json.loads(line) for line in said.splitlines()]
+    assert len(replies) == len(questions)
+    for reply, question in zip(replies, questions, strict=True):
+        assert reply["ok"] or not reply["fault"], (question, reply)
