@@ -23,15 +23,16 @@ from typing import ClassVar, cast
 import numpy as np
 
 from dovetail.control.loop import run as run_loop
+from dovetail.control.state import ClusterState
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable
-from dovetail.core.messages import Ended, Fact, Started, Stopped
+from dovetail.core.messages import Ended, Fact, Recorder, Started, Stopped
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Change
 from dovetail.core.policy import Decision, Policy, name_of, parse_policy, spell
 from dovetail.core.trace import Trace
-from dovetail.core.view import View
+from dovetail.core.view import Changes, View
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
@@ -150,6 +151,16 @@ class PolicyConformance:
         for seed in self.seeds:
             self._all_end(small_scene(seed, capacity=CHURN))
 
+    def test_it_takes_up_jobs_that_it_has_not_heard_of(self) -> None:
+        """From its first memory it goes on with jobs it never saw arrive or start."""
+        for seed in self.seeds:
+            scene, policy = small_scene(seed), Forgetful(self._made())
+            policy.world = RestartingWorld(scene, cast(Policy, policy), facts := _Facts())
+            run_loop(policy.world, cast(Policy, policy))
+            ended = sorted(f.job for f in facts.all if isinstance(f, Ended))
+            assert policy.world.restarts, "the run was too short to be cut off"
+            assert ended == list(range(JOBS)), f"{self.policy} loses jobs at a restart: {ended}"
+
     def test_it_stops_no_job_without_the_power_to(self) -> None:
         """A policy that does not declare `preempt` never stops a running job."""
         if "preempt" in self._made().powers:
@@ -206,6 +217,62 @@ class PolicyConformance:
         run_loop(SimWorld(scene, policy, writer), policy)
         writer.close()
         return file.getvalue()
+
+
+class RestartingWorld(SimWorld):
+    """A world whose tables are lost now and then, and made anew from what each job had reached.
+
+    So does a live scheduler that begins again: all that waits arrives, the rest just runs.
+    """
+
+    def __init__(self, scene: Scene, policy: Policy, recorder: Recorder) -> None:
+        super().__init__(scene, policy, recorder)
+        self._draw = np.random.default_rng(1)
+        self.restarts = 0
+        self.restarted = False
+
+    def advance(self, until: float) -> bool:
+        """Moves to the next instant; at a fifth of them everything was forgotten before."""
+        goes_on = super().advance(until)
+        self.restarted = goes_on and bool(self._draw.random() < 0.2)
+        if self.restarted:
+            self._restart()
+        return goes_on
+
+    def _restart(self) -> None:
+        old, scene = self.state, self._scene
+        self.state = state = ClusterState(
+            scene.trace.jobs,
+            old.view.cluster,
+            self._policy,
+            physics=scene.belief,
+            forecast=scene.forecast,
+            placing=scene.placing,
+            switch_s=old.view.switch_s,
+        )
+        state.now = state.view.now = old.now
+        for job in sorted(old.plan.placed):
+            state.restore(job, old.life(job), old.plan.placed[job], old.rate[job])
+        waiting = sorted(old.waiting)
+        for job in waiting:
+            state.restore(job, old.life(job), None)
+        state.view.changes = Changes(arrived=waiting)
+        self.restarts += 1
+
+
+class Forgetful:
+    """A policy whose memory is lost with the tables of its `world`."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.world: RestartingWorld
+        self.name = name_of(inner)
+        self.knows, self.powers, self.order = inner.knows, inner.powers, inner.order
+        self.initial = inner.initial
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Decides as the inner policy does, from its first memory after a restart."""
+        return self._inner.decide(view, self.initial if self.world.restarted else memory)
 
 
 class _AskedTwice:
