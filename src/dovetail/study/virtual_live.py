@@ -1,0 +1,161 @@
+"""A trace played by the live scheduler in virtual time: real controller, real agents, paced jobs.
+
+Everything of a live cluster takes part but sockets, disks and waiting: the controller's world and
+its journal, messages that take their time, agents, and workers that are clocks. So a day passes in
+seconds, and what differs from the simulator is what the control plane does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.control.loop import run as run_loop
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable
+from dovetail.core.trace import Trace
+from dovetail.live.database import Database
+from dovetail.live.edges import Edges
+from dovetail.live.engines.emulated import EmulatedNodes
+from dovetail.live.engines.paced import Costs
+from dovetail.live.intake import Intake
+from dovetail.live.launches import launch_of
+from dovetail.live.lifecycle import TERMINAL
+from dovetail.live.meter import Meters
+from dovetail.live.queries import Queries
+from dovetail.live.rules import Rules
+from dovetail.live.store import Store
+from dovetail.live.virtual import NEVER, Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.world import LiveWorld
+from dovetail.study.given import Given
+from dovetail.study.live_cluster import Mind, build_mind, live_physics, manifest_text
+from dovetail.wire.agent import Order, Report
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
+
+MESSAGE_S = 0.0005
+"""How long a message travels: between processes of one machine it was 0.3 to 0.6 ms."""
+
+
+def specs_of(trace: Trace) -> list[JobSpec]:
+    """Returns what the owners of a trace's jobs would submit: paced jobs of their true lengths."""
+    made = []
+    for row, duration_s in enumerate(trace.duration_s.tolist()):
+        job = trace.jobs.job(row)
+        made.append(
+            JobSpec(
+                name=job.job_id,
+                command=(),
+                workdir="/",
+                gpus=job.gpus,
+                min_gpus=job.min_gpus if job.elastic else job.gpus,
+                max_gpus=job.max_gpus if job.elastic else job.gpus,
+                shareable=job.shareable,
+                preemptible=job.preemptible,
+                user=job.user,
+                queue=job.queue,
+                model=job.model,
+                gpu_type=job.gpu_type,
+                priority=job.priority,
+                batch_size=job.batch_size,
+                duration_s=duration_s,
+                paced=True,
+            )
+        )
+    return made
+
+
+@dataclass(slots=True)
+class Nodes:
+    """The emulated nodes on the heap of events: whenever something is due there, it happens."""
+
+    line: Timeline
+    nodes: EmulatedNodes
+    put: Callable[[Report], None]
+    armed_s: float = NEVER
+
+    def deliver(self, node: int, order: Order) -> None:
+        """Hands an order over and sends what is answered."""
+        self._send(self.nodes.handle(node, order, self.line.now))
+
+    def _send(self, reports: list[Report]) -> None:
+        for report in reports:
+            self.line.after(MESSAGE_S, lambda r=report: self.put(r))  # type: ignore[misc]
+        self.arm()
+
+    def arm(self) -> None:
+        """Puts the next thing due into the heap, unless it is there."""
+        due_s = self.nodes.next_due()
+        if due_s < NEVER and due_s != self.armed_s:
+            self.armed_s = due_s
+            self.line.at(due_s, lambda: self._happen(due_s))
+
+    def _happen(self, due_s: float) -> None:
+        if self.armed_s == due_s:
+            self.armed_s = NEVER
+            self._send(self.nodes.tick(self.line.now))
+
+
+def play(trace: Trace, policy: str, cluster: Cluster, given: Given) -> Queries:
+    """Returns the store of a live cluster that has served all jobs of a trace."""
+    specs = specs_of(trace)
+    mind = build_mind(
+        policy, cluster, given, said_s=lambda job: specs[int(job) - 1].duration_s, paced=True
+    )
+    database = Database(None)
+    queries = Queries(database.connection)
+    store = Store(database, queries)
+    line = Timeline()
+    clock, inbox = VirtualClock(line), VirtualInbox(line)
+    nodes = _nodes(mind, cluster, line, inbox)
+    post = VirtualPost(line, nodes.deliver)
+    world = LiveWorld(
+        Edges(clock, inbox, post, store, store),
+        mind.state,
+        mind.policy,
+        recovered=store.recover(),
+        launches=launch_of(Path("/nowhere")),
+        meter=Meters(mind.learning),
+        rules=Rules(),
+    )
+    store.keep({"manifest": manifest_text(mind, "emulated")})
+    intake = Intake(store.committer, clock=clock, cluster=cluster, put=inbox.put)
+    for number, (spec, submit_s) in enumerate(
+        zip(specs, trace.jobs.submit_s.tolist(), strict=True)
+    ):
+        line.at(submit_s, lambda s=spec, n=number: _submit(intake, s, n))  # type: ignore[misc]
+    nodes.arm()
+    _stop_when_done(line, intake, queries, len(specs))
+    run_loop(world, mind.policy)
+    return queries
+
+
+def _submit(intake: Intake, spec: JobSpec, number: int) -> None:
+    intake.submit([Submission(spec)], key=f"job {number}")
+
+
+def _stop_when_done(line: Timeline, intake: Intake, queries: Queries, jobs: int) -> None:
+    """Tells the controller to stop when all jobs are over; looks once a minute."""
+    counts = queries.counts()
+    if sum(counts.get(state, 0) for state in TERMINAL) == jobs:
+        intake.request("down", argument="leave", key="down")
+    else:
+        line.after(60.0, lambda: _stop_when_done(line, intake, queries, jobs))
+
+
+def _nodes(mind: Mind, cluster: Cluster, line: Timeline, inbox: VirtualInbox) -> Nodes:
+    """Returns the emulated nodes of a cluster; they know the truth, the mind believes."""
+    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
+    switching = mind.options.switching
+    emulated = EmulatedNodes(
+        cluster.nodes,
+        cluster.groups[0].gpus_per_node,
+        jobs=jobs,
+        physics=live_physics(jobs, mind.options),
+        costs=Costs(**{f.name: getattr(switching, f.name) for f in fields(Costs)}),
+        alive_s=1.0,
+    )
+    return Nodes(line, emulated, inbox.put)
