@@ -70,7 +70,7 @@ def frame(pong: Pong, nodes: NodesShown, jobs: Listed) -> Group:
     held = sum(1 for n in nodes.nodes for on in n.jobs if on)
     speed = f", time x{pong.speed:g}" if pong.speed != 1 else ""
     head = Text(
-        f"{pong.policy} on {pong.engine}, at {span(pong.now_s)}{speed}   "
+        f"{pong.policy.partition(':')[0]} on {pong.engine}, at {span(pong.now_s)}{speed}   "
         f"{held} of {gpus} GPUs held   {counts_text(jobs.counts)}",
         "bold",
     )

@@ -139,7 +139,7 @@ class Desk:
             case Why(job):
                 return self._explain(reader, job)
             case Nodes():
-                return NodesShown(self._now(), node_rows(self._index().picture, self._now()))
+                return NodesShown(self._now(), node_rows(self._index().picture))
             case History():
                 return self._history(reader, question)
         raise DovetailError(f"no answer to {type(question).__name__}")

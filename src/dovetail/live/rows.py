@@ -58,11 +58,10 @@ def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:
     """Returns the part of a job that is done, -1 if nobody knows."""
     if record.state is State.COMPLETED:
         return 1.0
-    if record.total_samples:
-        return min(1.0, record.samples / record.total_samples)
     if left_s < NEVER and done_s + left_s > 0:
         return done_s / (done_s + left_s)
-    return -1.0
+    # On record only now and then, but it is all that is known of a job that is not placed.
+    return min(1.0, record.samples / record.total_samples) if record.total_samples else -1.0
 
 
 def reason_code(record: JobRecord, said: Reason | None) -> str:
@@ -131,8 +130,8 @@ def shown(kept: KeptJob, row: JobRow, output: str, folder: str) -> Shown:
     )
 
 
-def node_rows(picture: Snapshot, now_s: float) -> tuple[NodeRow, ...]:
-    """Returns the nodes with the jobs on each GPU."""
+def node_rows(picture: Snapshot) -> tuple[NodeRow, ...]:
+    """Returns the nodes with the jobs on each GPU, and their silence when the picture was made."""
     seats = picture.seats()
     return tuple(
         NodeRow(
@@ -140,7 +139,7 @@ def node_rows(picture: Snapshot, now_s: float) -> tuple[NodeRow, ...]:
             state=n.state,
             gpus=n.gpus,
             jobs=tuple(tuple(seats.get((n.node, gpu), ())) for gpu in range(len(n.gpus))),
-            silent_s=-1.0 if n.heard_s == NEVER_HEARD else max(0.0, now_s - n.heard_s),
+            silent_s=-1.0 if n.heard_s == NEVER_HEARD else max(0.0, picture.now_s - n.heard_s),
             gpu_type=n.gpu_type,
         )
         for n in picture.nodes
