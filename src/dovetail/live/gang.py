@@ -241,6 +241,8 @@ class Gang:
         if self.elastic:
             self._judge(now)
             self._step_elastic(self.wanted, now, free)
+            if self.target is not None:
+                self._dismiss(self.wanted, self.target, now)
         else:
             self._step_plain(self.wanted, now, free)
 
@@ -269,7 +271,6 @@ class Gang:
             return
         blocked = self._start_joiners(wanted, now, free)
         self._share_anew(wanted)
-        self._dismiss(wanted, now)
         standing = any(self.trust.is_broken(w.entered) for w in trainers)
         able = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
         late = now >= self._wanted_s + self.rules.yield_s
@@ -330,13 +331,12 @@ class Gang:
         self.muster(wanted, able, now)
         return len(able) < len(missing)
 
-    def _dismiss(self, wanted: Desired, now: float) -> None:
+    def _dismiss(self, wanted: Desired, target: Target, now: float) -> None:
         """Ends who is not wanted and trains in no generation, or does not leave the last one."""
-        target = self.target
-        settled = target is not None and self.formed == target.generation
+        settled = self.formed == target.generation
         patience_s = self._formed_s + self.launch.grace_s
         for worker in self.workers.values():
-            if worker.worker in wanted.numbers or (target and worker.worker in target.members):
+            if worker.worker in wanted.numbers or worker.worker in target.members:
                 continue
             if (worker.entered < 0 and worker.ready < 0) or (settled and now >= patience_s):
                 worker.end_by(now, self.launch.grace_s)

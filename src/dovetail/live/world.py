@@ -137,14 +137,15 @@ class LiveWorld:
             due = min(due, until, self._ask_s)
         come = self._late or self._edges.inbox.wait(due)
         self._late = []
-        self._begin()
+        # Nothing came, so it is time, though clocks may round that to an instant before.
+        self._begin(due if not come else 0.0)
         self._take(come)
         self._let_happen()
         self._tend()
 
-    def _begin(self) -> None:
+    def _begin(self, due_s: float) -> None:
         state = self._site.state
-        state.now = state.view.now = max(state.now, self._edges.clock.now())
+        state.now = state.view.now = max(state.now, self._edges.clock.now(), due_s)
 
     def _asks(self) -> bool:
         """Tells whether anything happened that concerns the policy, and it can be asked."""

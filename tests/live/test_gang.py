@@ -1,0 +1,529 @@
+"""The gang machine by itself: reports in, orders out, compared with literals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dovetail.live.crew import NEVER, Desired, Manner
+from dovetail.live.gang import END, SAVE, WAIT, Gang
+from dovetail.live.gang_orders import Instruction, instructions, next_told_s
+from dovetail.live.news import Died, Finished, Formed, News, Stalled, Trained, Vacated
+from dovetail.live.record import Member
+from dovetail.live.rules import Rules
+from dovetail.live.survey import survey, take_stock
+from dovetail.wire.agent import (
+    EndWorker,
+    Forget,
+    Launch,
+    StartWorker,
+    TellWorkers,
+    WorkerEnded,
+    WorkerSaid,
+    WorkerState,
+)
+from dovetail.wire.worker import (
+    Checkpoint,
+    Entered,
+    Left,
+    Lost,
+    Meeting,
+    Ready,
+    Regroup,
+    Training,
+)
+from dovetail.wire.worker import Finished as SaidFinished
+
+RULES = Rules(resend_s=2.0, yield_s=2.0, hung_s=10.0, lost_s=1.0, ready_s=60.0, stall_s=100.0)
+JOB = 7
+
+
+class Table:
+    """A gang, the GPUs that others hold, and short words for what is said and seen."""
+
+    def __init__(self, *, trains: bool, fixed: bool = False, hands_over: bool = False) -> None:
+        launch = Launch(("python", "x.py"), "/f", "/o", "/w", trains=trains, grace_s=5.0)
+        self.gang = Gang(JOB, launch, RULES, fixed=fixed, hands_over=hands_over)
+        self.held: set[tuple[int, int]] = set()
+        self.news: list[News] = []
+
+    def want(self, *members: tuple[int, int, int], now: float = 0.0, **rest: object) -> None:
+        desired = Desired(tuple(Member(*m) for m in members), **rest)  # type: ignore[arg-type]
+        self.gang.want(desired, now)
+
+    def orders(self, now: float) -> list[Instruction]:
+        """Lets the gang decide; returns what it says, starts of workers shortened."""
+        self.gang.step(now, lambda node, gpu: (node, gpu) not in self.held)
+        self.news.extend(self.gang.news())
+        return instructions(self.gang, now)
+
+    def names(self, now: float) -> list[str]:
+        """Returns what is said in short words."""
+        return [short(node, order) for node, order in self.orders(now)]
+
+    def start(self, *numbers: int, now: float = 0.0) -> None:
+        for number in numbers:
+            assert self.gang.started(number, now)
+
+    def say(self, worker: int, now: float, **words: object) -> None:
+        self.gang.heard(WorkerSaid(JOB, worker, **words), now)  # type: ignore[arg-type]
+
+    def enter(self, generation: int, *numbers: int, now: float = 0.0) -> None:
+        for number in numbers:
+            self.say(number, now, ready=Ready(generation))
+        for number in numbers:
+            self.say(number, now, entered=Entered(generation, 0, 0))
+
+    def end(self, worker: int, code: int, now: float, node: int = 0, why: str = "") -> None:
+        self.gang.ended(node, WorkerEnded(JOB, worker, 0, code, why), now)
+
+    def heard(self) -> list[News]:
+        self.news.extend(self.gang.news())
+        news, self.news = self.news, []
+        return news
+
+    def check(self) -> None:
+        """Checks what must hold of any gang at any time."""
+        gang = self.gang
+        seats = [(w.node, w.gpu) for w in gang.workers.values()]
+        assert len(seats) == len(set(seats)), "two workers of one gang on one GPU"
+        assert not gang.workers.keys() & gang.gone
+        if gang.target is not None:
+            assert gang.target.generation == gang.generation
+            assert gang.target.members == gang.group
+
+
+def short(node: int, order: object) -> str:
+    match order:
+        case StartWorker():
+            return f"start {order.worker}@{node}.{order.gpu} g{order.generation}"
+        case EndWorker():
+            return f"end {order.worker} in {order.grace_s:g}"
+        case Forget():
+            return f"forget {order.worker}"
+        case TellWorkers():
+            to = ",".join(map(str, order.workers))
+            if order.regroup is not None:
+                members = ",".join(map(str, order.regroup.members))
+                return f"{to}: g{order.regroup.generation} is {members}"
+            if order.meet is not None:
+                return f"{to}: meet g{order.meet.generation} at {order.meet.address}"
+            if order.abandon is not None:
+                return f"{to}: abandon g{order.abandon.generation}"
+            return f"{to}: checkpoint, leave" if order.checkpoint == Checkpoint(True) else "?"
+    raise AssertionError(order)
+
+
+@pytest.fixture
+def plain() -> Iterator[Table]:
+    table = Table(trains=False)
+    yield table
+    table.check()
+
+
+@pytest.fixture
+def elastic() -> Iterator[Table]:
+    table = Table(trains=True)
+    yield table
+    table.check()
+
+
+def running(table: Table, *members: tuple[int, int, int]) -> Table:
+    """Brings a gang to where all its members train in generation 1."""
+    table.want(*members)
+    table.orders(0.0)
+    numbers = [m[0] for m in members]
+    table.start(*numbers)
+    table.enter(1, *numbers)
+    assert Formed(1) in table.heard()
+    table.orders(0.0)
+    return table
+
+
+# Plain gangs.
+
+
+def test_a_plain_gang_starts_at_once_with_torchruns_words(plain: Table) -> None:
+    plain.want((0, 0, 1), (1, 0, 0), (2, 1, 3))
+    starts = [order for _, order in plain.orders(0.0) if isinstance(order, StartWorker)]
+    assert [
+        (s.rank, s.world_size, s.local_rank, s.local_world_size, s.local_gpus) for s in starts
+    ] == [  # type: ignore[union-attr]
+        (0, 3, 0, 2, (1, 0)),
+        (1, 3, 1, 2, (1, 0)),
+        (2, 3, 0, 1, (3,)),
+    ]
+    assert len({s.master for s in starts}) == 1
+    assert plain.names(1.0) == []
+    plain.start(0, 1)
+    plain.orders(1.0)
+    assert plain.heard() == []
+    plain.start(2)
+    plain.orders(1.0)
+    assert plain.heard() == [Formed(1)]
+
+
+def test_a_gang_starts_whole_or_not_at_all(plain: Table) -> None:
+    plain.held = {(1, 3)}
+    plain.want((0, 0, 0), (1, 1, 3))
+    assert plain.names(0.0) == []
+    plain.held = set()
+    assert plain.names(1.0) == ["start 0@0.0 g1", "start 1@1.3 g1"]
+
+
+def test_an_order_that_has_no_effect_is_said_again(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    assert plain.names(0.0) == ["start 0@0.0 g1"]
+    assert next_told_s(plain.gang, 0.0) == 2.0
+    assert plain.names(1.9) == []
+    assert plain.names(2.0) == ["start 0@0.0 g1"]
+    plain.start(0)
+    assert plain.names(4.0) == []
+
+
+def test_a_plain_gang_is_done_when_all_its_processes_are(plain: Table) -> None:
+    plain.want((0, 0, 0), (1, 0, 1))
+    plain.orders(0.0)
+    plain.start(0, 1)
+    plain.orders(0.0)
+    plain.heard()
+    plain.end(0, 0, 3.0)
+    # Its agent must keep this end: nothing on record tells of it yet.
+    assert plain.names(3.0) == [] and plain.heard() == []
+    plain.end(1, 0, 4.0)
+    assert plain.names(4.0) == ["forget 1"]
+    assert plain.heard() == [Finished()]
+
+
+def test_a_process_that_fails_is_news_once(plain: Table) -> None:
+    plain.want((0, 0, 0), (1, 0, 1))
+    plain.orders(0.0)
+    plain.start(0, 1)
+    plain.end(0, 3, 1.0)
+    plain.end(0, 3, 1.0)
+    assert [n for n in plain.heard() if isinstance(n, Died)] == [Died(0, 3)]
+    plain.gang.vacate(1.0, 5.0, END)
+    assert plain.names(1.0) == ["forget 0", "forget 0", "end 1 in 5"]
+    plain.end(1, -15, 2.0)
+    assert plain.names(2.0) == ["forget 1"]
+    assert plain.heard() == [Vacated()]
+
+
+def test_an_overdue_worker_is_killed(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.gang.vacate(10.0, 5.0, END)
+    assert plain.names(10.0) == ["end 0 in 5"]
+    assert plain.names(12.0) == ["end 0 in 5"]
+    assert plain.names(17.0) == ["end 0 in 0"]
+
+
+def test_a_plain_gang_that_moves_ends_before_it_starts_anew(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.orders(0.0)
+    plain.want((1, 0, 1), now=1.0)
+    assert plain.names(1.0) == ["end 0 in 5"]
+    plain.end(0, -15, 2.0)
+    assert plain.names(2.0) == ["forget 0", "start 1@0.1 g2"]
+
+
+def test_a_gang_never_started_is_fenced_before_its_gpu_is_given_away(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.gang.vacate(0.5, 5.0, END)
+    assert plain.names(0.5) == ["end 0 in 5"]
+    assert set(plain.gang.workers) == {0}
+    plain.end(0, -9, 1.0, why="never started")
+    plain.orders(1.0)
+    assert not plain.gang.workers
+
+
+# Elastic gangs.
+
+
+def test_an_elastic_gang_starts_and_meets(elastic: Table) -> None:
+    elastic.want((0, 0, 0), (1, 1, 0))
+    assert elastic.names(0.0) == [
+        "start 0@0.0 g1",
+        "start 1@1.0 g1",
+        "0: g1 is 0,1",
+        "1: g1 is 0,1",
+    ]
+    elastic.start(0, 1)
+    elastic.say(0, 0.5, meeting=Meeting(1, "host:1"))
+    assert elastic.names(0.5) == ["1: meet g1 at host:1"]
+    elastic.enter(1, 0, 1, now=1.0)
+    assert elastic.heard() == [Formed(1)]
+    assert elastic.names(9.0) == []
+
+
+def test_growing_lets_the_old_ones_train_on(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((0, 0, 0), (1, 0, 1), now=1.0)
+    assert elastic.names(1.0) == ["start 1@0.1 g2", "0,1: g2 is 0,1"]
+    elastic.start(1)
+    elastic.enter(2, 1, 0, now=5.0)
+    assert elastic.heard() == [Formed(2)]
+
+
+def test_shrinking_tells_the_leaver_too_and_waits_for_its_end(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.want((0, 0, 0), now=1.0)
+    assert elastic.names(1.0) == ["0,1: g2 is 0"]
+    elastic.enter(2, 0, now=1.1)
+    elastic.say(1, 1.1, left=Left(2, 10))
+    assert set(elastic.gang.workers) == {0, 1}
+    elastic.end(1, 0, 1.2)
+    assert elastic.names(1.2) == ["forget 1"]
+    assert elastic.heard() == [Formed(2)]
+    assert set(elastic.gang.workers) == {0}
+
+
+def test_who_moves_in_part_goes_on_without_the_leavers_first(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.want((0, 0, 0), (2, 1, 0), now=1.0)
+    assert elastic.names(1.0) == ["start 2@1.0 g2", "0,1: g2 is 0"]
+    elastic.start(2)
+    elastic.enter(2, 0, now=1.1)
+    assert elastic.names(1.1) == ["0,1: g3 is 0,2", "2: g3 is 0,2"]
+
+
+def test_one_who_has_the_state_stays_among_newcomers_until_they_have_it(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((1, 1, 0), now=1.0)
+    assert elastic.names(1.0) == ["start 1@1.0 g2", "0: g2 is 0,1", "1: g2 is 0,1"]
+    elastic.start(1)
+    elastic.enter(2, 0, 1, now=4.0)
+    assert elastic.names(4.0) == ["0: g3 is 1", "1: g3 is 1"]
+    elastic.enter(3, 1, now=4.1)
+    elastic.end(0, 0, 4.2)
+    elastic.orders(4.2)
+    assert set(elastic.gang.workers) == {1}
+
+
+def test_a_clock_is_handed_over_to_newcomers_alone() -> None:
+    table = running(Table(trains=True, fixed=True, hands_over=True), (0, 0, 0))
+    table.want((1, 1, 0), now=1.0)
+    assert table.names(1.0) == ["start 1@1.0 g2", "0: g2 is 1", "1: g2 is 1"]
+    table.check()
+
+
+def test_a_newer_order_overtakes_an_older_one(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((0, 0, 0), (1, 0, 1), now=1.0)
+    elastic.orders(1.0)
+    elastic.start(1)
+    elastic.want((0, 0, 0), now=2.0)
+    assert elastic.names(2.0) == ["end 1 in 5", "0: g3 is 0"]
+    elastic.enter(3, 0, now=2.1)
+    elastic.end(1, -15, 2.2)
+    elastic.orders(2.2)
+    assert elastic.heard() == [Formed(3)]
+
+
+def test_a_change_of_manner_is_a_new_generation_of_the_same(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((0, 0, 0), now=1.0, manner=Manner(steps=4, batch_size=64))
+    told = [order.regroup for _, order in elastic.orders(1.0)]  # type: ignore[union-attr]
+    assert told == [Regroup(2, (0,), 4, (), 64)]
+
+
+def test_a_joiner_waits_for_a_gpu_that_others_hold(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.held = {(0, 1)}
+    elastic.want((0, 0, 0), (1, 0, 1), now=1.0)
+    assert elastic.names(1.0) == []
+    elastic.held = set()
+    assert elastic.names(1.5) == ["start 1@0.1 g2", "0,1: g2 is 0,1"]
+
+
+def test_two_gangs_that_trade_gpus_do_not_wait_for_ever(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.held = {(0, 1)}
+    elastic.want((1, 0, 1), now=1.0)
+    assert elastic.names(1.0) == []
+    assert elastic.names(3.0) == ["0: checkpoint, leave"]
+    elastic.end(0, 0, 3.5)
+    elastic.held = set()
+    assert elastic.names(3.5) == ["forget 0", "start 1@0.1 g2", "1: g2 is 1"]
+
+
+def test_a_preempted_gang_saves_and_leaves_and_is_ended_in_time(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.gang.vacate(1.0, 5.0, SAVE)
+    assert elastic.names(1.0) == ["0,1: checkpoint, leave"]
+    elastic.end(0, 0, 2.0)
+    assert elastic.names(6.0) == ["forget 0", "end 1 in 5"]
+    elastic.end(1, -15, 7.0)
+    elastic.orders(7.0)
+    assert elastic.heard() == [Vacated()]
+
+
+def test_a_gang_wanted_again_while_it_leaves_waits_for_the_last_one(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.gang.vacate(1.0, 5.0, SAVE)
+    elastic.orders(1.0)
+    elastic.want((1, 0, 0), now=1.5)
+    assert elastic.names(1.5) == []
+    elastic.end(0, 0, 2.0)
+    assert elastic.names(2.0) == ["forget 0", "start 1@0.0 g2", "1: g2 is 1"]
+
+
+# What befalls them.
+
+
+def test_survivors_go_on_first_and_then_the_lost_one_is_grown_back(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1), (2, 0, 2))
+    elastic.end(1, -9, 5.0)
+    assert elastic.heard() == [Died(1, -9)]
+    elastic.want((0, 0, 0), (2, 0, 2), now=5.0)
+    assert elastic.names(5.0) == ["forget 1", "0,2: abandon g1", "0,2: g2 is 0,2"]
+    elastic.enter(2, 0, 2, now=5.1)
+    elastic.want((0, 0, 0), (3, 0, 1), (2, 0, 2), now=6.0)
+    assert elastic.names(6.0) == ["start 3@0.1 g3", "0,2,3: g3 is 0,3,2"]
+
+
+def test_who_waits_for_a_broken_generation_is_not_told_of_the_one_without_it(
+    elastic: Table,
+) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.want((0, 0, 0), (1, 0, 1), (2, 0, 2), now=1.0)
+    elastic.orders(1.0)
+    elastic.start(2)
+    elastic.end(1, -9, 2.0)
+    elastic.want((0, 0, 0), (2, 0, 2), now=2.0)
+    assert elastic.names(2.0) == ["forget 1", "0,2: abandon g2", "0: g3 is 0"]
+    assert elastic.gang.target is not None and elastic.gang.target.members == (0,)
+    assert elastic.gang.workers[2].told == 2
+    elastic.enter(3, 0, now=2.1)
+    elastic.orders(2.1)
+    assert elastic.gang.target.members == (0, 2)
+
+
+def test_a_worker_that_hangs_is_found_by_its_silence(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1), (2, 0, 2))
+    elastic.say(0, 10.0, lost=Lost(1, "stalled"))
+    elastic.orders(10.0)
+    assert elastic.names(11.0) == ["0,1,2: abandon g1"]
+    elastic.say(2, 11.1, lost=Lost(1, "abandoned"))
+    assert "end 1 in 0" not in elastic.names(15.0)
+    assert "end 1 in 0" in elastic.names(20.0)
+
+
+def test_if_all_answer_the_same_ones_try_again(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.say(0, 10.0, lost=Lost(1, "reset"))
+    elastic.say(1, 10.5, lost=Lost(1, "reset"))
+    assert elastic.names(10.5) == ["0,1: abandon g1", "0,1: g2 is 0,1"]
+
+
+def test_a_target_never_entered_is_asked_for_a_sign_of_life(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((0, 0, 0), (1, 0, 1), now=1.0)
+    elastic.orders(1.0)
+    elastic.start(1, now=1.0)
+    elastic.orders(61.0)
+    assert "0,1: abandon g2" in elastic.names(62.0)
+    elastic.say(0, 62.1, lost=Lost(2, "abandoned"))
+    said = elastic.names(71.0)
+    assert "end 1 in 0" in said and not any(s.startswith("end 0") for s in said)
+
+
+def test_a_job_that_says_nothing_for_long_has_stalled(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.say(0, 50.0, training=Training(1, 1, 1, 1.0, 1.0))
+    assert isinstance(elastic.heard()[0], Trained)
+    elastic.orders(149.0)
+    assert elastic.heard() == []
+    elastic.orders(150.0)
+    assert elastic.heard() == [Stalled(100.0)]
+
+
+def test_one_exit_with_zero_finishes_an_elastic_job(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.say(0, 9.0, finished=SaidFinished(10, 100))
+    elastic.say(1, 9.0, finished=SaidFinished(10, 100))
+    assert elastic.heard() == [Finished(100)]
+    elastic.gang.vacate(9.0, 5.0, WAIT)
+    elastic.end(0, 0, 9.1)
+    elastic.end(1, 0, 9.2)
+    elastic.orders(9.2)
+    assert elastic.heard() == [Vacated()]
+
+
+# What inventories tell.
+
+
+def row(worker: int, gpu: int, entered: int = -1, code: int | None = None) -> WorkerState:
+    return WorkerState(JOB, worker, 0, gpu, entered=entered, exit_code=code)
+
+
+def test_what_reports_lost_an_inventory_says_again(elastic: Table) -> None:
+    elastic.want((0, 0, 0), (1, 0, 1))
+    elastic.orders(0.0)
+    survey(elastic.gang, 0, [row(0, 0, 1), row(1, 1, 1)], 1.0)
+    assert elastic.heard() == [Formed(1)]
+    survey(elastic.gang, 0, [row(0, 0, 1), row(1, 1, 1, code=-9)], 2.0)
+    assert elastic.heard() == [Died(1, -9)]
+
+
+def test_one_inventory_without_a_worker_may_be_an_old_one(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    survey(plain.gang, 0, [], 5.0)
+    assert plain.names(5.0) == []
+    survey(plain.gang, 0, [row(0, 0)], 6.0)
+    survey(plain.gang, 0, [], 10.0)
+    assert plain.names(10.0) == []
+    survey(plain.gang, 0, [], 15.0)
+    assert plain.names(15.0) == ["end 0 in 0"]
+
+
+def test_a_worker_that_ended_does_not_come_back_with_an_old_inventory(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.end(0, 3, 1.0)
+    survey(plain.gang, 0, [row(0, 0)], 2.0)
+    assert not plain.gang.workers
+
+
+def test_a_new_controller_adopts_who_trains(elastic: Table) -> None:
+    elastic.gang.generation = 4
+    wanted = Desired((Member(2, 0, 0), Member(5, 0, 1)))
+    elastic.gang.restore(wanted, (2, 5), ran=True)
+    survey(elastic.gang, 0, [row(2, 0, 4), row(5, 1, 4)], 1.0)
+    assert take_stock(elastic.gang, 1.0) == ()
+    assert elastic.names(1.0) == []
+    assert elastic.heard() == []
+
+
+def test_a_new_controller_finds_who_is_gone(elastic: Table) -> None:
+    elastic.gang.generation = 4
+    elastic.gang.restore(Desired((Member(2, 0, 0), Member(5, 0, 1))), (2, 5), ran=True)
+    survey(elastic.gang, 0, [row(2, 0, 4)], 1.0)
+    assert take_stock(elastic.gang, 1.0) == (5,)
+    elastic.want((2, 0, 0), (6, 0, 1), now=1.0)
+    assert elastic.names(1.0) == ["start 6@0.1 g5", "2: abandon g4", "2: g5 is 2"]
+
+
+def test_a_new_controller_lets_the_unwanted_leave(plain: Table) -> None:
+    plain.gang.restore(None, (), ran=False)
+    survey(plain.gang, 0, [row(3, 0)], 1.0)
+    assert plain.names(1.0) == ["end 3 in 5"]
+    plain.end(3, -15, 2.0)
+    plain.orders(2.0)
+    assert plain.heard() == [Vacated()]
+
+
+def test_nothing_is_due_when_all_is_well(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.orders(0.0)
+    assert next_told_s(plain.gang, 0.0) == NEVER and plain.gang.next_s(0.0) == NEVER
