@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -122,24 +123,22 @@ def _serve(
     def clock() -> float:
         return (monotonic() - began_s) * words.speed
 
-    loop = Loop()
-    nodes, count = _nodes(home, words, json.loads(given), loop, clock)
-    server = AgentServer(
-        loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
-    )
     running = running_engine(home)
-    running.write_text(json.dumps({"engine": engine, "given": json.loads(given)}))
-    _log(f"agents of {engine} listen (process {os.getpid()})")
-    ready()
-    try:
+    with ExitStack() as stack:
+        stack.callback(os.close, lock)
+        loop = stack.enter_context(closing(Loop()))
+        nodes, count = _nodes(home, words, json.loads(given), loop, clock)
+        stack.callback(nodes.close)
+        server = AgentServer(
+            loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
+        )
+        stack.callback(server.close)
+        running.write_text(json.dumps({"engine": engine, "given": json.loads(given)}))
+        stack.callback(running.unlink, missing_ok=True)
+        _log(f"agents of {engine} listen (process {os.getpid()})")
+        ready()
         server.serve()
-    finally:
-        server.close()
-        nodes.close()
-        loop.close()
-        running.unlink(missing_ok=True)
         _log("agents end")
-        os.close(lock)
 
 
 def _lock(home: Path) -> int:
@@ -182,7 +181,11 @@ def _local(
     if os.geteuid() == 0:
         _log("jobs run as root, the owner of this folder")
     folders = [home / "nodes" / str(node) for node in range(len(devices))]
-    nodes = LocalNodes(folders, devices, loop, clock, groups)
+    try:
+        nodes = LocalNodes(folders, devices, loop, clock, groups)
+    except DovetailError:
+        groups.close()
+        raise
     found = nodes.alive
     if found:
         _log(f"found {len(found)} workers that run")

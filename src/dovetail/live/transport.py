@@ -33,6 +33,8 @@ ORDERS_MAX = 20_000
 """Orders that wait for the loop of the link; the oldest go first, they will be sent again."""
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Waits between attempts to reach the agents; the last one again and again."""
+REVIVE_AFTER = 4
+"""Attempts in vain after which agents are taken to be dead, and again after so many more."""
 PIECE = 1 << 16
 EVERYBODY = -1
 
@@ -220,10 +222,20 @@ def is_ours(link: socket.socket) -> bool:
 
 
 class AgentLink:
-    """The controller's end: a `Post` whose thread reaches the agents and hears them."""
+    """The controller's end: a `Post` whose thread reaches the agents and hears them.
 
-    def __init__(self, path: Path, nodes: Sequence[int], put: Callable[[Incoming], None]) -> None:
+    When nobody has listened for a while, `revive` is asked to bring the agents up again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        nodes: Sequence[int],
+        put: Callable[[Incoming], None],
+        revive: Callable[[], None] = lambda: None,
+    ) -> None:
         self._path, self._nodes, self._put = path, tuple(nodes), put
+        self._revive = revive
         self._orders: deque[tuple[int, Order]] = deque(maxlen=ORDERS_MAX)
         self._hails: dict[int, Order] = {}
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -261,8 +273,11 @@ class AgentLink:
         while not self._closing:
             if self._channel is None:
                 self._connect()
-                attempt = 0 if self._channel else min(attempt + 1, len(BACKOFF_S) - 1)
-            self._loop.wait(1.0 if self._channel else BACKOFF_S[attempt])
+                attempt = 0 if self._channel else attempt + 1
+                if attempt and attempt % REVIVE_AFTER == 0:
+                    self._revive()
+            pause_s = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]
+            self._loop.wait(1.0 if self._channel else pause_s)
             self._flush()
         if self._channel is not None:
             self._channel.close()

@@ -29,12 +29,11 @@ def folder() -> Iterator[Path]:
     """A short folder; whatever still runs from it is killed."""
     path = Path(tempfile.mkdtemp(dir="/tmp", prefix="dt"))
     yield path
-    for kept in path.glob("*/keeper.json"):
-        launcher_of_orphans = ProcessLauncher(kept.parent.parent)
-        launcher_of_orphans.found()
-        for job, worker in list(launcher_of_orphans._kept):
-            launcher_of_orphans.signal(job, worker, signal.SIGKILL)
-        until(lambda one=launcher_of_orphans: (one.poll(), not one.alive)[1])  # type: ignore[misc]
+    for workers in {order.parent.parent for order in path.glob("*/*/order.json")}:
+        launcher = ProcessLauncher(workers)
+        for found in launcher.found():
+            launcher.signal(found.order.job, found.order.worker, signal.SIGKILL)
+        until(lambda one=launcher: (one.poll(), not one.alive)[1])  # type: ignore[misc]
     shutil.rmtree(path)
 
 

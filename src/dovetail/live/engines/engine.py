@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from dovetail.live.engines.devices import (
 )
 from dovetail.live.transport import AgentLink
 
+LOG = logging.getLogger(__name__)
 LOCAL, EMULATED = "local", "emulated"
 SPEED_MAX = 100_000.0
 NODES_MAX, SLOTS_MAX = 64, 1024
@@ -238,13 +240,20 @@ class AgentsHere:
 
     def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
         """Returns the way to the agents."""
-        return self._link(put)
+        return self._link(put, self._revive)
+
+    def _revive(self) -> None:
+        """Brings the agents up again when they died; they find the workers that live."""
+        try:
+            self.start_agents()
+        except DovetailError as error:
+            LOG.error("%s", error)
 
     def stop_agents(self, *, end: bool) -> None:
         """Ends workers and agents, or leaves both running."""
         if not end or not self._answers():
             return
-        link = self._link(lambda incoming: None)
+        link = self._link(lambda incoming: None, lambda: None)
         link.dismiss(GRACE_S)
         give_up_s = time.monotonic() + DOWN_WITHIN_S
         while self._answers() and time.monotonic() < give_up_s:
@@ -253,8 +262,9 @@ class AgentsHere:
         if self._answers():
             raise DovetailError(f"agents still run after {DOWN_WITHIN_S:g} s; see nodes/agent.log")
 
-    def _link(self, put: Callable[[Incoming], None]) -> AgentLink:
-        return AgentLink(control_socket(self._home), range(len(self._cluster.installed)), put)
+    def _link(self, put: Callable[[Incoming], None], revive: Callable[[], None]) -> AgentLink:
+        nodes = range(len(self._cluster.installed))
+        return AgentLink(control_socket(self._home), nodes, put, revive)
 
     def _answers(self) -> bool:
         """Tells whether the process of the agents is there: it holds its lock while it lives."""
