@@ -144,3 +144,19 @@ def listening_beyond_loopback(pids: set[str]) -> list[str]:
             if listens and words[9] in inodes and int(address[-8:], 16) != loopback:
                 found.append(json.dumps(words[:4]))
     return found
+
+
+def test_an_order_that_cannot_be_carried_out_does_not_disturb_training(tmp_path: Path) -> None:
+    """One of the new members never comes: the generation is given up, the old one trains on."""
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0, 1, 2)
+        stage.entered(stage.regroup(0, 1))
+        never = stage.regroup(0, 1, 2, 7)
+        before = len(read(tmp_path / "log").losses)
+        stage.tell(Abandon(never))
+        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1, 2)))
+        stage.until(lambda: len(read(tmp_path / "log").losses) > before + 10)
+        assert all(e.generation < never for e in stage.all_said(0, Entered))
+        stage.entered(stage.regroup(1, 2))
+        assert stage.ended(0, 1, 2) == [0, 0, 0]
+    assert_untouched(PACED, read(tmp_path / "log"))

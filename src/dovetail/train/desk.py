@@ -17,10 +17,10 @@ class Desk:
     """
 
     regroup: Regroup | None = None
-    abandoned: int = -1
     save: bool = False
     leave: bool = False
     refused: str | None = None
+    _abandoned: set[int] = field(default_factory=set)
     _meets: dict[int, str] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _on_regroup: Callable[[Regroup], None] | None = None
@@ -36,7 +36,7 @@ class Desk:
             elif isinstance(message, Meet):
                 self._meets[message.generation] = message.address
             elif isinstance(message, Abandon):
-                self.abandoned = max(self.abandoned, message.generation)
+                self._abandoned.add(message.generation)
                 probed = message.generation
             elif isinstance(message, Checkpoint):
                 self.save, self.leave = True, self.leave or message.leave
@@ -57,11 +57,15 @@ class Desk:
         with self._changed:
             return self._meets.get(generation)
 
+    def gave_up(self, generation: int) -> bool:
+        """Returns whether the generation was abandoned."""
+        return generation in self._abandoned
+
     def overtaken(self, generation: int) -> bool:
         """Returns whether the generation is abandoned or a newer one was ordered."""
         with self._changed:
             newest = self.regroup.generation if self.regroup else -1
-            return generation <= self.abandoned or generation < newest
+            return generation in self._abandoned or generation < newest
 
     def checkpoint_done(self, *, left: bool) -> None:
         """Takes the order to save as carried out, and that to leave if all tried to."""

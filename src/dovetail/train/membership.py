@@ -78,6 +78,9 @@ class Home:
 class Membership:
     """This worker among the others. All but `ordered` is called by the training loop."""
 
+    sends_while_training = True
+    """Whether joiners receive the state while others train; else all wait for it (to compare)."""
+
     def __init__(
         self,
         home: Home,
@@ -156,8 +159,8 @@ class Membership:
         The loop itself may be in the user's code for a while yet, and cannot answer.
         """
         silent_s = time.monotonic() - self._alive_s
-        if generation >= self._entered >= 0 and silent_s < self._patience_s():
-            self._home.agent.say(Lost(self._entered, self._why_broken or "abandoned"))
+        if silent_s < self._patience_s():
+            self._home.agent.say(Lost(generation, self._why_broken or "abandoned"))
 
     def _patience_s(self) -> float:
         return max(self._home.stall_s, ITERATIONS_OF_PATIENCE * self._iteration_s)
@@ -175,7 +178,7 @@ class Membership:
         self._iteration_s, self._began_s = now_s - self._began_s, now_s
         self._alive_s = now_s
         g = self._entered
-        if newest is not None and newest.generation > g:
+        if newest is not None and newest.generation > g and not desk.gave_up(newest.generation):
             self._drop_builders(below=newest.generation)
             stays = self._home.me in newest.members
             if self._keeps_the_state(newest) and (not stays or self._is_built(newest.generation)):
@@ -325,7 +328,8 @@ class Membership:
             self._pass_on()
         if self.learning[self.group.rank]:
             p.step, p.samples, p.known = step, samples, False
-        if any(self.learning) and not any(r[3] for r in rows):
+        meanwhile = self.sends_while_training and any(r[3] for r in rows)
+        if any(self.learning) and not meanwhile:
             self._pass_on_at_once()
         assert best[1] == p.step
 
@@ -367,7 +371,7 @@ class Membership:
 
     def _reason_to_give_up(self) -> str | None:
         self.alive()  # who waits is
-        if self._home.desk.abandoned >= self._entered:
+        if self._home.desk.gave_up(self._entered):
             return "abandoned"
         return self._why_broken
 
@@ -383,10 +387,9 @@ class Membership:
 
     def _open_ones(self) -> list[Builder]:
         """Returns the builders of generations that may still be entered, the oldest first."""
-        gone = max(self._entered, self._home.desk.abandoned)
         with self._lock:
-            newer = [self._builders[g] for g in sorted(self._builders) if g > gone]
-        return [b for b in newer if not b.hopeless]
+            newer = [self._builders[g] for g in sorted(self._builders) if g > self._entered]
+        return [b for b in newer if not b.hopeless and not self._home.desk.gave_up(b.generation)]
 
     def _drop_builders(self, *, below: int) -> None:
         with self._lock:
