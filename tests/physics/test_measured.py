@@ -260,4 +260,4 @@ def test_keys_tell_models_from_jobs_that_only_know_themselves() -> None:
     learning.physics.admit(jobs)
     for job in range(3):
         told(learning, job, on(1), rate=1.0 + job)
-    assert learning.lessons.keys() == [Key("7"), Key("7", own=True), Key("~daily")]
+    assert learning.lessons.rated() == [Key("7"), Key("7", own=True), Key("~daily")]

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.cluster_options import home_option
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
+    from dovetail.physics.profile_file import ProfileSet
     from dovetail.study.dry_run import Alone, Script, Together
 
 
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     help="The file to write. [default: NAME.toml]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("script")
+@click.option("--learned", is_flag=True, help="Instead of a script: what a live cluster measured.")
+@home_option
+@click.argument("script", default="")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def profile(
     workers: str,
@@ -54,6 +58,8 @@ def profile(
     limit_s: float,
     output: Path | None,
     as_json: bool,
+    learned: bool,
+    home: Path,
     script: str,
     arguments: tuple[str, ...],
 ) -> None:
@@ -68,7 +74,13 @@ def profile(
       dovetail profile train.py --epochs 5
       dovetail profile -w 1,2 --name digits -o digits.toml train.py
       dovetail simulate jobs.csv --policy afs-l --cluster 1x4 --profiles digits.toml
+      dovetail profile --learned -o learned.toml
     """
+    if learned:
+        _export(home, output or Path("learned.toml"), as_json)
+        return
+    if not script:
+        raise InputError("SCRIPT", "none is given", "as in `dovetail profile train.py`")
     from dovetail.study.dry_run import Script, places
 
     here = places()
@@ -126,24 +138,57 @@ def _write(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    from dovetail.physics.profile_file import dump_profiles, parse_profiles
     from dovetail.study.profiling import profile_set
 
-    host, day = platform.node() or "localhost", datetime.now(UTC).date().isoformat()
+    host, day = _here()
     command = " ".join(["dovetail profile", *(w for w in asked.command if w != sys.executable)])
     where = f"{command} on {host}, {day}, {alone.device}"
     made = profile_set(name, alone, together, slots=len(asked.places), where=where, family=host)
     file = output or Path(f"{name}.toml")
+    _keep(made, file)
+    if as_json:
+        click.echo(json.dumps(_summary(alone, together, file)))
+    else:
+        _print(alone, together, name, file)
+
+
+def _here() -> tuple[str, str]:
+    """Returns this host and this day."""
+    return platform.node() or "localhost", datetime.now(UTC).date().isoformat()
+
+
+def _keep(made: ProfileSet, file: Path) -> None:
+    """Writes a profile set that can be read again."""
+    from dovetail.physics.profile_file import dump_profiles, parse_profiles
+
     text = dump_profiles(made)
     parse_profiles(text, where=str(file))
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(str(file), f"cannot be written: {error.strerror}") from None
+
+
+def _export(home: Path, file: Path, as_json: bool) -> None:
+    """Writes what the cluster of a folder learned."""
+    from dovetail.live.folder import Folder
+    from dovetail.live.queries import Reader
+    from dovetail.study.learned import learned_set
+    from dovetail.study.profiling import slug
+
+    store = Folder(home.expanduser()).store
+    if not store.exists():
+        raise InputError(str(home), "there is no cluster here", "say which with --home")
+    with Reader(store) as reader:
+        said = reader.meta("measured") or ""
+    host, day = _here()
+    made = learned_set(said, family=slug(host), where=f"a live cluster on {host}, until {day}")
+    _keep(made, file)
+    names = [model.name for model in made.profiles]
     if as_json:
-        click.echo(json.dumps(_summary(alone, together, file)))
-    else:
-        _print(alone, together, name, file)
+        click.echo(json.dumps({"models": names, "pairs": len(made.pairs), "profile": str(file)}))
+        return
+    click.echo(f"Wrote {file}: {', '.join(names)}; {len(made.pairs)} pairs on one GPU.")
 
 
 def _summary(alone: Alone, together: Sequence[Together], file: Path) -> dict[str, object]:

@@ -98,7 +98,7 @@ class Lessons:
         """Returns the samples of an iteration; 0 if nobody said."""
         return key.batch or self._batch.get(key, 0)
 
-    def keys(self) -> list[Key]:
+    def rated(self) -> list[Key]:
         """Returns whose rates are known, in order of name."""
         return sorted(key for key in self._rates if self.rates(key))
 

@@ -198,7 +198,7 @@ class MeasuredPhysics:
         """Returns the speeds of the kinds from `first` on."""
         examples = self._subjects.example[first:]
         table = self._prior.rates(width)[self._prior.kind_of[examples]]
-        for kind in self._learned(self._lessons.keys()):
+        for kind in self._learned(self._lessons.rated()):
             if kind >= first:
                 table[kind - first] *= self._factors(self._subjects.example[kind], width)
         return table
