@@ -38,7 +38,7 @@ class Arrivals:
         self._share_between_users = share_between_users
         self._dependents: dict[int, dict[int, None]] = {}
         # The archive hears of an end only when this instant is kept; dependents ask at once.
-        self._over: dict[int, JobRecord] = {}
+        self._over: dict[int, tuple[JobSpec, JobRecord]] = {}
 
     # Jobs.
 
@@ -117,12 +117,10 @@ class Arrivals:
     def _is_met(self, dependency: Dependency) -> bool | None:
         """Tells whether a dependency is met; None if it never will be."""
         life = self._site.lives.get(dependency.job)
-        record = self._over.get(dependency.job) if life is None else life.record
-        if record is None:
-            found = self._site.edges.archive.find(dependency.job)
-            if found is None:
-                return None
-            record = found[1]
+        found = self._find(dependency.job) if life is None else (life.spec, life.record)
+        if found is None:
+            return None
+        record = found[1]
         over = record.state in TERMINAL
         if dependency.kind == "after":
             return over or record.first_start_s < NEVER or record.state is not PENDING
@@ -175,11 +173,18 @@ class Arrivals:
             site.done.extend(life.again)
             life.again = ()
             self._restart(life)
-            self.look_after(job)
         else:
-            # Looked at while it is here: the archive learns of its end with this instant's entry.
-            self.look_after(job)
+            self._over[job] = (life.spec, life.record)
             site.lives.drop(life)
+            self.look_after(job)
+
+    def kept(self) -> None:
+        """Hears that this instant is on record; the archive knows who is over now."""
+        self._over.clear()
+
+    def _find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        """Returns a job that is over, though it may be so since this instant only."""
+        return self._over.get(job) or self._site.edges.archive.find(job)
 
     def _restart(self, life: Life) -> None:
         """Lets a job that is over wait again, with nothing done."""
@@ -196,7 +201,7 @@ class Arrivals:
         self.consider(life)
 
     def _revive(self, job: int) -> None:
-        found = self._site.edges.archive.find(job)
+        found = self._find(job)
         if found is None or found[1].state not in TERMINAL:
             return
         spec, record = found

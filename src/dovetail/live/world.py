@@ -339,6 +339,7 @@ class LiveWorld:
         entry = site.entry()
         if entry.facts or entry.records or entry.done or entry.meta:
             self._keep(lambda: self._edges.journal.write(entry))
+            self._arrivals.kept()
             self._picture.changed = True
         self._say()
 
@@ -353,8 +354,7 @@ class LiveWorld:
                 if self._leaving:
                     raise
                 again_s = clock.now() + self._rules.store_retry_s
-                while clock.now() < again_s:
-                    come = inbox.wait(again_s)
+                while come := inbox.wait(again_s):
                     self._late.extend(come)
                     if any(isinstance(m, Request) and m.verb == "down" for m in come):
                         raise
