@@ -141,6 +141,14 @@ class Channel:
             self._lines()
             self._watch()
 
+    def drain(self) -> None:
+        """Reads at once what has come, up to a bound: the other side is known to be gone."""
+        self._reads = True
+        self._lines()
+        for _ in range(LINE_BYTES_MAX // PIECE):
+            if not (self.open and self._read()):
+                return
+
     def close(self) -> None:
         """Ends the connection and says so, once."""
         if self.open:
@@ -172,18 +180,20 @@ class Channel:
         except OSError:
             self.close()
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Reads a piece; returns whether there was any."""
         try:
             piece = self._link.recv(PIECE)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             piece = b""
         if not piece:
             self.close()
-            return
+            return False
         self._in += piece
         self._lines()
+        return True
 
     def _lines(self) -> None:
         while self.open and self._reads and (end := self._in.find(b"\n")) >= 0:

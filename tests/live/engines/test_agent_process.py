@@ -222,6 +222,33 @@ def test_workers_and_controller_talk_through_the_agent(home: Path) -> None:
         again.close()
 
 
+SAYS_AND_ENDS = """
+import os, socket
+link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+link.connect(os.environ["DOVETAIL_SOCKET"])
+token, worker = os.environ["DOVETAIL_TOKEN"], os.environ["DOVETAIL_WORKER"]
+said = '{"m":"Hello","worker":"%s","token":"%s","pid":1}' % (worker, token)
+link.sendall((said + '\\n' + '{"m":"Ready","generation":1}\\n' * 500).encode())
+link.sendall(b'{"m":"Finished","step":1,"samples":2}\\n')
+os._exit(0)
+"""
+
+
+def test_last_words_come_before_the_end(home: Path) -> None:
+    with Caller(home) as caller:
+        for worker in range(2):
+            caller.start(sys.executable, "-S", "-c", SAYS_AND_ENDS, worker=worker, trains=True)
+        order: list[tuple[int, str]] = []
+        while [what for _, what in order].count("ended") < 2:
+            report = caller.come.get(timeout=DEADLINE_S)
+            if isinstance(report, Report) and report.ended is not None:
+                order.append((report.ended.worker, "ended"))
+            elif isinstance(report, Report) and report.said and report.said.finished:
+                order.append((report.said.worker, "finished"))
+        for worker in range(2):
+            assert [what for w, what in order if w == worker] == ["finished", "ended"]
+
+
 def test_a_stranger_is_refused_and_told_so(home: Path) -> None:
     with Caller(home) as caller:
         caller.start(*ENV_THEN_WAIT, trains=True)
@@ -283,6 +310,14 @@ def test_a_home_that_others_may_enter_is_refused(home: Path) -> None:
     with pytest.raises(InputError, match="chmod 700"):
         open_engine("local:1", home).start_agents()
     home.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_home_of_another_user_is_refused(home: Path) -> None:
+    os.chown(home, 12345, -1)
+    with pytest.raises(InputError, match="another user"):
+        open_engine("local:1", home).start_agents()
+    os.chown(home, 0, -1)
 
 
 def test_agents_run_once(home: Path) -> None:

@@ -269,6 +269,15 @@ def test_another_process_with_the_number_of_a_keeper_is_left_alone(folder: Path)
     assert isinstance(found, Found) and found.exit == Exit(7, 0, -9, LOST)
 
 
+def test_a_stopped_worker_and_a_stopped_keeper_are_killed_all_the_same(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, "sh", "-c", "kill -STOP $$; sleep 60"), "t", 0.0)
+    until((folder / "workers" / "7-0" / "keeper.json").exists)
+    os.kill(keeper_of(folder, "7-0"), signal.SIGSTOP)
+    launcher.signal(7, 0, signal.SIGKILL)
+    assert end_of(launcher).exit_code == -signal.SIGKILL
+
+
 def test_what_an_agent_began_to_write_is_no_worker(folder: Path) -> None:
     (folder / "workers" / "7-0").mkdir(parents=True)
     (folder / "workers" / "7-0" / "order.json.new").write_text('{"start": {"jo')

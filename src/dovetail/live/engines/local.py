@@ -160,7 +160,7 @@ class LocalNodes:
 
         hub = WorkerHub(self._loop, socket, self._clock, hear)
         setting = LocalSetting(devices, socket, self._groups)
-        launcher = ProcessLauncher(folder / "workers", setting, hub.tell)
+        launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain)
         agent = Agent(node, devices.names, launcher, fence=KeptFence(folder / "fence.json"))
         hub.attach(agent)
         # The loop wakes when a worker ends; `tick` then polls.
@@ -177,10 +177,10 @@ class LocalNodes:
         """Returns what workers said, and lets agents and sockets do what is due."""
         for hub in self._hubs:
             hub.tick()
-        reports, self._said = self._said, []
-        for agent in self.agents:
-            reports += agent.tick(now)
-        return reports
+        ticked = [report for agent in self.agents for report in agent.tick(now)]
+        # To look for ends makes agents hear last words, which go first.
+        said, self._said = self._said, []
+        return [*said, *ticked]
 
     def next_due(self) -> float:
         """Returns when `tick` has something to do whatever happens."""

@@ -79,10 +79,11 @@ class ProcessLauncher:
         folder: Path,
         setting: Setting | None = None,
         tell: Callable[[int, int, ToWorker], None] = lambda job, worker, message: None,
+        drain: Callable[[int, int], None] = lambda job, worker: None,
     ) -> None:
         self._folder = folder
         self._setting = setting or Setting()
-        self._tell = tell
+        self._tell, self._drain = tell, drain
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._ends = select.epoll()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -160,6 +161,8 @@ class ProcessLauncher:
         number = keeper.KILL if number == signal.SIGKILL else number
         try:
             signal.pidfd_send_signal(kept.pidfd, number)
+            # Whoever stopped the keeper must not keep the signal from the worker.
+            signal.pidfd_send_signal(kept.pidfd, signal.SIGCONT)
         except ProcessLookupError:
             return
 
@@ -210,6 +213,8 @@ class ProcessLauncher:
 
     def _reap(self, key: tuple[int, int]) -> Exit:
         kept = self._kept.pop(key)
+        # What it said before it ended must be heard before its end.
+        self._drain(*key)
         self._ends.unregister(kept.pidfd)
         os.close(kept.pidfd)
         code = None if kept.child is None else kept.child.wait()

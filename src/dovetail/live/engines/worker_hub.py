@@ -21,6 +21,8 @@ STRANGERS_MAX = 64
 """Connections that have not said yet who they are; the oldest goes first."""
 LINES_PER_S = 200
 """A worker says a few lines a second; beyond this it is read no further in that second."""
+LAST_LINES = 10_000
+"""Of a worker that has ended: what it said last is heard, however much it talked."""
 WAITING_BYTES_MAX = 1 << 20
 
 
@@ -63,6 +65,14 @@ class WorkerHub:
         line = self._lines.get((job, worker))
         if line is not None:
             line.channel.send(TO_WORKER.encode(message))
+
+    def drain(self, job: int, worker: int) -> None:
+        """Hears all that a worker said before it ended; it may never have been greeted."""
+        for line in list(self._strangers):
+            line.channel.drain()
+        known = self._lines.get((job, worker))
+        if known is not None:
+            known.drain()
 
     def tick(self) -> None:
         """Drops strangers that do not say who they are, and reads on who was read slowly."""
@@ -149,6 +159,10 @@ class _Line:
         self.channel = Channel(
             hub._loop, link, self._said, self._gone, waiting_bytes_max=WAITING_BYTES_MAX
         )
+
+    def drain(self) -> None:
+        self.left = LAST_LINES
+        self.channel.drain()
 
     def refill(self, now: float) -> None:
         if now - self.since_s >= 1.0:

@@ -1,0 +1,107 @@
+"""Lines over a socket: nobody waits for anybody, and nobody fills anybody's memory."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from dovetail.live.transport import Channel, Loop
+from dovetail.wire.codec import LINE_BYTES_MAX
+
+
+class End:
+    """One end of a connection on a loop, and the plain socket at the other."""
+
+    def __init__(self, loop: Loop, **bounds: int) -> None:
+        here, self.there = socket.socketpair()
+        self.there.settimeout(5.0)
+        self.lines: list[bytes] = []
+        self.closed = 0
+        self.channel = Channel(loop, here, self.lines.append, self._close, **bounds)
+
+    def _close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def end(loop: Loop) -> Iterator[End]:
+    end = End(loop, waiting_bytes_max=100_000)
+    yield end
+    end.channel.close()
+    end.there.close()
+
+
+def test_lines_are_cut_where_they_end(loop: Loop, end: End) -> None:
+    end.there.sendall(b"one\ntw")
+    loop.wait(1.0)
+    assert end.lines == [b"one\n"]
+    end.there.sendall(b"o\n\nthree")
+    loop.wait(1.0)
+    assert end.lines == [b"one\n", b"two\n", b"\n"]
+
+
+def test_a_line_without_end_closes_the_connection(loop: Loop, end: End) -> None:
+    end.there.settimeout(0.0)
+    for _ in range(100):
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            end.there.send(b"x" * (1 << 16))
+        loop.wait(0.0)
+        if end.closed:
+            break
+    assert end.closed == 1 and end.lines == []
+    assert LINE_BYTES_MAX < 100 << 16
+
+
+def test_who_does_not_read_loses_the_connection_and_nobody_waits(loop: Loop, end: End) -> None:
+    for _ in range(1000):
+        end.channel.send(b"y" * 9_999 + b"\n")
+    assert end.closed == 1 and not end.channel.open
+    end.channel.send(b"into the void\n")
+
+
+def test_what_could_not_be_sent_at_once_follows(loop: Loop) -> None:
+    end = End(loop, waiting_bytes_max=10 << 20)
+    sent = b"z" * 999 + b"\n"
+    for _ in range(3000):
+        end.channel.send(sent)
+    got = 0
+    while got < 3000 * len(sent):
+        loop.wait(0.0)
+        got += len(end.there.recv(1 << 16))
+    assert end.closed == 0
+    end.channel.close()
+    end.there.close()
+
+
+def test_a_paused_connection_is_read_later_and_drained_at_the_end(loop: Loop, end: End) -> None:
+    end.channel.pause()
+    end.there.sendall(b"one\ntwo\n")
+    loop.wait(0.0)
+    assert end.lines == []
+    end.channel.drain()
+    assert end.lines == [b"one\n", b"two\n"]
+    end.channel.pause()
+    end.there.sendall(b"three\n")
+    end.there.close()
+    end.channel.drain()
+    assert end.lines[2:] == [b"three\n"] and end.closed == 1
+
+
+def test_a_connection_closed_by_another_in_the_same_round_is_left_alone(loop: Loop) -> None:
+    ends = [End(loop), End(loop)]
+    for mine, other in (ends, ends[::-1]):
+        mine.channel._on_line = lambda line, other=other: other.channel.close()  # type: ignore[misc]
+        mine.there.sendall(b"close the other\n")
+    loop.wait(1.0)
+    assert sorted(e.closed for e in ends) == [0, 1]
+    for e in ends:
+        e.channel.close()
+        e.there.close()
