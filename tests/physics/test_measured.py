@@ -108,6 +108,15 @@ def test_jobs_of_one_model_and_batch_learn_from_each_other_and_others_do_not() -
     assert [learning.solo_rate(j) for j in (0, 4)] == [40.0, 0.0]
 
 
+def test_what_only_a_fixed_job_can_use_is_no_news() -> None:
+    fixed, elastic = Row(1, 9.0), Row(1, 9.0, elastic=True, max_gpus=2)
+    learning = learning_of(fixed, elastic, Row(1, 9.0, shareable=True))
+    assert not told(learning, 0, on(1), rate=70.0)
+    assert learning.solo_rate(0) == 70.0, "but its progress goes by it"
+    assert told(learning, 1, on(1), rate=70.0)
+    assert told(learning, 2, on(1), rate=70.0)
+
+
 def test_a_job_spread_over_nodes_teaches_what_it_would_do_well_placed() -> None:
     jobs = jobs_of(Row(2, 100.0, model="vgg19"), Row(2, 100.0, model="vgg19"))
     prior = PlacedPhysics(jobs, Cluster.uniform(2, 4), shipped())

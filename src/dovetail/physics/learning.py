@@ -55,9 +55,10 @@ class Learning:
                 news |= self._alone(job, placement, reading)
             elif len(neighbours) == 1:
                 news |= self._beside(job, placement, neighbours[0], reading)
-        if news:
-            self.physics = self._believed()
-        return news
+        if not (news and self._matters(job)):
+            return False
+        self.physics = self._believed()
+        return True
 
     def solo_rate(self, job: int) -> float:
         """Returns samples a second alone as requested, as far as is known; 0 if nothing is."""
@@ -77,6 +78,15 @@ class Learning:
     def dump(self) -> str:
         """Returns what is known of models, for `said` of a later one."""
         return self.lessons.dump()
+
+    def _matters(self, job: int) -> bool:
+        """Tells whether a plan may change by what is learned of a job.
+
+        Not by what it alone can use, if its GPUs are fixed and its own: of such jobs there may be
+        thousands, and each would have all be decided anew.
+        """
+        known = not self._subjects.key_of[job].own
+        return known or bool(self._jobs.elastic[job] or self._jobs.shareable[job])
 
     def _alone(self, job: int, placement: Placement, reading: Reading) -> bool:
         key, gpus = self._subjects.key_of[job], placement.gpus

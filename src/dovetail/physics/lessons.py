@@ -154,7 +154,7 @@ class Lessons:
         return json.dumps(said, separators=(",", ":"))
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
-        known = [key for key in sorted(self._rates) if not key.own]
+        known = sorted(key for key in self._rates if not key.own)
         for key in known:
             yield from (("rate", *key[:2], n, rate) for n, rate in self.rates(key).items())
         for key in sorted(k for k in self._bytes if not k.own):

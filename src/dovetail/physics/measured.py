@@ -198,9 +198,10 @@ class MeasuredPhysics:
         """Returns the speeds of the kinds from `first` on."""
         examples = self._subjects.example[first:]
         table = self._prior.rates(width)[self._prior.kind_of[examples]]
-        for kind in self._learned(self._lessons.rated()):
-            if kind >= first:
-                table[kind - first] *= self._factors(self._subjects.example[kind], width)
+        # New kinds are few, whoever was measured may be many; all anew it is the other way round.
+        new = range(first, len(self._subjects.example))
+        for kind in new if first else self._learned(self._lessons.rated()):
+            table[kind - first] *= self._factors(self._subjects.example[kind], width)
         return table
 
     def _learned(self, keys: Iterable[Key]) -> Iterator[int]:
