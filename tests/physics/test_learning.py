@@ -1,8 +1,4 @@
-"""Policies under a belief that learns: a new job is grown first and shrunk by what is measured.
-
-The world below is the simulator whose jobs report their true rates every two seconds; it wakes
-the policy when the belief changed, as the live one does.
-"""
+"""Policies under a belief that learns: a new job is grown first and shrunk by what is measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,72 +7,13 @@ import pytest
 
 from builders import Row, Story, jobs_of, play, play_scene, scene_of, trace_of
 from curved_physics import CurvedPhysics
-from dovetail.core.beliefs import Neighbour
 from dovetail.core.messages import Started
-from dovetail.core.plan import Draft
-from dovetail.core.policy import Decision, Policy
-from dovetail.core.reading import Reading
-from dovetail.core.view import View
 from dovetail.physics.learning import Learning
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
-from dovetail.sim.world import SimWorld
+from reporting_world import Reporting
 
 REPORT_S = 2.0
-PER_S = 100.0
-"""Samples a second of every job alone as requested."""
-
-
-class Reporting:
-    """A simulated world whose jobs report; the belief learns from them."""
-
-    def __init__(self, world: SimWorld, learning: Learning, truth: CurvedPhysics) -> None:
-        self._world, self._learning, self._truth = world, learning, truth
-        self._report_s = REPORT_S
-
-    def advance(self, until: float) -> bool:
-        while self._world.advance(min(until, self._report_s)):
-            view = self._world.observe()
-            learned = view.now >= self._report_s and self._hear(view)
-            view.changes.woke = learned or view.now >= until
-            c = view.changes
-            if c.woke or c.arrived or c.ended:
-                return True
-        return False
-
-    def _hear(self, view: View) -> bool:
-        self._report_s = view.now + REPORT_S
-        learned = False
-        for job, placement in view.running.items():
-            beside = self._neighbours(view, job)
-            if view.progress.running_since_s(job) < view.now:
-                rate = PER_S * self._truth.speed(job, placement, beside)
-                learned |= self._learning.observe(job, placement, beside, Reading(rate))
-        view.physics = self._learning.physics
-        return learned
-
-    def _neighbours(self, view: View, job: int) -> Sequence[Neighbour]:
-        mine = set(view.running[job].named())
-        return [
-            (other, there)
-            for other, there in view.running.items()
-            if other != job and mine & set(there.named())
-        ]
-
-    def observe(self) -> View:
-        return self._world.observe()
-
-    def apply(self, draft: Draft) -> None:
-        self._world.apply(draft)
-
-    def in_time(self, took_s: float) -> bool:
-        return True
-
-    def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
-        return self._world.refuse(policy, why, cause)
-
-    def note(self, decision: Decision) -> None:
-        self._world.note(decision)
 
 
 def learned(rows: Sequence[Row], curves: Sequence[Sequence[float]], policy: str) -> Story:
