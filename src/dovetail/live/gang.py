@@ -65,6 +65,7 @@ class Gang:
         self._aimed_s = self._wanted_s = self._heard_s = self._formed_s = 0.0
         self.complete: set[int] = set()
         self.gone: set[int] = set()
+        self.outcasts: set[int] = set()
         self.how, self.grace_s = SAVE, launch.grace_s
         self._finished = False
         self._iteration_s = 0.0
@@ -206,6 +207,7 @@ class Gang:
         """Hears that a node is gone, and with it whoever was there; no news of their end."""
         for worker in [w for w in self.workers.values() if w.node == node]:
             del self.workers[worker.worker]
+            self.outcasts.add(worker.worker)
             self.trust.bury(worker.worker)
 
     def restore(self, desired: Desired | None, group: tuple[int, ...], *, ran: bool) -> None:

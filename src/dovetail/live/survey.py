@@ -54,7 +54,9 @@ def _adopt(gang: Gang, row: WorkerState, node: int, now: float) -> None:
     """Takes up a worker of an earlier controller; nobody wants it unless the plan does."""
     worker = Worker(row.worker, node, row.gpu, since_s=now, alive=True, told=row.entered)
     gang.workers[row.worker] = worker
-    if gang.vacating or gang.wanted is None:
+    if row.worker in gang.outcasts:
+        worker.end_by(now, 0.0, "its node was down")
+    elif gang.vacating or gang.wanted is None:
         gang.vacating = True
         if row.entered >= 0 and gang.how == SAVE:
             worker.leave_s = now
