@@ -277,3 +277,19 @@ def test_what_cannot_be_is_said_before_anything_starts(cluster: Cluster, work: P
     cluster.submit("job.sh", "waits", "0", "0", "--hold")
     cluster("down")
     assert "belong to its engine local:1" in cluster.refused("up", "--engine", "emulated:1x1")
+
+
+def test_a_controller_whose_folder_is_gone_ends_and_frees_the_nodes(
+    cluster: Cluster, work: Path
+) -> None:
+    first = cluster.up("--engine", "local:1")
+    job = cluster.submit("job.sh", "x", "600", "0")
+    cluster.until_state(job, "RUNNING")
+    shutil.rmtree(cluster.home)
+    deadline = monotonic() + PATIENCE_S
+    while _command_line(first):
+        assert monotonic() < deadline
+        sleep(0.05)
+    cluster.home.mkdir(mode=0o700)
+    cluster.up("--engine", "local:1")
+    cluster("submit", "job.sh", "y", "0", "0", "--wait")

@@ -10,11 +10,12 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
 import pytest
-from cluster_by_hand import ByHand, spec
 
+from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, Reason, Started, Submitted
 from dovetail.core.placement import Placement
+from dovetail.live import desk
 from dovetail.live.edges import Entry, Request
 from dovetail.live.lifecycle import State
 from dovetail.live.output_text import OutputReader
@@ -342,7 +343,10 @@ def test_states_of_jobs_are_tracked_with_all_tasks_of_arrays(cluster: ByHand) ->
     ]
 
 
-def test_before_the_first_picture_the_desk_says_that_it_is_starting(cluster: ByHand) -> None:
+def test_before_the_first_picture_the_desk_says_that_it_is_starting(
+    cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "FIRST_PICTURE_S", 0.2)
     cluster.picture = None
     with pytest.raises(DovetailError, match="just starting"):
         cluster.ask(ListJobs())

@@ -69,6 +69,10 @@ class NoController(DovetailError):
     """Says that no controller answers here."""
 
 
+class Gone(NoController):
+    """Says that the controller ended while it was asked."""
+
+
 class Broken(Exception):
     """The connection ended before the reply."""
 
@@ -114,7 +118,8 @@ class Client:
 
     def down(self, *, drain: bool = False, key: str = "") -> None:
         """Stops the controller: jobs run on, or (`drain`) are waited for."""
-        self._ask(Down(key or new_key(), drain), Changed)
+        with contextlib.suppress(Gone):
+            self._ask(Down(key or new_key(), drain), Changed)
 
     def ping(self) -> Pong:
         """Returns who answers."""
@@ -200,10 +205,17 @@ class Client:
     def _ask(self, question: Question, cls: type[R]) -> R:
         """Asks, and asks the same again when the connection breaks: keys make that safe."""
         deadline = monotonic() + self._patience_s
+        was_there = False
         while True:
             try:
                 return self._ask_once(question, cls, deadline)
-            except (Broken, OSError) as error:
+            except (Broken, OSError, NoController) as error:
+                # One that was there just now is being started anew, or it was told to end.
+                if isinstance(error, NoController) and not was_there:
+                    raise
+                if isinstance(error, NoController) and isinstance(question, Down):
+                    raise Gone("the controller ended before it answered") from error
+                was_there = True
                 if monotonic() > deadline:
                     raise NoController(f"the controller in {self.home} does not answer") from error
                 sleep(AGAIN_S)

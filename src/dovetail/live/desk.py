@@ -56,6 +56,8 @@ ROWS_MAX = 100_000
 EVENTS_MAX = 5_000
 FOLLOW_S = 0.1
 BEAT_S = 1.0
+FIRST_PICTURE_S = 5.0
+"""A controller that takes much up, or whose nodes are silent, needs a while for its first."""
 ACTIVE = (State.RUNNING, State.CONFIGURING, State.COMPLETING)
 
 
@@ -263,9 +265,11 @@ class Desk:
         return kept
 
     def _index(self) -> Index:
-        picture = self._published()
-        if picture is None:
-            raise DovetailError("the controller is just starting; try again")
+        give_up_s = monotonic() + FIRST_PICTURE_S
+        while (picture := self._published()) is None:
+            if monotonic() > give_up_s:
+                raise DovetailError("the controller is just starting; try again")
+            sleep(FOLLOW_S)
         seen = self._seen
         if seen is None or seen.picture is not picture:
             self._seen = seen = Index(picture)

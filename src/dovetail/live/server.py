@@ -30,7 +30,7 @@ from dovetail.live.verbs import Question, Refused, Reply, line_of_reply, questio
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError, parse_object
 
 LOG = logging.getLogger(__name__)
-STOP_S = 2.0
+STOP_S = 1.0
 SOCKET_PATH_BYTES_MAX = 107
 """What the kernel takes."""
 
@@ -100,13 +100,15 @@ class Server:
             wake.send(b"x")
             self._thread.join()
         self._wake = None
-        with self._guard:
-            for connection in self._open:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-        deadline = monotonic() + STOP_S
-        while self._open and monotonic() < deadline:
-            sleep(0.01)
+        # Whoever waits for a question hears no more; whoever answers one may end its answer.
+        for how in (socket.SHUT_RD, socket.SHUT_RDWR):
+            with self._guard:
+                for connection in self._open:
+                    with contextlib.suppress(OSError):
+                        connection.shutdown(how)
+            deadline = monotonic() + STOP_S
+            while self._open and monotonic() < deadline:
+                sleep(0.01)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 

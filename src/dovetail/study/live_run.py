@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from time import sleep
 
 from dovetail import __version__
 from dovetail.control.loop import run as run_loop
@@ -40,6 +43,7 @@ from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 
 LOG = logging.getLogger(__name__)
+WATCH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
     with ExitStack() as stack:
         lock = folder.lock()
         stack.callback(lock.release)
+        _end_with(folder.home / "lock")
         engine = open_engine(wish.engine, folder.home, dict(wish.given))
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
@@ -88,6 +93,22 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
         _control(wish, folder, engine, mind, store, recovered, ready)
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
             engine.stop_agents(end=True)
+
+
+def _end_with(lock: Path) -> None:
+    """Ends this process when its lock is gone or another's: its folder was removed.
+
+    It would hold the nodes against the controller of the next folder of that name.
+    """
+    inode = lock.stat().st_ino
+
+    def watch() -> None:
+        while lock.exists() and lock.stat().st_ino == inode:
+            sleep(WATCH_S)
+        LOG.error("the folder of this cluster is gone")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="folder", daemon=True).start()
 
 
 def _control(
