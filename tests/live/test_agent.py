@@ -148,7 +148,7 @@ def test_a_worker_that_was_forgotten_is_never_started_again() -> None:
 def test_an_end_that_overtakes_its_start_fences_the_number() -> None:
     agent, stage = scene()
     (report,) = do(agent, end=EndWorker(1, 0, 10.0))
-    assert report.ended == WorkerEnded(1, 0, -1, -9, NEVER_STARTED)
+    assert report.ended == WorkerEnded(1, 0, -1, -9, NEVER_STARTED, asked=True)
     (late,) = do(agent, start=start())
     assert late.ended is not None, "its end is said, for whoever missed it"
     assert stage.starts == []
@@ -188,6 +188,25 @@ def test_grace_ends_in_sigkill_and_may_be_shortened_but_not_extended() -> None:
     assert stage.signals == [(1, 0, SIGTERM), (1, 0, SIGKILL)]
     (end,) = agent.tick(104.0)
     assert end.ended is not None and end.ended.exit_code == -SIGKILL
+
+
+def test_an_end_says_whether_it_was_asked_for() -> None:
+    agent, stage = scene()
+    for worker, order in ((0, None), (1, EndWorker(1, 1, 5.0)), (2, EndWorker(1, 2, 0.0))):
+        do(agent, start=start(worker=worker))
+        if order is not None:
+            do(agent, end=order)
+        stage.end(1, worker, 0)
+    asked = {r.ended.worker: r.ended.asked for r in agent.tick(1.0) if r.ended is not None}
+    assert asked == {0: False, 1: True, 2: True}
+    assert {s.worker: s.asked for s in agent.inventory().workers} == asked
+
+
+def test_a_worker_found_may_be_asked_again() -> None:
+    agent, stage = scene(from_before=[Found(start(), "t", 1.0)], stubborn=True)
+    stage.alive[1, 0] = start()
+    do(agent, end=EndWorker(1, 0, 5.0))
+    assert stage.signals == [(1, 0, SIGTERM)]
 
 
 def test_no_grace_kills_at_once_and_again_until_it_is_gone() -> None:
@@ -293,7 +312,7 @@ def test_a_new_agent_takes_over_what_it_finds() -> None:
     assert states(agent) == {(1, 0): None, (2, 1): 4}
     assert agent.inventory().workers[0].entered == 1
     assert agent.admits(1, 0, "t")
-    assert [r.ended for r in agent.tick(0.0)] == [WorkerEnded(2, 1, 1, 4)]
+    assert [r.ended for r in agent.tick(0.0)] == [WorkerEnded(2, 1, 1, 4, asked=True)]
     assert do(agent, start=start(generation=0)) and stage.starts == []
 
 

@@ -112,7 +112,8 @@ class Agent:
 
     def _adopt(self, found: Found) -> None:
         order = found.order
-        worker = _Worker(order, found.token, found.started_s, end=found.exit)
+        # Whether an earlier agent asked it to end is not known: better to take it that one did.
+        worker = _Worker(order, found.token, found.started_s, end=found.exit, asked=True)
         for message in found.said:
             worker.hear(message)
         if found.exit is not None:
@@ -232,12 +233,12 @@ class Agent:
         if not known.alive:
             return [self._says_end(known)]
         if order.grace_s <= 0:
-            known.kill_s = now + KILL_AGAIN_S
+            known.asked, known.kill_s = True, now + KILL_AGAIN_S
             self._launcher.signal(*key, SIGKILL)
             return []
-        known.kill_s = min(known.kill_s, now + order.grace_s)
-        if not known.asked:
-            known.asked = True
+        told_before = known.kill_s < NEVER
+        known.asked, known.kill_s = True, min(known.kill_s, now + order.grace_s)
+        if not told_before:
             self._launcher.signal(*key, SIGTERM)
         return []
 
@@ -246,7 +247,7 @@ class Agent:
         if self.fence.is_used_up(order.job, order.worker):
             return []
         nothing = StartWorker(order.job, order.worker, -1, -1, _NO_LAUNCH)
-        self._workers[order.job, order.worker] = _Worker(nothing, "", now)
+        self._workers[order.job, order.worker] = _Worker(nothing, "", now, asked=True)
         return self._ended(Exit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)
 
     def _tell(self, order: TellWorkers) -> list[Report]:
@@ -317,7 +318,7 @@ class Agent:
         end = worker.end
         assert end is not None
         generation = worker.order.generation
-        ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, end.why)
+        ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, end.why, worker.asked)
         return Report(self.node, ended=ended)
 
     def _said_of(self, worker: _Worker, generation: int) -> list[Report]:
@@ -348,6 +349,7 @@ def _state(worker: _Worker) -> WorkerState:
         started_s=worker.started_s,
         why="" if worker.end is None else worker.end.why,
         ready=ready.generation if isinstance(ready, Ready) else -1,
+        asked=worker.end is not None and worker.asked,
         **{
             kind.__name__.lower(): said.get(kind)
             for kind in (Meeting, Lost, Left, Training, Saved, Finished)

@@ -121,7 +121,8 @@ class WorkerState:
     """One worker as its agent knows it. `exit_code` is None while it lives, -N after signal N.
 
     `entered` is the generation it trains in, -1 if it has entered none or is a plain process;
-    `ready` the newest one it said it was ready for. The rest is what it said last, if it did.
+    `ready` the newest one it said it was ready for; `why` and `asked` as in `WorkerEnded`. The rest
+    is what it said last, if it did.
     """
 
     job: int
@@ -139,6 +140,7 @@ class WorkerState:
     training: Training | None = None
     saved: Saved | None = None
     finished: Finished | None = None
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +169,17 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnded:
-    """The process of a worker is gone: exit code, or -N after signal N; `why` if it never was."""
+    """The process of a worker is gone: exit code, or -N after signal N; `why` if it never was.
+
+    `asked` says that it had been told to end before, or may have been by an agent that is gone.
+    """
 
     job: int
     worker: int
     generation: int
     exit_code: int
     why: str = ""
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

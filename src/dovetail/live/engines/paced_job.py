@@ -370,13 +370,10 @@ class PacedJob:
                 self._say(worker, Lost(current.generation, why))
 
     def _abandon(self, worker: PacedWorker, generation: int, now: float) -> None:
-        """Stops training in a generation; the worker answers, which shows that it does not hang."""
-        current = self._current
-        if current is None or generation != current.generation:
-            return
-        self._stop(now)
-        if worker.number in current.members:
-            self._say(worker, Lost(generation, "abandoned"))
+        """Stops training in a generation; every worker answers, which shows that it lives."""
+        if self._current is not None and generation == self._current.generation:
+            self._stop(now)
+        self._say(worker, Lost(generation, "abandoned"))
 
     def _checkpoint(self, worker: PacedWorker, order: Checkpoint, now: float) -> None:
         current = self._current
