@@ -317,7 +317,6 @@ class LiveWorld:
             match said:
                 case Formed():
                     self._placements.formed(life, said)
-                    self._arrivals.look_after(life.record.job)
                 case Trained():
                     self._reports.take(life, said.said)
                 case Saved() if said.step > life.record.saved_step:
@@ -394,7 +393,10 @@ class LiveWorld:
 
     def apply(self, draft: Draft) -> None:
         """Carries a legal draft out."""
+        placed = [c.job for c in draft.changes() if c.before is None]
         self._placements.apply(draft)
+        for row in placed:
+            self._arrivals.look_after(self._site.lives.numbers[row])
         self._picture.decided()
 
     def in_time(self, took_s: float) -> bool:

@@ -1,0 +1,240 @@
+"""A live cluster in virtual time for tests: the real world, store and agents of emulated nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dovetail.policies  # registers the policies
+from dovetail.control.loop import run
+from dovetail.control.state import ClusterState
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable
+from dovetail.core.legality import audit
+from dovetail.core.messages import Fact
+from dovetail.core.placing import Placing
+from dovetail.core.policy import Policy, parse_policy
+from dovetail.forecast.forecasts import Declared
+from dovetail.live.database import Database
+from dovetail.live.edges import Edges, Entry, StoreError
+from dovetail.live.engines.emulated import EmulatedNodes
+from dovetail.live.engines.paced import Costs
+from dovetail.live.intake import Intake
+from dovetail.live.launches import launch_of
+from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.metering import Meter
+from dovetail.live.queries import Queries
+from dovetail.live.record import JobRecord
+from dovetail.live.rules import Rules
+from dovetail.live.store import Store
+from dovetail.live.virtual import EvenRoad, Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.world import LiveWorld
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing import Injected
+from dovetail.wire.agent import Order, Report
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
+
+assert dovetail.policies
+NEVER = float("inf")
+RULES = replace(Rules(), decision_limit_s=NEVER)
+
+
+def empty() -> JobTable:
+    return JobTable.build((), np.empty(0), np.empty(0, np.int64))
+
+
+class Stopped(BaseException):
+    """The end of a test, or a SIGKILL of the controller: nothing may catch it."""
+
+
+class Stage:
+    """One cluster through the lives of its controllers. `at` lets something happen at a time."""
+
+    def __init__(
+        self,
+        policy: str | Policy = "fifo",
+        *,
+        nodes: int = 2,
+        gpus: int = 2,
+        rules: Rules = RULES,
+        costs: Costs | None = None,
+        meter: Callable[[], Meter] | None = None,
+        injected: float = 0.0,
+        database: Database | None = None,
+        **words: Any,
+    ) -> None:
+        self.line = Timeline()
+        self.at = self.line.at
+        self.policy = parse_policy(policy) if isinstance(policy, str) else policy
+        self.cluster = Cluster.uniform(nodes, gpus)
+        self.rules, self.meter, self.words, self.injected = rules, meter, words, injected
+        self.database = database or Database(None)
+        self.store = Store(self.database, Queries(self.database.connection))
+        table = empty()
+        self.nodes = EmulatedNodes(
+            nodes,
+            gpus,
+            jobs=table,
+            physics=self._physics(table),
+            costs=costs or Costs(),
+            alive_s=1.0,
+        )
+        self.facts: list[Fact] = []
+        self.written: list[Entry] = []
+        self.orders: list[tuple[float, int, Order]] = []
+        self.refuses: list[bool] = []
+        self.inbox: VirtualInbox | None = None
+        self.intake: Intake | None = None
+        self.world: LiveWorld | None = None
+        self.deaf: set[int] = set()
+        self._due = NEVER
+        self._keys = 0
+
+    def _physics(self, table: JobTable) -> LinearPhysics:
+        return (
+            LinearPhysics(table, Injected(self.injected)) if self.injected else LinearPhysics(table)
+        )
+
+    # What users do.
+
+    def submit(self, t: float, gpus: int = 1, duration_s: float = 10.0, **rest: Any) -> None:
+        """Lets a paced job be submitted; jobs are numbered from 1 in order of submission."""
+        spec = JobSpec(
+            name="job",
+            command=(),
+            workdir="/",
+            gpus=gpus,
+            duration_s=duration_s,
+            paced=True,
+            **{"min_gpus": gpus, "max_gpus": gpus, **rest},
+        )
+
+        def do() -> None:
+            assert self.intake is not None
+            self.intake.submit([Submission(spec)], key=self._key())
+
+        self.at(t, do)
+
+    def ask(self, t: float, verb: str, *jobs: int, **words: Any) -> None:
+        """Lets a user ask for something."""
+
+        def do() -> None:
+            assert self.intake is not None
+            self.intake.request(verb, jobs=jobs, key=self._key(), **words)
+
+        self.at(t, do)
+
+    def _key(self) -> str:
+        self._keys += 1
+        return f"key {self._keys}"
+
+    # The controller.
+
+    def play(self, until: float) -> None:
+        """Runs one controller up to a time, when it is killed; or until it stops by itself."""
+        recovered = self.store.recover()
+        clock, self.inbox = VirtualClock(self.line), VirtualInbox(self.line)
+        table = empty()
+        lengths = lambda job: found[0].duration_s if (found := self.store.find(int(job))) else 0.0  # noqa: E731
+        state = ClusterState(
+            table,
+            self.cluster,
+            self.policy,
+            physics=self._physics(table),
+            forecast=Declared(table, lengths),
+            placing=Placing.parse("prefer"),
+        )
+        self.intake = Intake(self.database, clock=clock, cluster=self.cluster, put=self.inbox.put)
+        post = VirtualPost(self.line, self._deliver, EvenRoad())
+        self.world = LiveWorld(
+            Edges(clock, self.inbox, post, self, self.store),
+            state,
+            self.policy,
+            recovered=recovered,
+            launches=launch_of(Path("/jobs")),
+            meter=self.meter() if self.meter else None,
+            rules=self.rules,
+            **self.words,
+        )
+        self._arm()
+        self.at(until, self._kill)
+        try:
+            run(self.world, self.policy)
+        except Stopped:
+            pass
+        finally:
+            self.inbox = self.intake = None
+        wrong = audit(state.view, state.plan.occupancy)
+        assert not wrong, wrong
+
+    def _kill(self) -> None:
+        raise Stopped
+
+    def write(self, entry: Entry) -> None:
+        """Keeps an entry, unless the disk is said to be full."""
+        if self.refuses and self.refuses.pop(0):
+            raise StoreError("no space left on device")
+        self.store.write(entry)
+        self.written.append(entry)
+        self.facts.extend(entry.facts)
+
+    def _deliver(self, node: int, order: Order) -> None:
+        self.orders.append((self.line.now, node, order))
+        if node not in self.deaf:
+            self.take(self.nodes.handle(node, order, self.line.now))
+        self._arm()
+
+    def take(self, reports: list[Report]) -> None:
+        """Lets reports travel to the controller of the time."""
+        for report in reports:
+            if report.node not in self.deaf:
+                self.line.after(0.0005, lambda r=report: self.inbox and self.inbox.put(r))  # type: ignore[misc]
+        self._arm()
+
+    def _arm(self) -> None:
+        due = self.nodes.next_due()
+        if due < self._due:
+            self._due = due
+            self.at(due, lambda: self._tick(due))
+
+    def _tick(self, due: float) -> None:
+        if due == self._due:
+            self._due = NEVER
+            self.take(self.nodes.tick(self.line.now))
+
+    # What became of it.
+
+    def record(self, job: int) -> JobRecord:
+        """Returns the record of a job."""
+        found = self.store.find(job)
+        assert found is not None
+        return found[1]
+
+    def states(self) -> dict[int, State]:
+        """Returns the state of every job."""
+        return {j.number: j.record.state for j in self.store.queries.all_jobs()}
+
+    def of(self, job: int) -> list[Fact]:
+        """Returns the facts that name a job."""
+        return [f for f in self.facts if getattr(f, "job", None) == job]
+
+    def starts(self, job: int) -> list[tuple[int, int, int]]:
+        """Returns (worker, node, GPU) of all orders to start workers of a job, each once."""
+        said = {}
+        for _, node, order in self.orders:
+            if order.start is not None and order.start.job == job:
+                said[order.start.worker] = (order.start.worker, node, order.start.gpu)
+        return list(said.values())
+
+    def check(self) -> None:
+        """Checks what must hold of every story: one end each, records and facts agree."""
+        for job, state in self.states().items():
+            ends = [f for f in self.of(job) if type(f).__name__ == "Ended"]
+            assert len(ends) == (state in TERMINAL), f"job {job} is {state} and ended {len(ends)} x"
+        times = [f.t for f in self.facts]
+        assert times == sorted(times)

@@ -1,0 +1,425 @@
+"""The live world between edges in memory: real store, real intake, emulated nodes, virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from live_stage import RULES, Stage
+
+from dovetail.core.messages import (
+    Ended,
+    Measured,
+    NodeChanged,
+    Refused,
+    Shrunk,
+    Started,
+    Stopped,
+    Submitted,
+    Withdrawn,
+)
+from dovetail.core.order import Order
+from dovetail.core.policy import Decision
+from dovetail.core.view import View
+from dovetail.live.edges import StoreError
+from dovetail.live.lifecycle import State
+from dovetail.wire.spec import Dependency
+
+Make = Callable[..., Stage]
+
+
+@pytest.fixture
+def stage() -> Iterator[Make]:
+    """Makes stages, and checks every rule of each when the test is over."""
+    made: list[Stage] = []
+
+    def make(policy: Any = "fifo", **words: Any) -> Stage:
+        made.append(Stage(policy, **words))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.check()
+
+
+def kinds(facts: list[Any]) -> list[str]:
+    return [type(f).__name__ for f in facts]
+
+
+def ended_s(stage: Stage, job: int) -> float:
+    return next(f.t for f in stage.of(job) if isinstance(f, Ended))
+
+
+# A life without trouble.
+
+
+def test_a_job_is_submitted_placed_started_and_ends(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, gpus=2, duration_s=10.0)
+    s.play(20.0)
+    record = s.record(1)
+    assert (record.state, record.exit_code, record.members) == (State.COMPLETED, 0, ())
+    assert kinds(s.of(1)) == ["Submitted", "Started", "Measured", "Ended"]
+    assert s.starts(1) == [(0, 0, 0), (1, 0, 1)]
+    assert ended_s(s, 1) == pytest.approx(11.0, abs=0.02)
+    assert record.done_s == pytest.approx(10.0, abs=0.02)
+
+
+def test_orders_go_out_only_after_the_entry_that_explains_them(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0)
+    s.at(0.9, lambda: s.refuses.extend([True] * 3))
+    s.play(30.0)
+    start = next(t for t, _, order in s.orders if order.start is not None)
+    assert s.refuses == [] and start >= 4.0
+    assert s.record(1).state is State.COMPLETED
+
+
+def test_what_comes_while_the_disk_is_full_is_not_lost(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=3.0)
+    s.submit(2.0, duration_s=3.0)
+    s.at(1.5, lambda: s.refuses.extend([True] * 4))
+    s.play(40.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+
+
+def test_a_controller_told_to_stop_stops_though_it_cannot_write(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0)
+    s.at(0.9, lambda: s.refuses.extend([True] * 100))
+    s.ask(5.0, "down", argument="leave")
+    with pytest.raises(StoreError):
+        s.play(40.0)
+    assert not any(order.start for _, _, order in s.orders)
+
+
+def test_down_leaves_the_jobs_and_the_next_controller_adopts_them(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=30.0)
+    s.ask(5.0, "down", argument="leave")
+    s.play(40.0)
+    assert s.line.now == pytest.approx(5.0, abs=0.1)
+    s.play(40.0)
+    assert s.starts(1) == [(0, 0, 0)]
+    assert s.record(1).state is State.COMPLETED and ended_s(s, 1) == pytest.approx(31.0, abs=0.1)
+
+
+def test_down_drain_lets_jobs_end_and_starts_no_more(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=10.0)
+    s.submit(2.0, duration_s=10.0)
+    s.ask(5.0, "down", argument="drain")
+    s.play(60.0)
+    assert s.states() == {1: State.COMPLETED, 2: State.PENDING}
+    s.play(60.0)
+    assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+
+
+# What owners ask.
+
+
+def test_a_running_job_is_cancelled_within_its_grace(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=100.0, grace_s=5.0)
+    s.ask(4.0, "cancel", 1)
+    s.play(10.0)
+    record = s.record(1)
+    assert (record.state, record.exit_code) == (State.CANCELLED, None)
+    assert record.end_s <= 4.0 + 5.0 + 1.0
+    assert any(o.forget is not None and o.forget.job == 1 for _, _, o in s.orders)
+
+
+def test_a_waiting_job_is_cancelled_at_once(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=50.0)
+    s.submit(2.0)
+    s.ask(3.0, "cancel", 2)
+    s.play(10.0)
+    assert s.record(2).state is State.CANCELLED and s.record(2).end_s == pytest.approx(3.0, abs=0.1)
+
+
+def test_a_held_job_is_in_no_queue_until_it_is_released(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=2.0, hold=True)
+    s.ask(8.0, "release", 1)
+    s.play(20.0)
+    first = s.of(1)[0]
+    assert isinstance(first, Submitted) and first.t == pytest.approx(8.0, abs=0.1)
+    assert s.record(1).submit_s == pytest.approx(1.0, abs=0.1)
+
+
+def test_to_hold_a_waiting_job_takes_it_out_of_the_queue(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=5.0)
+    s.submit(1.0, duration_s=5.0)
+    s.ask(2.0, "hold", 2)
+    s.play(15.0)
+    assert kinds(s.of(2)) == ["Submitted", "Withdrawn"]
+    assert (s.record(2).state, s.record(2).reason) == (State.PENDING, "JobHeldUser")
+
+
+def test_a_job_cancelled_while_it_is_held_ends_once(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, hold=True)
+    s.ask(2.0, "cancel", 1)
+    s.play(5.0)
+    assert kinds(s.of(1)) == ["Submitted", "Ended"]
+
+
+def test_a_requeued_job_starts_anew_under_other_numbers(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=10.0)
+    s.ask(4.0, "requeue", 1)
+    s.play(40.0)
+    assert [w for w, _, _ in s.starts(1)] == [0, 1]
+    assert [f.why for f in s.of(1) if isinstance(f, Stopped)] == ["requeued"]
+    assert s.record(1).state is State.COMPLETED and s.record(1).retries == 0
+
+
+def test_a_job_that_is_over_can_be_run_again(stage: Make) -> None:
+    s = Stage()
+    s.submit(1.0, duration_s=3.0)
+    s.ask(10.0, "requeue", 1)
+    s.play(9.0)
+    s.play(30.0)
+    assert [w for w, _, _ in s.starts(1)] == [0, 1]
+    assert s.record(1).state is State.COMPLETED
+    assert len([f for f in s.of(1) if isinstance(f, Ended)]) == 2
+
+
+def test_one_job_after_another_with_nothing_else_happening(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=5.0)
+    s.submit(1.5, duration_s=5.0, after=(Dependency("afterok", 1),))
+    s.submit(1.5, duration_s=5.0, after=(Dependency("after", 1),))
+    s.submit(1.5, duration_s=5.0, after=(Dependency("afternotok", 1),))
+    s.submit(1.5, duration_s=5.0, after=(Dependency("afterany", 1), Dependency("afterok", 2)))
+    s.play(40.0)
+    began = {j: next(f.t for f in s.of(j) if isinstance(f, Started)) for j in (1, 2, 3, 5)}
+    assert began[2] == pytest.approx(6.0, abs=0.1) and began[3] == pytest.approx(1.5, abs=0.1)
+    assert began[5] == pytest.approx(11.0, abs=0.1)
+    assert (s.record(4).state, s.record(4).reason) == (State.PENDING, "DependencyNeverSatisfied")
+
+
+# Limits.
+
+
+def test_a_time_limit_counts_running_alone(stage: Make) -> None:
+    s = stage("srtf", nodes=1, gpus=1)
+    s.submit(1.0, duration_s=20.0, time_limit_s=8.0)
+    s.submit(4.0, duration_s=5.0)
+    s.play(40.0)
+    assert s.record(1).state is State.TIMEOUT
+    assert s.record(1).ran_s == pytest.approx(8.0, abs=0.1)
+    assert ended_s(s, 1) == pytest.approx(14.0, abs=0.1)
+
+
+def test_a_deadline_ends_a_job_wherever_it_is(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=50.0)
+    s.submit(2.0, duration_s=5.0, deadline_s=10.0)
+    s.play(20.0)
+    assert s.record(2).state is State.DEADLINE and ended_s(s, 2) == pytest.approx(12.0, abs=0.1)
+
+
+# What befalls workers and nodes.
+
+
+def test_a_killed_worker_is_replaced_while_the_others_train_on(stage: Make) -> None:
+    s = stage("afs-p", nodes=1, gpus=2)
+    s.submit(1.0, duration_s=20.0, min_gpus=1, max_gpus=2)
+    s.at(5.0, lambda: s.take(s.nodes.kill(1, 1, 5.0)))
+    s.play(60.0)
+    assert s.record(1).state is State.COMPLETED
+    assert (s.record(1).retries, s.starts(1)) == (1, [(0, 0, 0), (1, 0, 1), (2, 0, 1)])
+    assert not any(isinstance(f, Stopped) for f in s.of(1))
+
+
+def test_a_job_alone_on_a_gpu_is_tried_again_after_a_pause(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=20.0, retries=1)
+    s.at(5.0, lambda: s.take(s.nodes.kill(1, 0, 5.0)))
+    s.play(60.0)
+    assert kinds(s.of(1))[:6] == [
+        "Submitted",
+        "Started",
+        "Measured",
+        "Stopped",
+        "Withdrawn",
+        "Submitted",
+    ]
+    withdrawn = next(f.t for f in s.of(1) if isinstance(f, Withdrawn))
+    again = [f.t for f in s.of(1) if isinstance(f, Submitted)][1]
+    assert again - withdrawn == pytest.approx(RULES.backoff_s[0])
+    assert s.record(1).state is State.COMPLETED
+
+
+def test_retries_are_limited(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=50.0, retries=1)
+    for t, worker in ((5.0, 0), (15.0, 1)):
+        s.at(t, lambda t=t, worker=worker: s.take(s.nodes.kill(1, worker, t)))
+    s.play(60.0)
+    record = s.record(1)
+    assert (record.state, record.reason, record.retries) == (State.FAILED, "JobLaunchFailure", 1)
+    assert "signal 9" in record.detail and "tried 2 times" in record.detail
+
+
+def test_a_silent_node_is_down_and_its_jobs_run_elsewhere(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, gpus=2, duration_s=20.0)
+    s.at(5.0, lambda: s.deaf.add(0))
+    s.play(60.0)
+    down = [f for f in s.facts if isinstance(f, NodeChanged)]
+    assert [(f.node, f.state) for f in down] == [(0, "down")]
+    assert down[0].t == pytest.approx(15.0, abs=1.2)
+    assert {node for _, node, _ in s.starts(1)} == {0, 1}
+    assert s.record(1).state is State.COMPLETED
+
+
+def test_a_node_that_returns_ends_what_nobody_wants_there(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, gpus=2, duration_s=60.0)
+    s.at(5.0, lambda: s.deaf.add(0))
+    s.at(30.0, lambda: s.deaf.discard(0))
+    s.play(100.0)
+    states = [(f.node, f.state) for f in s.facts if isinstance(f, NodeChanged)]
+    assert states == [(0, "down"), (0, "up")]
+    ends = [o.end for t, n, o in s.orders if o.end is not None and n == 0 and t > 30.0]
+    assert {e.worker for e in ends} == {0, 1}
+    assert s.record(1).state is State.COMPLETED
+
+
+def test_an_elastic_job_trains_on_with_what_a_lost_node_leaves_it(stage: Make) -> None:
+    s = stage("afs-p", nodes=2, gpus=2)
+    s.submit(1.0, gpus=2, duration_s=60.0, min_gpus=1, max_gpus=4)
+    s.at(5.0, lambda: s.take(s.nodes.lose_node(1, 5.0)))
+    s.play(100.0)
+    shrunk = [f for f in s.of(1) if isinstance(f, Shrunk)]
+    assert [f.placement.spans for f in shrunk] == [((0, 2),)]
+    assert s.record(1).state is State.COMPLETED and s.record(1).retries == 0
+
+
+def test_a_drained_node_finishes_its_work_and_gets_no_more(stage: Make) -> None:
+    s = stage(nodes=2, gpus=1)
+    s.submit(1.0, duration_s=10.0)
+    s.ask(2.0, "drain", node=0)
+    s.submit(3.0, duration_s=10.0)
+    s.submit(4.0, duration_s=10.0)
+    s.play(16.0)
+    assert [s.starts(j)[0][1] for j in (1, 2, 3)] == [0, 1, 1]
+    s.ask(17.0, "undrain", node=0)
+    s.submit(18.0, duration_s=3.0)
+    s.play(40.0)
+    assert s.starts(4)[0][1] == 0
+
+
+def test_a_drain_outlives_the_controller(stage: Make) -> None:
+    s = stage(nodes=2, gpus=1)
+    s.ask(2.0, "drain", node=0)
+    s.play(5.0)
+    s.submit(6.0)
+    s.play(30.0)
+    assert s.starts(1)[0][1] == 1
+
+
+# GPUs.
+
+
+def test_a_gang_waits_until_the_gpu_it_gets_is_really_free(stage: Make) -> None:
+    s = stage("srtf", nodes=1, gpus=1)
+    s.submit(1.0, duration_s=50.0)
+    s.submit(5.0, duration_s=3.0)
+    s.play(100.0)
+    left = next(t for t, _, o in s.orders if o.forget is not None and o.forget.job == 1)
+    began = next(t for t, _, o in s.orders if o.start is not None and o.start.job == 2)
+    assert left <= began
+    assert set(s.states().values()) == {State.COMPLETED}
+
+
+def test_two_jobs_share_a_gpu_where_the_plan_says_so(stage: Make) -> None:
+    s = stage("sjf-ffs", nodes=1, gpus=1, injected=1.2)
+    s.submit(1.0, duration_s=20.0, shareable=True)
+    s.submit(2.0, duration_s=20.0, shareable=True)
+    s.play(10.0)
+    assert [s.starts(j) for j in (1, 2)] == [[(0, 0, 0)], [(0, 0, 0)]]
+    s.play(100.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+    shared = [o.start for _, _, o in s.orders if o.start is not None and o.start.job == 2]
+    assert shared[0].memory_bytes > 0
+
+
+def test_jobs_of_different_users_do_not_share_unless_allowed(stage: Make) -> None:
+    for allowed, expected in ((False, 0), (True, 1)):
+        words = {"owner": "ann", "share_between_users": allowed}
+        s = stage("sjf-ffs", nodes=1, gpus=1, injected=1.2, **words)
+        s.submit(1.0, duration_s=20.0, shareable=True, user="ann")
+        s.submit(2.0, duration_s=20.0, shareable=True, user="bob")
+        s.play(10.0)
+        assert len(s.starts(2)) == expected
+
+
+# Policies that go wrong.
+
+
+FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Raises for ten seconds, and is first come first served else."""
+
+    name = "broken"
+    knows: frozenset[str] = frozenset()
+    powers: frozenset[str] = frozenset()
+    order: Order = FIRST_COME
+    initial: object = 0
+
+    def decide(self, view: View, memory: object) -> Decision:
+        assert isinstance(memory, int)
+        if view.now > 2.0 and view.now < 12.0:
+            raise ValueError("no idea")
+        draft = view.plan.draft()
+        for job in list(view.waiting):
+            spans = view.placing.find(draft.occupancy, view.shape(job))
+            if spans is not None:
+                draft.place(job, spans)
+        return Decision(draft, memory + 1)
+
+
+def test_a_policy_that_raises_leaves_the_plan_and_is_asked_again(stage: Make) -> None:
+    s = stage(Broken(), rules=replace(RULES, refused_wait_s=5.0))
+    s.submit(1.0, duration_s=4.0)
+    s.submit(3.0, duration_s=4.0)
+    s.play(40.0)
+    refused = [f for f in s.facts if isinstance(f, Refused)]
+    assert len(refused) >= 2 and "no idea" in refused[0].why
+    assert ended_s(s, 1) == pytest.approx(5.0, abs=0.1)
+    assert set(s.states().values()) == {State.COMPLETED}
+
+
+# What readers see.
+
+
+def test_a_picture_shows_who_is_where(stage: Make) -> None:
+    s = stage(nodes=1, gpus=2)
+    s.submit(1.0, duration_s=20.0)
+    s.submit(1.0, gpus=2, duration_s=20.0)
+    s.play(6.0)
+    assert s.world is not None and s.world.published is not None
+    seen = s.world.published
+    assert [(r.job, [(m.node, m.gpu) for m in r.members]) for r in seen.running] == [(1, [(0, 0)])]
+    assert seen.waiting == (2,) and seen.free_gpus() == {0: 1}
+    assert {job: reason.code for job, reason in seen.reason_codes().items()} == {2: "Resources"}
+    assert seen.now_s >= 1.0
+
+
+def test_progress_that_is_as_expected_writes_no_facts(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=30.0)
+    s.play(25.0)
+    assert len([f for f in s.of(1) if isinstance(f, Measured)]) == 1
+    assert s.record(1).samples >= 15_000
