@@ -18,6 +18,11 @@ class Learner(Protocol):
         """Returns what is believed now; another object whenever something was learned."""
         ...
 
+    @property
+    def unsaved(self) -> bool:
+        """Returns whether there is more to `dump` than was dumped last."""
+        ...
+
     def solo_rate(self, job: int) -> float:
         """Returns samples a second alone as requested, 0 if nothing is known."""
         ...

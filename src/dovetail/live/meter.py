@@ -113,6 +113,11 @@ class Meters:
         """Returns what is believed now."""
         return self._learner.physics
 
+    @property
+    def unsaved(self) -> bool:
+        """Returns whether there is more to `dump` than was dumped last."""
+        return self._learner.unsaved
+
     def dump(self) -> str:
         """Returns what was learned, as text."""
         return self._learner.dump()

@@ -45,6 +45,11 @@ class Meter(Protocol):
         """Is told that a job is over."""
         ...
 
+    @property
+    def unsaved(self) -> bool:
+        """Returns whether there is more to `dump` than was dumped last."""
+        ...
+
     def dump(self) -> str:
         """Returns what was learned, as text."""
         ...
@@ -54,6 +59,7 @@ class PlainMeter:
     """Believes a rate alone only where it is certain: of a clock, or from its owner's length."""
 
     physics: Physics | None = None
+    unsaved: bool = False
 
     def heard(
         self,

@@ -55,6 +55,8 @@ class ProgressReports:
         self._believe(life, progress)
         if progress.news:
             self._learn()
+        if site.meter.unsaved:
+            site.meta[LEARNED] = site.meter.dump()
         for other, where in neighbours:
             host, guest = (row, placement), (other, where)
             if site.state.placed_s[row] > site.state.placed_s[other]:
@@ -87,7 +89,6 @@ class ProgressReports:
         if physics is not None:
             site.state.view.physics = physics
         site.changes.woke = True
-        site.meta[LEARNED] = site.meter.dump()
 
     def _part(self, guest: Life) -> None:
         """Undoes a pairing that costs more than it gives, by letting the later job wait again."""

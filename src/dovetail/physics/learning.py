@@ -8,16 +8,22 @@ from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.reading import Reading
-from dovetail.physics.lessons import Company, Lessons
+from dovetail.physics.lessons import Company, Key, Lessons
 from dovetail.physics.measured import MeasuredPhysics, is_plain
 from dovetail.physics.subjects import Subjects
+
+SAME = 0.005
+"""Measured within half a percent of what was believed, nothing is decided anew."""
 
 
 class Learning:
     """What a cluster learns from its jobs; `physics` is what it believes now.
 
+    With `unsaved` there is more to `dump` than was dumped last.
+
     `said` is what an earlier one learned. Samples of `paced` jobs are not of their models but of
     their requests (a millisecond alone), so there jobs of other requests are other models.
+    Of `trusted` models (None: of all) the guess keeps its shape where nothing was measured.
     """
 
     def __init__(
@@ -25,14 +31,16 @@ class Learning:
         prior: Physics,
         jobs: JobTable,
         said: str = "",
-        trusted: Collection[str] = (),
+        trusted: Collection[str] | None = (),
         *,
         paced: bool = False,
     ) -> None:
-        self._prior, self._jobs, self._trusted = prior, jobs, frozenset(trusted)
+        self._prior, self._jobs = prior, jobs
+        self._trusted = None if trusted is None else frozenset(trusted)
         self.lessons = Lessons.load(said)
         self._subjects = Subjects(prior, jobs, paced)
         self.physics = self._believed()
+        self.unsaved = False
 
     def _believed(self) -> MeasuredPhysics:
         return MeasuredPhysics(self._prior, self._jobs, self.lessons, self._subjects, self._trusted)
@@ -40,16 +48,16 @@ class Learning:
     def observe(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour], reading: Reading
     ) -> bool:
-        """Learns from a reading. Returns whether `physics` is another one from now on."""
+        """Learns from a reading. Returns whether `physics` is another one from now on.
+
+        It is not where what was measured is what was believed.
+        """
         key = self._subjects.key_of[job]
         if placement.batch_size or reading.rate <= 0:
             return False
         if reading.batch:
             self.lessons.saw_batch(key, reading.batch)
-        news = False
-        if reading.memory_bytes and not placement.samples:
-            parts = placement.gpus * placement.accumulation_steps
-            news = self.lessons.saw_bytes(key, parts, reading.memory_bytes)
+        news = self._holds(job, placement, reading)
         if all(is_plain(p) for p in (placement, *(p for _, p in neighbours))):
             if not neighbours:
                 news |= self._alone(job, placement, reading)
@@ -77,6 +85,7 @@ class Learning:
 
     def dump(self) -> str:
         """Returns what is known of models, for `said` of a later one."""
+        self.unsaved = False
         return self.lessons.dump()
 
     def _matters(self, job: int) -> bool:
@@ -88,29 +97,65 @@ class Learning:
         known = not self._subjects.key_of[job].own
         return known or bool(self._jobs.elastic[job] or self._jobs.shareable[job])
 
+    def _told(self, job: int, told: bool) -> bool:
+        """Notes that something was told of a job's model, and is to be kept."""
+        self.unsaved |= told and not self._subjects.key_of[job].own
+        return told
+
+    def _holds(self, job: int, placement: Placement, reading: Reading) -> bool:
+        """Learns what a worker holds; tells whether another amount was believed."""
+        if not reading.memory_bytes or placement.samples:
+            return False
+        believed = self.physics.held_bytes(job, placement)
+        parts = placement.gpus * placement.accumulation_steps
+        key = self._subjects.key_of[job]
+        if not self._told(job, self.lessons.saw_bytes(key, parts, reading.memory_bytes)):
+            return False
+        return differs(reading.memory_bytes, believed)
+
     def _alone(self, job: int, placement: Placement, reading: Reading) -> bool:
+        """Learns a rate alone; tells whether speeds are believed to be others now."""
         key, gpus = self._subjects.key_of[job], placement.gpus
-        news = self.lessons.saw_rate(key, gpus, reading.rate / self._placed(job, placement))
+        before = self._speeds(self.physics, key)
+        rate = reading.rate / self._placed(job, placement)
+        news = False
+        if self._told(job, self.lessons.saw_rate(key, gpus, rate)):
+            after = self._speeds(self._believed(), key)
+            news = any(differs(x, y) for x, y in zip(after, before, strict=True))
         plain = placement.accumulation_steps == 1 and gpus == int(self._jobs.gpus[job])
         if plain and reading.stage_s and reading.iteration_s > 0:
-            news |= self.lessons.saw_stages(key, gpus, reading.stage_s, reading.iteration_s)
+            stages = reading.stage_s, reading.iteration_s
+            news |= self._told(job, self.lessons.saw_stages(key, gpus, *stages))
         return news
+
+    def _speeds(self, physics: MeasuredPhysics, key: Key) -> list[float]:
+        """Returns what is believed of a key's kinds on each number of GPUs, over the guess."""
+        width, example = self._jobs.widest_gpus, self._subjects.example
+        rows = (physics.factors(example[kind], width) for kind in self._subjects.of_key[key])
+        return [factor for row in rows for factor in row.tolist()]
 
     def _beside(
         self, job: int, placement: Placement, neighbour: Neighbour, reading: Reading
     ) -> bool:
-        """Learns a ratio, if the rate alone on as many GPUs is known."""
+        """Learns a ratio, if the rate alone on as many GPUs is known; tells whether it is news."""
         key_of, (other, there) = self._subjects.key_of, neighbour
         alone = self.lessons.rates(key_of[job]).get(placement.gpus)
         if alone is None:
             return False
-        company = Company(
-            key_of[job], placement.accumulation_steps, key_of[other], there.accumulation_steps
-        )
-        ratio = alone * self._placed(job, placement) / reading.rate
-        return self.lessons.saw_ratio(company, max(1.0, ratio))
+        steps, other_steps = placement.accumulation_steps, there.accumulation_steps
+        believed, _ = self.physics.interference(job, steps, other, other_steps)
+        company = Company(key_of[job], steps, key_of[other], other_steps)
+        ratio = max(1.0, alone * self._placed(job, placement) / reading.rate)
+        if not self._told(job, self.lessons.saw_ratio(company, ratio)):
+            return False
+        return differs(self.ratio(job, steps, other, other_steps), believed)
 
     def _placed(self, job: int, placement: Placement) -> float:
         """Returns the guessed speed of a placement alone over that of the same GPUs well placed."""
         well = float(self._prior.rates(placement.gpus)[self._prior.kind_of[job], placement.gpus])
         return self._prior.speed(job, placement, ()) / well if well > 0 else 1.0
+
+
+def differs(value: float, other: float) -> bool:
+    """Tells whether a value is another one; what is told was smoothed before."""
+    return abs(value - other) > SAME * max(abs(value), abs(other))

@@ -31,7 +31,7 @@ class MeasuredPhysics:
         jobs: JobTable,
         lessons: Lessons,
         subjects: Subjects,
-        trusted: Collection[str] = (),
+        trusted: Collection[str] | None = (),
     ) -> None:
         self._prior, self._jobs, self._lessons, self._subjects = prior, jobs, lessons, subjects
         self._trusted = trusted
@@ -201,7 +201,7 @@ class MeasuredPhysics:
         # New kinds are few, whoever was measured may be many; all anew it is the other way round.
         new = range(first, len(self._subjects.example))
         for kind in new if first else self._learned(self._lessons.rated()):
-            table[kind - first] *= self._factors(self._subjects.example[kind], width)
+            table[kind - first] *= self.factors(self._subjects.example[kind], width)
         return table
 
     def _learned(self, keys: Iterable[Key]) -> Iterator[int]:
@@ -210,10 +210,10 @@ class MeasuredPhysics:
             yield from self._subjects.of_key.get(key, ())
 
     def _factor(self, job: int, gpus: int) -> float:
-        return float(self._factors(job, gpus)[gpus])
+        return float(self.factors(job, gpus)[gpus])
 
-    def _factors(self, job: int, width: int) -> Floats:
-        """Returns believed over guessed speed on 0 to `width` GPUs, of a job's kind."""
+    def factors(self, job: int, width: int) -> Floats:
+        """Returns believed over guessed speed alone on 0 to `width` GPUs, of a job's kind."""
         kind = int(self._subjects.kind_of[job])
         row = self._rows.get(kind)
         if row is None or len(row) <= width:
@@ -232,7 +232,7 @@ class MeasuredPhysics:
         return factors
 
     def _curve(self, job: int, measured: Mapping[int, float], width: int) -> Floats:
-        trusted = self._jobs.model.text(job) in self._trusted
+        trusted = self._trusted is None or self._jobs.model.text(job) in self._trusted
         return mended(self._guess(job, width), measured, trusted=trusted)
 
     def _guess(self, job: int, width: int) -> Floats:
