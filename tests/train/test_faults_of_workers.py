@@ -46,6 +46,48 @@ def test_killed_workers_leave_the_others_training(tmp_path: Path) -> None:
     assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
 
 
+@pytest.mark.parametrize("members", [(0, 1), (1, 0), (1,)])
+def test_a_step_that_some_have_made_and_some_not_is_made_once(
+    tmp_path: Path, members: tuple[int, ...]
+) -> None:
+    """Worker 0 is a step ahead when the generation breaks; with it or without, nothing is lost."""
+    scene = replace(PACED, breaks_at=9)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0, 1))
+        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1)))
+        entered = {e.step for e in stage.entered(stage.regroup(*members))}
+        assert entered == ({10} if 0 in members else {9})
+        assert stage.ended(0, 1) == [0, 0]
+    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+
+
+def test_loader_processes_end_with_their_worker(tmp_path: Path) -> None:
+    scene = replace(PACED, loaders=2)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0, 1))
+        loaders = children(stage.workers[1].process.pid)
+        assert len(loaders) == 2
+        hit(stage, 1, signal.SIGKILL)
+        stage.until(lambda: not any(alive(pid) for pid in loaders), 10)
+        stage.abandon()
+        stage.entered(stage.regroup(0))
+        assert stage.ended(0) == [0]
+    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+
+
+def children(pid: int) -> list[int]:
+    return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_a_frozen_worker_is_noticed_and_left_behind(tmp_path: Path) -> None:
     with rehearse(PACED, tmp_path / "log") as stage:
         stage.start(0, 1, 2, environment={"DOVETAIL_STALL_S": "0.3"})

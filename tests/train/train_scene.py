@@ -17,6 +17,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dovetail.train import Job
+from dovetail.train.group import Broken
+from dovetail.train.membership import Verdict
 from dovetail.train.rehearsal import Rehearsal
 from dovetail.train.samples import permutation
 from dovetail.train.state import Parts
@@ -27,7 +29,10 @@ FORKS.set_forkserver_preload(["torch._dynamo", "dovetail.train.rehearsal", "trai
 
 @dataclass(frozen=True)
 class Scene:
-    """What is trained. `pace_s` is slept in each micro-batch, so that orders come in between."""
+    """What is trained. `pace_s` is slept in each micro-batch, so that orders come in between.
+
+    Worker 1 fails in iteration `breaks_at`, when the gradients are there and others may step.
+    """
 
     samples: int = 200
     batch_size: int = 16
@@ -37,6 +42,7 @@ class Scene:
     pace_s: float = 0.0
     checkpoint_s: float = 1e9
     loaders: int = 0
+    breaks_at: int = -1
     log: str = ""
 
     def data(self) -> tuple[torch.Tensor, ...]:
@@ -107,6 +113,16 @@ def worker(scene: Scene, environment: dict[str, str]) -> None:
     number = int(environment["DOVETAIL_WORKER"].rpartition("/")[2])
     parts = scene.parts(init=3 if number == 0 else 100 + number)
     job = job_of(scene, parts)
+    if number == 1 and scene.breaks_at >= 0:
+        agree = job._membership.agree
+
+        def broken() -> Verdict:
+            verdict = agree()
+            if job.steps_done == scene.breaks_at and job._membership.generation == 1:
+                raise Broken("pretended")
+            return verdict
+
+        job._membership.agree = broken  # type: ignore[method-assign]
     with (Path(scene.log) / f"{number}.jsonl").open("w", buffering=1) as log:
         train(job, parts.model, lambda told: print(json.dumps(told), file=log), scene.pace_s)
         end = torch.cat([p.detach().flatten() for p in parts.model.parameters()])

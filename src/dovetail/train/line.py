@@ -112,10 +112,14 @@ class Line:
         self._thread.join(wait_s)
 
     def _ring(self) -> None:
-        with suppress(BlockingIOError):
+        with suppress(OSError):  # it rings already, or the thread is gone
             self._bell.send(b".", socket.MSG_DONTWAIT)
 
     def _run(self) -> None:
+        with self._bell, self._ear:
+            self._keep_calling()
+
+    def _keep_calling(self) -> None:
         pause_s = RETRY_S
         while True:
             peer = self._call()

@@ -83,6 +83,8 @@ def flattened(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def is_dense(tensor: Tensor) -> bool:
     """Returns whether the elements fill a run of memory, in whatever order of dimensions."""
+    if tensor.numel() == 0:
+        return True
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1 and stride != expected:

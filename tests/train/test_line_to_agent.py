@@ -1,0 +1,114 @@
+"""The line to the agent: training never waits for it, and what matters is said in the end."""
+
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from dovetail.train.desk import Desk
+from dovetail.train.line import Identity, Line
+from dovetail.wire.worker import (
+    FROM_WORKER,
+    TO_WORKER,
+    Abandon,
+    Checkpoint,
+    Entered,
+    FromWorker,
+    Hello,
+    Meet,
+    Regroup,
+    Saved,
+    Training,
+)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dvl") as folder:
+        yield Path(folder) / "agent"
+
+
+def listen(place: Path) -> socket.socket:
+    ear = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    ear.bind(str(place))
+    ear.listen()
+    ear.settimeout(10)
+    return ear
+
+
+def hear(peer: socket.socket, count: int) -> list[FromWorker]:
+    peer.settimeout(10)
+    with peer.makefile("rb") as lines:
+        return [FROM_WORKER.decode(lines.readline()) for _ in range(count)]
+
+
+def line_to(place: Path, desk: Desk, generation: int = 4) -> Line:
+    line = Line(Identity(str(place), "1/7", "secret"), desk)
+    line.open(generation=lambda: generation, again=lambda: [Entered(generation, 1, 2)])
+    return line
+
+
+def test_what_is_said_while_nobody_listens_is_said_later(place: Path) -> None:
+    line = line_to(place, Desk())
+    for step in range(2000):
+        line.say(Training(4, step, step, 1.0, 1.0))
+    line.say(Saved(3, 30))
+    with listen(place) as ear, ear.accept()[0] as peer:
+        hello, entered, *rest = hear(peer, 4)
+        assert (hello.worker, hello.token, hello.generation) == ("1/7", "secret", 4)
+        assert isinstance(hello, Hello) and entered == Entered(4, 1, 2)
+        assert [m for m in rest if isinstance(m, Training)] == [Training(4, 1999, 1999, 1.0, 1.0)]
+        assert Saved(3, 30) in rest
+        line.close(5)
+
+
+def test_an_agent_that_neither_reads_nor_goes_does_not_hold_training_up(place: Path) -> None:
+    with listen(place) as ear:
+        line = line_to(place, Desk())
+        peer, _ = ear.accept()
+        began_s = time.monotonic()
+        for step in range(20_000):
+            line.say(Entered(step, step, step))
+        assert time.monotonic() - began_s < 5
+        peer.close()
+        line.close(5)
+
+
+def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> None:
+    desk = Desk()
+    with listen(place) as ear:
+        line = line_to(place, desk)
+        with ear.accept()[0] as peer:
+            peer.sendall(TO_WORKER.encode(Regroup(5, (7,)))[:10])
+            peer.sendall(TO_WORKER.encode(Regroup(5, (7,)))[10:] + b'{"m":"Format disk"}\n')
+        with ear.accept()[0] as peer:
+            assert isinstance(hear(peer, 1)[0], Hello)
+            assert desk.regroup == Regroup(5, (7,))
+            line.close(5)
+
+
+def test_older_and_repeated_orders_do_no_harm() -> None:
+    desk, heard, probed = Desk(), list[Regroup](), list[int]()
+    desk.listen(regroup=heard.append, abandon=probed.append)
+    for message in (Regroup(3, (1,)), Regroup(2, (2,)), Regroup(3, (1,)), Meet(3, "here")):
+        desk.hear(message)
+    assert heard == [Regroup(3, (1,))]
+    assert desk.address_of(3) == "here"
+    assert not desk.overtaken(3) and desk.overtaken(2)
+    desk.hear(Abandon(3))
+    desk.hear(Abandon(3))
+    assert desk.overtaken(3) and desk.gave_up(3) and probed == [3, 3]
+
+
+def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:
+    desk = Desk()
+    desk.hear(Checkpoint(leave=True))
+    desk.checkpoint_done(left=False)
+    assert desk.leave
+    desk.checkpoint_done(left=True)
+    assert not desk.leave

@@ -1,0 +1,93 @@
+"""Who trains on which samples: every sample once, whoever shares them in whatever way."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.train.samples import Manner, Order, even, split
+
+FEW = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+@FEW
+@given(st.integers(0, 500), st.lists(st.integers(0, 50), min_size=1).filter(sum))
+def test_shares_add_up_and_are_within_one_of_proportion(count: int, weights: list[int]) -> None:
+    shares = split(count, weights)
+    assert sum(shares) == count
+    for share, weight in zip(shares, weights, strict=True):
+        assert abs(share - count * weight / sum(weights)) < 1
+
+
+@FEW
+@given(st.lists(st.integers(0, 50), min_size=1).filter(sum))
+def test_weights_that_sum_to_the_count_are_the_shares(weights: list[int]) -> None:
+    assert split(sum(weights), weights) == tuple(weights)
+
+
+@FEW
+@given(
+    length=st.integers(1, 60),
+    epochs=st.integers(1, 3),
+    batch_size=st.integers(1, 70),
+    draws=st.randoms(use_true_random=False),
+)
+def test_each_sample_is_used_once_a_pass_whoever_trains(
+    length: int, epochs: int, batch_size: int, draws: object
+) -> None:
+    """Members, shares, steps and even the batch size change from iteration to iteration."""
+    order = Order(length, epochs, batch_size, seed=3)
+    used: list[int] = []
+    position = 0
+    while position < order.total:
+        members = draws.randint(1, 5)  # type: ignore[attr-defined]
+        weights = tuple(draws.randint(0, 4) for _ in range(members))  # type: ignore[attr-defined]
+        manner = Manner(
+            draws.randint(1, 40),  # type: ignore[attr-defined]
+            members,
+            draws.randint(1, 4),  # type: ignore[attr-defined]
+            weights if sum(weights) else (),
+        )
+        learning = [draws.random() < 0.3 for _ in range(members - 1)] + [False]  # type: ignore[attr-defined]
+        batch = order.batch_at(position, manner.batch_size)
+        for rank in range(members):
+            mine = manner.micro_batches(batch, rank, learning)
+            assert all(len(m) > 0 for m in mine)
+            if learning[rank]:
+                assert mine == []
+            used += [int(i) for m in mine for i in m]
+        position += len(batch)
+    assert position == order.total
+    assert sorted(used) == sorted(list(range(length)) * epochs)
+
+
+def test_a_pass_ends_with_what_is_left_or_without_it() -> None:
+    assert Order(10, 1, 4).total == 10
+    assert [len(Order(10, 2, 4).batch_at(p)) for p in (0, 4, 8, 10, 18)] == [4, 4, 2, 4, 2]
+    assert Order(10, 2, 4, drop_last=True).total == 16
+
+
+def test_passes_have_orders_of_their_own_and_seeds_too() -> None:
+    first, second = Order(50, 2, 50).batch_at(0), Order(50, 2, 50).batch_at(50)
+    other = Order(50, 2, 50, seed=1).batch_at(0)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+    assert np.array_equal(Order(9, 1, 4, shuffle=False).batch_at(4), [4, 5, 6, 7])
+
+
+def test_while_some_learn_no_micro_batch_is_larger_than_it_will_be() -> None:
+    batch = np.arange(60)
+    manner = Manner(60, members=3, steps=2)
+    assert [len(m) for m in manner.micro_batches(batch, 0)] == [10, 10]
+    alone = manner.micro_batches(batch, 0, (False, True, True))
+    assert [len(m) for m in alone] == [10] * 6
+
+
+def test_even_shares_put_the_larger_first() -> None:
+    assert even(7, 3) == (3, 2, 2)
+
+
+@pytest.mark.parametrize("more", [{"members": 2, "samples": (1,)}, {"steps": 0}, {"batch_size": 0}])
+def test_manners_that_cannot_be_are_refused(more: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"shares|at least"):
+        Manner(**{"batch_size": 4, **more})  # type: ignore[arg-type]

@@ -1,0 +1,117 @@
+"""State is cut into slices, sent and put together again; checkpoints are whole or not there."""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from dovetail.train import checkpoint
+from dovetail.train.checkpoint import Progress, Writer, restore, saved, snapshot
+from dovetail.train.state import Parts, from_bytes, to_bytes
+from dovetail.train.transfer import flattened, is_dense, pack, slices_of, unpack
+
+
+def parts(init: int, *, optimizer: Any = torch.optim.AdamW) -> Parts:
+    """Returns a model with the oddities of real ones, after a step."""
+    torch.manual_seed(init)
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 2)
+    ).to(memory_format=torch.channels_last)
+    trained = optimizer(model.parameters(), lr=0.1 * (init + 1))
+    schedule = torch.optim.lr_scheduler.MultiStepLR(trained, [1, 5])
+    model(torch.randn(2, 2, 4, 4)).sum().backward()
+    trained.step()
+    schedule.step()
+    return Parts(model, trained, {"scheduler": schedule, "scaler": torch.amp.GradScaler("cpu")})
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), max_size=6),
+    slice_bytes=st.integers(8, 200),
+)
+def test_slices_hold_every_element_once(shapes: list[list[int]], slice_bytes: int) -> None:
+    kinds = (torch.float32, torch.int64, torch.bfloat16)
+    given_ = [torch.rand(s).mul(100).to(kinds[i % 3]) for i, s in enumerate(shapes)]
+    taken = [torch.zeros_like(t) for t in given_]
+    for spans in slices_of(given_, slice_bytes):
+        packed = pack(flattened(given_), spans)
+        assert 0 < packed.numel() <= slice_bytes
+        unpack(flattened(taken), spans, packed)
+    assert all(torch.equal(a, b) for a, b in zip(given_, taken, strict=True))
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD])
+def test_a_joiner_takes_on_the_state_of_another_bit_by_bit(optimizer: Any) -> None:
+    one, other = parts(0, optimizer=optimizer), parts(1, optimizer=optimizer)
+    assert one.digest() != other.digest()
+    other.take_skeleton(one.skeleton())
+    tensors = zip(flattened(one.tensors()), flattened(other.tensors()), strict=True)
+    for mine, theirs in tensors:
+        theirs.copy_(mine)
+    assert one.digest() == other.digest()
+    assert one.skeleton() == other.skeleton()
+    for p in (one, other):
+        torch.manual_seed(7)
+        p.optimizer.zero_grad()
+        p.model(torch.randn(2, 2, 4, 4)).sum().backward()
+        p.optimizer.step()
+    assert one.digest() == other.digest()
+
+
+def test_tensors_with_holes_cannot_be_sent() -> None:
+    assert is_dense(torch.empty(3, 4).t())
+    assert not is_dense(torch.empty(3, 4)[:, :2])
+    with pytest.raises(ValueError, match="dense"):
+        flattened([torch.empty(3, 4)[:, :2]])
+
+
+def test_state_is_read_without_executing_anything() -> None:
+    assert from_bytes(to_bytes({"a": torch.ones(2), "b": (1, "x")}))["b"] == (1, "x")
+    with pytest.raises(Exception, match=r"weights_only|Weights only"):
+        from_bytes(to_bytes(Path("/")))
+
+
+def test_a_checkpoint_gives_everything_back(tmp_path: Path) -> None:
+    one, other = parts(0), parts(1)
+    said: list[tuple[int, int]] = []
+    writer = Writer(tmp_path, lambda *done: said.append(done), failed=pytest.fail)
+    writer.begin(snapshot(one, Progress(7, 70), {"seed": 3}))
+    writer.wait()
+    assert said == [(7, 70)]
+    assert restore(tmp_path, other, {"seed": 3}) == Progress(7, 70, known=True)
+    assert one.digest() == other.digest()
+
+
+def test_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    for step in (5, 20, 100, 1000):
+        checkpoint.write(tmp_path, step, {"step": step})
+    assert [p.name for p in saved(tmp_path)] == [
+        "checkpoint-000000001000.pt",
+        "checkpoint-000000000100.pt",
+    ]
+
+
+def test_a_full_disk_leaves_the_older_checkpoint_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, told = parts(0), []
+    writer = Writer(tmp_path, lambda *done: None, failed=told.append)
+    assert writer.write(snapshot(one, Progress(1, 10), {}))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    assert not writer.write(snapshot(one, Progress(2, 20), {}))
+    assert told == ["checkpoint of step 2 not saved: [Errno 28] No space left on device"]
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-000000000001.pt"]
+    assert restore(tmp_path, parts(1), {}) == Progress(1, 10, known=True)
