@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 import traceback
@@ -13,11 +14,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness.stage import play
 from harness.story import story
 
+LONGEST_S = 10
+
+
+def too_long(*_: object) -> None:
+    raise TimeoutError("it takes too long")
+
+
+signal.signal(signal.SIGALRM, too_long)
 first, last = int(sys.argv[1]), int(sys.argv[2])
 kinds: Counter[str] = Counter()
 example: dict[str, int] = {}
 begun = time.perf_counter()
 for seed in range(first, last):
+    signal.alarm(LONGEST_S)
     try:
         wrong = play(story(seed)).wrong
     except Exception as error:

@@ -11,9 +11,9 @@ import numpy as np
 from harness.floor import Emulated, Floor, Machines
 from harness.killing import CrashPoints, Killed, KillingPost, WatchedJournal
 from harness.road import Road
-from harness.story import CALM_S, GPUS_PER_NODE, NODES, Fault, Story
+from harness.story import CALM_S, GPUS_PER_NODE, NODES, Fault, Story, Weather
 from harness.truth import Truth
-from harness.users import Users
+from harness.users import GRACE_S, Users
 from harness.verdict import judge
 
 import dovetail.policies  # registers the policies
@@ -25,6 +25,7 @@ from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
+from dovetail.live.audit import audit
 from dovetail.live.database import Database
 from dovetail.live.edges import Edges, NodeLost, StoreError
 from dovetail.live.engines.paced import paced_of
@@ -45,6 +46,10 @@ assert dovetail.policies
 
 TIDY_S, LOOK_S, END_S = 100.0, 5.0, 1500.0
 """How often users free what they held, how often the end is looked for, and when it is overdue."""
+GONE_S = 1.0
+"""A cancelled job is gone within its grace and so long."""
+SETTLES_S = 20.0
+"""After so long without trouble, all is as if there had been none."""
 RULES = replace(Rules(), decision_limit_s=float("inf"), stall_s=60.0, ready_s=60.0)
 
 
@@ -78,11 +83,11 @@ class Scene:
         self.cluster = Cluster.uniform(NODES, GPUS_PER_NODE)
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
-        self._ahead_s = 0.0
+        self._trouble_s = 0.0
         self._down_s: float | None = None
         nodes = Emulated if story.engine == "emulated" else Machines
         self.floor: Floor = nodes(self.line, self.truth, self._rng, self._send)
-        self.users = Users(self.line, story, lambda: self._intake)
+        self.users = Users(self.line, story, lambda: self._intake, self._cancelled)
         for fault in story.faults:
             self.line.at(fault.t, lambda fault=fault: self._befall(fault))  # type: ignore[misc]
         self.line.at(CALM_S, self._tidy_up)
@@ -118,8 +123,7 @@ class Scene:
             self._control(database)
         except Killed as death:
             self.truth.say(f"the controller is killed: {death}")
-            if self._rng.random() < 0.2:
-                self._ahead_s += self._rng.choice((1.0, 60.0))
+            self.trouble(0.0)
         except Over:
             return True
         finally:
@@ -132,8 +136,11 @@ class Scene:
         store = Store(database, Queries(database.connection))
         recovered = self._recover(store)
         self.truth.begins(recovered.epoch)
-        clock = VirtualClock(self.line, self._ahead_s)
-        inbox = VirtualInbox(self.line, self._ahead_s)
+        self._audit(store.queries)
+        # The cluster's clock goes on from the newest time on record, or is found far ahead.
+        ahead_s = recovered.now_s - self.line.now + (60.0 if self._rng.random() < 0.1 else 0.0)
+        clock = VirtualClock(self.line, ahead_s)
+        inbox = VirtualInbox(self.line, ahead_s)
         post = KillingPost(VirtualPost(self.line, self.floor.deliver, self.road), self.points)
         journal = WatchedJournal(store, self.truth.kept)
         world = LiveWorld(
@@ -146,9 +153,19 @@ class Scene:
         )
         self._inbox = inbox
         self._intake = Intake(database, clock=clock, cluster=self.cluster, put=inbox.put)
-        run(world, self.policy)
+        try:
+            run(world, self.policy)
+        except Over:
+            self._audit(store.queries)
+            raise
         self.truth.breach("the controller stopped by itself")
         raise Over
+
+    def _audit(self, queries: Queries) -> None:
+        """Holds what is on record against the promises that records can break."""
+        told = self.users.promises.numbers.values()
+        for sentence in audit(queries, cluster=self.cluster, acknowledged=tuple(told)):
+            self.truth.breach(f"audit: {sentence}")
 
     def _recover(self, store: Store) -> Recovered:
         """Starts from what is on record, once the disk lets it."""
@@ -192,6 +209,7 @@ class Scene:
     def _befall(self, fault: Fault) -> None:
         self.truth.say(f"fault: {fault.kind} {fault.lasts_s:g} s, node {fault.node}")
         until_s = self.line.now + fault.lasts_s
+        self.trouble(fault.lasts_s)
         if fault.kind.startswith(("node", "agent")):
             self.truth.estrange(fault.node, until_s)
         if fault.kind == "controller killed":
@@ -223,6 +241,23 @@ class Scene:
             process = alive[fault.pick % len(alive)]
             self.truth.say(f"fault: {fault.kind}: {process.name}")
             self.floor.befall(process, fault.kind)
+
+    def trouble(self, lasts_s: float) -> None:
+        """Notes that something goes wrong now, for so long."""
+        self._trouble_s = max(self._trouble_s, self.line.now + lasts_s)
+
+    def _cancelled(self, job: int) -> None:
+        """Looks whether a cancelled job is gone as soon as it must be."""
+        self.users.promises.cancelled_s.setdefault(job, self.line.now)
+        asked_s = self.line.now
+        if self.story.weather == Weather() or asked_s > CALM_S + SETTLES_S:
+            self.line.after(GRACE_S + GONE_S, lambda: self._look_gone(job, asked_s))
+
+    def _look_gone(self, job: int, asked_s: float) -> None:
+        if self._trouble_s + SETTLES_S < asked_s and self._inbox is not None:
+            for process in self.floor.alive():
+                if process.job == job:
+                    self.truth.breach(f"worker {process.name} is there after its cancel")
 
     def _disk_mended(self) -> None:
         self.points.disk_full = False
@@ -262,7 +297,7 @@ class Scene:
         except InputError:
             return
         if verb == "cancel":
-            self.users.promises.cancelled_s.setdefault(job, self.line.now)
+            self._cancelled(job)
 
     def _look_for_the_end(self) -> None:
         if self._inbox is not None and not self.users.open and not self.users_wait():

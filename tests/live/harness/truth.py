@@ -36,6 +36,8 @@ class Truth:
     training: dict[int, dict[int, None]] = field(default_factory=dict)
     used: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     boots: dict[int, int] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    size: dict[int, int] = field(default_factory=dict)
     hung_s: dict[int, float] = field(default_factory=dict)
     apart_s: dict[int, float] = field(default_factory=dict)
     _planned: set[frozenset[tuple[int, int]]] = field(default_factory=set)
@@ -71,6 +73,8 @@ class Truth:
         for record in entry.records:
             before = self.records.get(record.job)
             self._note_seats(record)
+            if record.members:
+                self.size[record.job] = len(record.members)
             self.records[record.job] = record
             if before is None or before.state is not record.state:
                 self.say(f"job {record.job} is {record.state} {record.reason}".rstrip())
@@ -130,6 +134,7 @@ class Truth:
             elif not self.may_share(process, other):
                 self.breach(f"worker {process.name} starts on the GPU of worker {other.name}")
         here[process] = None
+        self.starts[process.job] = self.starts.get(process.job, 0) + 1
 
     def ended_process(self, process: Process) -> None:
         """Sees a process end."""

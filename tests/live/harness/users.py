@@ -16,6 +16,7 @@ from dovetail.live.virtual import Timeline
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission as Submitted
 
+GRACE_S = 2.0
 AGAIN_S = 0.7
 """A user whose request was not answered asks again after so long."""
 
@@ -48,7 +49,14 @@ class Promises:
 class Users:
     """Everybody who asks something of the cluster in a story."""
 
-    def __init__(self, line: Timeline, story: Story, office: Callable[[], Office | None]) -> None:
+    def __init__(
+        self,
+        line: Timeline,
+        story: Story,
+        office: Callable[[], Office | None],
+        cancelled: Callable[[int], None],
+    ) -> None:
+        self._cancelled = cancelled
         self._line = line
         self._story = story
         self._office = office
@@ -128,7 +136,7 @@ class Users:
             hold=s.held,
             retries=s.retries,
             shareable=True,
-            grace_s=2.0,
+            grace_s=GRACE_S,
             trains=trains,
         )
 
@@ -153,7 +161,7 @@ class Users:
             self._again(again)
             raise
         if verb.verb == "cancel":
-            self.promises.cancelled_s.setdefault(jobs[0], self._line.now)
+            self._cancelled(jobs[0])
         if verb.verb == "requeue":
             self.promises.requeued.add(jobs[0])
         self._repeat(key, verb.twice, again)

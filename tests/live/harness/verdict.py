@@ -28,6 +28,7 @@ def judge(scene: Scene) -> None:
     _submits(scene, kept)
     for number in kept:
         _ends(scene, number)
+        _adopts(scene, number)
         _work(scene, number)
 
 
@@ -39,6 +40,19 @@ def _submits(scene: Scene, kept: dict[int, str]) -> None:
     for name, times in Counter(kept.values()).items():
         if times > 1:
             truth.breach(f"submission {name[1:]} is on record {times} times")
+
+
+def _adopts(scene: Scene, number: int) -> None:
+    """Holds that nobody was started twice where nothing but controllers and disks failed."""
+    truth, story = scene.truth, scene.story
+    moves = not scene.policy.powers.isdisjoint(("preempt", "migrate", "resize", "share"))
+    harmless = story.weather == Weather() and {f.kind for f in story.faults} <= HARMLESS
+    promises = scene.users.promises
+    if moves or not harmless or number in promises.cancelled_s or number in promises.requeued:
+        return
+    record, started = truth.records.get(number), truth.starts.get(number, 0)
+    if record is not None and record.state is State.COMPLETED and started != truth.size[number]:
+        truth.breach(f"job {number} of {truth.size[number]} workers had {started}")
 
 
 def _ends(scene: Scene, number: int) -> None:
