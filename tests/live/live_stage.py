@@ -140,13 +140,20 @@ class Stage:
         recovered = self.store.recover()
         clock, self.inbox = VirtualClock(self.line), VirtualInbox(self.line)
         table = empty()
-        lengths = lambda job: found[0].duration_s if (found := self.store.find(int(job))) else 0.0  # noqa: E731
+        lengths = {str(r.job): spec.duration_s for spec, r in recovered.jobs}
+
+        def length_s(job: str) -> float:
+            if job not in lengths:
+                found = self.store.find(int(job))
+                lengths[job] = found[0].duration_s if found is not None else 0.0
+            return lengths[job]
+
         state = ClusterState(
             table,
             self.cluster,
             self.policy,
             physics=self._physics(table),
-            forecast=Declared(table, lengths),
+            forecast=Declared(table, length_s),
             placing=Placing.parse("prefer"),
         )
         self.intake = Intake(self.database, clock=clock, cluster=self.cluster, put=self.inbox.put)

@@ -5,6 +5,7 @@ Also carries users' requests about jobs out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dovetail.core.messages import Submitted
@@ -42,25 +43,24 @@ class Arrivals:
 
     # Jobs.
 
-    def accept(self, accepted: Accepted) -> None:
-        """Admits a job that is on record; does nothing if it is known."""
-        if self._site.lives.get(accepted.job) is not None:
-            return
-        known = self._site.edges.archive.find(accepted.job)
-        if known is not None and known[1].state in TERMINAL:
-            return
-        held = accepted.spec.hold
-        record = JobRecord(accepted.job, submit_s=accepted.submit_s, held=held)
-        self.admit(accepted.spec, record)
+    def accept(self, accepted: Sequence[Accepted]) -> None:
+        """Admits jobs that are on record, but for those that are known already."""
+        known = self._site.lives.known
+        new = {a.job: a for a in accepted if a.job not in known}
+        self.admit(
+            [
+                (a.spec, JobRecord(a.job, submit_s=a.submit_s, held=a.spec.hold))
+                for a in new.values()
+            ]
+        )
 
-    def admit(self, spec: JobSpec, record: JobRecord) -> Life:
-        """Makes a job known to the tables, and lets it wait if it may."""
-        life = self.enter([(spec, record)])[0]
-        self._site.lives.write(life)
-        self.consider(life)
-        return life
+    def admit(self, jobs: Sequence[tuple[JobSpec, JobRecord]]) -> None:
+        """Makes jobs known to the tables, and lets them wait if they may."""
+        for life in self.enter(jobs):
+            self._site.lives.write(life)
+            self.consider(life)
 
-    def enter(self, jobs: list[tuple[JobSpec, JobRecord]]) -> list[Life]:
+    def enter(self, jobs: Sequence[tuple[JobSpec, JobRecord]]) -> list[Life]:
         """Makes jobs known to the tables, all at once; returns them. They do not wait yet."""
         site = self._site
         table = site.state.jobs
@@ -207,7 +207,7 @@ class Arrivals:
         spec, record = found
         self._over.pop(job, None)
         again = _afresh(replace(record, state=PENDING))
-        self.admit(spec, again)
+        self.admit([(spec, again)])
 
 
 def _afresh(record: JobRecord) -> JobRecord:

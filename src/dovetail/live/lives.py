@@ -50,11 +50,15 @@ class Life:
 
 
 class Lives:
-    """All jobs that are not over, by number and by row; `dirty` are those whose record changed."""
+    """All jobs that are not over, by number and by row; `dirty` are those whose record changed.
+
+    `known` are the numbers of all that ever were here.
+    """
 
     def __init__(self) -> None:
         self._lives: dict[int, Life] = {}
         self.numbers: list[int] = []
+        self.known: set[int] = set()
         self.dirty: dict[int, Life] = {}
 
     def __iter__(self) -> Iterator[Life]:
@@ -75,6 +79,7 @@ class Lives:
         """Adds a job whose row was just made."""
         if life.row == len(self.numbers):
             self.numbers.append(life.record.job)
+        self.known.add(life.record.job)
         self._lives[life.record.job] = life
 
     def drop(self, life: Life) -> None:

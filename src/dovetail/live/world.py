@@ -165,10 +165,10 @@ class LiveWorld:
     # What comes in.
 
     def _take(self, come: Sequence[Incoming]) -> None:
+        # Requests about jobs come after these, so to let all jobs of a burst in first is safe.
+        self._arrivals.accept([m for m in come if isinstance(m, Accepted)])
         for message in come:
             match message:
-                case Accepted():
-                    self._arrivals.accept(message)
                 case Request():
                     self._take_request(message)
                 case Report():
