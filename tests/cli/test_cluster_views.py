@@ -39,7 +39,12 @@ def cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ByHand]:
     by_hand.wait([2], Reason("Resources", job=2))
     by_hand.record(3, held=True)
     by_hand.record(
-        4, state=State.FAILED, first_start_s=110.0, end_s=175.0, exit_code=3, reason="NonZeroExitCode"
+        4,
+        state=State.FAILED,
+        first_start_s=110.0,
+        end_s=175.0,
+        exit_code=3,
+        reason="NonZeroExitCode",
     )
     server = Server(by_hand.desk, by_hand.folder.socket)
     server.start()
@@ -146,7 +151,7 @@ def test_submit_hands_over_a_script_a_file_or_a_command(
     (tmp_path / "b.yaml").write_text("name: fromyaml\ncommand: ls -l\nhold: yes\n")
     assert shell.ok("submit", "a.sh", "arg").out == "job 5 is submitted\n"
     assert shell.ok("submit", "b.yaml", "--array", "0-2").out == "job 6 is submitted (3 tasks)\n"
-    run = ("submit", "--run", "--name", "cmd", "--env", "A=b", "--hold", "--json", "--")
+    run = ("submit", "--name", "cmd", "--env", "A=b", "--hold", "--json", "--")
     assert shell.ok(*run, "echo", "$HOME;", "ls").json["jobs"] == [9]
     script, array, command = (cluster.store.find(n) for n in (5, 7, 9))
     assert script is not None and array is not None and command is not None
@@ -154,6 +159,21 @@ def test_submit_hands_over_a_script_a_file_or_a_command(
     assert (array[0].name, array[0].array, array[0].array_of) == ("fromyaml", 1, 6)
     assert command[0].command == ("echo", "$HOME;", "ls")
     assert (command[0].environment, command[0].hold) == ((("A", "b"),), True)
+
+
+def test_a_range_of_gpus_is_asked_for_a_program_that_can_use_it(
+    cluster: ByHand, shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "a.sh").write_text("#!/bin/sh\n")
+    shell.ok("submit", "--gpus", "1..2", "--", "python", "-u", "train.py", "--lr", "1")
+    shell.ok("submit", "--gpus", "1..2", tmp_path / "a.sh", "one", "--", "--two")
+    command, script = (cluster.store.find(n) for n in (5, 6))
+    assert command is not None and script is not None
+    assert command[0].command == ("python", "-u", "train.py", "--lr", "1")
+    assert script[0].command == ("one", "--two")
+    assert command[0].trains and script[0].trains
+    assert (command[0].min_gpus, command[0].max_gpus) == (1, 2)
+    assert "Missing FILE, or -- and a command" in shell.refused("submit")
 
 
 @pytest.mark.parametrize(

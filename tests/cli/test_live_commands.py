@@ -223,7 +223,7 @@ def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> 
 
 def test_secrets_stay_where_they_are(cluster: Cluster, work: Path) -> None:
     cluster.up("--engine", "local:1", "--listen", "127.0.0.1:47119")
-    job = cluster.submit("--run", "--env", "KEY=hunter2", "--wait", "--", "sh", "-c", "echo $KEY")
+    job = cluster.submit("--env", "KEY=hunter2", "--wait", "--", "sh", "-c", "echo $KEY")
     assert cluster("logs", job).out == "hunter2\n", "its own output is the user's business"
     token = cluster.folder.token()
     cluster("history", "--export", work / "events.jsonl")
@@ -270,7 +270,7 @@ def test_what_cannot_be_is_said_before_anything_starts(cluster: Cluster, work: P
     cluster.up("--engine", "local:1")
     assert "a controller runs here already" in cluster.refused("up", "--engine", "local:1")
     assert "needs an emulated cluster" in cluster.refused(
-        "submit", "--run", "--set", "paced=yes", "--set", "duration=5s", "--", "x"
+        "submit", "--set", "paced=yes", "--set", "duration=5s", "--", "x"
     )
     assert "asks for 3 GPUs" in cluster.refused("submit", "job.sh", "--gpus", "3")
     assert "cannot be read" in cluster.refused("submit", "nothing.sh")

@@ -13,10 +13,14 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
 if TYPE_CHECKING:
     from dovetail.live.client import Client
 
+REPORTED = ("measured", "foreseen")
+"""Facts that jobs in training bring forth again and again."""
+
 
 @click.command("history")
 @click.argument("job", default="")
-@click.option("--events", is_flag=True, help="Every fact of the cluster's log.")
+@click.option("--events", is_flag=True, help="What happened to all jobs and nodes.")
+@click.option("--all", "everything", is_flag=True, help="With the progress that jobs reported.")
 @click.option("--limit", default=200, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--export", type=click.Path(path_type=Path), help="Write the log, as for replay.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write ended jobs as a trace.")
@@ -26,6 +30,7 @@ def history(
     as_json: bool,
     job: str,
     events: bool,
+    everything: bool,
     limit: int,
     export: Path | None,
     trace: Path | None,
@@ -44,7 +49,7 @@ def history(
     if export is not None or trace is not None:
         _export(home, export, trace, as_json)
     elif job or events:
-        _facts(client_of(home), job, as_json)
+        _facts(client_of(home), job, everything, as_json)
     else:
         _ended(client_of(home), limit, as_json)
 
@@ -66,9 +71,11 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
         click.echo(f"{said['jobs']} jobs written to {trace}")
 
 
-def _facts(client: Client, job: str, as_json: bool) -> None:
+def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
     for event in client.history(job):
-        click.echo(event.line if as_json else sentence(json.loads(event.line)))
+        fact = json.loads(event.line)
+        if everything or fact["e"] not in REPORTED:
+            click.echo(event.line if as_json else sentence(fact))
 
 
 def sentence(fact: dict[str, object]) -> str:

@@ -15,11 +15,24 @@ from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.live.client import Client
+    from dovetail.workload.spec import Reading
 
 
-@click.command("submit")
-@click.argument("words", nargs=-1, required=True, metavar="FILE [ARGUMENTS]...")
-@click.option("--run", "is_command", is_flag=True, help="The words are a command, not a file.")
+BEHIND = "dovetail.cli.submit.behind"
+
+
+class SubmitCommand(click.Command):
+    """Keeps apart what stands behind `--`: it is the job's own, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses what stands before `--`."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[BEHIND] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
+
+
+@click.command("submit", cls=SubmitCommand)
+@click.argument("words", nargs=-1, metavar="[FILE [ARGUMENTS]...] [-- COMMAND...]")
 @click.option("--gpus", help="GPUs, or a range for an elastic job, as in 1..4.")
 @click.option("--time", "time_limit", help="Time limit, as in 30m, 1:30:00 or 2-00:00:00.")
 @click.option("--name", help="The job's name.")
@@ -38,13 +51,12 @@ def submit(
     home: Path,
     as_json: bool,
     words: tuple[str, ...],
-    is_command: bool,
     fields: tuple[str, ...],
     env: tuple[str, ...],
     wait: bool,
     **given: str | bool | None,
 ) -> int:
-    """Submit a job: a batch script with #SBATCH lines, or a YAML file (.yaml, .yml).
+    """Submit a job: a batch script with #SBATCH lines, a YAML file (.yaml, .yml), or a command.
 
     What is given here goes before what the file says. ARGUMENTS go to the script. When this
     returns, the jobs are on disk and will not be lost.
@@ -53,15 +65,14 @@ def submit(
     Example:
       dovetail submit train.sh --gpus 2 --time 2:00:00
       dovetail submit job.yaml --wait
-      dovetail submit --run --gpus 1 -- python train.py
+      dovetail submit --gpus 1..4 -- python train.py
     """
-    from dovetail.workload.spec import Submitter, read_command, read_spec
-
     overrides = {k: "yes" if v is True else str(v) for k, v in given.items() if v}
     overrides |= _fields(fields)
-    now = datetime.now().astimezone()
-    by = Submitter(Path.cwd(), overrides, _environment(env), os.environ, now)
-    read = read_command(words, by) if is_command else read_spec(Path(words[0]), by, words[1:])
+    behind = click.get_current_context().meta[BEHIND]
+    if not words and not behind:
+        raise click.UsageError("Missing FILE, or -- and a command")
+    read = _read(words, behind, overrides, _environment(env))
     client = client_of(home)
     numbers = client.submit(*read.submissions)
     for line in read.ignored:
@@ -73,6 +84,26 @@ def submit(
             tasks = f" ({len(submission.array)} tasks)" if submission.array else ""
             click.echo(f"job {number} is submitted{tasks}")
     return _wait(client, numbers, as_json) if wait else 0
+
+
+def _read(
+    words: tuple[str, ...],
+    behind: tuple[str, ...],
+    overrides: dict[str, str],
+    environment: dict[str, str],
+) -> Reading:
+    """Returns the jobs of a file, or the job that is a command."""
+    from dovetail.workload.spec import YAML_SUFFIXES, Submitter, read_command, read_spec
+
+    is_yaml = bool(words) and words[0].endswith(YAML_SUFFIXES)
+    if ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides:
+        # Nobody asks for a range for another kind of program; a YAML file says it itself.
+        overrides = {"trains": "yes", **overrides}
+    now = datetime.now().astimezone()
+    by = Submitter(Path.cwd(), overrides, environment, os.environ, now)
+    if not words:
+        return read_command(behind, by)
+    return read_spec(Path(words[0]), by, (*words[1:], *behind))
 
 
 def _fields(given: tuple[str, ...]) -> dict[str, str]:

@@ -1,0 +1,54 @@
+"""Jobs of different users never share a GPU unless the cluster's owner allows it."""
+
+import pytest
+
+from dovetail.core.cluster import Cluster
+from dovetail.live.edges import Accepted, Edges, Entry
+from dovetail.live.record import JobRecord
+from dovetail.live.recovered import Recovered
+from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox
+from dovetail.live.world import LiveWorld
+from dovetail.study.live_cluster import build_mind
+from dovetail.wire.agent import Launch, Order
+from dovetail.wire.spec import JobSpec
+
+
+class Nothing:
+    """Keeps nothing, sends nothing, knows nothing."""
+
+    def send(self, node: int, order: Order) -> None: ...
+
+    def write(self, entry: Entry) -> None: ...
+
+    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        return None
+
+
+def shareable(*users: str, allowed: bool) -> list[bool]:
+    """Returns which of the shareable jobs of these users a policy may let share."""
+    mind = build_mind("sjf-bsbf", Cluster.uniform(1, 1), {}, said_s=lambda job: 60.0)
+    line = Timeline()
+    clock, inbox, nothing = VirtualClock(line), VirtualInbox(line), Nothing()
+    jobs = tuple(
+        Accepted(n, JobSpec("j", ("true",), "/", shareable=True, user=user), 0.0)
+        for n, user in enumerate(users, start=1)
+    )
+    world = LiveWorld(
+        Edges(clock, inbox, nothing, nothing, nothing),
+        mind.state,
+        mind.policy,
+        recovered=Recovered(1, accepted=jobs),
+        launches=lambda number, spec: Launch((), "", "", ""),
+        owner="ann",
+        share_between_users=allowed,
+    )
+    assert world.advance(float("inf"))
+    found: list[bool] = world.observe().jobs.shareable.tolist()
+    return found
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [(False, [True, False]), (True, [True, True])])
+def test_a_policy_is_not_even_told_that_anothers_job_could_share(
+    allowed: bool, expected: list[bool]
+) -> None:
+    assert shareable("ann", "bob", allowed=allowed) == expected
