@@ -148,7 +148,11 @@ class Meters:
         solo_rate = self._solo_rate[job] = self._alone(job, gauge, spec, speed)
         if not solo_rate:
             return None
-        rate = gauge.rate / solo_rate if gauge.rates else speed
+        if spec.paced:
+            # A clock says each change of its rate at once, also that it stands while it switches.
+            rate = said.rate / PACED_RATE
+        else:
+            rate = gauge.rate / solo_rate if gauge.rates else speed
         return Progress(gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news)
 
     def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:

@@ -73,11 +73,13 @@ def build_mind(
     said_s: Callable[[str], float],
     measured: str = "",
     paced: bool = False,
+    guessing: bool = False,
 ) -> Mind:
     """Returns what a controller decides with. Raises InputError.
 
     `said_s` gives the length a job's owner declared, by the job's number, 0 for none; `measured`
-    is what an earlier controller of this cluster learned of its jobs.
+    is what an earlier controller of this cluster learned of its jobs. Paced jobs run as the same
+    profiles say, so these are trusted, unless the controller is to go by a guess.
     """
     chosen = parse_policy(policy)
     options = live_options(cluster, given)
@@ -85,7 +87,8 @@ def build_mind(
     forecast = parse_live_forecast(options.forecast, jobs, said_s, options.seed)
     check_needs(chosen, granted(forecast), options.without)
     prior = believed(live_physics(jobs, options), jobs, options.belief, options.seed)
-    learning = Learning(prior, jobs, measured, _trusted(options), paced=paced)
+    trusted = None if paced and not guessing else _trusted(options)
+    learning = Learning(prior, jobs, measured, trusted, paced=paced)
     state = ClusterState(
         jobs,
         cluster,

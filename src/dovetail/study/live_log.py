@@ -22,7 +22,7 @@ from dovetail.core.policy import parse_policy, spell
 from dovetail.core.trace import Trace
 from dovetail.live.folder import Folder
 from dovetail.live.lifecycle import TERMINAL
-from dovetail.live.queries import Reader
+from dovetail.live.queries import Queries, Reader
 from dovetail.live.record import JobRecord
 from dovetail.record.log import VERSION
 from dovetail.study.replay import read_recording
@@ -36,7 +36,7 @@ def is_cluster(path: Path) -> bool:
     return path.is_dir() and Folder(path).store.is_file()
 
 
-def log_lines(reader: Reader) -> Iterator[str]:
+def log_lines(reader: Queries) -> Iterator[str]:
     """Yields the lines of the event log of a live cluster. Raises InputError if it has none."""
     said = reader.meta("manifest")
     if said is None:
@@ -52,7 +52,7 @@ def log_lines(reader: Reader) -> Iterator[str]:
     yield '{"e":"closed"}'
 
 
-def _work_s(reader: Reader, number: int) -> float | None:
+def _work_s(reader: Queries, number: int) -> float | None:
     found = reader.find(number)
     return None if found is None else work_s(*found)
 
@@ -66,8 +66,14 @@ def work_s(spec: JobSpec, record: JobRecord) -> float | None:
 
 def export_log(home: Path, out: Path) -> int:
     """Writes the event log of a live cluster; returns its number of lines. Raises InputError."""
+    with Reader(Folder(home).store) as reader:
+        return write_log(reader, out)
+
+
+def write_log(reader: Queries, out: Path) -> int:
+    """Writes the event log of a store that is open; returns its number of lines."""
     written = 0
-    with Reader(Folder(home).store) as reader, out.open("w", encoding="utf-8") as file:
+    with out.open("w", encoding="utf-8") as file:
         for line in log_lines(reader):
             file.write(line + "\n")
             written += 1

@@ -8,7 +8,7 @@ seconds, and what differs from the simulator is what the control plane does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +31,17 @@ from dovetail.live.store import Store
 from dovetail.live.virtual import NEVER, Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.world import LiveWorld
 from dovetail.study.given import Given
-from dovetail.study.live_cluster import Mind, build_mind, live_physics, manifest_text
+from dovetail.study.live_cluster import build_mind, live_options, live_physics, manifest_text
+from dovetail.study.options import Options
 from dovetail.wire.agent import Order, Report
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
 MESSAGE_S = 0.0005
 """How long a message travels: between processes of one machine it was 0.3 to 0.6 ms."""
+REPORT_S = 10.0
+"""Between reports of a paced job, and between signs of life of a node; real ones speak each second
+of the machine, which are many seconds of a cluster whose time runs faster."""
 
 
 def specs_of(trace: Trace) -> list[JobSpec]:
@@ -99,18 +103,34 @@ class Nodes:
             self._send(self.nodes.tick(self.line.now))
 
 
-def play(trace: Trace, policy: str, cluster: Cluster, given: Given) -> Queries:
-    """Returns the store of a live cluster that has served all jobs of a trace."""
+def play(
+    trace: Trace,
+    policy: str,
+    cluster: Cluster,
+    given: Given,
+    *,
+    guess: Given | None = None,
+    report_s: float = REPORT_S,
+) -> Queries:
+    """Returns the store of a live cluster that has served all jobs of a trace.
+
+    With a `guess` the controller goes by other words than its jobs do, until it has measured.
+    """
     specs = specs_of(trace)
     mind = build_mind(
-        policy, cluster, given, said_s=lambda job: specs[int(job) - 1].duration_s, paced=True
+        policy,
+        cluster,
+        {**given, **(guess or {})},
+        said_s=lambda job: specs[int(job) - 1].duration_s,
+        paced=True,
+        guessing=guess is not None,
     )
     database = Database(None)
     queries = Queries(database.connection)
     store = Store(database, queries)
     line = Timeline()
     clock, inbox = VirtualClock(line), VirtualInbox(line)
-    nodes = _nodes(mind, cluster, line, inbox)
+    nodes = _nodes(live_options(cluster, given), line, inbox, report_s)
     post = VirtualPost(line, nodes.deliver)
     world = LiveWorld(
         Edges(clock, inbox, post, store, store),
@@ -119,7 +139,7 @@ def play(trace: Trace, policy: str, cluster: Cluster, given: Given) -> Queries:
         recovered=store.recover(),
         launches=launch_of(Path("/nowhere")),
         meter=Meters(mind.learning),
-        rules=Rules(),
+        rules=_rules(report_s),
     )
     store.keep({"manifest": manifest_text(mind, "emulated")})
     intake = Intake(store.committer, clock=clock, cluster=cluster, put=inbox.put)
@@ -146,16 +166,30 @@ def _stop_when_done(line: Timeline, intake: Intake, queries: Queries, jobs: int)
         line.after(60.0, lambda: _stop_when_done(line, intake, queries, jobs))
 
 
-def _nodes(mind: Mind, cluster: Cluster, line: Timeline, inbox: VirtualInbox) -> Nodes:
+def _rules(report_s: float) -> Rules:
+    """Returns the patience of a controller whose nodes speak so often."""
+    rules = Rules()
+    slower = max(1.0, report_s)
+    return replace(
+        rules,
+        node_patience_s=rules.node_patience_s * slower,
+        hail_every_s=rules.hail_every_s * slower,
+        publish_every_s=rules.publish_every_s * slower,
+        persist_every_s=rules.persist_every_s * slower,
+    )
+
+
+def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: float) -> Nodes:
     """Returns the emulated nodes of a cluster; they know the truth, the mind believes."""
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
-    switching = mind.options.switching
+    cluster, switching = options.cluster, options.switching
     emulated = EmulatedNodes(
         cluster.nodes,
         cluster.groups[0].gpus_per_node,
         jobs=jobs,
-        physics=live_physics(jobs, mind.options),
+        physics=live_physics(jobs, options),
         costs=Costs(**{f.name: getattr(switching, f.name) for f in fields(Costs)}),
-        alive_s=1.0,
+        report_s=report_s,
+        alive_s=report_s,
     )
     return Nodes(line, emulated, inbox.put)
