@@ -1,0 +1,136 @@
+"""Stops a policy that thinks too long, so that no policy can hang the controller.
+
+A thread waits beside the loop; when a decision takes longer than its limit, it raises `Overran` in
+the thread that decides. The loop treats that as it treats any policy that raises: the plan that
+runs stays. What a policy does outside Python (one huge array operation) ends first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from types import TracebackType
+
+from dovetail.core.errors import DovetailError
+from dovetail.core.order import Order
+from dovetail.core.policy import Decision, Policy, name_of
+from dovetail.core.view import View
+
+NEVER = float("inf")
+
+
+class Overran(BaseException):
+    """Is raised inside a decision that takes too long; a policy's `except Exception` lets it by."""
+
+
+class Watchdog:
+    """Raises `Overran` in a thread, once for each arming, if it is not disarmed in time."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._some = threading.Condition()
+        self._armed: int | None = None
+        self._rounds = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+
+    def arm(self) -> None:
+        """Begins to wait for the calling thread."""
+        with self._some:
+            self._armed = threading.get_ident()
+            self._rounds += 1
+            self._some.notify()
+
+    def disarm(self) -> None:
+        """Waits no longer, and takes back what was raised and has not arrived yet."""
+        with self._some:
+            self._armed = None
+            _raise_in(threading.get_ident(), None)
+
+    def __enter__(self) -> Watchdog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._some:
+            self._closed = True
+            self._some.notify()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with self._some:
+            while not self._closed:
+                if self._armed is None:
+                    self._some.wait()
+                    continue
+                begun = self._rounds
+                self._some.wait_for(lambda begun=begun: self._is_past(begun), self.limit_s)  # type: ignore[misc]
+                if not self._is_past(begun) and self._armed is not None:
+                    # Raised under the lock: after `disarm` nothing can be under way.
+                    _raise_in(self._armed, Overran)
+                    self._armed = None
+
+    def _is_past(self, begun: int) -> bool:
+        return self._closed or self._armed is None or self._rounds != begun
+
+
+class Watched:
+    """A policy whose decisions are cut off when they take too long."""
+
+    def __init__(self, policy: Policy, watchdog: Watchdog) -> None:
+        self._policy = policy
+        self._watchdog = watchdog
+        self.name = name_of(policy)
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """Returns what the policy must know."""
+        return self._policy.knows
+
+    @property
+    def powers(self) -> frozenset[str]:
+        """Returns what the policy may do."""
+        return self._policy.powers
+
+    @property
+    def order(self) -> Order:
+        """Returns how the policy ranks jobs."""
+        return self._policy.order
+
+    @property
+    def initial(self) -> object:
+        """Returns the memory before the first decision."""
+        return self._policy.initial
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Returns the policy's decision. Raises DovetailError when it takes too long."""
+        try:
+            self._watchdog.arm()
+            try:
+                return self._policy.decide(view, memory)
+            finally:
+                self._disarm()
+        except Overran:
+            self._disarm()
+            limit_s = self._watchdog.limit_s
+            raise DovetailError(f"it was stopped after {limit_s:g} s of deciding") from None
+
+    def _disarm(self) -> None:
+        while True:
+            try:
+                self._watchdog.disarm()
+                return
+            except Overran:
+                # It arrived at the last moment: the decision is there, and too late anyway.
+                continue
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raises an error in a thread when it next runs Python code; None takes one back."""
+    what = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
