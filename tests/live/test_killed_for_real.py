@@ -1,0 +1,259 @@
+"""Real processes, really killed: controller, agents and workers, with SIGKILL and SIGSTOP.
+
+The thousands of orderings are played in virtual time (`test_nothing_lost.py`); here it is shown
+that sockets, disks, process tables and `dovetail up` keep the same promises.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+
+import pytest
+
+from dovetail.core.errors import DovetailError
+from dovetail.live.audit import audit
+from dovetail.live.client import Client
+from dovetail.live.queries import Reader
+from dovetail.wire.spec import JobSpec
+
+PATIENCE_S = 60.0
+SLOTS = 3
+
+
+def commands(word: str, home: Path) -> list[int]:
+    """Returns the processes that run a command of ours in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if word.encode() in words and os.fsencode(home) in words:
+                    found.append(int(entry.name))
+    return found
+
+
+def is_there(process: int) -> bool:
+    """Tells whether a process lives; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Ground:
+    """A cluster whose processes the test kills."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.client = Client(home, patience_s=PATIENCE_S)
+        self.controller: subprocess.Popen[bytes] | None = None
+
+    def up(self) -> None:
+        """Starts a controller and waits until it answers."""
+        words = ["up", "--foreground", "--engine", f"local:{SLOTS}", "--home", str(self.home)]
+        with (self.home / "said").open("ab") as said:
+            self.controller = subprocess.Popen(
+                [sys.executable, "-m", "dovetail", *words], stdout=said, stderr=said
+            )
+        self.until(self.answers, "a controller answers")
+
+    def answers(self) -> bool:
+        """Tells whether the controller that was started last answers."""
+        assert self.controller is not None and self.controller.poll() is None, self.said()
+        with suppress(DovetailError):
+            return self.client.ping().pid == self.controller.pid
+        return False
+
+    def kill(self) -> None:
+        """Kills the controller."""
+        assert self.controller is not None
+        self.controller.kill()
+        self.controller.wait()
+
+    def said(self) -> str:
+        """Returns what controllers and agents wrote."""
+        files = (self.home / "said", self.home / "controller.log", self.home / "nodes/agent.log")
+        return "\n".join(f.read_text() for f in files if f.exists())
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        """Waits until something is true."""
+        deadline = monotonic() + PATIENCE_S
+        while not true():
+            assert monotonic() < deadline, f"never: {what}\n{self.said()}"
+            sleep(0.02)
+
+    def spec(self, name: str, seconds: float = 0.0, **more: object) -> JobSpec:
+        """Returns a job that writes down each start, with its process, and each end.
+
+        It works for some seconds, or until it is told to `go_on`.
+        """
+        trace = self.home / name
+        wait = f"sleep {seconds}" if seconds else 'while [ ! -e "$0.go" ]; do sleep 0.1; done'
+        work = f'echo $$ >> "$0.start"; {wait}; echo $$ >> "$0.end"'
+        return JobSpec(name, ("/bin/sh", "-c", work, str(trace)), str(self.home), **more)  # type: ignore[arg-type]
+
+    def go_on(self, name: str) -> None:
+        """Lets a job end that waits to be told."""
+        (self.home / f"{name}.go").touch()
+
+    def processes(self, name: str, what: str = "start") -> list[int]:
+        """Returns the processes that a job started (or ended) as."""
+        trace = self.home / f"{name}.{what}"
+        return [int(line) for line in trace.read_text().split()] if trace.exists() else []
+
+    def started(self, name: str) -> int:
+        """Returns the process of a job, once it runs."""
+        self.until(lambda: self.processes(name), f"{name} runs")
+        return self.processes(name)[-1]
+
+    def check(self, told: dict[str, int]) -> None:
+        """Holds the store against its promises."""
+        with Reader(self.home / "store.db") as reader:
+            assert audit(reader, acknowledged=tuple(told.values())) == []
+            names = [job.spec.name for job in reader.all_jobs()]
+        assert sorted(names) == sorted(set(names)), "a submit is on record twice"
+        assert set(told) <= set(names)
+
+    def end(self) -> None:
+        """Leaves no process and no file behind."""
+        if self.controller is not None and self.controller.poll() is None:
+            self.kill()
+        shutil.rmtree(self.home, ignore_errors=True)
+        # Agents whose folder is gone end their workers and themselves.
+        deadline = monotonic() + 15
+        while (left := commands("agent", self.home)) and monotonic() < deadline:
+            sleep(0.05)
+        for process in left:
+            os.kill(process, signal.SIGKILL)
+        assert not left, "agents outlive their folder"
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    made = Ground(Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp")))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def submit_for_ever(
+    ground: Ground, told: dict[str, int], stop: threading.Event, seconds: float
+) -> None:
+    """Submits job after job, whatever happens to the controller; notes what was acknowledged."""
+    client = Client(ground.home, patience_s=1.0)
+    count = 0
+    while not stop.is_set():
+        name = f"job{count}"
+        # The key is the job's: asked again after a crash, the same request is meant.
+        with suppress(DovetailError, OSError):
+            (told[name],) = client.submit(ground.spec(name, seconds), key=name)
+            count += 1
+            stop.wait(0.25)
+
+
+def keep_killing(ground: Ground, kills: int, seed: int, seconds: float) -> dict[str, int]:
+    """Kills controllers at random instants while users submit; returns what was acknowledged."""
+    rng = Random(seed)
+    told: dict[str, int] = {}
+    stop = threading.Event()
+    ground.up()
+    users = threading.Thread(target=submit_for_ever, args=(ground, told, stop, seconds))
+    users.start()
+    try:
+        for _ in range(kills):
+            sleep(rng.uniform(0.0, 1.0))
+            ground.kill()
+            ground.up()
+    finally:
+        stop.set()
+        users.join()
+    return told
+
+
+def hold_to_its_word(ground: Ground, kills: int, seed: int) -> None:
+    told = keep_killing(ground, kills, seed, seconds=1.5)
+    assert len(told) >= kills
+    ends = ground.client.wait(*told.values(), timeout_s=PATIENCE_S + len(told))
+    assert {e.state for e in ends} == {"COMPLETED"}
+    for name in told:
+        assert len(ground.processes(name)) == 1, f"{name} was started more than once"
+        assert ground.processes(name) == ground.processes(name, "end")
+    ground.check(told)
+
+
+def test_a_controller_killed_again_and_again_loses_nothing_and_restarts_nobody(
+    ground: Ground,
+) -> None:
+    hold_to_its_word(ground, kills=6, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_dozens_of_kills_lose_nothing(ground: Ground, seed: int) -> None:
+    hold_to_its_word(ground, kills=15, seed=100 + seed)
+
+
+def test_workers_live_on_when_the_agent_is_killed(ground: Ground) -> None:
+    ground.up()
+    told = {"a": ground.client.submit(ground.spec("a"))[0]}
+    process = ground.started("a")
+    (agent,) = commands("agent", ground.home)
+    os.kill(agent, signal.SIGKILL)
+    ground.until(lambda: not is_there(agent), "the agent is gone")
+    ground.kill()
+    ground.up()
+    ground.until(lambda: commands("agent", ground.home), "an agent is there again")
+    assert is_there(process)
+    ground.go_on("a")
+    (end,) = ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
+    assert end.state == "COMPLETED" and ground.processes("a") == [process]
+    ground.check(told)
+
+
+def test_a_worker_killed_runs_again_and_one_stopped_ends_at_its_limit(ground: Ground) -> None:
+    ground.up()
+    told = {
+        "killed": ground.client.submit(ground.spec("killed", 2.0))[0],
+        "stopped": ground.client.submit(
+            ground.spec("stopped", 60.0, time_limit_s=4.0, grace_s=1.0)
+        )[0],
+    }
+    os.kill(ground.started("killed"), signal.SIGKILL)
+    stopped = ground.started("stopped")
+    os.kill(stopped, signal.SIGSTOP)
+    killed, ended = ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
+    assert (killed.state, ended.state) == ("COMPLETED", "TIMEOUT")
+    assert len(ground.processes("killed")) == 2 and len(ground.processes("killed", "end")) == 1
+    ground.until(lambda: not is_there(stopped), "the stopped worker is gone")
+    ground.check(told)
+
+
+def test_a_cancelled_job_that_ignores_signals_is_gone_within_its_grace(ground: Ground) -> None:
+    ground.up()
+    spec = ground.spec("deaf")
+    deaf = f"trap '' TERM; {spec.command[2]}"
+    words = (*spec.command[:2], deaf, spec.command[3])
+    told = {"deaf": ground.client.submit(JobSpec("deaf", words, spec.workdir, grace_s=1.0))[0]}
+    process = ground.started("deaf")
+    ground.kill()
+    ground.up()
+    asked = monotonic()
+    ground.client.cancel(told["deaf"])
+    ground.until(lambda: not is_there(process), "the cancelled worker is gone")
+    took_s = monotonic() - asked
+    (end,) = ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
+    assert end.state == "CANCELLED"
+    assert 0.9 < took_s < 4.0, "its grace of 1 s and 1 s, and a slow machine"
+    ground.check(told)
