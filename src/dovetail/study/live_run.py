@@ -36,6 +36,7 @@ from dovetail.live.server import Server, name_of_user
 from dovetail.live.store import Store
 from dovetail.live.verbs import Pong
 from dovetail.live.wall import ThreadInbox, WallClock
+from dovetail.live.watchdog import Watchdog, Watched
 from dovetail.live.world import LiveWorld
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import Mind, build_mind, manifest_text
@@ -44,6 +45,8 @@ from dovetail.wire.spec import JobSpec
 
 LOG = logging.getLogger(__name__)
 WATCH_S = 1.0
+MESSAGES_S = 0.1
+"""What a message to an agent and its answer take at most, as a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,8 @@ def _control(
         server.start(wish.listen)
         LOG.info("controller %d serves %s with %s", recovered.epoch, wish.engine, pong.policy)
         ready(server)
-        run_loop(world, mind.policy)
+        watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
+        run_loop(world, Watched(mind.policy, watchdog))
         LOG.info("controller %d ends as told", recovered.epoch)
 
 
@@ -220,5 +224,11 @@ def paced_rules(speed: float) -> Rules:
         f.name: getattr(rules, f.name) * speed
         for f in fields(Rules)
         if isinstance(getattr(rules, f.name), float)
+    }
+    # Deciding takes the machine's time at any speed. Emulated workers leave at once, so a gang
+    # waits for their GPUs no longer than messages travel.
+    scaled |= {
+        "decision_limit_s": rules.decision_limit_s,
+        "yield_s": max(rules.yield_s, MESSAGES_S * speed),
     }
     return replace(rules, **scaled)
