@@ -18,6 +18,7 @@ class Manner:
     steps: int = 1
     samples: tuple[int, ...] = ()
     batch_size: int = 0
+    seat: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ workers ends it and starts it anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dovetail.live.crew import NEVER, Desired, Manner, Target, Worker
 from dovetail.live.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
@@ -287,7 +288,7 @@ class Gang:
             return
         manner = wanted.manner
         if tuple(picked) != wanted.numbers:
-            manner = Manner(manner.steps, (), manner.batch_size)
+            manner = replace(manner, samples=())
         aim = (tuple(picked), manner)
         target = self.target
         broken = target is not None and self.trust.is_broken(target.generation)

@@ -175,7 +175,12 @@ def _regroup(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruct
             due.append(worker)
     manner = target.manner
     regroup = Regroup(
-        target.generation, target.members, manner.steps, manner.samples, manner.batch_size
+        target.generation,
+        target.members,
+        manner.steps,
+        manner.samples,
+        manner.batch_size,
+        manner.seat,
     )
     for node, numbers in _by_node(due):
         yield node, TellWorkers(gang.job, numbers, regroup=regroup)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from dovetail.core.messages import (
     PREEMPTED,
@@ -123,11 +124,17 @@ class Placements:
         """Returns what the plan wants of a placed job."""
         record, placement = life.record, life.record.placement
         assert placement is not None
-        manner = Manner(placement.accumulation_steps, placement.samples, placement.batch_size)
+        turns = placement.interleave
+        manner = Manner(
+            placement.accumulation_steps,
+            placement.samples,
+            placement.batch_size,
+            None if turns is None else (turns.set_id, turns.phase),
+        )
         whole = len(record.members) == placement.gpus
         return Desired(
             record.members,
-            manner if whole else Manner(manner.steps, (), manner.batch_size),
+            manner if whole else replace(manner, samples=()),
             placement.fractions if whole else (),
             self._memory_bytes(life.row, placement),
         )

@@ -34,7 +34,8 @@ class Regroup:
     """Train as this generation from the next step boundary on which all its members are ready.
 
     `members` are worker numbers in rank order. `steps` accumulation steps; `samples` of each
-    member per iteration, empty for even; `batch_size` 0 for the job's own.
+    member per iteration, empty for even; `batch_size` 0 for the job's own. `seat` is the interleave
+    set and the phase in it of a job that takes turns with others on its GPUs (Muri).
     """
 
     generation: int
@@ -42,6 +43,7 @@ class Regroup:
     steps: int = 1
     samples: tuple[int, ...] = ()
     batch_size: int = 0
+    seat: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

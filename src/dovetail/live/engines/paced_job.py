@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE
-from dovetail.core.placement import Placement
+from dovetail.core.placement import Interleave, Placement
 from dovetail.live.engines.paced import SAMPLES_PER_S, STEP_SAMPLES, Costs, Paced
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.worker import (
@@ -35,6 +35,10 @@ from dovetail.wire.worker import (
 NEVER = float("inf")
 STALL_S = 60.0
 """Members notice after so long that one of them hangs."""
+
+
+UNSAID = -1.0
+"""No rate at all: the next one is said whatever it is."""
 
 
 @dataclass(slots=True)
@@ -321,7 +325,8 @@ class PacedJob:
         self._current, self.training = wanted, after
         self._stopped = False
         self._lost_s = NEVER
-        self.rate = 0.0
+        # Said anew even if it stood already: who ordered the change believes that it goes on.
+        self.rate, self._said_rate = 0.0, UNSAID
         for number in trained:
             worker = self.workers.get(number)
             if worker is not None and number not in wanted.members and not worker.hung:
@@ -473,6 +478,7 @@ class PacedJob:
             accumulation_steps=group.steps,
             fractions=shares if any(s != 1.0 for s in shares) else (),
             samples=group.samples if whole else (),
+            interleave=None if group.seat is None else Interleave(*group.seat),
             batch_size=group.batch_size,
         )
 
