@@ -55,11 +55,11 @@ def cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ByHand]:
 
 def test_ls_prints_a_row_for_each_job(cluster: ByHand, shell: Shell) -> None:
     lines = shell.ok("ls").out.splitlines()
-    assert lines[0].split()[:5] == ["job", "name", "user", "state", "time"]
-    assert [line.split()[:4] for line in lines[2:]] == [
-        ["1", "train", "ann", "RUNNING"],
-        ["2", "next", "ann", "PENDING"],
-        ["3", "later", "ann", "PENDING"],
+    assert lines[0].split()[:4] == ["job", "name", "state", "time"]
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["1", "train", "RUNNING"],
+        ["2", "next", "PENDING"],
+        ["3", "later", "PENDING"],
     ]
     assert "0:1" in lines[2] and "25%" in lines[2]
     assert lines[3].rstrip().endswith("Resources")
@@ -70,6 +70,11 @@ def test_ls_prints_a_row_for_each_job(cluster: ByHand, shell: Shell) -> None:
     assert shell.ok("ls", "--name", "nobody").out == "no such jobs\n"
     assert "and 2 more" in shell.ok("ls", "--limit", "1").out
     assert "no such state" in shell.refused("ls", "--state", "busy")
+
+
+def test_ls_names_users_where_there_are_several(cluster: ByHand, shell: Shell) -> None:
+    cluster.intake.submit([Submission(spec("x"))], key="bob", user="bob")
+    assert shell.ok("ls").out.splitlines()[0].split()[:3] == ["job", "name", "user"]
 
 
 def test_names_of_users_are_printed_as_they_are(cluster: ByHand, shell: Shell) -> None:
@@ -136,6 +141,8 @@ def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell:
     assert shell.ok("hold", 2).out == "job 2 is held\n"
     assert shell.ok("release", 2, 3).out == "job 2 is released\njob 3 is released\n"
     assert shell.ok("cancel", 1, "--json").json == {"jobs": [1]}
+    assert shell.ok("cancel", "--all", "--json").json == {"jobs": [1, 2, 3]}
+    assert "name jobs, or --all" in shell.refused("cancel")
     assert shell.ok("requeue", 4).out == "job 4 will wait again\n"
     assert "is over" in shell.refused("cancel", 4)
     assert "there is no such job" in shell.refused("hold", 77)

@@ -52,19 +52,16 @@ def progress_text(row: JobRow) -> str:
     return "-" if row.progress < 0 else f"{row.progress:.0%}"
 
 
-def jobs_table(rows: Iterable[JobRow], now_s: float) -> Table:
-    """Returns the jobs as a table in the order given."""
-    table = _table(
-        "job", "name", "user", "state", "time", "gpus", "where", "done", "left", "reason"
-    )
-    for name in ("time", "done", "left"):
-        column = next(c for c in table.columns if c.header == name)
-        column.justify = "right"
+def jobs_table(rows: Sequence[JobRow], now_s: float) -> Table:
+    """Returns the jobs as a table in the order given; users only where there are several."""
+    users = len({row.user for row in rows}) > 1
+    names = ("job", "name", "user", "state", "time", "gpus", "where", "done", "left", "reason")
+    table = _table(*(n for n in names if n != "user" or users))
     for row in rows:
         table.add_row(
             job_name(row),
-            _plain(row.name, 24),
-            _plain(row.user, 12),
+            _plain(row.name, 20),
+            *([_plain(row.user, 12)] if users else []),
             Text(row.state, STYLE.get(State(row.state), "red")),
             span(time_in_state(row, now_s)),
             gpus_text(row),
@@ -144,7 +141,17 @@ def is_over(row: JobRow) -> bool:
 def _table(*names: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in names:
-        table.add_column(name, no_wrap=name not in ("reason", "where"))
+        wraps = name in ("reason", "where")
+        right = name in ("time", "done", "left", "waited", "ran")
+        # What is most asked for is the last to be cut in a narrow terminal.
+        width = 9 if name == "reason" else 5 if name == "where" else None
+        table.add_column(
+            name,
+            no_wrap=not wraps,
+            justify="right" if right else "left",
+            min_width=width,
+            overflow="fold" if wraps else "ellipsis",
+        )
     return table
 
 

@@ -8,6 +8,8 @@ import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
 
+LIVE_MAX = 100_000
+
 DONE = {
     "cancel": "will be cancelled",
     "requeue": "will wait again",
@@ -17,16 +19,25 @@ DONE = {
 
 
 @click.command("cancel")
-@click.argument("jobs", nargs=-1, required=True)
+@click.argument("jobs", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All jobs that wait or run.")
 @asks_a_cluster
-def cancel(home: Path, as_json: bool, jobs: tuple[str, ...]) -> None:
+def cancel(home: Path, as_json: bool, jobs: tuple[str, ...], everything: bool) -> None:
     """Cancel jobs: those that wait at once, those that run within their grace.
 
     \b
     Example:
       dovetail cancel 12 14_3
+      dovetail cancel --all
     """
-    _change("cancel", home, jobs, as_json)
+    if bool(jobs) == everything:
+        raise click.UsageError("name jobs, or --all")
+    if everything:
+        jobs = tuple(str(row.job) for row in client_of(home).jobs(limit=LIVE_MAX).jobs)
+    if jobs:
+        _change("cancel", home, jobs, as_json)
+    else:
+        click.echo('{"jobs": []}' if as_json else "no jobs wait or run")
 
 
 @click.command("requeue")
