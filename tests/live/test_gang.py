@@ -231,6 +231,34 @@ def test_a_plain_gang_that_moves_ends_before_it_starts_anew(plain: Table) -> Non
     assert plain.names(2.0) == ["forget 0", "start 1@0.1 g2"]
 
 
+def test_a_plain_gang_that_was_done_when_it_was_stopped_is_done(plain: Table) -> None:
+    plain.want((0, 0, 0), (1, 0, 1))
+    plain.orders(0.0)
+    plain.start(0, 1)
+    plain.orders(0.0)
+    plain.heard()
+    plain.gang.vacate(5.0, 5.0, END)
+    plain.orders(5.0)
+    plain.end(0, 0, 5.1)
+    assert plain.heard() == []
+    plain.end(1, 0, 5.1)
+    assert plain.heard() == [Finished()]
+    plain.orders(5.1)
+    assert plain.heard() == [Vacated()]
+
+
+def test_a_plain_gang_that_ends_well_because_it_was_asked_to_is_not_done(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.gang.vacate(5.0, 5.0, END)
+    plain.orders(5.0)
+    plain.heard()
+    plain.gang.ended(0, WorkerEnded(JOB, 0, 0, 0, asked=True), 5.1)
+    plain.orders(5.1)
+    assert plain.heard() == [Vacated()]
+
+
 def test_a_gang_never_started_is_fenced_before_its_gpu_is_given_away(plain: Table) -> None:
     plain.want((0, 0, 0))
     plain.orders(0.0)

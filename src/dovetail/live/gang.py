@@ -134,8 +134,8 @@ class Gang:
                 self.trust.bury(said.worker)
                 if wanted:
                     self._news.append(Died(said.worker, said.exit_code, why))
-        elif self.complete and said.exit_code == 0:
-            # It leaves just when it is done: some of its processes ended well before.
+        elif not self.elastic and said.exit_code == 0 and (self.complete or not said.asked):
+            # It was to leave just when it was done: this process ended well by itself.
             self.complete.add(said.worker)
         if self.complete:
             self._check_completion()

@@ -24,7 +24,9 @@ def survey(gang: Gang, node: int, rows: Iterable[WorkerState], now: float) -> No
         if row.worker in gang.workers:
             _hear_again(gang, gang.workers[row.worker], row, now)
         if row.exit_code is not None:
-            said = WorkerEnded(row.job, row.worker, row.generation, row.exit_code, row.why)
+            said = WorkerEnded(
+                row.job, row.worker, row.generation, row.exit_code, row.why, row.asked
+            )
             gang.ended(node, said, now)
     for worker in [w for w in gang.workers.values() if w.node == node]:
         if worker.worker not in seen and (worker.alive or worker.end_told_s < now):
