@@ -56,10 +56,12 @@ class Kept:
     """A journal in memory, and an archive of nothing."""
 
     facts: list[Fact] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
     meta: dict[str, str] = field(default_factory=dict)
 
     def write(self, entry: Entry) -> None:
         self.facts += entry.facts
+        self.details += [record.detail for record in entry.records]
         self.meta.update(entry.meta)
 
     def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
@@ -189,6 +191,8 @@ def test_a_pair_that_does_harm_is_parted_and_both_finish() -> None:
     assert (stop.job, stop.why) == (2, "pairing undone")
     assert stop.t == pytest.approx(14.0, abs=0.01), "three reports beside the other"
     assert stop.done_s == 2.0
+    assert "pairing undone: beside job 1 both lost more than waiting costs" in kept.details
+    assert kept.details[-1] == "", "it is not said any more when the job runs again"
     again = [f.t for f in kept.facts if isinstance(f, Started) and f.job == 2]
     assert again == [pytest.approx(10.0, abs=0.01), pytest.approx(102.0, abs=0.01)]
     assert ends(kept) == {1: pytest.approx(102.0, abs=0.01), 2: pytest.approx(180.0, abs=0.01)}

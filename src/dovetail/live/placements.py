@@ -113,7 +113,12 @@ class Placements:
         site.timers.drop(("mend", record.job))
         site.seats.sit(record.job, members)
         site.lives.write(
-            life, placement=placement, members=tuple(members), next_worker=number, reason=""
+            life,
+            placement=placement,
+            members=tuple(members),
+            next_worker=number,
+            reason="",
+            detail="",
         )
         if record.state is State.PENDING:
             site.lives.step(life, Step.PLACED)

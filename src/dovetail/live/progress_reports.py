@@ -21,6 +21,8 @@ SLACK_S, SLACK = 0.25, 0.01
 """Progress is believed anew when it is off by so many seconds and this part of what passed."""
 RATE_SLACK = 0.02
 LENGTH_SLACK = 0.01
+PARTED = "pairing undone"
+"""Why a guest was stopped that was never to share, had the belief been right."""
 LEARNED = "measured"
 """The name under which the journal keeps what the meter learned."""
 
@@ -62,7 +64,7 @@ class ProgressReports:
             if site.state.placed_s[row] > site.state.placed_s[other]:
                 host, guest = guest, host
             if site.meter.wrongly_paired(host, guest, site.state.view.switch_s["resume"]):
-                self._part(site.lives.of_row(guest[0]))
+                self._part(site.lives.of_row(guest[0]), site.lives.of_row(host[0]))
                 break
         if site.now >= life.persisted_s + site.rules.persist_every_s:
             site.lives.write(life)
@@ -90,12 +92,15 @@ class ProgressReports:
             site.state.view.physics = physics
         site.changes.woke = True
 
-    def _part(self, guest: Life) -> None:
+    def _part(self, guest: Life, host: Life) -> None:
         """Undoes a pairing that costs more than it gives, by letting the later job wait again."""
-        if guest.spec.preemptible and guest.is_placed:
-            # Stopped as for the policy: what it did is saved.
-            how = SAVE if guest.speaks else END
-            self._endings.requeue(guest, "pairing undone", guest.spec.grace_s, how)
+        if not (guest.spec.preemptible and guest.is_placed):
+            return
+        # Stopped as for the policy: what it did is saved.
+        how = SAVE if guest.speaks else END
+        self._endings.requeue(guest, PARTED, guest.spec.grace_s, how)
+        said = f"{PARTED}: beside job {host.record.job} both lost more than waiting costs"
+        self._site.lives.write(guest, detail=said)
 
 
 def _with_report(life: Life, said: Training) -> JobRecord:
