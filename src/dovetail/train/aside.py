@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import queue
 import sys
 import threading
 import time
@@ -15,6 +16,8 @@ import weakref
 from collections.abc import Callable
 
 EXIT_S = 3.0
+_dropped: queue.SimpleQueue[list[object] | None] = queue.SimpleQueue()
+_lock = threading.Lock()
 _running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
@@ -27,8 +30,23 @@ def start(name: str, call: Callable[[], None]) -> threading.Thread:
 
 
 def drop(holder: list[object]) -> None:
-    """Destroys what only a list refers to; a process group's destructor takes 16 to 80 ms."""
-    start("drop", holder.clear)
+    """Destroys what only a list refers to, on a thread that is always there.
+
+    NOTE: a process group's destructor takes 16 to 80 ms, and starting a thread up to 15.
+    """
+    _dropped.put(holder)
+
+
+def _keep_dropping() -> None:
+    while (holder := _dropped.get()) is not None:
+        holder.clear()
+
+
+def ready() -> None:
+    """Starts the thread that drops, if it does not run yet."""
+    with _lock:
+        if not any(thread.name == "dovetail-drop" for thread in list(_running)):
+            start("drop", _keep_dropping)
 
 
 @atexit.register
@@ -37,6 +55,7 @@ def _wait() -> None:
 
     NOTE: a thread that comes back from C++ after Python has ended would abort the process.
     """
+    _dropped.put(None)
     deadline = time.monotonic() + EXIT_S
     threads = list(_running)
     for thread in threads:

@@ -216,9 +216,10 @@ class Group:
 
     def discard(self) -> None:
         """Gives its connections up, without waiting for that."""
-        held: list[object] = [self._data, self._control]
-        self._data = self._control = None
-        drop(held)
+        if self._control is not None:
+            held: list[object] = [self._data, self._control]
+            self._data = self._control = None
+            drop(held)
 
 
 def begun(call: Callable[[Collectives], Work], group: Collectives, what: str) -> Work:

@@ -18,7 +18,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
-from dovetail.train.aside import start
+from dovetail.train.aside import ready, start
 from dovetail.train.desk import Desk
 from dovetail.train.group import Group, connect, first_line
 from dovetail.train.line import Agent
@@ -89,6 +89,7 @@ class Builder:
 
     def start(self) -> None:
         """Starts to build."""
+        ready()
         start(f"build-{self.generation}", self._run)
 
     @property

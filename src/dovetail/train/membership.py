@@ -27,14 +27,7 @@ from dovetail.train.line import Agent
 from dovetail.train.meeting import Builder, Host
 from dovetail.train.samples import Manner
 from dovetail.train.state import Parts
-from dovetail.train.transfer import (
-    Giving,
-    Idle,
-    Learning,
-    Transfer,
-    receive_skeleton,
-    send_skeleton,
-)
+from dovetail.train.transfer import Giving, Idle, Learning, Transfer
 from dovetail.wire.worker import Entered, FromWorker, Left, Lost, Meeting, Regroup
 
 WAIT_S = 0.1
@@ -345,7 +338,7 @@ class Membership:
         self._tainted = False
 
     def _pass_on(self) -> None:
-        """Sends the plain values of the state, and gets its tensors on their way."""
+        """Gets the state on its way to those who learn it."""
         ranks = range(self.group.size)
         learners = [r for r in ranks if self.learning[r]]
         givers = [r for r in ranks if not self.learning[r]]
@@ -353,13 +346,11 @@ class Membership:
         me = self.group.rank
         if me in pupils:
             if pupils[me]:
-                send_skeleton(self.group, pupils[me], self._parts.skeleton())
-                self._transfer = Giving(self.group, pupils[me], self._parts.tensors())
+                self._transfer = Giving(self.group, pupils[me], self._parts)
         else:
             source = next(g for g, theirs in pupils.items() if me in theirs)
             self._tainted = True
-            self._parts.take_skeleton(receive_skeleton(self.group, source))
-            self._transfer = Learning(self.group, source, self._parts.tensors())
+            self._transfer = Learning(self.group, source, self._parts)
 
     def _pass_on_at_once(self) -> None:
         """Passes on all of the state before the first iteration: nobody trains meanwhile."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dovetail.train.aside import start
 from dovetail.train.group import SLICE, Broken, Group, Patience
+from dovetail.train.state import Parts
 
 SLICE_BYTES = 4 << 20
 TAG_HEAD, TAG_SLICE, TAG_SKELETON = 1, 2, 3
@@ -111,11 +112,12 @@ class Idle:
 class Giving:
     """A member that trains and sends its state to others between the steps."""
 
-    def __init__(self, group: Group, learners: Sequence[int], tensors: Sequence[Tensor]) -> None:
-        self._group, self._learners = group, tuple(learners)
-        self._tensors = flattened(tensors)
+    def __init__(self, group: Group, learners: Sequence[int], parts: Parts) -> None:
+        self._group, self._learners, self._parts = group, tuple(learners), parts
+        self._tensors = flattened(parts.tensors())
         self._slices = slices_of(self._tensors)
         self._next = 0
+        self._skeleton_sent = False
         self._stop = threading.Event()
         self._thread: Background | None = None
 
@@ -143,6 +145,9 @@ class Giving:
         Background(self._send, self._group.patience).join()
 
     def _send(self) -> None:
+        if not self._skeleton_sent:
+            self._skeleton_sent = True
+            self._send_skeleton()
         first = True
         while not self.complete and (first or not self._stop.is_set()):
             packed = pack(self._tensors, self._slices[self._next])
@@ -155,6 +160,13 @@ class Giving:
         if not self.complete:
             self._tell(NO_MORE)
 
+    def _send_skeleton(self) -> None:
+        body = torch.frombuffer(bytearray(self._parts.skeleton()), dtype=torch.uint8)
+        head = torch.tensor([body.numel()])
+        to_all = [(t, to) for to in self._learners for t in (head, body)]
+        for one in [self._group.send(t, to, TAG_SKELETON) for t, to in to_all]:
+            one.wait()
+
     def _tell(self, number: int) -> None:
         head = torch.tensor([number])
         for one in [self._group.send(head, to, TAG_HEAD) for to in self._learners]:
@@ -164,9 +176,11 @@ class Giving:
 class Learning:
     """A member that joins and receives the state of one that trains."""
 
-    def __init__(self, group: Group, source: int, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, group: Group, source: int, parts: Parts) -> None:
+        """Receives the plain values of the state. Raises Broken."""
         self._group, self._source = group, source
-        self._tensors = flattened(tensors)
+        parts.take_skeleton(receive_skeleton(group, source))
+        self._tensors = flattened(parts.tensors())
         self._slices = slices_of(self._tensors)
         self._next = 0
         self._writing = threading.Lock()
@@ -245,19 +259,6 @@ class Background:
             self._call()
         except (Broken, RuntimeError) as error:
             self._error = error if isinstance(error, Broken) else Broken(str(error))
-
-
-def send_skeleton(group: Group, learners: Sequence[int], said: bytes) -> None:
-    """Sends the plain values of the state to each learner. Raises Broken."""
-    body = torch.frombuffer(bytearray(said), dtype=torch.uint8)
-    head = torch.tensor([body.numel()])
-
-    def send() -> None:
-        under_way = [group.send(t, to, TAG_SKELETON) for to in learners for t in (head, body)]
-        for one in under_way:
-            one.wait()
-
-    Background(send, group.patience).join()
 
 
 def receive_skeleton(group: Group, source: int) -> bytes:
