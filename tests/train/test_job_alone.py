@@ -240,6 +240,8 @@ def test_a_loop_that_forgets_a_call_is_told() -> None:
         job.step()
     with pytest.raises(RuntimeError, match="each batch needs"):
         next(batches)
+    with pytest.raises(RuntimeError, match="go through it once"):
+        next(job.batches())
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ class Job:
         self._part = 0.0
         self._due = 0
         self._outcome: Verdict | Broken | None = None
-        self._stopping = self._over = False
+        self._begun = self._stopping = self._over = False
 
     # What a script may ask.
 
@@ -146,6 +146,9 @@ class Job:
         Each must be followed by `backward` and `step`. Ends the process when the job goes on
         without this worker.
         """
+        if self._begun:
+            raise RuntimeError("job.batches() is all of the training: go through it once")
+        self._begun = True
         try:
             if self._dry_run is None:
                 self._membership.enter_next(time.monotonic())
