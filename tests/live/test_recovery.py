@@ -1,0 +1,99 @@
+"""A controller that was killed is followed by one that goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import process_time
+
+import pytest
+from live_stage import Stage
+
+from dovetail.live.database import Database
+from dovetail.live.lifecycle import State
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
+
+
+def test_running_jobs_are_adopted_and_waiting_ones_wait_on() -> None:
+    s = Stage("fifo", nodes=1, gpus=2)
+    s.submit(1.0, gpus=2, duration_s=20.0)
+    s.submit(2.0, duration_s=5.0)
+    s.submit(2.5, duration_s=5.0, hold=True)
+    for until in (3.0, 3.3, 8.0, 8.1, 40.0):
+        s.play(until)
+    assert s.starts(1) == [(0, 0, 0), (1, 0, 1)]
+    assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED, 3: State.PENDING}
+    assert s.record(3).reason == "JobHeldUser"
+    s.check()
+
+
+def test_a_job_that_ended_while_nobody_looked_is_found_ended() -> None:
+    s = Stage("fifo")
+    s.submit(1.0, duration_s=5.0)
+    s.submit(1.5, duration_s=100.0, retries=0)
+    s.play(3.0)
+    s.at(4.0, lambda: s.take(s.nodes.kill(2, 0, 4.0)))
+    s.line.pass_until(20.0)
+    s.play(40.0)
+    assert s.record(1).state is State.COMPLETED and s.record(1).exit_code == 0
+    assert s.record(2).state is State.FAILED
+    s.check()
+
+
+def test_a_request_on_record_is_carried_out_by_the_next_controller() -> None:
+    s = Stage("fifo")
+    s.submit(1.0, duration_s=50.0)
+    s.ask(3.0, "cancel", 1)
+    s.play(3.0)
+    s.play(20.0)
+    assert s.record(1).state is State.CANCELLED
+    assert s.store.queries.pending() == []
+    s.check()
+
+
+def test_a_node_that_does_not_answer_holds_the_others_up_for_its_patience_only() -> None:
+    s = Stage("fifo", nodes=2, gpus=1)
+    s.deaf.add(1)
+    s.submit(1.0, duration_s=3.0)
+    s.play(30.0)
+    assert s.starts(1)[0][1] == 0
+    began = next(t for t, _, o in s.orders if o.start is not None)
+    assert began == pytest.approx(s.rules.node_patience_s, abs=1.5)
+    s.check()
+
+
+@pytest.mark.slow
+def test_ten_thousand_jobs_are_back_in_two_seconds(tmp_path: Path) -> None:
+    count = 10_000
+    s = Stage("srtf", nodes=250, gpus=4, database=Database(tmp_path / "store.db"))
+    submissions = []
+    for index in range(count):
+        gpus = 4 if index % 4 == 0 else 1
+        spec = JobSpec(
+            "job",
+            (),
+            "/",
+            gpus=gpus,
+            min_gpus=gpus,
+            max_gpus=gpus,
+            duration_s=1e3 + index,
+            paced=True,
+        )
+        submissions.append(Submission(spec))
+
+    def submit() -> None:
+        assert s.intake is not None
+        for first in range(0, count, 500):
+            s.intake.submit(submissions[first : first + 500], key=f"key {first}")
+
+    s.at(0.5, submit)
+    s.play(6.0)
+    before = s.states()
+    began = process_time()
+    s.play(6.25)
+    took_s = process_time() - began
+    assert s.states() == before and len(before) == count
+    assert s.world is not None and s.world.published is not None
+    assert s.world.published.decisions > 0
+    assert took_s < 2.0, f"{took_s:.2f} s of processor time"
+    s.database.close()
