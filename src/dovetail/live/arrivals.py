@@ -47,6 +47,8 @@ class Arrivals:
         """Admits jobs that are on record, but for those that are known already."""
         known = self._site.lives.known
         new = {a.job: a for a in accepted if a.job not in known}
+        if not new:
+            return
         self.admit(
             [
                 (a.spec, JobRecord(a.job, submit_s=a.submit_s, held=a.spec.hold))
