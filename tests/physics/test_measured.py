@@ -109,6 +109,11 @@ def test_a_trusted_guess_keeps_its_shape() -> None:
     assert found[2] / guess[2] == pytest.approx(1 - 0.2 / 3)
 
 
+def test_a_guess_that_a_job_cannot_run_where_it_did_is_no_more_trusted() -> None:
+    found = mended(np.array([0.0, 0.0, 1.0, 1.5]), {1: 10.0, 2: 15.0}, trusted=True)
+    assert found.tolist() == [0.0, 10.0, 15.0, 22.5]
+
+
 def test_jobs_of_one_model_and_batch_learn_from_each_other_and_others_do_not() -> None:
     one = Row(1, 9.0, model="net", batch_size=32)
     rows = [one, one, Row(2, 9.0, model="net", batch_size=32), Row(1, 9.0, model="net")]

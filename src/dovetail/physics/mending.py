@@ -18,12 +18,13 @@ from dovetail.core.job import Floats
 def mended(guess: Floats, measured: Mapping[int, float], *, trusted: bool) -> Floats:
     """Returns the throughput on 0, 1, ... GPUs: as measured, overestimated where it was not.
 
-    `guess` is a throughput in any unit, by GPUs; with `trusted` its shape is kept.
+    `guess` is a throughput in any unit, by GPUs; with `trusted` its shape is kept, unless it says
+    that a job cannot run where it did.
     """
     counts = np.arange(len(guess))
     known = np.array(sorted(measured), np.int64)
     told = np.array([measured[n] for n in known.tolist()])
-    if trusted:
+    if trusted and (guess[known] > 0).all():
         factor = np.interp(counts, known, told / guess[known])
         found: Floats = guess * factor
     else:
