@@ -20,6 +20,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Protocol
@@ -258,6 +259,7 @@ def user_behind(connection: socket.socket) -> str:
     return name_of_user(uid)
 
 
+@lru_cache(maxsize=64)
 def name_of_user(uid: int) -> str:
     """Returns the name of a user, or the number where there is no name."""
     try:
