@@ -1,9 +1,14 @@
 """What the commands about a live cluster print, over a cluster whose state is set by hand."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,6 +111,27 @@ def test_top_prints_one_picture_where_nobody_watches(cluster: ByHand, shell: She
     assert "Resources" in picture
     said = shell.ok("top", "--json").json
     assert sorted(said) == ["cluster", "jobs", "nodes"]
+
+
+def test_top_draws_anew_on_a_terminal_until_it_is_interrupted(cluster: ByHand) -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "dovetail", "top", "--every", "0.1"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    ) as watching:
+        os.close(theirs)
+        seen = b""
+        while seen.count(b"RUNNING") < 2:
+            seen += os.read(ours, 65536)
+        watching.send_signal(signal.SIGINT)
+        with suppress(OSError):
+            while os.read(ours, 65536):
+                pass
+        assert watching.wait(10) == 0
+    os.close(ours)
 
 
 def test_nodes_prints_a_cell_for_each_gpu(cluster: ByHand, shell: Shell) -> None:

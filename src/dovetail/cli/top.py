@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
@@ -49,7 +50,10 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
     if once or not console.is_terminal:
         console.print(frame(*_ask(client, limit)))
         return
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with (
+        suppress(KeyboardInterrupt),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
         while True:
             live.update(frame(*_ask(client, limit)), refresh=True)
             sleep(every)
