@@ -292,6 +292,24 @@ def test_a_log_is_followed_to_the_end_of_its_job(cluster: ByHand) -> None:
     assert pieces[-1] == LogText("", True, "COMPLETED", 0)
 
 
+def test_followers_leave_room_for_others(cluster: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "BEAT_S", 0.0)
+    submit(cluster, Submission(spec()))
+    following = [
+        cluster.desk.answer(Logs("1", follow=True), "ann") for _ in range(desk.FOLLOWERS_MAX)
+    ]
+    for one in following:
+        assert next(one) == LogText()
+    with pytest.raises(DovetailError, match="follow logs already"):
+        next(cluster.desk.answer(Logs("1", follow=True), "ann"))
+    assert cluster.ask(Ping())
+    for one in following:
+        one.close()  # type: ignore[attr-defined]
+    again = cluster.desk.answer(Logs("1", follow=True), "ann")
+    assert next(again) == LogText()
+    again.close()  # type: ignore[attr-defined]
+
+
 def test_a_log_that_is_not_there_yet_is_empty_and_a_pipe_in_its_place_is_refused(
     cluster: ByHand,
 ) -> None:

@@ -7,7 +7,9 @@ takes to read its rows, however busy the scheduler is.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import Protocol
@@ -54,6 +56,7 @@ from dovetail.wire.submission import Submission
 
 ROWS_MAX = 100_000
 EVENTS_MAX = 5_000
+FOLLOWERS_MAX = 32
 FOLLOW_S = 0.1
 BEAT_S = 1.0
 FIRST_PICTURE_S = 5.0
@@ -110,6 +113,7 @@ class Desk:
         self._published = published
         self._now = now
         self._seen: Index | None = None
+        self._followers = threading.BoundedSemaphore(FOLLOWERS_MAX)
 
     def answer(self, question: Question, user: str) -> Iterator[Reply]:
         """Yields the reply, or the pieces of a log."""
@@ -119,7 +123,8 @@ class Desk:
             return
         with Reader(self._house.folder.store) as reader:
             if isinstance(question, Logs):
-                yield from self._logs(reader, question)
+                with self._seat(question):
+                    yield from self._logs(reader, question)
             else:
                 yield self._read(reader, question)
 
@@ -260,6 +265,19 @@ class Desk:
                 kept = reader.job(number) or kept
             last = output.rest()
         yield LogText(last, True, str(kept.record.state), kept.record.exit_code)
+
+    @contextmanager
+    def _seat(self, asked: Logs) -> Iterator[None]:
+        """Takes one of the few places of those who follow: others must be served beside them."""
+        if not asked.follow:
+            yield
+            return
+        if not self._followers.acquire(blocking=False):
+            raise DovetailError(f"{FOLLOWERS_MAX} clients follow logs already")
+        try:
+            yield
+        finally:
+            self._followers.release()
 
     def _one(self, reader: Reader, text: str) -> KeptJob:
         numbers = reader.numbers_of(text)
