@@ -1,0 +1,323 @@
+"""Gangs and a real agent with the worst of roads between them: lost, doubled, late, out of turn.
+
+Whatever happened, once messages arrive again every gang has the workers that the plan wants and no
+others; and at no instant do two workers that do not share hold one GPU.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dovetail.live.agent import Agent
+from dovetail.live.crew import Desired
+from dovetail.live.floor import Floor
+from dovetail.live.gang import END, SAVE, Gang
+from dovetail.live.gang_orders import instructions
+from dovetail.live.launcher import Exit, Found
+from dovetail.live.news import Died
+from dovetail.live.record import Member
+from dovetail.live.rules import Rules
+from dovetail.live.seating import Seats
+from dovetail.live.survey import survey
+from dovetail.wire.agent import (
+    EndWorker,
+    Forget,
+    Hail,
+    Launch,
+    Order,
+    Report,
+    StartWorker,
+    TellWorkers,
+)
+from dovetail.wire.worker import (
+    Abandon,
+    Checkpoint,
+    Entered,
+    FromWorker,
+    Hello,
+    Left,
+    Lost,
+    Ready,
+    Regroup,
+    ToWorker,
+)
+
+GPUS = 3
+RULES = Rules(ready_s=20.0, hung_s=4.0, stall_s=1e9)
+
+
+@dataclass
+class Process:
+    """A worker. An elastic one does what it is told at once."""
+
+    order: StartWorker
+    entered: int = -1
+    regroup: Regroup | None = None
+    abandoned: int = -1
+    leaves: bool = False
+    said: list[FromWorker] = field(default_factory=list)
+
+
+class Programs:
+    """A launcher of programs that do not exist. It checks that no GPU is held twice."""
+
+    def __init__(self) -> None:
+        self.alive: dict[tuple[int, int], Process] = {}
+        self.ever: set[tuple[int, int]] = set()
+        self.exits: list[Exit] = []
+
+    def found(self) -> Sequence[Found]:
+        return ()
+
+    def start(self, order: StartWorker, token: str, now: float) -> None:
+        key = order.job, order.worker
+        assert key not in self.ever, f"{key} starts a second time"
+        self.ever.add(key)
+        held = {p.order.gpu: k for k, p in self.alive.items()}
+        assert order.gpu not in held, f"{key} starts on the GPU of {held[order.gpu]}"
+        self.alive[key] = Process(order)
+
+    def signal(self, job: int, worker: int, number: int) -> None:
+        self.end(job, worker, -number)
+
+    def end(self, job: int, worker: int, code: int) -> None:
+        if self.alive.pop((job, worker), None) is not None:
+            self.exits.append(Exit(job, worker, code))
+
+    def limit(self, order: StartWorker) -> None: ...
+
+    def keep(self, job: int, worker: int, message: FromWorker) -> None: ...
+
+    def forget(self, job: int, worker: int) -> None: ...
+
+    def poll(self) -> Sequence[Exit]:
+        exits, self.exits = self.exits, []
+        return exits
+
+    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+        process = self.alive.get((job, worker))
+        if process is None:
+            return
+        if isinstance(message, Regroup):
+            if process.regroup is None or message.generation > process.regroup.generation:
+                process.regroup = message
+        elif isinstance(message, Abandon):
+            process.abandoned = max(process.abandoned, message.generation)
+            process.said.append(Lost(message.generation, "abandoned"))
+        elif isinstance(message, Checkpoint):
+            process.leaves = True
+
+    def train(self) -> None:
+        """Lets elastic workers agree: all who train know of a switch, all members are ready."""
+        for job in {job for job, _ in self.alive}:
+            crew = {k[1]: p for k, p in self.alive.items() if k[0] == job}
+            for number, process in crew.items():
+                if process.leaves:
+                    process.said.append(Left(process.entered, 0))
+                    self.end(job, number, 0)
+            told = [p.regroup for p in crew.values() if p.regroup is not None]
+            if told:
+                self._switch(job, crew, max(told, key=lambda r: r.generation))
+
+    def _switch(self, job: int, crew: dict[int, Process], to: Regroup) -> None:
+        members = [crew.get(n) for n in to.members]
+        if any(p is None or p.regroup != to or p.abandoned >= to.generation for p in members):
+            return
+        training = [p for p in crew.values() if p.entered > p.abandoned]
+        ready = all(p.regroup == to for p in training)
+        for number in to.members:
+            if crew[number].entered < to.generation:
+                crew[number].said.append(Ready(to.generation))
+        if not ready:
+            return
+        for number, process in crew.items():
+            if number in to.members and process.entered < to.generation:
+                process.entered = to.generation
+                process.said.append(Entered(to.generation, 0, 0))
+            elif number not in to.members and process.regroup == to:
+                process.said.append(Left(to.generation, 0))
+                self.end(job, number, 0)
+
+
+class Storm:
+    """Two gangs, one node, and what is under way between them."""
+
+    def __init__(self, trains: tuple[bool, bool]) -> None:
+        self.now = 0.0
+        self.programs = Programs()
+        self.agent = Agent(0, ("0", "1", "2"), self.programs)
+        self.floor, self.seats = Floor(), Seats((GPUS,))
+        self.gangs = [
+            Gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
+            for job, t in enumerate(trains)
+        ]
+        self.next = [0, 0]
+        self.down: list[Callable[[], None]] = []
+        self.wishes: list[tuple[int, ...]] = [(), ()]
+        self.send(Hail(1))
+
+    def want(self, job: int, gpus: tuple[int, ...]) -> None:
+        """Lets the plan give a job these GPUs; the other one loses them."""
+        self.wishes[job] = gpus
+        other = 1 - job
+        left = tuple(g for g in self.wishes[other] if g not in gpus)
+        if left != self.wishes[other]:
+            # A plain job keeps its GPUs whole or not at all.
+            self.wishes[other] = left if self.gangs[other].elastic else ()
+            self._place(other)
+        self._place(job)
+
+    def _place(self, job: int) -> None:
+        gang, gpus = self.gangs[job], self.wishes[job]
+        before = {m.gpu: m.worker for m in self.seats.members.get(job, ())}
+        self.seats.leave(job)
+        if not gpus:
+            gang.vacate(self.now, 3.0, SAVE if gang.elastic else END)
+            return
+        anew = not gang.elastic and tuple(before) != gpus
+        self._seat(job, gpus, {} if anew else before)
+
+    def _seat(self, job: int, gpus: Sequence[int], kept: dict[int, int]) -> None:
+        members = []
+        for gpu in gpus:
+            number = kept.get(gpu, -1)
+            if number < 0:
+                number, self.next[job] = self.next[job], self.next[job] + 1
+            members.append(Member(number, 0, gpu))
+        self.seats.sit(job, members)
+        self.gangs[job].want(Desired(tuple(members)), self.now)
+
+    def send(self, payload: object) -> None:
+        words = {
+            StartWorker: "start",
+            EndWorker: "end",
+            TellWorkers: "tell",
+            Forget: "forget",
+            Hail: "hail",
+        }
+        order = replace(Order(1), **{words[type(payload)]: payload})
+        self.down.append(lambda: self.report(self.agent.handle(order, self.now)))
+
+    def report(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            self.down.append(lambda report=report: self.hear(report))  # type: ignore[misc]
+
+    def hear(self, report: Report) -> None:
+        if report.inventory is not None:
+            for gang in self.gangs:
+                rows = [w for w in report.inventory.workers if w.job == gang.job]
+                survey(gang, 0, rows, self.now)
+        for said, verb in ((report.started, "started"), (report.said, "heard")):
+            if said is not None:
+                gang = self.gangs[said.job]
+                if verb == "heard":
+                    gang.heard(said, self.now)  # type: ignore[arg-type]
+                else:
+                    gang.started(said.worker, self.now)
+        if report.ended is not None:
+            self.gangs[report.ended.job].ended(0, report.ended, self.now)
+
+    def tend(self) -> None:
+        """Lets gangs decide and speak, workers do what they are told, and the agent look."""
+        for gang in (*self.gangs, *self.gangs):
+            self._put(gang)
+            dead = {n.worker for n in gang.news() if isinstance(n, Died)}
+            if dead and gang.wanted is not None:
+                kept = {m.gpu: m.worker for m in self.seats.members[gang.job]}
+                gpus = tuple(kept)
+                alive = {g: w for g, w in kept.items() if w not in dead and gang.elastic}
+                self.seats.leave(gang.job)
+                self._seat(gang.job, gpus, alive)
+            gang.step(
+                self.now,
+                lambda node, gpu, job=gang.job: self.floor.is_free(job, node, gpu, self.seats),  # type: ignore[misc]
+            )
+            self._put(gang)
+        for gang in self.gangs:
+            for _, payload in instructions(gang, self.now):
+                self.send(payload)
+        self.programs.train()
+        for (job, number), process in list(self.programs.alive.items()):
+            if process.order.launch.trains:
+                if not process.said and process.entered < 0:
+                    self.report(self.agent.heard(job, number, Hello("", "", 0), self.now))
+                said, process.said = process.said, []
+                for message in said:
+                    self.report(self.agent.heard(job, number, message, self.now))
+        self.report(self.agent.tick(self.now))
+
+    def _put(self, gang: Gang) -> None:
+        self.floor.put(gang.job, {w.worker: (w.node, w.gpu) for w in gang.workers.values()})
+
+    def calm(self) -> None:
+        """Lets everything arrive, in turn, until nothing changes any more."""
+        for _ in range(60):
+            for _ in range(6):
+                self.tend()
+                down, self.down = self.down, []
+                for arrive in down:
+                    arrive()
+            self.now += 1.0
+            if int(self.now) % 5 == 0:
+                self.send(Hail(1))
+
+    def check(self) -> None:
+        """Checks that what is there is what is wanted."""
+        for job, gpus in enumerate(self.wishes):
+            there = sorted(p.order.gpu for k, p in self.programs.alive.items() if k[0] == job)
+            assert there == sorted(gpus), f"job {job} is on {there} and wanted on {gpus}"
+            gang = self.gangs[job]
+            if gang.elastic and gpus:
+                entered = {p.entered for k, p in self.programs.alive.items() if k[0] == job}
+                assert len(entered) == 1 and entered != {-1}
+
+
+WISHES = st.sampled_from([(), (0,), (1,), (0, 1), (1, 2), (0, 1, 2), (2, 0)])
+EVENT = st.one_of(
+    st.tuples(st.just("want"), st.integers(0, 1), WISHES),
+    st.tuples(st.just("arrive"), st.integers(0, 30), st.just(())),
+    st.tuples(st.just("arrive"), st.integers(0, 3), st.just(())),
+    st.tuples(st.just("lose"), st.integers(0, 30), st.just(())),
+    st.tuples(st.just("double"), st.integers(0, 30), st.just(())),
+    st.tuples(st.just("kill"), st.integers(0, 5), st.just(())),
+    st.tuples(st.just("wait"), st.integers(1, 4), st.just(())),
+    st.tuples(st.just("hail"), st.just(0), st.just(())),
+)
+
+
+@settings(
+    derandomize=True,
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(trains=st.tuples(st.booleans(), st.booleans()), events=st.lists(EVENT, max_size=40))
+def test_any_storm_ends_with_what_is_wanted_and_no_gpu_held_twice(
+    trains: tuple[bool, bool], events: list[tuple[str, int, tuple[int, ...]]]
+) -> None:
+    storm = Storm(trains)
+    for what, number, gpus in events:
+        index = number % len(storm.down) if storm.down else -1
+        if what == "want":
+            storm.want(number, gpus)
+        elif what == "wait":
+            storm.now += number
+        elif what == "hail":
+            storm.send(Hail(1))
+        elif what == "kill" and storm.programs.alive:
+            keys = sorted(storm.programs.alive)
+            storm.programs.end(*keys[number % len(keys)], -signal.SIGKILL)
+        elif what == "arrive" and index >= 0:
+            storm.down.pop(index)()
+        elif what == "lose" and index >= 0:
+            del storm.down[index]
+        elif what == "double" and index >= 0:
+            storm.down.append(storm.down[index])
+        storm.tend()
+    storm.calm()
+    storm.check()
