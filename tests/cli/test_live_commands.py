@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from command_runner import Said, Shell
 
+from dovetail.live.client import Client
 from dovetail.live.engines.engine import is_running
 from dovetail.live.folder import Folder
 
@@ -222,7 +224,11 @@ def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> 
 
 
 def test_secrets_stay_where_they_are(cluster: Cluster, work: Path) -> None:
-    cluster.up("--engine", "local:1", "--listen", "127.0.0.1:47119")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    cluster.up("--engine", "local:1", "--listen", address)
+    assert Client(cluster.home, address=address).ping().engine == "local:1"
     job = cluster.submit("--env", "KEY=hunter2", "--wait", "--", "sh", "-c", "echo $KEY")
     assert cluster("logs", job).out == "hunter2\n", "its own output is the user's business"
     token = cluster.folder.token()
@@ -252,6 +258,7 @@ def test_an_emulated_cluster_keeps_the_time_of_the_simulator(cluster: Cluster, w
     replayed = cluster.shell("replay", cluster.home, "--json").json
     live = replayed["live"]
     assert len(live["jobs"]) == 5
+    assert replayed["differences"] == []
     assert live["real_jct_s"] == pytest.approx(live["predicted_jct_s"], rel=0.1)
     assert live["real_makespan_s"] == pytest.approx(live["predicted_makespan_s"], rel=0.1)
 
