@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import Row, Story, play, play_scene, policy_of, scene_of, trace_of
+from builders import Row, Stage, Story, play, play_scene, policy_of, scene_of, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Started, Stopped
 from dovetail.core.policy import parse_policy
@@ -51,6 +51,18 @@ def test_an_interval_that_floats_cannot_hold_still_ticks() -> None:
     assert int(7 * step_s / step_s) == 6
     story = play([Row(1, 98), Row(1, 33, submit_s=64.7)], QUICK + f",interval={step_s}", "1x1")
     assert sorted(story.ended()) == [0, 1]
+
+
+def test_woken_late_a_round_is_held_and_woken_again_it_is_not() -> None:
+    stage = Stage([elastic(500), elastic(500)], QUICK, "1x4").at(60.3)
+    stage.view.changes.woke = True
+    first = stage.policy.decide(stage.view, None)
+    assert first.draft is not None
+    assert first.wake_at == 120.0
+    stage.view.plan.discard()
+    stage.at(75.0)
+    again = stage.policy.decide(stage.view, first.memory)
+    assert (again.draft, again.memory, again.wake_at) == (None, first.memory, 120.0)
 
 
 def test_gpus_of_a_job_that_ended_wait_for_the_next_round() -> None:

@@ -106,7 +106,9 @@ class Pollux:
         at = floor(view.now / self.interval)
         at += (at + 1) * self.interval <= view.now  # a quotient may be rounded down
         next_s = (at + 1) * self.interval
-        due = view.changes.woke or view.now == at * self.interval
+        # A real clock wakes a little late; woken for another's news, a round is not due again.
+        woke = view.changes.woke and past.at_s < at * self.interval
+        due = woke or view.now == at * self.interval
         if not due or view.now == past.at_s:
             return Decision(memory=past, wake_at=next_s, because=NO_ROOM if view.waiting else ())
         return self._round(view, past, next_s)
