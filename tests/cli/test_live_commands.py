@@ -216,9 +216,10 @@ def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> 
     both = cluster("submit", "job.sh", "x", "0", "0", "--gpus", "2", "--wait")
     assert both.out.endswith(f"job {first + 4} is COMPLETED (exit code 0)\n")
     failed = cluster.shell(
-        "submit", "job.sh", "x", "0", "9", "--set", "retries=0", "--wait", "--home", cluster.home
+        "submit", "job.sh", "x", "0", "9", "--wait", "--json", "--home", cluster.home
     )
     assert failed.code == 1
+    assert failed.json["ended"] == [{"job": first + 5, "state": "FAILED", "exit_code": 9}]
     assert cluster("show", f"{first}_2", "--json").json["row"]["job"] == first + 2
     assert "is an array of 4" in cluster.refused("why", first)
 

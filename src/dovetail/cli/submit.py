@@ -14,7 +14,6 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.client import Client
     from dovetail.workload.spec import Reading
 
 
@@ -67,6 +66,8 @@ def submit(
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
     """
+    from dovetail.live.verbs import json_values
+
     overrides = {k: "yes" if v is True else str(v) for k, v in given.items() if v}
     overrides |= _fields(fields)
     behind = click.get_current_context().meta[BEHIND]
@@ -77,13 +78,20 @@ def submit(
     numbers = client.submit(*read.submissions)
     for line in read.ignored:
         click.echo(f"ignored: {line}", err=True)
-    if as_json:
-        click.echo(json.dumps({"jobs": numbers, "ignored": read.ignored}))
-    else:
+    if not as_json:
         for number, submission in zip(numbers, read.submissions, strict=True):
             tasks = f" ({len(submission.array)} tasks)" if submission.array else ""
             click.echo(f"job {number} is submitted{tasks}")
-    return _wait(client, numbers, as_json) if wait else 0
+    ended = client.wait(*numbers) if wait else ()
+    if as_json:
+        ends = [json_values(job) for job in ended]
+        said = {"jobs": numbers, "ignored": read.ignored, **({"ended": ends} if wait else {})}
+        click.echo(json.dumps(said))
+    else:
+        for job in ended:
+            code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
+            click.echo(f"job {job.job} is {job.state}{code}")
+    return int(any(job.state != "COMPLETED" for job in ended))
 
 
 def _read(
@@ -126,14 +134,3 @@ def _environment(given: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--env {name}", "it is not set here", "give NAME=VALUE")
         found[name] = value if equals else os.environ[name]
     return found
-
-
-def _wait(client: Client, numbers: tuple[int, ...], as_json: bool) -> int:
-    """Waits for jobs and all tasks of arrays; returns the exit code."""
-    worst = 0
-    for job in client.wait(*numbers):
-        worst = max(worst, 0 if job.state == "COMPLETED" else 1)
-        if not as_json:
-            code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
-            click.echo(f"job {job.job} is {job.state}{code}")
-    return worst
