@@ -360,6 +360,23 @@ def test_a_change_of_manner_is_a_new_generation_of_the_same(elastic: Table) -> N
     assert told == [Regroup(2, (0,), 4, (), 64)]
 
 
+def test_other_shares_are_told_under_a_newer_generation(elastic: Table, plain: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((0, 0, 0), now=1.0, shares=(0.5,))
+    assert elastic.names(1.0) == ["start 0@0.0 g2", "0: g2 is 0"]
+    elastic.enter(2, 0, now=1.1)
+    assert elastic.names(9.0) == []
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.orders(0.0)
+    plain.heard()
+    plain.want((0, 0, 0), now=1.0, shares=(0.5,))
+    [(_, order)] = plain.orders(1.0)
+    assert isinstance(order, StartWorker) and (order.generation, order.share) == (2, 0.5)
+    assert plain.names(9.0) == [] and plain.heard() == []
+
+
 def test_a_joiner_waits_for_a_gpu_that_others_hold(elastic: Table) -> None:
     running(elastic, (0, 0, 0))
     elastic.held = {(0, 1)}

@@ -193,6 +193,7 @@ class Arrivals:
         site, row = self._site, life.row
         for column in (site.state.done, site.state.attained, site.state.rate):
             column[row] = 0.0
+        site.state.first_start_s[row] = NEVER
         life.placed_done_s = 0.0
         life.record = _afresh(life.record)
         site.lives.step(life, Step.REQUEUED)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dovetail.live.crew import NEVER, Desired, Manner, Target, Worker
+from dovetail.live.crew import LONG_AGO, NEVER, Desired, Manner, Target, Worker
 from dovetail.live.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
 from dovetail.live.rules import Rules
 from dovetail.live.trust import KEPT, Trust
@@ -262,7 +262,10 @@ class Gang:
                 self.muster(wanted, wanted.numbers, now)
                 self._aim(wanted.numbers, wanted.manner, now)
             return
-        self._share_anew(wanted)
+        if self._limits(wanted):
+            formed = self.formed == self.generation
+            self._aim(wanted.numbers, wanted.manner, now)
+            self.formed = self.generation if formed else self.formed
         present = [self.workers.get(n) for n in wanted.numbers if n not in self.complete]
         if self.formed < self.generation and all(w is not None and w.alive for w in present):
             self._form(self.generation)
@@ -273,7 +276,7 @@ class Gang:
             self._start_afresh(wanted, now, free)
             return
         blocked = self._start_joiners(wanted, now, free)
-        self._share_anew(wanted)
+        limited = self._limits(wanted)
         standing = any(self.trust.is_broken(w.entered) for w in trainers)
         able = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
         late = now >= self._wanted_s + self.rules.yield_s
@@ -292,7 +295,7 @@ class Gang:
         aim = (tuple(picked), manner)
         target = self.target
         broken = target is not None and self.trust.is_broken(target.generation)
-        if target is None or broken or aim != (target.members, target.manner):
+        if target is None or broken or limited or aim != (target.members, target.manner):
             self._aim(*aim, now)
 
     def _pick(
@@ -354,10 +357,13 @@ class Gang:
         if numbers:
             self._heard_s = now
 
-    def _share_anew(self, wanted: Desired) -> None:
+    def _limits(self, wanted: Desired) -> bool:
+        """Tells whether started workers get other shares, told under a newer generation."""
         for rank, number in enumerate(wanted.numbers):
             if number in self.workers:
                 self.workers[number].share = wanted.share(rank)
+        started = [w for w in self.workers.values() if w.start_told_s > LONG_AGO]
+        return any(w.share != w.share_told for w in started)
 
     def _aim(self, members: tuple[int, ...], manner: Manner, now: float) -> None:
         self.generation += 1
