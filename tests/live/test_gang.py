@@ -529,6 +529,14 @@ def test_one_inventory_without_a_worker_may_be_an_old_one(plain: Table) -> None:
     assert plain.names(15.0) == ["end 0 in 0"]
 
 
+def test_a_worker_whose_order_was_lost_is_not_missed(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    assert plain.names(0.0) == ["start 0@0.0 g1"]
+    for now in (1.0, 6.0, 11.0):
+        survey(plain.gang, 0, [], now)
+        assert plain.names(now) == ([] if now < 2.0 else ["start 0@0.0 g1"])
+
+
 def test_a_worker_that_ended_does_not_come_back_with_an_old_inventory(plain: Table) -> None:
     plain.want((0, 0, 0))
     plain.orders(0.0)

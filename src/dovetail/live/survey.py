@@ -29,7 +29,8 @@ def survey(gang: Gang, node: int, rows: Iterable[WorkerState], now: float) -> No
             )
             gang.ended(node, said, now)
     for worker in [w for w in gang.workers.values() if w.node == node]:
-        if worker.worker not in seen and (worker.alive or worker.end_told_s < now):
+        # One not heard of yet may simply not have been reached by its order.
+        if worker.worker not in seen and (worker.alive or worker.end_s <= now):
             _miss(gang, worker, now)
 
 

@@ -25,12 +25,10 @@ from dovetail.live.edges import (
     StoreError,
 )
 from dovetail.live.endings import Endings
-from dovetail.live.gang_orders import instructions, next_told_s
 from dovetail.live.health import Health
 from dovetail.live.lifecycle import Step
 from dovetail.live.lives import Life
 from dovetail.live.metering import Meter, PlainMeter
-from dovetail.live.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
 from dovetail.live.picture import Picture
 from dovetail.live.placements import Placements
 from dovetail.live.progress_reports import ProgressReports
@@ -39,19 +37,12 @@ from dovetail.live.recovery import take_up
 from dovetail.live.rules import Rules
 from dovetail.live.site import Launches, Site
 from dovetail.live.snapshot import Snapshot
+from dovetail.live.tending import Tending
 from dovetail.wire.agent import (
-    EndWorker,
-    Forget,
-    Hail,
-    Order,
     Report,
-    StartWorker,
-    TellWorkers,
 )
 
 NEVER = float("inf")
-STRAY_GRACE_S = 0.0
-"""A worker that nobody wants any more is killed: what it did is on record as over."""
 
 
 class LiveWorld:
@@ -88,11 +79,12 @@ class LiveWorld:
             site, self._endings, owner=owner, share_between_users=share_between_users
         )
         self._health = Health(site, self._endings, self._placements)
-        self._reports = ProgressReports(site, self._endings)
+        reports = ProgressReports(site, self._endings)
+        self._tending = Tending(
+            site, self._endings, self._placements, self._arrivals, self._health, reports
+        )
         self._picture = Picture(site, self._health)
         self._late: list[Incoming] = []
-        self._to_say: dict[int, Life] = {}
-        self._blocked: set[int] = set()
         self._ask_s = site.now
         self._leaving = self._emptying = False
         self._because: tuple[object, ...] | None = None
@@ -113,7 +105,7 @@ class LiveWorld:
         """Moves to the next instant that concerns the policy; False when the controller stops."""
         site = self._site
         while True:
-            self._tend()
+            self._tending.tend()
             self._commit()
             if self._is_over():
                 return False
@@ -141,7 +133,7 @@ class LiveWorld:
         self._begin(due if not come else 0.0)
         self._take(come)
         self._let_happen()
-        self._tend()
+        self._tending.tend()
 
     def _begin(self, due_s: float) -> None:
         state = self._site.state
@@ -259,78 +251,7 @@ class LiveWorld:
             case "begin":
                 self._arrivals.consider(life)
 
-    # What gangs do.
-
-    def _tend(self) -> None:
-        """Lets every touched gang decide, and carries out what follows, until all is quiet."""
-        site = self._site
-        done: dict[int, Life] = {}
-        while site.touched or site.floor.changed or self._endings.over:
-            if site.floor.changed:
-                site.floor.changed = False
-                self._wake_waiting()
-            batch, site.touched = site.touched, {}
-            for life in batch.values():
-                self._put_on_floor(life)
-            for job in sorted(batch):
-                self._tend_one(batch[job])
-                done[job] = batch[job]
-            over, self._endings.over = self._endings.over, []
-            for life in over:
-                self._arrivals.over(life)
-        self._to_say.update(done)
-
-    def _wake_waiting(self) -> None:
-        """Touches the gangs that wait for GPUs that others held."""
-        for job in self._blocked:
-            life = self._site.lives.get(job)
-            if life is not None:
-                self._site.touch(life)
-        self._blocked = set()
-
-    def _tend_one(self, life: Life) -> None:
-        site, gang = self._site, life.gang
-        if gang is None:
-            return
-        job = life.record.job
-        if site.settled:
-            self._digest(life, gang.news())
-            gang.step(site.now, lambda node, gpu: self._health.may_start(job, node, gpu))
-            self._digest(life, gang.news())
-        wanted = gang.wanted.numbers if gang.wanted is not None else ()
-        if any(number not in gang.workers for number in wanted):
-            self._blocked.add(job)
-        self._put_on_floor(life)
-        if gang.generation != life.record.generation or gang.group != life.record.group:
-            site.lives.write(life, generation=gang.generation, group=gang.group)
-
-    def _put_on_floor(self, life: Life) -> None:
-        if life.gang is not None:
-            workers = {w.worker: (w.node, w.gpu) for w in life.gang.workers.values()}
-            self._site.floor.put(life.record.job, workers)
-
-    def _digest(self, life: Life, news: Sequence[News]) -> None:
-        deaths = [said for said in news if isinstance(said, Died)]
-        if any(isinstance(said, Finished) for said in news):
-            deaths = []
-        for said in news:
-            match said:
-                case Formed():
-                    self._placements.formed(life, said)
-                case Trained():
-                    self._reports.take(life, said.said)
-                case Saved() if said.step > life.record.saved_step:
-                    self._site.lives.write(life, saved_step=said.step)
-                case Finished():
-                    self._endings.end(life, Step.FINISHED, code=0)
-                case Stalled():
-                    self._endings.stalled(life, said.silent_s)
-                case Vacated():
-                    self._endings.vacated(life)
-        if deaths and life.is_placed:
-            self._endings.died(life, deaths)
-
-    # What is kept, and what is said.
+    # What is kept.
 
     def _commit(self) -> None:
         """Keeps what this instant changed, and then lets the letters go out."""
@@ -340,7 +261,7 @@ class LiveWorld:
             self._keep(lambda: self._edges.journal.write(entry))
             self._arrivals.kept()
             self._picture.changed = True
-        self._say()
+        self._tending.say()
 
     def _keep(self, write: Callable[[], None]) -> None:
         """Writes, and goes on trying while the store cannot; whatever comes meanwhile waits."""
@@ -357,37 +278,6 @@ class LiveWorld:
                     self._late.extend(come)
                     if any(isinstance(m, Request) and m.verb == "down" for m in come):
                         raise
-
-    def _say(self) -> None:
-        site, now = self._site, self._site.now
-        letters, site.letters = site.letters, []
-        for job, life in self._to_say.items():
-            if life.gang is None:
-                continue
-            letters.extend(instructions(life.gang, now, settled=site.settled))
-            due = min(life.gang.next_s(now), next_told_s(life.gang, now))
-            site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER)
-        self._to_say = {}
-        for key, stray in site.floor.strays.items():
-            if now >= stray.told_s + self._rules.resend_s:
-                stray.told_s = now
-                letters.append((stray.node, EndWorker(*key, STRAY_GRACE_S)))
-        for node, payload in letters:
-            self._edges.post.send(node, self._order(payload))
-
-    def _order(self, payload: StartWorker | EndWorker | TellWorkers | Forget | Hail) -> Order:
-        epoch = self._site.epoch
-        match payload:
-            case StartWorker():
-                return Order(epoch, start=payload)
-            case EndWorker():
-                return Order(epoch, end=payload)
-            case TellWorkers():
-                return Order(epoch, tell=payload)
-            case Forget():
-                return Order(epoch, forget=payload)
-            case Hail():
-                return Order(epoch, hail=payload)
 
     # What the loop asks.
 
