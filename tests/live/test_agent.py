@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.live.agent import KILL_AGAIN_S, NEVER_STARTED, REPEAT_S, Agent
 from dovetail.live.fence import JOBS_KEPT, Fence, add, holds
-from dovetail.live.launcher import Exit, Found, LaunchError
+from dovetail.live.launcher import Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
@@ -55,6 +55,7 @@ class Stage:
     forgotten: list[tuple[int, int]] = field(default_factory=list)
     from_before: list[Found] = field(default_factory=list)
     broken: bool = False
+    full: bool = False
     stubborn: bool = False
 
     def found(self) -> list[Found]:
@@ -63,6 +64,8 @@ class Stage:
     def start(self, order: StartWorker, token: str, now: float) -> None:
         if self.broken:
             raise LaunchError("no such program", 127)
+        if self.full:
+            raise NoRoom
         self.starts.append((order.job, order.worker))
         self.alive[order.job, order.worker] = order
 
@@ -225,6 +228,14 @@ def test_what_cannot_be_started_ends_with_a_reason() -> None:
     assert report.ended == WorkerEnded(1, 0, 1, 127, "no such program")
     (report,) = do(agent, start=start(worker=1, gpu=2))
     assert report.ended is not None and "no GPU 2" in report.ended.why
+
+
+def test_on_a_full_disk_a_start_counts_as_not_heard_and_can_come_again() -> None:
+    agent, stage = scene(full=True)
+    assert do(agent, start=start()) == [] and agent.inventory().workers == ()
+    stage.full = False
+    (report,) = do(agent, start=start())
+    assert report.started is not None and stage.starts == [(1, 0)]
 
 
 def test_a_worker_hears_what_was_said_before_it_listened() -> None:

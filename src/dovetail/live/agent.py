@@ -14,7 +14,7 @@ from secrets import token_hex
 from signal import SIGKILL, SIGTERM
 
 from dovetail.live.fence import Fence
-from dovetail.live.launcher import Exit, Found, Launcher, LaunchError
+from dovetail.live.launcher import Exit, Found, Launcher, LaunchError, NoRoom
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
@@ -215,6 +215,10 @@ class Agent:
             self._launcher.start(order, worker.token, now)
         except LaunchError as error:
             return self._ended(Exit(*key, error.exit_code, str(error)), now)
+        except NoRoom:
+            # As if the order had been lost: it comes again until the worker is there.
+            del self._workers[key]
+            return []
         return [self._says_start(worker)]
 
     def _start_again(self, known: _Worker, order: StartWorker) -> list[Report]:

@@ -47,6 +47,10 @@ class LaunchError(Exception):
         self.exit_code = exit_code
 
 
+class NoRoom(Exception):
+    """The disk is full: nothing was started, and the same worker can be started later."""
+
+
 class Launcher(Protocol):
     """Runs the workers of one node. A worker is known by (job, number)."""
 
@@ -55,7 +59,7 @@ class Launcher(Protocol):
         ...
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker. Raises LaunchError."""
+        """Starts a worker. Raises LaunchError, and NoRoom on a full disk."""
         ...
 
     def signal(self, job: int, worker: int, number: int) -> None:

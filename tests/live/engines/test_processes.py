@@ -1,5 +1,6 @@
 """Real processes on this machine: started, ended, survived, found again."""
 
+import errno
 import fcntl
 import json
 import os
@@ -11,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dovetail.live.agent import Agent
 from dovetail.live.engines import keeper
 from dovetail.live.engines.processes import LOST, ProcessLauncher
-from dovetail.live.launcher import Exit, Found, LaunchError
+from dovetail.live.launcher import Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
 from dovetail.wire.worker import Entered, Finished
 
@@ -109,6 +111,57 @@ def test_a_folder_that_cannot_be_made_is_a_launch_error(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "workers")
     with pytest.raises(LaunchError, match="job"):
         launcher.start(order(folder, "true"), "t", 0.0)
+
+
+class FullDisk:
+    """Writes of keepers that fail for want of room, a few times."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, times: int, why: int = errno.ENOSPC
+    ) -> None:
+        self._write, self._left, self._why = keeper.write, times, why
+        self.waits = 0
+        monkeypatch.setattr(keeper, "write", self.write)
+        monkeypatch.setattr(keeper.time, "sleep", self.wait)
+
+    def write(self, folder: str, name: str, what: dict[str, Any]) -> None:
+        if self._left:
+            self._left -= 1
+            raise OSError(self._why, os.strerror(self._why))
+        self._write(folder, name, what)
+
+    def wait(self, seconds: float) -> None:
+        self.waits += 1
+
+
+def test_a_worker_that_finds_no_room_is_not_started_and_can_be_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    with monkeypatch.context() as patch:
+        FullDisk(patch, times=1)
+        with pytest.raises(NoRoom):
+            launcher.start(order(folder, "true"), "t", 0.0)
+    assert list((folder / "workers").iterdir()) == []
+    launcher.start(order(folder, "true"), "t", 0.0)
+    assert end_of(launcher).exit_code == 0
+
+
+def test_an_end_is_put_on_record_when_there_is_room_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch, times=3)
+    keeper.write_in_the_end(str(folder), "exit.json", {"exit_code": 0})
+    assert json.loads((folder / "exit.json").read_bytes()) == {"exit_code": 0}
+    assert disk.waits == 3
+
+
+def test_an_end_that_can_never_be_put_on_record_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FullDisk(monkeypatch, times=3, why=errno.ENOENT)
+    with pytest.raises(FileNotFoundError):
+        keeper.write_in_the_end(str(folder), "exit.json", {"exit_code": 0})
 
 
 def test_a_polite_end_reaches_the_worker(folder: Path) -> None:
@@ -218,6 +271,17 @@ def test_a_new_agent_finds_a_worker_that_runs_and_ends_it(folder: Path) -> None:
     assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGTERM
     agent.handle(Order(2, forget=Forget(7, 0)), 2.0)
     assert list((folder / "workers").iterdir()) == []
+
+
+def test_a_keeper_is_ready_for_signals_before_it_says_who_it_is(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    for worker in range(5):
+        launcher.start(order(folder, "sleep", "60", worker=worker), "t", 0.0)
+        told = folder / "workers" / f"7-{worker}" / "keeper.json"
+        until(told.exists)
+        os.kill(json.loads(told.read_bytes())["pid"], signal.SIGTERM)
+        assert end_of(launcher).exit_code == -signal.SIGTERM
+        assert (told.parent / "exit.json").exists(), "the keeper lived to tell"
 
 
 def test_a_new_agent_learns_how_a_worker_ended_meanwhile(folder: Path) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import signal
 import stat
 import sys
+import time
 from types import FrameType
 from typing import Any
 
@@ -24,6 +26,9 @@ KILL = signal.SIGUSR1
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CANNOT_RUN, NOT_FOUND = 126, 127
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+ROOM_AGAIN_S = 0.5
+"""How long a keeper waits on a full disk before it tries again to say how its worker ended."""
 
 
 def main(folder: str, lock: int) -> None:
@@ -31,13 +36,14 @@ def main(folder: str, lock: int) -> None:
     os.set_inheritable(lock, False)
     with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
         order = json.load(file)
+    # Whoever knows its number may signal it, so it must be ready for that first.
+    keeper = Keeper()
     write(folder, "keeper.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    keeper = Keeper()
     why, status = keeper.run(order)
     keeper.end_strays()
     end = {"exit_code": os.waitstatus_to_exitcode(status), "why": why}
-    write(folder, "exit.json", end)
+    write_in_the_end(folder, "exit.json", end)
 
 
 class Keeper:
@@ -179,6 +185,17 @@ def write(folder: str, name: str, what: dict[str, Any]) -> None:
     directory = os.open(folder, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
+
+
+def write_in_the_end(folder: str, name: str, what: dict[str, Any]) -> None:
+    """Writes a file, after waiting for room on the disk: what ended well must not run again."""
+    while True:
+        try:
+            return write(folder, name, what)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+        time.sleep(ROOM_AGAIN_S)
 
 
 def prctl(option: int, value: int) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dovetail.live.engines import keeper
-from dovetail.live.launcher import Exit, Found, LaunchError
+from dovetail.live.launcher import Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
@@ -121,12 +121,16 @@ class ProcessLauncher:
     # Verbs.
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker and its keeper. Raises LaunchError."""
+        """Starts a worker and its keeper. Raises LaunchError, and NoRoom on a full disk."""
         folder = self._folder / f"{order.job}-{order.worker}"
         try:
             self._write(folder, order, token, now)
             self._watch(order.job, order.worker, _keep(folder))
         except OSError as error:
+            if error.errno in keeper.NO_ROOM:
+                self._setting.clear(order.job, order.worker)
+                shutil.rmtree(folder, ignore_errors=True)
+                raise NoRoom from None
             raise LaunchError(f"{error.filename or folder}: {error.strerror}") from None
         except ValueError as error:
             raise LaunchError(str(error)) from None
