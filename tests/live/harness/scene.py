@@ -78,7 +78,8 @@ class Scene:
         self.points = CrashPoints(story.crash_at)
         self.policy = parse_policy(story.policy)
         shares = not self.policy.powers.isdisjoint(("share", "interleave"))
-        self.truth = Truth(lambda: self.line.now, shares)
+        crawls = story.weather.late_s > RULES.resend_s
+        self.truth = Truth(lambda: self.line.now, shares, crawls)
         self.road = Road(self.line, story.weather, self._rng)
         self.cluster = Cluster.uniform(NODES, GPUS_PER_NODE)
         self._inbox: VirtualInbox | None = None
@@ -91,7 +92,7 @@ class Scene:
         for fault in story.faults:
             self.line.at(fault.t, lambda fault=fault: self._befall(fault))  # type: ignore[misc]
         self.line.at(CALM_S, self._tidy_up)
-        self.line.at(CALM_S + LOOK_S, self._look_for_the_end)
+        self.line.at(CALM_S + 1.5 * LOOK_S, self._look_for_the_end)
 
     def play(self) -> Outcome:
         """Plays the story to its end."""

@@ -150,11 +150,12 @@ def story(seed: int, *, policies: tuple[str, ...] = POLICIES) -> Story:
             crash_at = sorted({rng.randrange(1, 120) for _ in range(rng.randint(1, 3))})
         else:
             faults += kind(rng)
+    verbs = (*_verbs(rng, submissions), *_cancels(rng, faults, submissions))
     return Story(
         seed=seed,
         policy=policies[seed % len(policies)],
         submissions=submissions,
-        verbs=tuple(sorted(_verbs(rng, submissions), key=lambda v: v.t)),
+        verbs=tuple(sorted(verbs, key=lambda v: v.t)),
         faults=tuple(sorted(faults, key=lambda f: f.t)),
         crash_at=tuple(crash_at),
         weather=_weather(rng),
@@ -196,6 +197,16 @@ def _verbs(rng: Random, submissions: tuple[Submission, ...]) -> Iterator[Verb]:
             yield Verb(t, verb, of=rng.randrange(len(submissions)), twice=rng.random() < 0.3)
 
 
+def _cancels(
+    rng: Random, faults: list[Fault], submissions: tuple[Submission, ...]
+) -> Iterator[Verb]:
+    """Lets users give up on a job some time after a worker hung, or ceased to listen."""
+    for fault in faults:
+        if fault.kind in ("worker hangs", "worker stubborn") and rng.random() < 0.4:
+            t = round(fault.t + rng.uniform(1, 30), 2)
+            yield Verb(t, "cancel", of=rng.randrange(len(submissions)))
+
+
 def _kills(rng: Random) -> Iterator[Fault]:
     for _ in range(rng.randint(1, 3)):
         lasts_s = rng.choice((0.0, 0.1, 2.0, 25.0))
@@ -234,7 +245,7 @@ def _weather(rng: Random) -> Weather:
     if rng.random() < 0.4:
         return Weather()
     return Weather(
-        late_s=rng.choice((0.001, 0.05, 1.0)),
+        late_s=rng.choice((0.001, 0.05, 1.0, 4.0)),
         lost=rng.choice((0.0, 0.0, 0.02, 0.2)),
         doubled=rng.choice((0.0, 0.0, 0.05, 0.3)),
     )

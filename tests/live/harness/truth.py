@@ -23,11 +23,13 @@ SPINS_MAX = 200
 class Truth:
     """Watches processes and what is durable, and notes every breach of a rule.
 
-    `shares` tells whether the policy may put two jobs on a GPU.
+    `shares` tells whether the policy may put two jobs on a GPU; `crawls` that messages take longer
+    than a controller is patient, so that it may take a worker that was just started for lost.
     """
 
     now: Callable[[], float]
     shares: bool
+    crawls: bool = False
     wrong: list[str] = field(default_factory=list)
     tale: list[tuple[float, str]] = field(default_factory=list)
     records: dict[int, JobRecord] = field(default_factory=dict)
@@ -146,7 +148,7 @@ class Truth:
     def signalled(self, process: Process, number: int) -> None:
         """Sees an agent signal a process: only one that the plan on record does not want."""
         self.say(f"worker {process.name} gets signal {number}")
-        if self.wants(process) and not self._has_hung(process.job):
+        if self.wants(process) and not self._has_hung(process.job) and not self.crawls:
             self.breach(f"worker {process.name} gets signal {number} and is wanted")
 
     def _has_hung(self, job: int) -> bool:

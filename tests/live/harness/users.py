@@ -42,7 +42,7 @@ class Promises:
     numbers: dict[int, int] = field(default_factory=dict)
     given_up: set[int] = field(default_factory=set)
     cancelled_s: dict[int, float] = field(default_factory=dict)
-    requeued: set[int] = field(default_factory=set)
+    requeued: dict[int, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
 
@@ -162,8 +162,9 @@ class Users:
             raise
         if verb.verb == "cancel":
             self._cancelled(jobs[0])
-        if verb.verb == "requeue":
-            self.promises.requeued.add(jobs[0])
+        if verb.verb == "requeue" and key not in self._repeated:
+            times = self.promises.requeued.get(jobs[0], 0)
+            self.promises.requeued[jobs[0]] = times + 1
         self._repeat(key, verb.twice, again)
 
     def _repeat(self, key: str, twice: bool, again: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from harness.story import Weather
+from harness.story import Fault, Story, Weather
 
 from dovetail.live.lifecycle import TERMINAL, State
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HARMLESS = frozenset({"controller killed", "disk full"})
 """Faults that may cost no job any work."""
-FOR_NODES = frozenset({"agent killed", "node reboots", "node silent", "node deaf", "node cut off"})
-"""Faults after which nobody can know what became of the workers of a node."""
+SHORT_S = 5.0
+"""An agent that is back after so long has been missed by nobody."""
 SMALL_S = 1e-6
 
 
@@ -25,6 +25,9 @@ def judge(scene: Scene) -> None:
     """Notes every breach of a promise."""
     with closing(sqlite3.connect(scene.path)) as database:
         kept = dict(database.execute("SELECT number, name FROM jobs"))
+        still_open = database.execute("SELECT verb, job FROM requests WHERE done = 0").fetchall()
+    for verb, job in still_open:
+        scene.truth.breach(f"the request to {verb} (job {job}) was never carried out")
     _submits(scene, kept)
     for number in kept:
         _ends(scene, number)
@@ -61,9 +64,9 @@ def _ends(scene: Scene, number: int) -> None:
     if record is None or record.state not in TERMINAL:
         truth.breach(f"job {number} is not over")
         return
-    ends = truth.ended.get(number, 0)
-    if ends != 1 and number not in scene.users.promises.requeued:
-        truth.breach(f"job {number} has {ends} ends on record")
+    ends, again = truth.ended.get(number, 0), scene.users.promises.requeued.get(number, 0)
+    if not 1 <= ends <= 1 + again:
+        truth.breach(f"job {number} has {ends} ends on record, and was requeued {again} times")
 
 
 def _work(scene: Scene, number: int) -> None:
@@ -75,17 +78,24 @@ def _work(scene: Scene, number: int) -> None:
     work, story = scene.floor.really(number), scene.story
     did_it = work.times > 0 and work.code == 0
     kinds = {fault.kind for fault in story.faults}
+    known = not any(_parts(story, fault) for fault in story.faults)
     if record.state is State.COMPLETED and not did_it:
         truth.breach(f"job {number} is COMPLETED, and its work is not done")
     if number in promises.cancelled_s or number in promises.requeued:
         return
     over = (State.COMPLETED, State.TIMEOUT)
-    if did_it and kinds.isdisjoint(FOR_NODES) and record.state not in over:
+    if did_it and known and record.state not in over:
         truth.breach(f"job {number} did its work and is {record.state}")
     # In bad weather a job may be preempted after its end, before the news of that arrives.
-    sound = kinds.isdisjoint(FOR_NODES) and story.weather == Weather()
-    if did_it and sound and work.times > 1:
+    if did_it and known and story.weather == Weather() and work.times > 1:
         truth.breach(f"job {number} was done {work.times} times")
     harmless = story.weather == Weather() and kinds <= HARMLESS
     if harmless and work.lost_s > SMALL_S and record.state is State.COMPLETED:
         truth.breach(f"job {number} lost {work.lost_s:.3f} s of work, and no worker was harmed")
+
+
+def _parts(story: Story, fault: Fault) -> bool:
+    """Tells whether after a fault nobody can know what became of the workers of a node."""
+    if fault.kind == "agent killed":
+        return story.engine == "emulated" or fault.lasts_s > SHORT_S
+    return fault.kind.startswith("node")
