@@ -16,7 +16,7 @@ from typing import NoReturn
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import DOWN
-from dovetail.core.errors import DovetailError, IllegalPlan, InputError
+from dovetail.core.errors import DovetailError, IllegalPlan
 from dovetail.core.legality import audit
 from dovetail.core.messages import (
     ADJUST,
@@ -47,6 +47,7 @@ from dovetail.core.view import Changes, View
 from dovetail.sim.expansion import Expansions
 from dovetail.sim.handover import Handover
 from dovetail.sim.scene import Scene
+from dovetail.sim.stuck import stuck
 
 NEVER = float("inf")
 OWN_MOMENT = 3
@@ -127,7 +128,7 @@ class SimWorld:
         woke = until <= now
         now = min(now, until)
         if now == NEVER:
-            self._stuck()
+            raise stuck(self._scene, self._policy, self.state.view)
         if not woke and self._scene.coalesce_s:
             now = min(self._last_within(now + self._scene.coalesce_s), until)
             woke = until <= now
@@ -480,22 +481,4 @@ class SimWorld:
         quiet = woke and not self._heap and self._submit[self._next] == NEVER
         self._idle_wakes = self._idle_wakes + 1 if quiet else 0
         if self._idle_wakes > IDLE_WAKES_MAX:
-            self._stuck()
-
-    def _stuck(self) -> NoReturn:
-        job = self.state.waiting.first()
-        assert job is not None
-        view = self.state.view
-        if self._scene.capacity and view.placing.find(view.plan.occupancy, view.shape(job)) is None:
-            left = view.plan.free_gpus
-            raise InputError(
-                "--capacity",
-                f"it leaves {left} GPUs from {self._scene.capacity[-1][0]:g} s on, too few for "
-                f"job {self._scene.trace.jobs.job_id[job]}, which wants {self.state.gpus[job]}",
-                "let nodes return, or leave such jobs out",
-            )
-        raise DovetailError(
-            f"policy {name_of(self._policy)} leaves {len(self.state.waiting)} jobs waiting with "
-            f"nothing left to happen; the first is job {self._scene.trace.jobs.job_id[job]}, "
-            f"which wants {self.state.gpus[job]} GPUs"
-        )
+            raise stuck(self._scene, self._policy, self.state.view)
