@@ -111,10 +111,13 @@ def play(
     *,
     guess: Given | None = None,
     report_s: float = REPORT_S,
+    until_s: float = NEVER,
+    decision_s: list[float] | None = None,
 ) -> Queries:
-    """Returns the store of a live cluster that has served all jobs of a trace.
+    """Returns the store of a live cluster that has served all jobs of a trace, or until a time.
 
     With a `guess` the controller goes by other words than its jobs do, until it has measured.
+    `decision_s` collects the wall time of each decision.
     """
     specs = specs_of(trace)
     mind = build_mind(
@@ -148,8 +151,8 @@ def play(
     ):
         line.at(submit_s, lambda s=spec, n=number: _submit(intake, s, n))  # type: ignore[misc]
     nodes.arm()
-    _stop_when_done(line, intake, queries, len(specs))
-    run_loop(world, mind.policy)
+    _stop_when_done(line, intake, queries, len(specs), until_s)
+    run_loop(world, mind.policy, decision_s=decision_s)
     return queries
 
 
@@ -157,13 +160,17 @@ def _submit(intake: Intake, spec: JobSpec, number: int) -> None:
     intake.submit([Submission(spec)], key=f"job {number}")
 
 
-def _stop_when_done(line: Timeline, intake: Intake, queries: Queries, jobs: int) -> None:
-    """Tells the controller to stop when all jobs are over; looks once a minute."""
+def _stop_when_done(
+    line: Timeline, intake: Intake, queries: Queries, jobs: int, until_s: float
+) -> None:
+    """Tells the controller to stop when all jobs are over, or at a time; looks once a minute."""
     counts = queries.counts()
-    if sum(counts.get(state, 0) for state in TERMINAL) == jobs:
+    over = sum(counts.get(state, 0) for state in TERMINAL) == jobs
+    if over or line.now >= until_s:
         intake.request("down", argument="leave", key="down")
     else:
-        line.after(60.0, lambda: _stop_when_done(line, intake, queries, jobs))
+        again_s = min(line.now + 60.0, max(until_s, line.now))
+        line.at(again_s, lambda: _stop_when_done(line, intake, queries, jobs, until_s))
 
 
 def _rules(report_s: float) -> Rules:

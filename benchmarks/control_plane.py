@@ -1,0 +1,212 @@
+"""The control plane under load: decisions, answers, submits, memory.
+
+    python -m benchmarks.control_plane [--only decisions|answers|memory] [--jobs 10000]
+        [--nodes 125] [--finished 100000] [--policies fifo,srtf,...]
+
+Decisions and memory: the real controller, store and agents in virtual time, in this process.
+Answers and submits: a cluster of real processes, asked over its socket and by whole commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable
+from dovetail.core.trace import Trace
+from dovetail.live.client import Client
+from dovetail.study.live_play import LiveCluster, live_cluster
+from dovetail.study.traces import with_models
+from dovetail.study.virtual_live import play
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
+
+GPUS = 8
+POLICIES = "fifo,srtf,tiresias,afs-p,sjf-bsbf"
+TASKS = 1000
+"""Jobs that one array holds."""
+
+
+def percentile(values: list[float], part: float) -> float:
+    """Returns the nearest rank, in milliseconds."""
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))] * 1e3
+
+
+def resident_mib(process: int) -> float:
+    """Returns the memory that a process holds."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(process)
+
+
+def crowd(waiting: int, gpus: int, seed: int = 0) -> Trace:
+    """Returns so many jobs at once that as many wait when every GPU is held, and some later."""
+    rng = np.random.default_rng(seed)
+    first, later = waiting + gpus // 2, 300
+    submit_s = np.concatenate([np.zeros(first), np.sort(rng.uniform(60, 600, later))])
+    count = first + later
+    asked = rng.choice([1, 1, 2, 4, 8], count).astype(np.int64)
+    elastic = rng.uniform(size=count) < 0.5
+    jobs = JobTable.build(
+        [str(n) for n in range(1, count + 1)],
+        submit_s,
+        asked,
+        min_gpus=np.where(elastic, 1, asked),
+        max_gpus=np.where(elastic, 8, asked),
+        elastic=elastic,
+        shareable=rng.uniform(size=count) < 0.5,
+    )
+    return with_models(Trace.of(jobs, np.exp(rng.normal(8, 1, count)), "crowd"), seed)
+
+
+def decisions(policies: list[str], waiting: int, nodes: int) -> None:
+    """Says how long decisions take while so many wait."""
+    print(
+        f"\nDecisions, {nodes * GPUS} GPUs, {waiting:,} jobs wait (load {os.getloadavg()[0]:.1f})\n"
+    )
+    print(
+        "| policy | decisions | first | p50 | p99 | most |\n| --- | --- | --- | --- | --- | --- |"
+    )
+    trace = crowd(waiting, nodes * GPUS)
+    for policy in policies:
+        took_s: list[float] = []
+        cluster = Cluster.uniform(nodes, GPUS)
+        play(trace, policy, cluster, {}, report_s=300.0, until_s=600.0, decision_s=took_s)
+        later = took_s[1:]
+        print(
+            f"| {policy} | {len(took_s)} | {took_s[0] * 1e3:.0f} ms"
+            f" | {percentile(later, 0.5):.1f} ms | {percentile(later, 0.99):.1f} ms"
+            f" | {max(later) * 1e3:.0f} ms |",
+            flush=True,
+        )
+
+
+def asked(what: str, ask: Callable[[], object], times: int = 60) -> None:
+    """Prints how long one kind of question takes."""
+    took_s = []
+    for _ in range(times):
+        began = time.perf_counter()
+        ask()
+        took_s.append(time.perf_counter() - began)
+    print(
+        f"| {what} | {percentile(took_s, 0.5):.0f} ms | {percentile(took_s, 0.99):.0f} ms |",
+        flush=True,
+    )
+
+
+def command(home: Path, *words: str) -> None:
+    """Runs a command as a user would."""
+    line = [sys.executable, "-m", "dovetail", words[0], "--home", str(home), *words[1:]]
+    subprocess.run(line, check=True, capture_output=True)
+
+
+def answers(policy: str, waiting: int, nodes: int) -> None:
+    """Says how long questions and submits take while so many jobs wait, and what that holds."""
+    spec = JobSpec("train", (), "/", gpus=1, duration_s=20_000.0, paced=True, model="resnet50")
+    with live_cluster(f"emulated:{nodes}x{GPUS}", policy) as cluster:
+        controller = cluster.client.ping().pid
+        print(f"\nAnswers, {nodes * GPUS} GPUs, {policy} (load {os.getloadavg()[0]:.1f})\n")
+        print(f"controller: {resident_mib(controller):.0f} MiB when it is up", end="; ")
+        client = cluster.client
+        wanted = waiting + nodes * GPUS
+        for first in range(0, wanted, TASKS):
+            client.submit(Submission(spec, tuple(range(min(TASKS, wanted - first)))))
+        _until_placed(cluster, nodes * GPUS)
+        print(f"{resident_mib(controller):.0f} MiB with {waiting:,} that wait\n")
+        print("| what | p50 | p99 |\n| --- | --- | --- |")
+        home, held = cluster.home, nodes * GPUS
+        waits = client.jobs(limit=held + 200).jobs[-1].job
+        name = f"{1 + (waits - 1) // TASKS * TASKS}_{(waits - 1) % TASKS}"
+        asked("`ls` over the socket (200 rows)", client.jobs)
+        asked("`ls` of all that run or wait", lambda: client.jobs(limit=100_000), 10)
+        asked("`why` over the socket", lambda: client.why(waits))
+        asked("`show` over the socket", lambda: client.show(waits))
+        asked("`ls`, whole command", lambda: command(home, "ls"), 10)
+        asked("`why`, whole command", lambda: command(home, "why", name), 10)
+        submits(home, spec)
+
+
+def _until_placed(cluster: LiveCluster, gpus: int) -> None:
+    deadline = time.monotonic() + 120
+    while dict(cluster.client.jobs(limit=1).counts).get("RUNNING", 0) < gpus:
+        if time.monotonic() > deadline:
+            raise TimeoutError("not every GPU is held")
+        time.sleep(0.2)
+
+
+def submits(home: Path, spec: JobSpec, each: int = 300) -> None:
+    """Says how many durable submits a second clients of their own get done."""
+    print("\n| clients | durable submits a second | p50 | p99 |\n| --- | --- | --- | --- |")
+    for clients in (1, 4, 16):
+        with multiprocessing.get_context("spawn").Pool(clients) as pool:
+            pool.map(_ready, range(clients))
+            began = time.perf_counter()
+            took_s = pool.starmap(_submit, [(home, spec, each)] * clients, chunksize=1)
+            wall_s = time.perf_counter() - began
+        every = [s for one in took_s for s in one]
+        print(
+            f"| {clients} | {len(every) / wall_s:.0f} | {percentile(every, 0.5):.1f} ms"
+            f" | {percentile(every, 0.99):.1f} ms |",
+            flush=True,
+        )
+
+
+def _ready(_: int) -> None:
+    """Lets a client import what it needs before the clock runs."""
+
+
+def _submit(home: Path, spec: JobSpec, each: int) -> list[float]:
+    client, took_s = Client(home), []
+    for _ in range(each):
+        began = time.perf_counter()
+        client.submit(spec)
+        took_s.append(time.perf_counter() - began)
+    return took_s
+
+
+def memory(finished: int, nodes: int) -> None:
+    """Says what the controller holds while many short jobs come and go."""
+    rng = np.random.default_rng(0)
+    submit_s = np.cumsum(rng.exponential(20.0 / (nodes * GPUS), finished))
+    jobs = JobTable.build(
+        [str(n) for n in range(1, finished + 1)], submit_s, np.ones(finished, np.int64)
+    )
+    trace = Trace.of(jobs, np.full(finished, 10.0), "short")
+    before = resident_mib(os.getpid())
+    began = time.perf_counter()
+    queries = play(trace, "fifo", Cluster.uniform(nodes, GPUS), {}, report_s=300.0)
+    wall_s = time.perf_counter() - began
+    counts = {str(state): jobs for state, jobs in queries.counts().items()}
+    print(f"\n{counts}: {before:.0f} -> {resident_mib(os.getpid()):.0f} MiB, {wall_s:.0f} s")
+
+
+def main() -> None:
+    """Runs what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("decisions", "answers", "memory"), default=None)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=125)
+    parser.add_argument("--finished", type=int, default=100_000)
+    parser.add_argument("--policies", default=POLICIES)
+    given = parser.parse_args()
+    policies = given.policies.split(",")
+    if given.only in (None, "decisions"):
+        decisions(policies, given.jobs, given.nodes)
+    if given.only in (None, "answers"):
+        answers(policies[0], given.jobs, given.nodes)
+    if given.only in (None, "memory"):
+        memory(given.finished, given.nodes)
+
+
+if __name__ == "__main__":
+    main()

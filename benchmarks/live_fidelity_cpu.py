@@ -1,0 +1,198 @@
+"""Twelve jobs that really train on this machine, two cores as slots: live against simulated.
+
+What the simulator is given is measured before: throughput on one and on two slots, what a pair on
+one slot does to each other, and what a start costs beyond the samples. Nothing is fitted to the
+outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.core.job import JobTable, Labels
+from dovetail.core.trace import Trace
+from dovetail.live.folder import Folder
+from dovetail.live.queries import Reader
+from dovetail.live.record import JobRecord
+from dovetail.physics.profile_file import ProfileSet, dump_profiles
+from dovetail.study.given import Given
+from dovetail.study.learned import learned_set
+from dovetail.study.live_fidelity import ADOPTED, Fidelity, simulated
+from dovetail.study.live_play import LiveCluster, live_cluster, serve
+from dovetail.study.options import adopted
+from dovetail.wire.spec import JobSpec
+
+ROOT = Path(__file__).resolve().parent.parent
+SLOTS, JOBS, PATIENCE_S = 2, 12, 400.0
+BETWEEN_S = 4.0
+"""Mean seconds between submissions: two slots are asked for more than they can do at first."""
+SHORTEST_S, LONGEST_S = 6.0, 18.0
+ALONE = "fifo"
+TOGETHER = "sjf-ffs"
+"""It shares whenever no slot is free, whatever it is told of the pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program that trains for a number of epochs, and the samples of one."""
+
+    model: str
+    path: str
+    epoch: int
+    batch: int
+    measured_epochs: int
+
+    def spec(
+        self, epochs: int, gpus: int = 1, *, elastic: bool = False, share: bool = False
+    ) -> JobSpec:
+        """Returns a job of so many epochs."""
+        return JobSpec(
+            self.model,
+            (sys.executable, str(ROOT / self.path), str(epochs)),
+            str(ROOT),
+            gpus=gpus,
+            min_gpus=1 if elastic else gpus,
+            max_gpus=SLOTS if elastic else gpus,
+            trains=True,
+            shareable=share,
+            model=self.model,
+            batch_size=self.batch,
+        )
+
+
+SCRIPTS = (
+    Script("digits-cnn", "examples/train/digits_cnn.py", 1500, 60, 60),
+    Script("sums-transformer", "examples/train/tiny_transformer.py", 10_000, 250, 6),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What was measured before: rates by model and workers, pairs, and a start."""
+
+    profiles: ProfileSet
+    rate: Mapping[tuple[str, int], float]
+    start_s: float
+
+    @property
+    def switching(self) -> str:
+        """Returns the costs in the words of `--switching`."""
+        return f"per-start:{self.start_s:.2f},prepared:{self.start_s:.2f}"
+
+
+def measure() -> Bench:
+    """Runs each program alone on one and two slots, and each pair on one slot."""
+    alone = [(s, gpus) for s in SCRIPTS for gpus in (1, SLOTS)]
+    with live_cluster(f"local:{SLOTS}", ALONE) as cluster:
+        records = [_run(cluster, s.spec(s.measured_epochs, gpus))[0] for s, gpus in alone]
+        profiles = _learned(cluster)
+    rate = {
+        (profile.name, gpus): profile.batch.value.size / profile.curve.value.iteration_s[i]
+        for profile in profiles.profiles
+        if profile.curve is not None
+        for i, gpus in enumerate(profile.curve.value.gpus)
+    }
+    starts = [
+        r.ran_s - r.samples / rate[s.model, gpus]
+        for r, (s, gpus) in zip(records, alone, strict=True)
+    ]
+    with live_cluster("local:1", TOGETHER) as cluster:
+        for s in SCRIPTS:
+            _run(cluster, s.spec(s.measured_epochs // 2))
+        for i, s in enumerate(SCRIPTS):
+            for other in SCRIPTS[i:]:
+                pair = (x.spec(x.measured_epochs // 2, share=True) for x in (s, other))
+                _run(cluster, *pair)
+        pairs = _learned(cluster).pairs
+    return Bench(replace(profiles, pairs=pairs), rate, float(np.mean(starts)))
+
+
+def _run(cluster: LiveCluster, *specs: JobSpec) -> list[JobRecord]:
+    """Runs jobs that come at once to their ends; returns their records."""
+    jobs = [(0.0, spec) for spec in specs]
+    numbers = serve(cluster, jobs, speed=1.0, patience_s=PATIENCE_S)
+    with Reader(Folder(cluster.home).store) as reader:
+        found = [reader.record(number) for number in numbers]
+    return [record for record in found if record is not None]
+
+
+def _learned(cluster: LiveCluster) -> ProfileSet:
+    with Reader(Folder(cluster.home).store) as reader:
+        said = reader.meta("measured") or ""
+    return learned_set(said, family="here", where="a run before")
+
+
+def drawn(bench: Bench, seed: int = 0) -> tuple[Trace, list[JobSpec]]:
+    """Returns twelve jobs, by seed, as the simulator and as the live cluster have them."""
+    rng = np.random.default_rng(seed)
+    submit_s = np.concatenate([[0.0], np.cumsum(rng.exponential(BETWEEN_S, JOBS - 1))])
+    gpus = rng.choice([1, 1, 1, SLOTS], JOBS)
+    kind = rng.integers(len(SCRIPTS), size=JOBS).astype(np.int32)
+    wanted_s = rng.uniform(SHORTEST_S, LONGEST_S, JOBS)
+    rate = np.array([bench.rate[SCRIPTS[k].model, int(n)] for k, n in zip(kind, gpus, strict=True)])
+    epoch = np.array([SCRIPTS[k].epoch for k in kind])
+    epochs = np.maximum(1, np.round(wanted_s * rate / epoch)).astype(int)
+    table = replace(
+        JobTable.build([str(n) for n in range(1, JOBS + 1)], submit_s, gpus.astype(np.int64)),
+        model=Labels(kind, tuple(s.model for s in SCRIPTS)),
+    )
+    plain = Trace.of(table, epochs * epoch / rate, "twelve")
+    trace = adopted(plain, ADOPTED, seed)
+    trace.jobs.max_gpus[:] = np.minimum(trace.jobs.max_gpus, SLOTS)
+    specs = [
+        replace(
+            SCRIPTS[kind[row]].spec(
+                int(epochs[row]),
+                int(gpus[row]),
+                elastic=bool(trace.jobs.elastic[row]),
+                share=bool(trace.jobs.shareable[row]),
+            ),
+            duration_s=float(trace.duration_s[row]),
+        )
+        for row in range(JOBS)
+    ]
+    return trace, specs
+
+
+def run(policies: Sequence[str], head: str, row: Callable[[Fidelity], str]) -> list[Fidelity]:
+    """Measures, then plays the jobs under each policy; prints the tables."""
+    bench = measure()
+    load = os.getloadavg()[0]
+    rates = ", ".join(f"{m} on {n}: {r:.0f}/s" for (m, n), r in sorted(bench.rate.items()))
+    pairs = ", ".join(
+        f"{p.first} {p.first_ratio:.2f} beside {p.second} {p.second_ratio:.2f}"
+        for p in bench.profiles.pairs
+    )
+    print(f"Measured before (load {load:.1f}): {rates}; pairs on one slot: {pairs};")
+    print(f"a start {bench.start_s:.2f} s\n")
+    trace, specs = drawn(bench)
+    jobs = list(zip(trace.jobs.submit_s.tolist(), specs, strict=True))
+    print(f"Twelve jobs of {trace.duration_s.sum():.0f} s in all\n\n{head}", flush=True)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "here.toml"
+        file.write_text(dump_profiles(bench.profiles))
+        told = ("--profiles", str(file), "--switching", bench.switching)
+        for policy in policies:
+            given: Given = {
+                "cluster": f"1x{SLOTS}",
+                "switching": bench.switching,
+                "profiles": [str(file)],
+            }
+            began = time.monotonic()
+            with live_cluster(f"local:{SLOTS}", policy, told) as cluster:
+                serve(cluster, jobs, speed=1.0, patience_s=PATIENCE_S)
+                live = cluster.read()
+            one = Fidelity(policy, live, simulated(trace, policy, given))
+            wall_s, load = time.monotonic() - began, os.getloadavg()[0]
+            print(f"{row(one)} <!-- {wall_s:.0f} s, load {load:.1f} -->", flush=True)
+            found.append(one)
+    return found
