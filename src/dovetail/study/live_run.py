@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import sleep
@@ -27,7 +27,7 @@ from dovetail.live.engines.engine import Engine, open_engine
 from dovetail.live.folder import Folder
 from dovetail.live.group_commit import GroupCommit
 from dovetail.live.intake import Intake
-from dovetail.live.launches import launch_of
+from dovetail.live.job_folders import JobFolders
 from dovetail.live.meter import Meters
 from dovetail.live.queries import LIVE, Reader
 from dovetail.live.recovered import Recovered
@@ -40,8 +40,6 @@ from dovetail.live.watchdog import Watchdog, Watched
 from dovetail.live.world import LiveWorld
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import Mind, build_mind, manifest_text
-from dovetail.wire.agent import Launch
-from dovetail.wire.spec import JobSpec
 
 LOG = logging.getLogger(__name__)
 WATCH_S = 1.0
@@ -106,8 +104,9 @@ def _end_with(lock: Path) -> None:
     inode = lock.stat().st_ino
 
     def watch() -> None:
-        while lock.exists() and lock.stat().st_ino == inode:
-            sleep(WATCH_S)
+        with suppress(OSError):
+            while lock.stat().st_ino == inode:
+                sleep(WATCH_S)
         LOG.error("the folder of this cluster is gone")
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -130,12 +129,13 @@ def _control(
     with ExitStack() as stack:
         post = engine.connect(inbox.put)
         stack.callback(post.close)
+        folders = JobFolders(folder, store)
         world = LiveWorld(
-            Edges(clock, inbox, post, store, store),
+            Edges(clock, inbox, post, folders, store),
             mind.state,
             mind.policy,
             recovered=recovered,
-            launches=launches(folder),
+            launches=folders.launch,
             meter=Meters(mind.learning),
             rules=paced_rules(engine.speed),
             owner=name_of_user(os.getuid()),
@@ -197,24 +197,6 @@ def _check_engine(engine: str, reader: Reader) -> None:
             f"{under_way} jobs of this cluster belong to its engine {before}",
             f"give --engine {before}, or another --home",
         )
-
-
-def launches(folder: Path | Folder) -> Callable[[int, JobSpec], Launch]:
-    """Returns what makes a launch of a job: its folder and script are there when it is made."""
-    place = folder if isinstance(folder, Folder) else Folder(folder)
-    plain = launch_of(place.home / "jobs")
-
-    def launch(number: int, spec: JobSpec) -> Launch:
-        try:
-            place.make_job(number)
-            if spec.script:
-                place.keep_script(number, spec.script)
-        except OSError as error:
-            # A full disk must not end the controller: the job fails to start, and says why.
-            LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
-        return plain(number, spec)
-
-    return launch
 
 
 def paced_rules(speed: float) -> Rules:

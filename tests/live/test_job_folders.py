@@ -1,0 +1,72 @@
+"""A job's script is there before a worker can be told to run it, also after a full disk."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from dovetail.live.edges import Entry, StoreError
+from dovetail.live.folder import Folder
+from dovetail.live.job_folders import JobFolders
+from dovetail.wire.spec import JobSpec
+
+SPEC = JobSpec(name="a", command=(), script="#!/bin/sh\ntrue\n", workdir="/")
+
+
+class Kept:
+    """A journal that remembers."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def write(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+
+def scene(tmp_path: Path) -> tuple[Folder, Kept, JobFolders]:
+    folder, kept = Folder(tmp_path / "home"), Kept()
+    folder.make()
+    return folder, kept, JobFolders(folder, kept)
+
+
+def fail(patch: pytest.MonkeyPatch, why: int) -> None:
+    def keep_script(self: Folder, number: int, script: str) -> Path:
+        raise OSError(why, os.strerror(why))
+
+    patch.setattr(Folder, "keep_script", keep_script)
+
+
+def test_a_launch_finds_its_script(tmp_path: Path) -> None:
+    folder, kept, folders = scene(tmp_path)
+    launch = folders.launch(3, SPEC)
+    script = folder.job(3) / "script"
+    assert launch.command == ("/bin/sh", str(script))
+    assert script.read_text() == SPEC.script and script.stat().st_mode & 0o777 == 0o700
+    folders.write(Entry())
+    assert len(kept.entries) == 1
+
+
+def test_no_order_goes_out_before_a_script_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, kept, folders = scene(tmp_path)
+    with monkeypatch.context() as patch:
+        fail(patch, errno.ENOSPC)
+        folders.launch(3, SPEC)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="job 3"):
+                folders.write(Entry())
+    assert kept.entries == []
+    folders.write(Entry())
+    assert (folder.job(3) / "script").read_text() == SPEC.script and len(kept.entries) == 1
+
+
+def test_a_folder_that_can_never_be_written_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, kept, folders = scene(tmp_path)
+    fail(monkeypatch, errno.EACCES)
+    folders.launch(3, SPEC)
+    folders.write(Entry())
+    assert len(kept.entries) == 1
