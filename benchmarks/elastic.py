@@ -28,8 +28,8 @@ from dovetail.wire.worker import Checkpoint, Entered, Ready, Saved
 WORKER = Path(__file__).with_name("elastic_worker.py")
 FORKS = multiprocessing.get_context("forkserver")
 SIZES_MB = (0.1, 2.0, 20.0, 100.0)
-BURST, BURST_GAP_S, SIZES_OF_BURST = 20, 0.25, (1, 2, 3, 4)
-BATCH, SAMPLE_S, BURST_SAMPLES = 32, 0.004, 12_000
+BURST, BURST_GAP_S, SIZES_OF_BURST = 20, 0.5, (1, 2, 3, 4)
+BATCH, SAMPLE_S, BURST_SAMPLES, START_S = 32, 0.004, 20_000, 3.0
 
 
 class Forked:
@@ -218,7 +218,8 @@ def restart_of(size_mb: float) -> list[float]:
 def burst() -> None:
     draw = random.Random(3)
     sizes = [draw.choice(SIZES_OF_BURST) for _ in range(BURST - 1)] + [4]
-    print(f"\n{BURST} orders, one every {BURST_GAP_S} s, for {sizes} workers")
+    print(f"\n{BURST} orders, one every {BURST_GAP_S} s, for {sizes} workers;")
+    print(f"{BURST_SAMPLES} samples of {SAMPLE_S} s; a worker takes {START_S} s to start")
     print("| how | last order in force after | samples by then | generations entered |", end="")
     print(" time to finish | |\n| --- | --- | --- | --- | --- | --- |")
     ways = (
@@ -297,8 +298,9 @@ class Burst:
 
 
 def run_burst(sizes: Sequence[int], way: Callable[[Burst], None]) -> BurstResult:
-    words = ["--megabytes", "20", "--sample-s", str(SAMPLE_S), "--batch-size", str(BATCH)]
-    with stage(*words, "--samples", str(BURST_SAMPLES), forks=False) as (job, log):
+    words = ["--megabytes", "2", "--sample-s", str(SAMPLE_S), "--batch-size", str(BATCH)]
+    words += ["--samples", str(BURST_SAMPLES), "--start-s", str(START_S)]
+    with stage(*words, forks=True) as (job, log):
         scene = Burst(job, sizes)
         way(scene)
         settled_s = time.monotonic() - scene.began

@@ -44,12 +44,14 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--sample-s", type=float, default=0.001)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--samples", type=int, default=1_000_000)
+    parser.add_argument("--start-s", type=float, default=0.0)
     parser.add_argument("--at-once", action="store_true")
     parser.add_argument("--log", type=Path, required=True)
     options = parser.parse_args(words)
     began_s, imported_s = (BEGAN_S, IMPORTED_S) if words is None else (time.time(),) * 2
     torch.set_num_threads(1)
     Membership.sends_while_training = not options.at_once
+    time.sleep(options.start_s)  # for imports and a GPU's context, in a worker that was forked
     model = Large(options.megabytes * 1e6)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     data = (torch.ones(options.samples, 1),)

@@ -78,6 +78,18 @@ def test_orders_that_overtake_each_other_end_alike_everywhere(tmp_path: Path) ->
     assert_untouched(scene, read(tmp_path / "log"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_55_orders_for_up_to_6_workers_end_alike_everywhere(tmp_path: Path, seed: int) -> None:
+    scene = replace(PACED, samples=12_000)
+    with rehearse(scene, tmp_path / "log") as stage:
+        storm(stage, 55, seed=seed, most=6)
+        codes = stage.ended(*(n for n in stage.workers if stage.all_said(n, Ready)), timeout_s=200)
+        assert codes == [0] * len(codes)
+        assert len({e.generation for e in stage.all_said(0, Entered)}) > 10
+    assert_untouched(scene, read(tmp_path / "log"))
+
+
 def test_a_job_stopped_with_2_workers_goes_on_with_3(tmp_path: Path) -> None:
     scene = replace(PACED, samples=300)
     first, second, folder = tmp_path / "first", tmp_path / "second", tmp_path / "job"

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dovetail.train.aside import leave
 from dovetail.train.checkpoint import Progress, Writer, restore, snapshot
 from dovetail.train.desk import Desk
 from dovetail.train.dry_run import DryRun
@@ -159,11 +160,11 @@ class Job:
         except Leaving:
             self._membership.leave()
             self._close()
-            raise SystemExit(0) from None
+            raise leave(0) from None
         except Spoiled:
             self._close()
             sys.stderr.write("dovetail: nobody is left with the state of the job\n")
-            raise SystemExit(SPOILED_EXIT) from None
+            raise leave(SPOILED_EXIT) from None
 
     def backward(self, loss: Tensor, weight: float | Tensor | None = None) -> None:
         """Adds the gradient of a micro-batch's mean loss, in place of `loss.backward()`.

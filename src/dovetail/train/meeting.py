@@ -58,8 +58,11 @@ class Host:
 
 
 def call(address: str) -> TCPStore:
-    """Returns a connection of its own to a store. Raises RuntimeError."""
+    """Returns a connection of its own to a store. Raises RuntimeError, OSError."""
     host, _, port = address.rpartition(":")
+    # Who announced a store has opened it; if nobody answers now, its process is gone. The store's
+    # own client would try for half a minute.
+    socket.create_connection((host, int(port)), STORE_TIMEOUT.total_seconds()).close()
     return TCPStore(host, int(port), None, False, STORE_TIMEOUT, wait_for_workers=False)
 
 
