@@ -211,15 +211,14 @@ class Desk:
         """Returns the jobs that hold GPUs, then those that wait, as the policy ranks them."""
         active = reader.rows(ACTIVE, newest=False, limit=limit)
         found = {r.job: KeptJob(r.job, s, r, True) for s, r in active}
-        for number in self._index().picture.waiting[: limit - len(found)]:
-            kept = reader.job(number)
-            if kept is not None and kept.record.state not in TERMINAL:
-                found[number] = kept
+        for kept in reader.some(self._index().picture.waiting[: limit - len(found)]):
+            if kept.record.state not in TERMINAL:
+                found[kept.number] = kept
         if len(found) < limit:
             # Those the policy does not see: held, waiting for others, or accepted just now.
-            for spec, record in reader.rows((State.PENDING,), limit=limit):
-                if len(found) < limit:
-                    found.setdefault(record.job, KeptJob(record.job, spec, record, True))
+            unseen = [n for n in reader.numbers_in(State.PENDING) if n not in found]
+            for kept in reader.some(unseen[: limit - len(found)]):
+                found[kept.number] = kept
         return list(found.values())
 
     def _show(self, reader: Reader, text: str) -> Shown:

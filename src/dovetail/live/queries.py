@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,8 @@ from dovetail.wire.spec import JobSpec
 
 PART = 5_000
 """Facts read at a time."""
+ASKED = 500
+"""Jobs asked for at a time: SQLite takes no more than 999 values in its oldest builds."""
 LIVE = tuple(s for s in State if s not in TERMINAL)
 """The states of jobs that are not over."""
 
@@ -54,6 +56,16 @@ class Queries:
             number,
         )
         return replace(job, spec=replace(job.spec, script=script[0])) if script else job
+
+    def some(self, numbers: Sequence[int]) -> list[KeptJob]:
+        """Returns the jobs of some numbers in their order, without their scripts."""
+        found: dict[int, KeptJob] = {}
+        for first in range(0, len(numbers), ASKED):
+            part = numbers[first : first + ASKED]
+            marks = ",".join("?" * len(part))
+            for row in self._all(f"{_JOB} WHERE number IN ({marks})", *part):
+                found[row[0]] = self._job(row)
+        return [found[number] for number in numbers if number in found]
 
     def record(self, number: int) -> JobRecord | None:
         """Returns the record of one job."""
@@ -113,6 +125,11 @@ class Queries:
         """Yields every job by number, without its script."""
         for row in self._all(f"{_JOB} ORDER BY number"):
             yield self._job(row)
+
+    def numbers_in(self, state: State) -> list[int]:
+        """Returns the jobs in a state, the newest first."""
+        found = self._all("SELECT number FROM jobs WHERE state = ? ORDER BY number DESC", state)
+        return [number for (number,) in found]
 
     def states(self) -> list[tuple[int, str]]:
         """Returns the state that each job is listed under."""

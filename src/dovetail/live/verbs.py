@@ -393,9 +393,13 @@ def line_of_reply(reply: Reply) -> bytes:
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
+REPLY_BYTES_MAX = 1 << 28
+"""A reply comes from our own controller; a list of all jobs is longer than any other message."""
+
+
 def reply_of(line: bytes, cls: type[R]) -> R | Refused:
     """Returns the reply in a line: one of `cls`, or a refusal. Raises WireError."""
-    said = parse_object(line)
+    said = parse_object(line, REPLY_BYTES_MAX)
     ok = said.pop("ok", None)
     if ok not in (True, False):
         raise WireError("a reply says whether it is ok")

@@ -52,10 +52,10 @@ class Codec:
         return build(cls, said)
 
 
-def parse_object(line: bytes) -> dict[str, Any]:
+def parse_object(line: bytes, bytes_max: int = LINE_BYTES_MAX) -> dict[str, Any]:
     """Returns the JSON object of a line. Raises WireError."""
-    if len(line) > LINE_BYTES_MAX:
-        raise WireError(f"a line of {len(line)} bytes is over {LINE_BYTES_MAX}")
+    if len(line) > bytes_max:
+        raise WireError(f"a line of {len(line)} bytes is over {bytes_max}")
     try:
         said = json.loads(line)
     except (ValueError, RecursionError) as error:
