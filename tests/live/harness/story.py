@@ -174,7 +174,7 @@ def _submissions(rng: Random, engine: str) -> Iterator[Submission]:
             gpus=gpus,
             min_gpus=1 if elastic else gpus,
             max_gpus=4 if elastic else gpus,
-            duration_s=round(rng.uniform(2, 40), 1),
+            duration_s=round(rng.uniform(*rng.choice(((0.2, 3.0), (2.0, 40.0), (2.0, 40.0)))), 1),
             exit_code=rng.choice((0,) * 9 + (3,)) if kind == "plain" else 0,
             after=rng.choice(("after", "afterok", "afterany", "afternotok"))
             if i and rng.random() < 0.15

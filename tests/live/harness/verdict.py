@@ -83,7 +83,10 @@ def _work(scene: Scene, number: int) -> None:
         truth.breach(f"job {number} is COMPLETED, and its work is not done")
     if number in promises.cancelled_s or number in promises.requeued:
         return
-    over = (State.COMPLETED, State.TIMEOUT)
+    over = [State.COMPLETED, State.TIMEOUT]
+    if any(fault.kind.startswith("worker") for fault in story.faults):
+        # Who is left may still come to the end while a job that failed is being ended.
+        over.append(State.FAILED)
     if did_it and known and record.state not in over:
         truth.breach(f"job {number} did its work and is {record.state}")
     # In bad weather a job may be preempted after its end, before the news of that arrives.
