@@ -14,14 +14,12 @@ from dovetail.live.fence import Fence
 from dovetail.live.launcher import Exit, Found
 from dovetail.live.virtual import Timeline
 from dovetail.wire.agent import Alive, Order, Report, StartWorker
-from dovetail.wire.codec import Codec
 from dovetail.wire.worker import FromWorker, ToWorker
 
 ALIVE_S = 1.0
 LOOKS_S = 0.05
 """An agent says that it is there so often, and sees an end so long after it."""
 GPUS = ("gpu0", "gpu1")
-ORDERS = Codec((Order,))
 
 
 @dataclass(eq=False)

@@ -39,7 +39,7 @@ from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualP
 from dovetail.live.world import LiveWorld
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
-from dovetail.wire.agent import Launch, Report
+from dovetail.wire.agent import ORDERS, REPORTS, Launch, Order, Report
 from dovetail.wire.spec import JobSpec
 
 assert dovetail.policies
@@ -142,7 +142,7 @@ class Scene:
         ahead_s = recovered.now_s - self.line.now + (60.0 if self._rng.random() < 0.1 else 0.0)
         clock = VirtualClock(self.line, ahead_s)
         inbox = VirtualInbox(self.line, ahead_s)
-        post = KillingPost(VirtualPost(self.line, self.floor.deliver, self.road), self.points)
+        post = KillingPost(VirtualPost(self.line, self._deliver, self.road), self.points)
         journal = WatchedJournal(store, self.truth.kept)
         world = LiveWorld(
             Edges(clock, inbox, post, journal, store),
@@ -197,7 +197,14 @@ class Scene:
 
     # Nodes and processes.
 
+    def _deliver(self, node: int, order: Order) -> None:
+        if self.story.seed % 10 == 0:
+            assert ORDERS.decode(ORDERS.encode(order)) == order, "an order is not what it was"
+        self.floor.deliver(node, order)
+
     def _send(self, node: int, report: Report) -> None:
+        if self.story.seed % 10 == 0:
+            assert REPORTS.decode(REPORTS.encode(report)) == report, "a report is not what it was"
         for delay_s in self.road.delays_s(node, up=True):
             self.line.after(delay_s, lambda: self._arrive(report))
 
