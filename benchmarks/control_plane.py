@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -184,10 +185,14 @@ def memory(finished: int, nodes: int) -> None:
     trace = Trace.of(jobs, np.full(finished, 10.0), "short")
     before = resident_mib(os.getpid())
     began = time.perf_counter()
-    queries = play(trace, "fifo", Cluster.uniform(nodes, GPUS), {}, report_s=300.0)
-    wall_s = time.perf_counter() - began
-    counts = {str(state): jobs for state, jobs in queries.counts().items()}
-    print(f"\n{counts}: {before:.0f} -> {resident_mib(os.getpid()):.0f} MiB, {wall_s:.0f} s")
+    cluster = Cluster.uniform(nodes, GPUS)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        store = Path(folder) / "store.db"
+        queries = play(trace, "fifo", cluster, {}, report_s=300.0, store_at=store)
+        wall_s = time.perf_counter() - began
+        counts = {str(state): jobs for state, jobs in queries.counts().items()}
+    held = resident_mib(os.getpid())
+    print(f"\n{counts} in {wall_s:.0f} s: controller, clocks, trace {before:.0f} -> {held:.0f} MiB")
 
 
 def main() -> None:

@@ -8,11 +8,13 @@ outcome.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,8 @@ from dovetail.core.trace import Trace
 from dovetail.live.folder import Folder
 from dovetail.live.queries import Reader
 from dovetail.live.record import JobRecord
-from dovetail.physics.profile_file import ProfileSet, dump_profiles
+from dovetail.physics.pairs import PairRatio
+from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles
 from dovetail.study.given import Given
 from dovetail.study.learned import learned_set
 from dovetail.study.live_fidelity import ADOPTED, Fidelity, simulated
@@ -35,7 +38,8 @@ SLOTS, JOBS, PATIENCE_S = 2, 12, 400.0
 BETWEEN_S = 4.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
 SHORTEST_S, LONGEST_S = 6.0, 18.0
-ALONE = "fifo"
+ALONE_S = 6.0
+"""How long each program runs alone to be measured."""
 TOGETHER = "sjf-ffs"
 """It shares whenever no slot is free, whatever it is told of the pair."""
 
@@ -48,7 +52,6 @@ class Script:
     path: str
     epoch: int
     batch: int
-    measured_epochs: int
 
     def spec(
         self, epochs: int, gpus: int = 1, *, elastic: bool = False, share: bool = False
@@ -69,8 +72,8 @@ class Script:
 
 
 SCRIPTS = (
-    Script("digits-cnn", "examples/train/digits_cnn.py", 1500, 60, 60),
-    Script("sums-transformer", "examples/train/tiny_transformer.py", 10_000, 250, 6),
+    Script("digits-cnn", "examples/train/digits_cnn.py", 1500, 60),
+    Script("sums-transformer", "examples/train/tiny_transformer.py", 10_000, 250),
 )
 
 
@@ -89,30 +92,41 @@ class Bench:
 
 
 def measure() -> Bench:
-    """Runs each program alone on one and two slots, and each pair on one slot."""
-    alone = [(s, gpus) for s in SCRIPTS for gpus in (1, SLOTS)]
-    with live_cluster(f"local:{SLOTS}", ALONE) as cluster:
-        records = [_run(cluster, s.spec(s.measured_epochs, gpus))[0] for s, gpus in alone]
-        profiles = _learned(cluster)
+    """Profiles each program on one and two cores, then runs it alone and in pairs on one slot."""
+    sets = [_profiled(script) for script in SCRIPTS]
     rate = {
-        (profile.name, gpus): profile.batch.value.size / profile.curve.value.iteration_s[i]
-        for profile in profiles.profiles
-        if profile.curve is not None
-        for i, gpus in enumerate(profile.curve.value.gpus)
+        (one.profiles[0].name, gpus): one.profiles[0].batch.value.size / iteration_s
+        for one in sets
+        for gpus, iteration_s in _curve(one)
     }
-    starts = [
-        r.ran_s - r.samples / rate[s.model, gpus]
-        for r, (s, gpus) in zip(records, alone, strict=True)
-    ]
+    sized = {s: max(1, round(ALONE_S * rate[s.model, 1] / s.epoch)) for s in SCRIPTS}
     with live_cluster("local:1", TOGETHER) as cluster:
-        for s in SCRIPTS:
-            _run(cluster, s.spec(s.measured_epochs // 2))
-        for i, s in enumerate(SCRIPTS):
-            for other in SCRIPTS[i:]:
-                pair = (x.spec(x.measured_epochs // 2, share=True) for x in (s, other))
-                _run(cluster, *pair)
-        pairs = _learned(cluster).pairs
-    return Bench(replace(profiles, pairs=pairs), rate, float(np.mean(starts)))
+        starts = []
+        for s, epochs in sized.items():
+            (record,) = _run(cluster, s.spec(epochs))
+            starts.append(record.end_s - record.submit_s - record.samples / rate[s.model, 1])
+        for first, second in combinations_with_replacement(SCRIPTS, 2):
+            both = (s.spec(sized[s], share=True) for s in (first, second))
+            # Not to be parted, however much they slow each other: that is what is asked.
+            _run(cluster, *(replace(spec, preemptible=False) for spec in both))
+        pairs = _pairs(cluster)
+    merged = replace(sets[0], profiles=tuple(p for one in sets for p in one.profiles), pairs=pairs)
+    return Bench(merged, rate, float(np.mean(starts)))
+
+
+def _profiled(script: Script) -> ProfileSet:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "one.toml"
+        words = ["profile", "-w", f"1,{SLOTS}", "-n", "60", "--name", script.model, "-o", str(file)]
+        line = [sys.executable, "-m", "dovetail", *words, str(ROOT / script.path)]
+        subprocess.run(line, check=True, capture_output=True)
+        return load_profiles(file)
+
+
+def _curve(one: ProfileSet) -> list[tuple[int, float]]:
+    curve = one.profiles[0].curve
+    assert curve is not None
+    return list(zip(curve.value.gpus, curve.value.iteration_s, strict=True))
 
 
 def _run(cluster: LiveCluster, *specs: JobSpec) -> list[JobRecord]:
@@ -124,10 +138,11 @@ def _run(cluster: LiveCluster, *specs: JobSpec) -> list[JobRecord]:
     return [record for record in found if record is not None]
 
 
-def _learned(cluster: LiveCluster) -> ProfileSet:
+def _pairs(cluster: LiveCluster) -> tuple[PairRatio, ...]:
+    """Returns what the cluster measured of pairs."""
     with Reader(Folder(cluster.home).store) as reader:
         said = reader.meta("measured") or ""
-    return learned_set(said, family="here", where="a run before")
+    return learned_set(said, family="here", where="a run before").pairs
 
 
 def drawn(bench: Bench, seed: int = 0) -> tuple[Trace, list[JobSpec]]:

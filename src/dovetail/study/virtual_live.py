@@ -113,11 +113,12 @@ def play(
     report_s: float = REPORT_S,
     until_s: float = NEVER,
     decision_s: list[float] | None = None,
+    store_at: Path | None = None,
 ) -> Queries:
     """Returns the store of a live cluster that has served all jobs of a trace, or until a time.
 
     With a `guess` the controller goes by other words than its jobs do, until it has measured.
-    `decision_s` collects the wall time of each decision.
+    `decision_s` collects the wall time of each decision; the store is in memory but for a path.
     """
     specs = specs_of(trace)
     mind = build_mind(
@@ -128,7 +129,7 @@ def play(
         paced=True,
         guessing=guess is not None,
     )
-    database = Database(None)
+    database = Database(store_at)
     queries = Queries(database.connection)
     store = Store(database, queries)
     line = Timeline()
