@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.core.errors import DovetailError
-from dovetail.live.edges import Accepted
+from dovetail.live.edges import NodeLost
 from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.wire.agent import Hail, Order
 
@@ -30,10 +30,10 @@ def test_an_inbox_waits_for_the_first_message_and_gives_all_of_its_instant() -> 
     line = Timeline()
     inbox, clock = VirtualInbox(line), VirtualClock(line)
     for job, t in ((1, 3.0), (2, 3.0), (3, 4.0)):
-        line.at(t, lambda job=job: inbox.put(Accepted(job)))
+        line.at(t, lambda job=job: inbox.put(NodeLost(job)))
     assert inbox.wait(2.0) == [] and clock.now() == 2.0
-    assert inbox.wait(10.0) == [Accepted(1), Accepted(2)] and clock.now() == 3.0
-    assert inbox.wait(10.0) == [Accepted(3)]
+    assert inbox.wait(10.0) == [NodeLost(1), NodeLost(2)] and clock.now() == 3.0
+    assert inbox.wait(10.0) == [NodeLost(3)]
     assert inbox.wait(10.0) == [] and clock.now() == 10.0
     with pytest.raises(DovetailError, match="nothing is left"):
         inbox.wait(float("inf"))
