@@ -16,8 +16,8 @@ demo: $(STAMP)  ## generate a month of jobs, compare policies on it, write demo-
 	rm -rf demo-report
 	$(BIN)/dovetail demo --output demo-report
 
-test: $(STAMP)  ## the tests
-	$(BIN)/python -m pytest
+test: $(STAMP)  ## the tests, in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
