@@ -200,7 +200,7 @@ def test_what_is_allowed_is_not_refused(scene: Scene) -> None:
     fine = [
         spec(**gang(10)),
         spec(**gang(8), gpu_type="a100", cpus=32.0, memory_bytes=128e9),
-        spec(gpus=1, max_gpus=99, trains=True),
+        spec(gpus=1, max_gpus=10, trains=True),
         spec(queue="research", **gang(3)),
         spec(queue="open", **gang(8)),
         spec(output="/work/logs/%A_%a-%j-100%%.log"),
@@ -312,3 +312,15 @@ def test_numbers_follow_the_order_of_submission_whatever_is_repeated(
     assert times == sorted(times)
     assert [a.job for a in scene.inbox if isinstance(a, Accepted)] == numbers
     scene.database.close()
+
+
+def test_no_job_is_reckoned_with_on_more_gpus_than_there_are(scene: Scene) -> None:
+    scene.submit(spec(max_gpus=1_000_000, trains=True))
+    scene.submit(spec(max_gpus=1_000_000, trains=True, gpu_type="t4"), key="t")
+    scene.submit(spec(max_gpus=3, trains=True), key="as asked")
+    assert [s.max_gpus for s, _ in scene.jobs] == [10, 2, 3]
+
+
+def test_a_share_of_a_cpu_too_small_to_count_bounds_nothing(scene: Scene) -> None:
+    scene.submit(spec(cpus=5e-324, memory_bytes=5e-324))
+    assert len(scene.jobs) == 1

@@ -73,6 +73,7 @@ class Intake:
         asked = [_owned(s, user) for s in submissions]
         self._check(asked)
         digest = _digest("submit", [plain(s) for s in asked])
+        asked = [self._bounded(s) for s in asked]
 
         def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[Accepted]]:
             said_before = _answer(db, key, digest)
@@ -151,6 +152,14 @@ class Intake:
                 if dependency.job == 0 or dependency.job <= -position:
                     raise InputError(where, f"it cannot depend on job {dependency.job}")
             self._check_room(where, spec)
+
+    def _bounded(self, submission: Submission) -> Submission:
+        """Bounds a job by what it could have here: beliefs are reckoned up to its most GPUs."""
+        spec = submission.spec
+        most = max(spec.gpus, room_for(self._cluster, spec))
+        if spec.max_gpus <= most:
+            return submission
+        return replace(submission, spec=replace(spec, max_gpus=most))
 
     def _check_room(self, where: str, spec: JobSpec) -> None:
         """Raises InputError for a gang that could not start in the empty cluster."""

@@ -19,8 +19,8 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
             continue
         fits = group.gpus_per_node
         if cpus and group.cpus:
-            fits = min(fits, int(group.cpus / cpus * (1 + 1e-9)))
+            fits = int(min(fits, group.cpus / cpus * (1 + 1e-9)))
         if memory and group.memory_bytes:
-            fits = min(fits, int(group.memory_bytes / memory * (1 + 1e-9)))
+            fits = int(min(fits, group.memory_bytes / memory * (1 + 1e-9)))
         room += group.nodes * fits
     return room
