@@ -24,7 +24,9 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.edges import StoreError
+from dovetail.live.intake import Intake
 from dovetail.live.lifecycle import State
+from dovetail.live.virtual import VirtualClock
 from dovetail.wire.spec import Dependency
 
 Make = Callable[..., Stage]
@@ -116,6 +118,21 @@ def test_down_drain_lets_jobs_end_and_starts_no_more(stage: Make) -> None:
     assert s.states() == {1: State.COMPLETED, 2: State.PENDING}
     s.play(60.0)
     assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+
+
+@pytest.mark.parametrize("how", ["leave", "drain"])
+def test_a_down_that_an_earlier_controller_did_not_get_to_is_taken_back(
+    stage: Make, how: str
+) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=10.0)
+    s.play(2.0)
+    intake = Intake(s.database, clock=VirtualClock(s.line), cluster=s.cluster, put=lambda m: None)
+    intake.request("down", argument=how, key="nobody heard it")
+    s.submit(20.0, duration_s=10.0)
+    s.play(60.0)
+    assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+    assert s.store.recover().requests == ()
 
 
 # What owners ask.

@@ -90,7 +90,10 @@ class LiveWorld:
         self._because: tuple[object, ...] | None = None
         take_up(site, self._arrivals, self._health, recovered)
         self._late.extend(recovered.accepted)
-        self._late.extend(recovered.requests)
+        # Whoever brings a cluster up takes back what nobody carried out of an earlier "down".
+        down = [r for r in recovered.requests if r.verb == "down"]
+        site.done.extend(r.seq for r in down)
+        self._late.extend(r for r in recovered.requests if r not in down)
 
     @property
     def published(self) -> Snapshot | None:
