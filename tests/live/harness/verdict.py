@@ -84,16 +84,18 @@ def _work(scene: Scene, number: int) -> None:
     if number in promises.cancelled_s or number in promises.requeued:
         return
     over = [State.COMPLETED, State.TIMEOUT]
-    if any(fault.kind.startswith("worker") for fault in story.faults):
-        # Who is left may still come to the end while a job that failed is being ended.
+    harmed = any(fault.kind.startswith("worker") for fault in story.faults)
+    if harmed:
+        # Who is left may still come to the end while a job that failed is being ended; and one
+        # killed between its last step and its exit is not known to have done its part.
         over.append(State.FAILED)
     if did_it and known and record.state not in over:
         truth.breach(f"job {number} did its work and is {record.state}")
     # In bad weather a job may be preempted after its end, before the news of that arrives.
-    if did_it and known and story.weather == Weather() and work.times > 1:
+    calm = story.weather == Weather()
+    if did_it and known and calm and not harmed and work.times > 1:
         truth.breach(f"job {number} was done {work.times} times")
-    harmless = story.weather == Weather() and kinds <= HARMLESS
-    if harmless and work.lost_s > SMALL_S and record.state is State.COMPLETED:
+    if calm and kinds <= HARMLESS and work.lost_s > SMALL_S and record.state is State.COMPLETED:
         truth.breach(f"job {number} lost {work.lost_s:.3f} s of work, and no worker was harmed")
 
 
