@@ -152,3 +152,22 @@ def test_shared_interleaved_and_resized_jobs_replay_without_a_difference(
         run = simulate(trace_of(*rows), parse_policy(policy), options, log_to=log)
         assert replay(log, policy).differences == ()
         assert read_recording(log).jobs().equals(run.jobs)
+
+
+def test_a_live_log_may_tell_of_jobs_later_than_they_were_submitted(tmp_path: Path) -> None:
+    """A job that depends on another enters the log when that is over, behind younger jobs."""
+    log = tmp_path / "events.jsonl"
+    rows = [Row(1, 5), Row(1, 5, submit_s=1), Row(1, 5, submit_s=2), Row(1, 5, submit_s=2)]
+    simulate(trace_of(*rows), parse_policy("fifo"), OPTIONS, log_to=log)
+    header, *lines = log.read_text().splitlines()
+    live = json.loads(header)
+    live["manifest"]["live"] = True
+    told = [json.loads(line) for line in lines]
+    told = [line | {"job": str(int(line["job"]) + 9)} if "job" in line else line for line in told]
+    held = [line for line in told if line.get("job") in {"10", "11"} and line["e"] == "submitted"]
+    rest = [line for line in told if line not in held]
+    assert len(held) == 2
+    log.write_text("\n".join(map(json.dumps, [live, *rest[:-1], *held[::-1], rest[-1]])) + "\n")
+    jobs = read_recording(log).trace.jobs
+    assert jobs.job_id == ("9", "10", "11", "12")
+    assert jobs.submit_s.tolist() == [0, 1, 2, 2]

@@ -79,10 +79,10 @@ def read_recording(path: Path) -> Recording:
         if record["e"] == "submitted":
             # A job that was withdrawn is submitted again; the first time says what it asks for.
             requests.setdefault(str(record.get("job")), record)
-    submitted = [*requests.values()]
-    if not submitted:
+    if not requests:
         raise InputError(str(path), "the log holds no job")
     try:
+        submitted = _in_order([*requests.values()], live=bool(manifest.get("live")))
         trace = _trace(path.stem, submitted)
         scale = tuple(float(r.get("scale", r["gpus"])) for r in submitted)
         options = _options(manifest)
@@ -98,6 +98,18 @@ def read_recording(path: Path) -> Recording:
         except InputError as error:
             raise InputError(f"{path}, line {line}", error.what) from None
     return Recording(manifest, trace, options, tuple(facts), scale)
+
+
+def _in_order(submitted: list[dict[str, Any]], *, live: bool) -> list[dict[str, Any]]:
+    """Returns requests as they were made: jobs held or dependent enter the log when let go.
+
+    Those of a live cluster have numbers, which part jobs of one moment as its table did.
+    """
+
+    def made(request: dict[str, Any]) -> tuple[float, int]:
+        return float(request.get("submit_s", request["t"])), int(request["job"]) if live else 0
+
+    return sorted(submitted, key=made)
 
 
 def replay(
