@@ -197,9 +197,12 @@ def test_a_held_job_and_one_with_a_dependency_say_so(cluster: ByHand) -> None:
 
 def test_a_running_job_is_told_why_so_many_gpus_and_with_whom(cluster: ByHand) -> None:
     elastic = spec(gpus=1, min_gpus=1, max_gpus=4, trains=True)
-    submit(cluster, Submission(elastic), Submission(spec()))
+    submit(cluster, Submission(elastic), Submission(spec()), Submission(spec()))
     cluster.run(1, [(0, 0)], rate=0.5)
     cluster.run(2, [(0, 0)])
+    alone = why(cluster, 1)
+    assert "the fewest it takes: srtf gives it none of those that are free" in alone.sentence
+    cluster.run(3, [(0, 1)])
     found = why(cluster, 1)
     assert found.code == "Running"
     assert "the fewest it takes: srtf gives the others to other jobs" in found.sentence

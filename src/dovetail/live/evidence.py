@@ -182,7 +182,10 @@ def _why_so_many(kept: KeptJob, held: int, seen: Index, starting: bool) -> str:
     if held >= spec.max_gpus:
         return f"{one}, the most it may have"
     if held <= spec.min_gpus:
-        return f"{one}, the fewest it takes: {policy} gives the others to other jobs"
+        left = "gives it none of those that are free"
+        if not sum(seen.picture.free_gpus().values()):
+            left = "gives the others to other jobs"
+        return f"{one}, the fewest it takes: {policy} {left}"
     return f"{one} of {spec.min_gpus} to {spec.max_gpus}: the share that {policy} gives it"
 
 
