@@ -21,7 +21,13 @@ REPORTED = ("measured", "foreseen")
 @click.argument("job", default="")
 @click.option("--events", is_flag=True, help="What happened to all jobs and nodes.")
 @click.option("--all", "everything", is_flag=True, help="With the progress that jobs reported.")
-@click.option("--limit", default=200, show_default=True, type=click.IntRange(1, 100_000))
+@click.option(
+    "--limit",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="At most so many jobs that are over.",
+)
 @click.option("--export", type=click.Path(path_type=Path), help="Write the log, as for replay.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write ended jobs as a trace.")
 @asks_a_cluster

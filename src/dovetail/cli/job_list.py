@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 @click.option("--state", "states", multiple=True, help="Only these states, as in RUNNING.")
 @click.option("--user", default="", help="Only jobs of this user.")
 @click.option("--name", default="", help="Only jobs of this name.")
-@click.option("--limit", default=200, show_default=True, type=click.IntRange(1, 100_000))
+@click.option(
+    "--limit",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="At most so many jobs.",
+)
 @asks_a_cluster
 def ls(
     home: Path,
@@ -48,7 +54,7 @@ def ls(
 
     draw(jobs_table(found.jobs, found.now_s))
     if found.more:
-        click.echo(f"and {found.more} more (--limit shows more)")
+        click.echo("and others (--limit shows more)")
 
 
 @click.command("show")

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 @click.option(
     "--every", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
 )
-@click.option("--jobs", "limit", default=40, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--jobs",
+    "limit",
+    default=40,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="At most so many jobs.",
+)
 @asks_a_cluster
 def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None:
     """Watch the cluster: who is on which GPU, how fast jobs run, and why others wait.

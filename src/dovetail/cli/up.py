@@ -41,14 +41,27 @@ STOP_S = 60.0
     help="What is known of lengths: declared, limit, predicted[:METHOD], unknown.",
 )
 @click.option("--belief", default="exact", show_default=True, help="As for simulate.")
-@click.option("--placement", default="prefer,best-fit,keep", show_default=True)
+@click.option(
+    "--placement", default="prefer,best-fit,keep", show_default=True, help="As for simulate."
+)
 @click.option("--switching", default="restart:5", show_default=True, help="What a switch costs.")
-@click.option("--physics", default="placed", show_default=True)
+@click.option(
+    "--physics", default="placed", show_default=True, help="What speed is first believed."
+)
 @click.option("--profiles", multiple=True, type=click.Path(), help="Measured profiles (TOML).")
-@click.option("--interference", default="measured", show_default=True)
-@click.option("--cycle", default="overlapped", show_default=True)
+@click.option(
+    "--interference",
+    default="measured",
+    show_default=True,
+    help="How much jobs on one GPU are first believed to slow each other.",
+)
+@click.option(
+    "--cycle", default="overlapped", show_default=True, help="How stages take turns, as believed."
+)
 @click.option("--without", default="", help="Take powers away, as in preempt,migrate.")
-@click.option("--seed", default=0, type=click.IntRange(0), show_default=True)
+@click.option(
+    "--seed", default=0, type=click.IntRange(0), show_default=True, help="Seed of noisy beliefs."
+)
 @click.option("--listen", default="", help="Also 127.0.0.1:PORT, with the token of the folder.")
 @click.option(
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."

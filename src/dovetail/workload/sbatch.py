@@ -126,7 +126,9 @@ def read_script(
     """
     if not content.startswith("#!"):
         raise InputError(
-            f"{file}, line 1", "a batch script begins with its interpreter", "as in #!/bin/bash"
+            f"{file}, line 1",
+            "a batch script begins with its interpreter",
+            "as in #!/bin/bash; a command goes behind --, as in: submit -- python train.py",
         )
     script, draft = _Script(file), JobDraft(file)
     draft.put("name", Path(file).name, file)

@@ -118,7 +118,7 @@ def become(order: dict[str, Any], keeper: int, tell: int) -> None:
         os.execvpe(order["argv"][0], order["argv"], order["environment"])
     except FileNotFoundError as error:
         code = NOT_FOUND
-        os.write(tell, f"{error.filename}: {error.strerror}".encode()[:2000])
+        os.write(tell, f"{os.fsdecode(error.filename)}: {error.strerror}".encode()[:2000])
     except (OSError, ValueError) as error:
         os.write(tell, str(error).encode()[:2000])
     finally:
