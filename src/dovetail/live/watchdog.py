@@ -43,10 +43,18 @@ class Watchdog:
             self._some.notify()
 
     def disarm(self) -> None:
-        """Waits no longer, and takes back what was raised and has not arrived yet."""
-        with self._some:
-            self._armed = None
-            _raise_in(threading.get_ident(), None)
+        """Waits no longer, and takes back what was raised and has not arrived yet.
+
+        What arrives in this very moment is dropped: the work is done, and too late anyway.
+        """
+        while True:
+            try:
+                with self._some:
+                    self._armed = None
+                    _raise_in(threading.get_ident(), None)
+                return
+            except Overran:
+                continue
 
     def __enter__(self) -> Watchdog:
         return self
@@ -114,20 +122,11 @@ class Watched:
             try:
                 return self._policy.decide(view, memory)
             finally:
-                self._disarm()
+                self._watchdog.disarm()
         except Overran:
-            self._disarm()
+            self._watchdog.disarm()
             limit_s = self._watchdog.limit_s
             raise DovetailError(f"it was stopped after {limit_s:g} s of deciding") from None
-
-    def _disarm(self) -> None:
-        while True:
-            try:
-                self._watchdog.disarm()
-                return
-            except Overran:
-                # It arrived at the last moment: the decision is there, and too late anyway.
-                continue
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:

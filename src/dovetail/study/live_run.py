@@ -40,6 +40,7 @@ from dovetail.live.watchdog import Watchdog, Watched
 from dovetail.live.world import LiveWorld
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import Mind, build_mind, manifest_text
+from dovetail.study.rehearsal import rehearse
 
 LOG = logging.getLogger(__name__)
 WATCH_S = 1.0
@@ -91,6 +92,7 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
         recovered = store.recover()
         mind = _mind(wish, engine, store, recovered)
         store.keep({"manifest": manifest_text(mind, wish.engine), "engine": wish.engine})
+        rehearse(wish.policy, engine.cluster, wish.given)
         _control(wish, folder, engine, mind, store, recovered, ready)
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
             engine.stop_agents(end=True)

@@ -1,0 +1,72 @@
+"""Before a cluster opens its policy plays a dozen jobs: what is slow but once is done then."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.policy import Decision
+from dovetail.core.view import View
+from dovetail.policies.fifo import Fifo
+from dovetail.study.rehearsal import rehearsal_trace, rehearse
+
+FOUR = Cluster.uniform(1, 4)
+
+
+@pytest.mark.parametrize("cluster", [Cluster.uniform(1, 1), FOUR, Cluster.uniform(2, 8)])
+def test_its_jobs_are_of_all_kinds_and_want_more_than_there_is(cluster: Cluster) -> None:
+    jobs = rehearsal_trace(cluster).jobs
+    assert int(jobs.gpus.sum()) > cluster.gpus >= jobs.widest_gpus
+    assert jobs.shareable.all() and {jobs.job(row).model for row in range(3)} > {""}
+    assert bool(jobs.elastic.any()) == (cluster.gpus > 1) and not jobs.elastic.all()
+
+
+def test_no_decision_after_it_compiles(tmp_path: Path) -> None:
+    """The files that numba keeps are all there before the first decision of a real cluster."""
+    told = (
+        "import sys, pathlib\n"
+        "from dovetail.core.cluster import Cluster\n"
+        "from dovetail.study.rehearsal import rehearse, rehearsal_trace\n"
+        "from dovetail.study.virtual_live import play\n"
+        "kept = lambda: len(list(pathlib.Path(sys.argv[1]).rglob('*.nbc')))\n"
+        "rehearse('afs-p', Cluster.uniform(1, 4), {})\n"
+        "before, took = kept(), []\n"
+        "four = Cluster.uniform(4, 4)\n"
+        "play(rehearsal_trace(four), 'afs-p', four, {}, decision_s=took)\n"
+        "print(before, kept(), max(took))\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", told, str(tmp_path)],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout.split()
+    assert int(said[0]) == int(said[1]) > 0
+    assert float(said[2]) < 1.0
+
+
+def broken(policy: Fifo, view: View, memory: object) -> Decision:
+    raise ValueError("no")
+
+
+def endless(policy: Fifo, view: View, memory: object) -> Decision:
+    while True:
+        pass
+
+
+def test_a_policy_that_is_broken_does_not_keep_the_cluster_down(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fifo, "decide", broken)
+    rehearse("fifo", FOUR, {})
+    assert not caplog.records
+    monkeypatch.setattr(Fifo, "decide", endless)
+    with caplog.at_level(logging.WARNING):
+        rehearse("fifo", FOUR, {}, limit_s=0.3)
+    assert "did not finish its rehearsal" in caplog.text
