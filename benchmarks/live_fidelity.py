@@ -125,7 +125,7 @@ def draw(found: Sequence[Fidelity], stem: Path, title: str) -> None:
                         label=look[0],
                         color=canvas.colour(look[1]),
                         linestyle=canvas.dash(look[1]),
-                        linewidth=1.6 - 0.5 * look[1],
+                        linewidth=3.0 - 2.0 * look[1],
                     )
                 panel.set_ylabel(word)
                 panel.set_title(f"{one.policy}, {title}", loc="left")

@@ -8,7 +8,6 @@ outcome.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,8 +23,9 @@ from dovetail.core.trace import Trace
 from dovetail.live.folder import Folder
 from dovetail.live.queries import Reader
 from dovetail.live.record import JobRecord
-from dovetail.physics.pairs import PairRatio
-from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles
+from dovetail.physics.profile import Curve, ModelProfile
+from dovetail.physics.profile_file import ProfileSet, dump_profiles
+from dovetail.physics.provenance import Provenance, Sourced
 from dovetail.study.given import Given
 from dovetail.study.learned import learned_set
 from dovetail.study.live_fidelity import ADOPTED, Fidelity, simulated
@@ -37,9 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SLOTS, JOBS, PATIENCE_S = 2, 12, 400.0
 BETWEEN_S = 4.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
-SHORTEST_S, LONGEST_S = 6.0, 18.0
-ALONE_S = 6.0
-"""How long each program runs alone to be measured."""
+SHORTEST_S, LONGEST_S = 4.0, 12.0
+ALONE = "fifo"
 TOGETHER = "sjf-ffs"
 """It shares whenever no slot is free, whatever it is told of the pair."""
 
@@ -52,6 +51,8 @@ class Script:
     path: str
     epoch: int
     batch: int
+    epochs: tuple[int, int]
+    """Of a short run on one slot and on two."""
 
     def spec(
         self, epochs: int, gpus: int = 1, *, elastic: bool = False, share: bool = False
@@ -72,8 +73,8 @@ class Script:
 
 
 SCRIPTS = (
-    Script("digits-cnn", "examples/train/digits_cnn.py", 1500, 60),
-    Script("sums-transformer", "examples/train/tiny_transformer.py", 10_000, 250),
+    Script("digits-cnn", "examples/train/digits_cnn.py", 1500, 60, (60, 6)),
+    Script("sums-transformer", "examples/train/tiny_transformer.py", 10_000, 250, (1, 1)),
 )
 
 
@@ -92,41 +93,48 @@ class Bench:
 
 
 def measure() -> Bench:
-    """Profiles each program on one and two cores, then runs it alone and in pairs on one slot."""
-    sets = [_profiled(script) for script in SCRIPTS]
-    rate = {
-        (one.profiles[0].name, gpus): one.profiles[0].batch.value.size / iteration_s
-        for one in sets
-        for gpus, iteration_s in _curve(one)
-    }
-    sized = {s: max(1, round(ALONE_S * rate[s.model, 1] / s.epoch)) for s in SCRIPTS}
+    """Runs each program alone, short and long, on one slot and on two, then each pair on one.
+
+    What grows with the length is the rate, what does not is the start (and the end).
+    """
+    rate: dict[tuple[str, int], float] = {}
+    starts = []
     with live_cluster("local:1", TOGETHER) as cluster:
-        starts = []
-        for s, epochs in sized.items():
-            (record,) = _run(cluster, s.spec(epochs))
-            starts.append(record.end_s - record.submit_s - record.samples / rate[s.model, 1])
-        for first, second in combinations_with_replacement(SCRIPTS, 2):
-            both = (s.spec(sized[s], share=True) for s in (first, second))
+        for s in SCRIPTS:
+            rate[s.model, 1], start_s = _alone(cluster, s, 1)
+            starts.append(start_s)
+        for pair in combinations_with_replacement(SCRIPTS, 2):
+            both = (s.spec(2 * s.epochs[0], share=True) for s in pair)
             # Not to be parted, however much they slow each other: that is what is asked.
             _run(cluster, *(replace(spec, preemptible=False) for spec in both))
-        pairs = _pairs(cluster)
-    merged = replace(sets[0], profiles=tuple(p for one in sets for p in one.profiles), pairs=pairs)
-    return Bench(merged, rate, float(np.mean(starts)))
+        learned = _learned(cluster)
+    with live_cluster(f"local:{SLOTS}", ALONE) as cluster:
+        for s in SCRIPTS:
+            rate[s.model, SLOTS], start_s = _alone(cluster, s, SLOTS)
+            starts.append(start_s)
+    known = tuple(_with_curve(p, rate) for p in learned.profiles)
+    return Bench(replace(learned, profiles=known), rate, float(np.mean(starts)))
 
 
-def _profiled(script: Script) -> ProfileSet:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "one.toml"
-        words = ["profile", "-w", f"1,{SLOTS}", "-n", "60", "--name", script.model, "-o", str(file)]
-        line = [sys.executable, "-m", "dovetail", *words, str(ROOT / script.path)]
-        subprocess.run(line, check=True, capture_output=True)
-        return load_profiles(file)
+def _alone(cluster: LiveCluster, script: Script, slots: int) -> tuple[float, float]:
+    """Returns samples a second, and the seconds that a run takes besides."""
+    (short, short_s), (long, long_s) = (
+        (epochs * script.epoch, record.end_s - record.submit_s)
+        for epochs in (script.epochs[slots - 1], 3 * script.epochs[slots - 1])
+        for record in _run(cluster, script.spec(epochs, slots))
+    )
+    rate = (long - short) / (long_s - short_s)
+    return rate, short_s - short / rate
 
 
-def _curve(one: ProfileSet) -> list[tuple[int, float]]:
-    curve = one.profiles[0].curve
-    assert curve is not None
-    return list(zip(curve.value.gpus, curve.value.iteration_s, strict=True))
+def _with_curve(profile: ModelProfile, rate: Mapping[tuple[str, int], float]) -> ModelProfile:
+    size = profile.batch.value.size
+    curve = Curve((1, SLOTS), tuple(size / rate[profile.name, n] for n in (1, SLOTS)))
+    return replace(
+        profile,
+        curve=Sourced(curve, Provenance.MEASURED, "two lengths alone"),
+        max_gpus=replace(profile.max_gpus, value=SLOTS),
+    )
 
 
 def _run(cluster: LiveCluster, *specs: JobSpec) -> list[JobRecord]:
@@ -138,11 +146,10 @@ def _run(cluster: LiveCluster, *specs: JobSpec) -> list[JobRecord]:
     return [record for record in found if record is not None]
 
 
-def _pairs(cluster: LiveCluster) -> tuple[PairRatio, ...]:
-    """Returns what the cluster measured of pairs."""
+def _learned(cluster: LiveCluster) -> ProfileSet:
     with Reader(Folder(cluster.home).store) as reader:
         said = reader.meta("measured") or ""
-    return learned_set(said, family="here", where="a run before").pairs
+    return learned_set(said, family="here", where="a run before")
 
 
 def drawn(bench: Bench, seed: int = 0) -> tuple[Trace, list[JobSpec]]:

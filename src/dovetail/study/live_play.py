@@ -45,7 +45,7 @@ def live_cluster(engine: str, policy: str, options: Sequence[str] = ()) -> Itera
 
     `options` are words of `dovetail up`. The folder goes with it.
     """
-    home = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
+    home = Path(tempfile.mkdtemp(prefix="dvf-", dir="/tmp"))
     try:
         _command("up", home, "--engine", engine, "--policy", policy, *options)
         cluster = LiveCluster(home, Client(home))
