@@ -69,16 +69,49 @@ def test_any_bytes_give_a_message_or_a_wire_error(line: bytes) -> None:
         TO_WORKER.decode(line)
 
 
+MEASURED = st.just(0.0) | st.floats(1e-9, 2.0**53)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("samples", "1" + "0" * 400),
+        ("samples", "-50"),
+        ("step", "9" * 17),
+        ("total_samples", "-1" + "0" * 30),
+        ("generation", "1" + "0" * 30),
+        ("rate", "Infinity"),
+        ("rate", "1e308"),
+        ("rate", "-5"),
+        ("rate", "5e-324"),
+        ("iteration_s", "Infinity"),
+        ("stage_s", "[0.0, -1.0]"),
+    ],
+)
+def test_numbers_that_nobody_can_reckon_with_are_refused(field: str, value: str) -> None:
+    good = {"generation": 1, "step": 1, "samples": 1, "rate": 1, "iteration_s": 1}
+    said = ",".join(f'"{k}":{v}' for k, v in {**good, field: value}.items())
+    with pytest.raises(WireError):
+        FROM_WORKER.decode(b'{"m":"Training",%s}' % said.encode())
+
+
+def test_a_loss_may_be_any_number() -> None:
+    line = (
+        b'{"m":"Training","generation":1,"step":1,"samples":1,"rate":1,"iteration_s":1,"loss":%s}'
+    )
+    assert FROM_WORKER.decode(line % b"-1e300").loss == -1e300
+
+
 @settings(derandomize=True, max_examples=100)
 @given(
     st.builds(
         Training,
         generation=st.integers(-1, 9),
-        step=st.integers(0),
-        samples=st.integers(0),
-        rate=st.floats(0, allow_infinity=True),
-        iteration_s=st.floats(0),
-        stage_s=st.lists(st.floats(0)).map(tuple),
+        step=st.integers(0, 2**53),
+        samples=st.integers(0, 2**53),
+        rate=MEASURED,
+        iteration_s=MEASURED,
+        stage_s=st.lists(MEASURED).map(tuple),
         loss=st.none() | st.floats(allow_nan=False),
     )
 )

@@ -7,6 +7,7 @@ needs, not a line a second for each job.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 
 from dovetail.core.messages import Foreseen, Measured
 from dovetail.live.endings import Endings
@@ -52,7 +53,7 @@ class ProgressReports:
             neighbours=neighbours,
             since_s=life.manner_s,
         )
-        if progress is None:
+        if progress is None or not _is_sound(progress):
             return
         self._believe(life, progress)
         if progress.news:
@@ -101,6 +102,12 @@ class ProgressReports:
         self._endings.requeue(guest, PARTED, guest.spec.grace_s, how)
         said = f"{PARTED}: beside job {host.record.job} both lost more than waiting costs"
         self._site.lives.write(guest, detail=said)
+
+
+def _is_sound(progress: Progress) -> bool:
+    """Tells whether what a report means can be reckoned with and kept."""
+    length_s = 0.0 if progress.length_s is None else progress.length_s
+    return isfinite(progress.done_s) and isfinite(progress.rate) and isfinite(length_s)
 
 
 def _with_report(life: Life, said: Training) -> JobRecord:

@@ -10,7 +10,7 @@ one overtakes is forgotten by all or entered by all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from dovetail.wire.codec import Codec
 
@@ -78,8 +78,33 @@ class Refused:
     why: str
 
 
+NUMBER_MAX = float(1 << 53)
+"""What a worker counts or measures stays below; a float holds whole numbers so far."""
+MEASURED_MIN = 1e-9
+"""What a worker measures is 0 or above this: its inverse is a number too."""
+
+
+class _Said:
+    """What workers say. Their numbers are reckoned with, so one out of bounds is refused."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            for number in value if isinstance(value, tuple) else (value,):
+                if field.name != "loss" and not _is_sound(number):
+                    raise ValueError(f"{field.name} is out of bounds")
+
+
+def _is_sound(value: object) -> bool:
+    if isinstance(value, float):
+        return value == 0 or MEASURED_MIN <= value <= NUMBER_MAX
+    return not isinstance(value, int) or -1 <= value <= NUMBER_MAX
+
+
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(_Said):
     """A worker is there. `generation` is the one it trains in, -1 if none yet."""
 
     worker: str
@@ -89,7 +114,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(_Said):
     """The first member of a generation hosts its meeting at this address."""
 
     generation: int
@@ -97,7 +122,7 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(_Said):
     """The worker is built and joined to the generation; it enters with the others."""
 
     generation: int
@@ -105,7 +130,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class Entered(_Said):
     """The worker trains in the generation, having done `step` iterations and `samples` in all.
 
     `pause_s` is how long its training loop stood still for the switch.
@@ -118,7 +143,7 @@ class Entered:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(_Said):
     """The worker is no member of the generation the others entered, or all were told to leave
     after a checkpoint, which is on disk: it ends."""
 
@@ -127,7 +152,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(_Said):
     """A collective of the generation failed, or a member does not answer.
 
     Every member that waits in vain says so; one that hangs is the one that does not.
@@ -138,7 +163,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class Training(_Said):
     """How training goes, said about once a second by the first member of a generation.
 
     `samples` done of `total_samples` (0: not known); `rate` is samples a second since the last
@@ -158,7 +183,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(_Said):
     """The state after `step` iterations is on disk."""
 
     step: int
@@ -166,7 +191,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(_Said):
     """Training is complete; the worker ends. Every member says it."""
 
     step: int
