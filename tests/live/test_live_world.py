@@ -24,6 +24,7 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.edges import StoreError
+from dovetail.live.engines.paced import Costs
 from dovetail.live.intake import Intake
 from dovetail.live.lifecycle import State
 from dovetail.live.virtual import VirtualClock
@@ -440,3 +441,17 @@ def test_progress_that_is_as_expected_writes_no_facts(stage: Make) -> None:
     s.play(25.0)
     assert len([f for f in s.of(1) if isinstance(f, Measured)]) == 1
     assert s.record(1).samples >= 15_000
+
+
+# What is booked at the end.
+
+
+def test_a_job_that_completed_has_done_all_its_work(stage: Make) -> None:
+    """Its last report was made before its end, and may have been within the slack of belief."""
+    s = stage("afs-p", nodes=1, gpus=4, costs=Costs(resume_s=0.7))
+    for number in range(6):
+        s.submit(1.0 + number, duration_s=9.7 + 3.1 * number, gpus=1, max_gpus=4)
+    s.play(200.0)
+    for number in range(6):
+        assert s.record(number + 1).state is State.COMPLETED
+        assert s.record(number + 1).done_s == 9.7 + 3.1 * number

@@ -215,3 +215,11 @@ def test_a_job_that_is_over_leaves_nothing_behind(job: Job) -> None:
     progress = job.trains(100.0, 100.0)
     assert progress is not None
     assert progress.length_s is None
+
+
+def test_the_work_of_a_job_is_known_once_its_rate_alone_is(job: Job) -> None:
+    assert job.meters.length_s(job.number) is None
+    job.trains(*[100.0] * 4)
+    assert job.meters.length_s(job.number) == 100.0
+    job.meters.ended(job.number)
+    assert job.meters.length_s(job.number) is None

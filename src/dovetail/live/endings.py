@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dovetail.core.messages import Ended, Stopped, Submitted
+from dovetail.core.messages import Ended, Measured, Stopped, Submitted
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.gang import END, WAIT
 from dovetail.live.lifecycle import ENDINGS, State, Step
@@ -31,6 +31,8 @@ STATELESS = 4
 """How a program of `dovetail.train` ends that has lost its state; a fresh start mends it."""
 ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
 """The states of a job that can still end."""
+NEARLY = 0.9
+"""A job that ends well with less done than this part of its work stopped early, as it may."""
 MEMORY = "memory"
 """What an agent says that killed a worker over its memory."""
 
@@ -57,6 +59,8 @@ class Endings:
         site, row, now = self._site, life.row, self._site.now
         placement = site.placement(life)
         touched = site.sharers(placement) - {row} if placement is not None else set()
+        if step is Step.FINISHED:
+            self._book_all(life)
         self._take_out(life)
         called = HOW.get(step, ENDS[FAILED])
         site.state.forecast.ended(row, site.state.done[row], called, now)
@@ -80,6 +84,19 @@ class Endings:
             site.touch(life)
         if life.gang is None or (site.settled and not life.gang.workers):
             self._conclude(life)
+
+    def _book_all(self, life: Life) -> None:
+        """Books the work of a job that finished as done: its last report was made before that."""
+        site, state, row = self._site, self._site.state, life.row
+        work_s = life.spec.duration_s if life.spec.paced else site.meter.length_s(row)
+        done_s = state.done_s((row,))[0]
+        if not work_s or done_s == work_s or (done_s < NEARLY * work_s and not life.spec.paced):
+            return
+        if site.placement(life) is None or life.starting:
+            state.done[row] = work_s
+            return
+        state.measure(row, work_s, state.rate[row])
+        site.facts.append(Measured(site.now, row, work_s, state.rate[row]))
 
     def _take_out(self, life: Life) -> None:
         """Takes a job out of the tables; the log must have let it wait before."""

@@ -155,6 +155,11 @@ class Meters:
             rate = gauge.rate / solo_rate if gauge.rates else speed
         return Progress(gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news)
 
+    def length_s(self, job: int) -> float | None:
+        """Returns the work of a job that reports, in solo seconds, if it is known."""
+        gauge = self._gauges.get(job)
+        return None if gauge is None else gauge.length_s(self._solo_rate.get(job, 0.0))
+
     def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
         """Tells whether two jobs that share GPUs must be parted, by stopping the guest.
 

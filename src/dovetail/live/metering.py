@@ -37,6 +37,10 @@ class Meter(Protocol):
         """
         ...
 
+    def length_s(self, job: int) -> float | None:
+        """Returns the work of a job that reports, in solo seconds, if it is known."""
+        ...
+
     def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
         """Tells whether two jobs that share GPUs must be parted, by stopping the guest."""
         ...
@@ -79,6 +83,10 @@ class PlainMeter:
         if not alone:
             return None
         return Progress(said.samples / alone, said.rate / alone)
+
+    def length_s(self, job: int) -> float | None:
+        """Keeps nothing of reports."""
+        return None
 
     def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
         """Never parts a pair."""
