@@ -121,6 +121,23 @@ def test_down_drain_lets_jobs_end_and_starts_no_more(stage: Make) -> None:
     assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
 
 
+def test_the_log_says_that_nodes_are_open_again_after_a_drain_for_an_end(stage: Make) -> None:
+    s = stage(nodes=3, gpus=1)
+    s.ask(1.0, "drain", node=2)
+    s.submit(1.0, duration_s=10.0)
+    s.submit(2.0, duration_s=10.0)
+    s.ask(5.0, "down", argument="drain")
+    s.submit(6.0, duration_s=10.0)
+    s.play(60.0)
+    s.play(80.0)
+    s.play(90.0)
+    said = [(f.node, f.state) for f in s.facts if isinstance(f, NodeChanged)]
+    closed, opened = [(0, "draining"), (1, "draining")], [(0, "up"), (1, "up")]
+    assert said == [(2, "draining"), *closed, *opened]
+    again = next(f.t for f in s.facts if isinstance(f, NodeChanged) and f.state == "up")
+    assert next(f.t for f in s.of(3) if isinstance(f, Started)) >= again
+
+
 @pytest.mark.parametrize("how", ["leave", "drain"])
 def test_a_down_that_an_earlier_controller_did_not_get_to_is_taken_back(
     stage: Make, how: str

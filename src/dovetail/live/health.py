@@ -18,6 +18,8 @@ from dovetail.wire.agent import Hail, Inventory, WorkerState
 
 DRAINED, LOST = "drained", "nodes down"
 """The names under which the journal keeps the nodes that users drained, and those that are down."""
+SAID = "nodes closed"
+"""The name under which it keeps the states that the log gives to nodes that are not up."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Health:
         self._endings = endings
         self._placements = placements
         self._all_drained = False
+        self._said: dict[int, str] = {}
         self.nodes = [
             Node(site.now, tuple(str(gpu) for gpu in range(count)))
             for count in site.state.view.cluster.installed
@@ -50,6 +53,7 @@ class Health:
             for number in json.loads(meta.get(name, "[]")):
                 if 0 <= number < len(self.nodes):
                     setattr(self.nodes[number], field, True)
+        self._said = {int(n): state for n, state in json.loads(meta.get(SAID, "{}")).items()}
         changed = [(n, self._state(n)) for n in range(len(self.nodes))]
         changed = [(n, state) for n, state in changed if state != UP]
         if changed:
@@ -163,6 +167,8 @@ class Health:
         if site.settled or not all(n.surveyed or n.down for n in self.nodes):
             return
         site.settled = True
+        # The log still has what an earlier controller closed only for its own end.
+        self._say(range(len(self.nodes)))
         for life in site.lives:
             if life.gang is not None:
                 self._placements.renumber(life, take_stock(life.gang, site.now))
@@ -183,12 +189,25 @@ class Health:
         changed = [(n, state) for n, state in changed if state != self.state_of(n)]
         if not changed:
             return
-        site.facts.extend(NodeChanged(site.now, n, state) for n, state in changed)
         site.state.change_nodes(changed)
         site.changes.capacity = True
+        self._say([n for n, _ in changed])
         for name, field in ((DRAINED, "drained"), (LOST, "down")):
             those = [n for n, info in enumerate(self.nodes) if getattr(info, field)]
             site.meta[name] = json.dumps(those)
+
+    def _say(self, nodes: Sequence[int]) -> None:
+        """Records the states of nodes where the log has others."""
+        site = self._site
+        news = [(n, self.state_of(n)) for n in nodes]
+        news = [(n, state) for n, state in news if state != self._said.get(n, UP)]
+        if not news:
+            return
+        site.facts.extend(NodeChanged(site.now, n, state) for n, state in news)
+        site.changes.capacity = True
+        self._said.update(news)
+        closed = {str(n): state for n, state in self._said.items() if state != UP}
+        site.meta[SAID] = json.dumps(closed)
 
     def _lose(self, node: int) -> None:
         """Takes a silent node out; its jobs train on without it if they can, or wait again."""
