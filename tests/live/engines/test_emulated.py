@@ -1,9 +1,12 @@
 """Emulated nodes in virtual time: what they take is what simulation says, to the last bit."""
 
+from pathlib import Path
+
 import pytest
 from plain_controller import PlainController, empty_table, nodes_of
 
 from dovetail.core.placement import Placement
+from dovetail.live.engines.emulated import FolderShelf
 from dovetail.live.engines.paced import Costs, Paced
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
@@ -251,3 +254,14 @@ def test_two_runs_are_the_same() -> None:
         return list(c.log)
 
     assert play() == play()
+
+
+def test_progress_is_kept_in_the_folder_of_a_job_and_brings_no_removed_cluster_back(
+    tmp_path: Path,
+) -> None:
+    shelf, jobs = FolderShelf(), tmp_path / "jobs"
+    shelf.write(str(jobs / "1"), 5.0)
+    assert not jobs.exists() and shelf.read(str(jobs / "1")) is None
+    jobs.mkdir()
+    shelf.write(str(jobs / "1"), 5.0)
+    assert shelf.read(str(jobs / "1")) == 5.0

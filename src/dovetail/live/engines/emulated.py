@@ -73,7 +73,8 @@ class FolderShelf:
         """Replaces what was written, whole."""
         new = Path(folder) / "paced.new"
         try:
-            new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # The folder of jobs is not made: without it the cluster was removed, and stays so.
+            new.parent.mkdir(exist_ok=True, mode=0o700)
             new.write_text(repr(done_s), encoding="ascii")
             new.replace(Path(folder) / "paced")
         except OSError:
