@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SLOTS, JOBS, PATIENCE_S = 2, 12, 400.0
 BETWEEN_S = 4.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
-SHORTEST_S, LONGEST_S = 4.0, 12.0
+SHORTEST_S, LONGEST_S = 3.0, 8.0
 ALONE = "fifo"
 TOGETHER = "sjf-ffs"
 """It shares whenever no slot is free, whatever it is told of the pair."""
