@@ -65,6 +65,8 @@ def test_a_worker_runs_and_its_exit_code_is_told(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "workers")
     launcher.start(order(folder, *python("print('hello'); raise SystemExit(7)")), "t", 0.0)
     assert end_of(launcher) == Exit(7, 0, 7)
+    written = [p for p in (folder / "workers" / "7-0").iterdir() if p.suffix == ".json"]
+    assert len(written) == 3 and not any(p.stat().st_mode & 0o077 for p in written)
     assert (folder / "out.log").read_text() == "hello\n"
     assert launcher.poll() == []
 

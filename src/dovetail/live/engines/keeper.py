@@ -175,9 +175,9 @@ def start_time(pid: int) -> str:
 
 
 def write(folder: str, name: str, what: dict[str, Any]) -> None:
-    """Writes a file that appears whole and is on disk."""
+    """Writes a file that appears whole and is on disk, for its owner alone: it may hold secrets."""
     path = os.path.join(folder, name)
-    with open(path + ".new", "w", encoding="utf-8") as file:
+    with open(path + ".new", "w", encoding="utf-8", opener=private) as file:
         json.dump(what, file)
         file.flush()
         os.fsync(file.fileno())
@@ -185,6 +185,11 @@ def write(folder: str, name: str, what: dict[str, Any]) -> None:
     directory = os.open(folder, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a file that only its owner may read."""
+    return os.open(path, flags, 0o600)
 
 
 def write_in_the_end(folder: str, name: str, what: dict[str, Any]) -> None:
