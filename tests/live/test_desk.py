@@ -19,6 +19,7 @@ from dovetail.live import desk
 from dovetail.live.edges import Entry, Request
 from dovetail.live.lifecycle import State
 from dovetail.live.output_text import OutputReader
+from dovetail.live.snapshot import NodeStatus
 from dovetail.live.verbs import (
     Change,
     Changed,
@@ -180,6 +181,23 @@ def test_a_waiting_job_is_told_who_is_ahead_what_is_free_and_what_must_happen(
     assert (second.code, second.ahead, second.ahead_count) == ("Priority", (3,), 1)
     assert "1 waiting job is ahead of it: 3 (2 GPUs)" in second.evidence
     assert second.decided_s == 99.0
+
+
+def test_a_waiting_job_is_told_that_its_nodes_are_closed(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    cluster.run(1, [(0, 0)], left_s=42.0)
+    cluster.wait([2], Reason("Resources"))
+    assert cluster.picture is not None
+    for state in ("draining", "down"):
+        nodes = (NodeStatus(0, state, ("a", "b"), 99.5),)
+        cluster.picture = replace(cluster.picture, nodes=nodes)
+        closed = why(cluster, 2)
+        assert closed.code == "ReqNodeNotAvail"
+        assert "down or draining" in closed.sentence and "up again" in closed.would_start
+        assert f"1 node is {state}: 0" in closed.evidence
+        listed = cluster.ask(ListJobs())
+        assert isinstance(listed, Listed)
+        assert {row.job: row.reason for row in listed.jobs}[2] == "ReqNodeNotAvail"
 
 
 def test_a_held_job_and_one_with_a_dependency_say_so(cluster: ByHand) -> None:

@@ -6,11 +6,19 @@ record. Nothing is guessed; what would have to happen is counted from what is fr
 
 from __future__ import annotations
 
+from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.queries import KeptJob, Queries
-from dovetail.live.rows import ENDLESS_S, fraction_done, progress_of, reason_code, seats_text
+from dovetail.live.rows import (
+    ENDLESS_S,
+    fraction_done,
+    is_closed_to,
+    progress_of,
+    reason_code,
+    seats_text,
+)
 from dovetail.live.snapshot import NEVER as LONG_AGO
-from dovetail.live.snapshot import Index, RunningStatus
+from dovetail.live.snapshot import Index, RunningStatus, Snapshot
 from dovetail.live.verbs import NEVER, Explained
 
 AHEAD_SHOWN = 5
@@ -43,11 +51,11 @@ def explain(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explai
 def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
     picture, record, number = seen.picture, kept.record, kept.number
     said = seen.reasons.get(number)
-    code = reason_code(record, said)
+    code = reason_code(kept, seen)
     rank = seen.rank.get(number)
     ahead = picture.waiting[:rank] if rank is not None else ()
     free = picture.free_gpus()
-    evidence = [f"it asks for {_asks(kept)}", _free_text(free)]
+    evidence = [f"it asks for {_asks(kept)}", _free_text(free), *_closed_text(picture)]
     if rank is not None:
         evidence.append(_ahead_text(ahead, reader))
     if said is not None and said.behind >= 0:
@@ -77,6 +85,18 @@ def _asks(kept: KeptJob) -> str:
     size = f"{spec.min_gpus} to {spec.max_gpus}" if spec.elastic else str(spec.gpus)
     kind = f" {spec.gpu_type}" if spec.gpu_type else ""
     return f"{size}{kind} GPU{'s' if size != '1' else ''}"
+
+
+def _closed_text(picture: Snapshot) -> list[str]:
+    """Returns which nodes are down or draining, if any are."""
+    found = []
+    for state in (DRAINING, DOWN):
+        nodes = [str(n.node) for n in picture.nodes if n.state == state]
+        if nodes:
+            more = f" and {len(nodes) - AHEAD_SHOWN} more" if len(nodes) > AHEAD_SHOWN else ""
+            are = "nodes are" if len(nodes) > 1 else "node is"
+            found.append(f"{len(nodes)} {are} {state}: {', '.join(nodes[:AHEAD_SHOWN])}{more}")
+    return found
 
 
 def _free_text(free: dict[int, int]) -> str:
@@ -120,6 +140,8 @@ def _would_start(kept: KeptJob, seen: Index, ahead: int, free: int, now_s: float
         return "release it"
     if kept.number not in seen.rank:
         return "its condition must be met first"
+    if is_closed_to(kept, seen):
+        return "a node that is down or draining must be up again"
     lacking = spec.min_gpus - free
     if lacking <= 0:
         behind = f", after or beside the {ahead} ahead of it" if ahead else ""
@@ -133,7 +155,11 @@ def _would_start(kept: KeptJob, seen: Index, ahead: int, free: int, now_s: float
 
 def _freed_by(seen: Index, gpus: int, now_s: float) -> float:
     """Returns when so many GPUs are free if running jobs end as forecast; infinite if unknown."""
-    ends = sorted((_end_of(run, now_s), len(run.members)) for run in seen.picture.running)
+    open_nodes = seen.picture.free_gpus()
+    ends = sorted(
+        (_end_of(run, now_s), sum(m.node in open_nodes for m in run.members))
+        for run in seen.picture.running
+    )
     for end_s, held in ends:
         gpus -= held
         if gpus <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.core.messages import Reason
+from dovetail.core.cluster import UP
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.queries import KeptJob
 from dovetail.live.record import JobRecord, Member
@@ -12,6 +12,9 @@ from dovetail.live.verbs import NEVER, JobRow, NodeRow, Shown
 
 ENDLESS_S = 300 * 86400.0
 """A job that is said to last longer has no length that anybody knows: forecasts say a year then."""
+CLOSED = "ReqNodeNotAvail"
+WANTS_GPUS = ("None", "Resources", "Priority")
+"""Reasons of policies that say less than that the nodes are closed."""
 
 
 def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
@@ -29,7 +32,7 @@ def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
         submit_s=record.submit_s,
         held_gpus=len(record.members) if record.state not in TERMINAL else 0,
         where=seats_text(record.members) if record.state not in TERMINAL else "",
-        reason=reason_code(record, seen.reasons.get(number)),
+        reason=reason_code(kept, seen),
         start_s=record.first_start_s,
         end_s=record.end_s,
         done_s=done_s,
@@ -64,15 +67,25 @@ def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:
     return min(1.0, record.samples / record.total_samples) if record.total_samples else -1.0
 
 
-def reason_code(record: JobRecord, said: Reason | None) -> str:
+def reason_code(kept: KeptJob, seen: Index) -> str:
     """Returns why a job waits or how it ended, in Slurm's words."""
-    if record.state is State.PENDING:
-        if record.held:
-            return "JobHeldUser"
-        if record.reason:
-            return record.reason
-        return "None" if said is None else said.code
-    return record.reason
+    record, said = kept.record, seen.reasons.get(kept.number)
+    if record.state is not State.PENDING:
+        return record.reason
+    if record.held:
+        return "JobHeldUser"
+    if record.reason:
+        return record.reason
+    code = "None" if said is None else said.code
+    return CLOSED if code in WANTS_GPUS and is_closed_to(kept, seen) else code
+
+
+def is_closed_to(kept: KeptJob, seen: Index) -> bool:
+    """Tells whether too few GPUs are on nodes that are up for a job that all nodes could hold."""
+    kind, needed = kept.spec.gpu_type, kept.spec.min_gpus
+    could = [n for n in seen.picture.nodes if kind in ("", n.gpu_type)]
+    up = sum(len(n.gpus) for n in could if n.state == UP)
+    return kept.number in seen.rank and up < needed <= sum(len(n.gpus) for n in could)
 
 
 def seats_text(members: tuple[Member, ...]) -> str:
