@@ -22,6 +22,8 @@ SLACK_S, SLACK = 0.25, 0.01
 """Progress is believed anew when it is off by so many seconds and this part of what passed."""
 RATE_SLACK = 0.02
 LENGTH_SLACK = 0.01
+NOISE = 5.0
+"""How many times wider these are for real programs than for clocks: their iterations vary."""
 PARTED = "pairing undone"
 """Why a guest was stopped that was never to share, had the belief been right."""
 LEARNED = "measured"
@@ -77,12 +79,13 @@ class ProgressReports:
         passed_s = max(0.0, now - state.since_s[row])
         off_s = abs(progress.done_s - expected_s)
         rate = state.rate[row]
-        slack_s = SLACK_S + SLACK * passed_s * max(rate, progress.rate)
-        if off_s > slack_s or abs(progress.rate - rate) > RATE_SLACK * max(rate, progress.rate):
+        noise, fastest = 1.0 if life.spec.paced else NOISE, max(rate, progress.rate)
+        slack_s = noise * (SLACK_S + SLACK * passed_s * fastest)
+        if off_s > slack_s or abs(progress.rate - rate) > noise * RATE_SLACK * fastest:
             state.measure(row, progress.done_s, progress.rate)
             site.facts.append(Measured(now, row, progress.done_s, progress.rate))
         length_s, known_s = progress.length_s, state.length[row]
-        if length_s is not None and abs(length_s - known_s) > LENGTH_SLACK * known_s:
+        if length_s is not None and abs(length_s - known_s) > noise * LENGTH_SLACK * known_s:
             state.relength(row, length_s)
             site.facts.append(Foreseen(now, row, length_s))
 
