@@ -28,6 +28,7 @@ from dovetail.live.engines.paced import Costs
 from dovetail.live.intake import Intake
 from dovetail.live.lifecycle import State
 from dovetail.live.virtual import VirtualClock
+from dovetail.wire.agent import Report, WorkerEnded
 from dovetail.wire.spec import Dependency
 
 Make = Callable[..., Stage]
@@ -472,3 +473,21 @@ def test_a_job_that_completed_has_done_all_its_work(stage: Make) -> None:
     for number in range(6):
         assert s.record(number + 1).state is State.COMPLETED
         assert s.record(number + 1).done_s == 9.7 + 3.1 * number
+
+
+# What never ran.
+
+
+@pytest.mark.parametrize(("code", "retries"), [(126, 0), (127, 0), (125, 1)])
+def test_a_command_that_cannot_run_is_not_tried_again(stage: Make, code: int, retries: int) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=5.0)
+    end = WorkerEnded(1, 0, 1, code, "nosuch: No such file or directory")
+    s.at(1.5, lambda: s.take([Report(0, ended=end)]))
+    s.play(30.0)
+    record = s.record(1)
+    assert record.retries == retries
+    if not retries:
+        assert (record.state, record.exit_code) == (State.FAILED, code)
+        assert record.reason == "JobLaunchFailure"
+        assert record.detail == "it could not be executed: nosuch: No such file or directory"

@@ -14,7 +14,7 @@ from secrets import token_hex
 from signal import SIGKILL, SIGTERM
 
 from dovetail.live.fence import Fence
-from dovetail.live.launcher import Exit, Found, Launcher, LaunchError, NoRoom
+from dovetail.live.launcher import NOT_NOW, Exit, Found, Launcher, LaunchError, NoRoom
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
@@ -211,7 +211,7 @@ class Agent:
         worker = self._workers[key] = _Worker(order, self._token(), now)
         try:
             if not 0 <= order.gpu < len(self._gpus):
-                raise LaunchError(f"node {self.node} has no GPU {order.gpu}")
+                raise LaunchError(f"node {self.node} has no GPU {order.gpu}", NOT_NOW)
             self._launcher.start(order, worker.token, now)
         except LaunchError as error:
             return self._ended(Exit(*key, error.exit_code, str(error)), now)

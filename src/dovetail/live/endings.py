@@ -11,6 +11,7 @@ from dataclasses import replace
 from dovetail.core.messages import Ended, Measured, Stopped, Submitted
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.gang import END, WAIT
+from dovetail.live.launcher import NEVER_RUNS
 from dovetail.live.lifecycle import ENDINGS, State, Step
 from dovetail.live.lives import NEVER, Life
 from dovetail.live.news import Died
@@ -185,6 +186,11 @@ class Endings:
             self._go_on(life, left, _words(first))
             return
         detail = _words(first)
+        if first.why and first.exit_code in NEVER_RUNS:
+            said = f"it could not be executed: {first.why}"
+            code = first.exit_code
+            self.end(life, Step.FAILED, reason="JobLaunchFailure", detail=said, code=code)
+            return
         stateless = life.spec.trains and first.exit_code == STATELESS
         foreign = first.why or stateless or first.exit_code in OUTSIDE
         if MEMORY in first.why:

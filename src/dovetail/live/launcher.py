@@ -39,10 +39,14 @@ class Found:
     said: tuple[FromWorker, ...] = field(default=())
 
 
+NOT_NOW, NEVER_RUNS = 125, (126, 127)
+"""Exit codes with a `why`, of workers that were never executed: another try may help, or cannot."""
+
+
 class LaunchError(Exception):
     """Says why a worker could not be started; `exit_code` is what a shell would have said."""
 
-    def __init__(self, why: str, exit_code: int = 126) -> None:
+    def __init__(self, why: str, exit_code: int = NEVER_RUNS[0]) -> None:
         super().__init__(why)
         self.exit_code = exit_code
 

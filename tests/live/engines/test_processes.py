@@ -19,7 +19,7 @@ import pytest
 from dovetail.live.agent import Agent
 from dovetail.live.engines import keeper
 from dovetail.live.engines.processes import LOST, ProcessLauncher
-from dovetail.live.launcher import Exit, Found, LaunchError, NoRoom
+from dovetail.live.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
 from dovetail.wire.worker import Entered, Finished
 
@@ -106,6 +106,19 @@ def test_a_program_that_cannot_run_says_why(
     launcher.start(order(folder, *command), "t", 0.0)
     end = end_of(launcher)
     assert end.exit_code == code and end.why
+    assert code in NEVER_RUNS and command[0] in end.why and "Errno" not in end.why
+    assert (folder / "out.log").read_text() == f"dovetail: {end.why}\n"
+
+
+def test_a_program_that_cannot_run_just_now_is_told_apart(folder: Path) -> None:
+    with open(folder / "busy", "w") as file:
+        os.chmod(folder / "busy", 0o700)
+        file.write("#!/bin/sh\n")
+        file.flush()
+        launcher = ProcessLauncher(folder / "workers")
+        launcher.start(order(folder, "./busy"), "t", 0.0)
+        end = end_of(launcher)
+    assert end.exit_code == NOT_NOW == keeper.NOT_NOW and "busy" in end.why
 
 
 def test_a_folder_that_cannot_be_made_is_a_launch_error(folder: Path) -> None:

@@ -25,7 +25,19 @@ from typing import Any
 KILL = signal.SIGUSR1
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-CANNOT_RUN, NOT_FOUND = 126, 127
+NOT_NOW, CANNOT_RUN, NOT_FOUND = 125, 126, 127
+"""How a worker ends that was never executed: it may be another time, or never."""
+PASSING = (
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+    errno.ETXTBSY,
+)
+"""What may be over when it is tried again: everything else is the command's own fault."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROOM_AGAIN_S = 0.5
 """How long a keeper waits on a full disk before it tries again to say how its worker ended."""
@@ -118,11 +130,22 @@ def become(order: dict[str, Any], keeper: int, tell: int) -> None:
         os.execvpe(order["argv"][0], order["argv"], order["environment"])
     except FileNotFoundError as error:
         code = NOT_FOUND
-        os.write(tell, f"{os.fsdecode(error.filename)}: {error.strerror}".encode()[:2000])
-    except (OSError, ValueError) as error:
-        os.write(tell, str(error).encode()[:2000])
+        complain(tell, f"{os.fsdecode(error.filename)}: {error.strerror}")
+    except OSError as error:
+        code = NOT_NOW if error.errno in (*PASSING, *NO_ROOM) else CANNOT_RUN
+        named = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        complain(tell, f"{named}{error.strerror}")
+    except ValueError as error:
+        complain(tell, str(error))
     finally:
         os._exit(code)
+
+
+def complain(tell: int, why: str) -> None:
+    """Says why a worker cannot run, to the agent and (or the keeper's errors) into its output."""
+    os.write(tell, why.encode("utf-8", "replace")[:2000])
+    with contextlib.suppress(OSError):
+        os.write(2, f"dovetail: {why}\n".encode("utf-8", "replace"))
 
 
 def settle_in(order: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dovetail.live.engines import keeper
-from dovetail.live.launcher import Exit, Found, LaunchError, NoRoom
+from dovetail.live.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
@@ -131,7 +131,7 @@ class ProcessLauncher:
                 self._setting.clear(order.job, order.worker)
                 shutil.rmtree(folder, ignore_errors=True)
                 raise NoRoom from None
-            raise LaunchError(f"{error.filename or folder}: {error.strerror}") from None
+            raise LaunchError(f"{error.filename or folder}: {error.strerror}", NOT_NOW) from None
         except ValueError as error:
             raise LaunchError(str(error)) from None
 
