@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,12 +83,19 @@ def restore(folder: Path, parts: Parts, job: dict[str, Any]) -> Progress | None:
     """Takes on the newest checkpoint of a folder; returns how far it was, or None without one.
 
     `job` says what must be as it was (seed, samples in a pass), or samples would be used twice.
-    Raises ValueError for a checkpoint of another job.
+    A file that cannot be read is passed over for an older one, and said to be on stderr.
+    Raises ValueError for a checkpoint of another job, or if there are some and none can be read.
     """
+    damaged: list[Path] = []
     for path in saved(folder):
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
+            continue
+        except Exception as error:  # whatever torch makes of bytes that are none of its own
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            print(f"{path} cannot be read: {why}", file=sys.stderr)
+            damaged.append(path)
             continue
         if state.get("format") != FORMAT:
             raise ValueError(f"{path}: written by another version of dovetail")
@@ -95,6 +103,8 @@ def restore(folder: Path, parts: Parts, job: dict[str, Any]) -> Progress | None:
             raise ValueError(f"{path}: another job's: {state['job']}, and this one is {job}")
         parts.take_whole(state)
         return Progress(state["step"], state["samples"], known=True)
+    if damaged:
+        raise ValueError(f"{damaged[0]}: no checkpoint can be read; remove them to begin anew")
     return None
 
 
