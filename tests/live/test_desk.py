@@ -1,5 +1,6 @@
 """What is answered: from the store, from the published picture, and never what is secret."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ from dovetail.live.verbs import (
     Drain,
     Explained,
     History,
+    JobState,
     Listed,
     ListJobs,
     Logs,
@@ -41,6 +43,7 @@ from dovetail.live.verbs import (
     Track,
     Tracked,
     Why,
+    json_values,
     line_of_reply,
     verb_of,
 )
@@ -405,3 +408,16 @@ def test_list_and_why_take_less_than_a_tenth_of_a_second_with_ten_thousand_waiti
             line_of_reply(cluster.ask(asked))
             took.append(perf_counter() - began)
         assert min(took) < 0.1, f"{verb_of(asked)} takes {min(took):.3f} s"
+
+
+def test_what_is_not_there_is_null_for_programs(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    cluster.run(1, [(0, 0)])
+    said = json.loads(json.dumps(json_values(cluster.ask(ListJobs())), allow_nan=False))
+    assert said["counts"] == {"PENDING": 1, "RUNNING": 1}
+    (waiting,) = (row for row in said["jobs"] if row["job"] == 2)
+    none = ("progress", "array", "array_of", "start_s", "end_s", "left_s", "exit_code")
+    assert [waiting[name] for name in none] == [None] * len(none)
+    assert waiting["held_gpus"] == 0 and waiting["done_s"] == 0.0
+    killed = json_values(JobState(1, "FAILED", exit_code=-1))
+    assert killed["exit_code"] == -1

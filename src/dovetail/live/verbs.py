@@ -420,14 +420,26 @@ def _value(value: object) -> Any:
     return value
 
 
+OR_NONE = ("array", "array_of", "decided_s", "more_after", "progress", "saved_step")
+"""The fields of replies where -1 says that there is none."""
+PAIRS = ("counts",)
+"""The fields that hold pairs of a name and a value."""
+
+
 def json_values(message: object) -> Any:
-    """Returns a message as JSON that any reader takes: what is not finite becomes null."""
-    return _finite(values(message))
+    """Returns a message as JSON that any reader takes: what is not there or not finite is null."""
+    return _shown(values(message))
 
 
-def _finite(value: Any) -> Any:
+def _shown(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {name: _field(name, said) for name, said in value.items()}
     if isinstance(value, list):
-        return [_finite(v) for v in value]
+        return [_shown(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _field(name: str, value: Any) -> Any:
+    if name in OR_NONE and value == -1:
+        return None
+    return dict(value) if name in PAIRS else _shown(value)
