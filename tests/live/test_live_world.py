@@ -18,6 +18,7 @@ from dovetail.core.messages import (
     Started,
     Stopped,
     Submitted,
+    Switched,
     Withdrawn,
 )
 from dovetail.core.order import Order
@@ -120,6 +121,20 @@ def test_down_drain_lets_jobs_end_and_starts_no_more(stage: Make) -> None:
     assert s.states() == {1: State.COMPLETED, 2: State.PENDING}
     s.play(60.0)
     assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+
+
+@pytest.mark.parametrize("policy", ["max-min", "afs-p", "srtf"])
+def test_down_drain_leaves_running_jobs_what_they_have(stage: Make, policy: str) -> None:
+    s = stage(policy, nodes=2, gpus=2)
+    s.submit(1.0, duration_s=60.0, gpus=1, max_gpus=2)
+    s.submit(1.5, duration_s=50.0, gpus=1, max_gpus=2)
+    s.ask(8.0, "down", argument="drain")
+    s.submit(9.0, duration_s=3.0)
+    s.play(200.0)
+    assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED, 3: State.PENDING}
+    after = [f for f in s.facts if f.t > 8.0]
+    assert not any(isinstance(f, Started | Stopped | Switched | Shrunk) for f in after)
+    assert s.line.now < 150.0, "it ended by itself"
 
 
 def test_the_log_says_that_nodes_are_open_again_after_a_drain_for_an_end(stage: Make) -> None:

@@ -43,6 +43,8 @@ from dovetail.wire.agent import (
 )
 
 NEVER = float("inf")
+EMPTYING = "the cluster stops when its running jobs have ended, and starts none"
+"""What is said instead of a decision after `down --drain`."""
 
 
 class LiveWorld:
@@ -114,6 +116,10 @@ class LiveWorld:
                 return False
             if not self._asks():
                 self._pass_time(until)
+            if self._emptying:
+                until = self._ask_s = NEVER
+                self._let_be()
+                continue
             if site.settled and min(until, self._ask_s) <= site.now:
                 self._ask_s = NEVER
                 site.changes.woke = True
@@ -148,6 +154,16 @@ class LiveWorld:
         return self._site.settled and bool(
             c.woke or c.arrived or c.ended or c.evicted or c.capacity
         )
+
+    def _let_be(self) -> None:
+        """Answers for the policy while the cluster empties: what runs keeps what it has.
+
+        The log has it as a refused plan, so that a replay asks for none either.
+        """
+        if self._asks():
+            self._site.facts.append(Refused(self._site.now, EMPTYING))
+            self._picture.refused(EMPTYING)
+            self._site.changes = Changes(arrived=[], ended=[], evicted=[])
 
     def _is_over(self) -> bool:
         if self._emptying and not any(
