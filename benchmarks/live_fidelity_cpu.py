@@ -39,6 +39,7 @@ BETWEEN_S = 4.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
 SHORTEST_S, LONGEST_S = 3.0, 8.0
 ALONE = "fifo"
+APART_S = 4.0
 TOGETHER = "sjf-ffs"
 """It shares whenever no slot is free, whatever it is told of the pair."""
 
@@ -117,14 +118,24 @@ def measure() -> Bench:
 
 
 def _alone(cluster: LiveCluster, script: Script, slots: int) -> tuple[float, float]:
-    """Returns samples a second, and the seconds that a run takes besides."""
-    (short, short_s), (long, long_s) = (
-        (epochs * script.epoch, record.end_s - record.submit_s)
-        for epochs in (script.epochs[slots - 1], 3 * script.epochs[slots - 1])
-        for record in _run(cluster, script.spec(epochs, slots))
-    )
-    rate = (long - short) / (long_s - short_s)
-    return rate, short_s - short / rate
+    """Returns samples a second, and the seconds that a run takes besides.
+
+    The long run is made longer until it takes much longer than the short one.
+    """
+    epochs = script.epochs[slots - 1]
+    short, short_s = _timed(cluster, script, epochs, slots)
+    while True:
+        epochs *= 3
+        long, long_s = _timed(cluster, script, epochs, slots)
+        if long_s - short_s >= APART_S:
+            rate = (long - short) / (long_s - short_s)
+            return rate, short_s - short / rate
+
+
+def _timed(cluster: LiveCluster, script: Script, epochs: int, slots: int) -> tuple[int, float]:
+    """Returns the samples of a run and how long it took."""
+    (record,) = _run(cluster, script.spec(epochs, slots))
+    return epochs * script.epoch, record.end_s - record.submit_s
 
 
 def _with_curve(profile: ModelProfile, rate: Mapping[tuple[str, int], float]) -> ModelProfile:
