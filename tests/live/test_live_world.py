@@ -31,6 +31,7 @@ from dovetail.live.lifecycle import State
 from dovetail.live.virtual import VirtualClock
 from dovetail.wire.agent import Report, WorkerEnded
 from dovetail.wire.spec import Dependency
+from dovetail.wire.worker import Checkpoint
 
 Make = Callable[..., Stage]
 
@@ -218,6 +219,16 @@ def test_a_job_cancelled_while_it_is_held_ends_once(stage: Make) -> None:
     s.ask(2.0, "cancel", 1)
     s.play(5.0)
     assert kinds(s.of(1)) == ["Submitted", "Ended"]
+
+
+def test_an_elastic_job_saves_before_it_is_requeued(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=20.0, gpus=1, max_gpus=2)
+    s.ask(9.0, "requeue", 1)
+    s.play(60.0)
+    told = [o.tell for _, _, o in s.orders if o.tell is not None]
+    assert any(tell.checkpoint == Checkpoint(leave=True) for tell in told)
+    assert ended_s(s, 1) == pytest.approx(21.0, abs=1.0)
 
 
 def test_a_requeued_job_starts_anew_under_other_numbers(stage: Make) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from dovetail.core.messages import Submitted
 from dovetail.live.edges import Accepted, Request
 from dovetail.live.endings import Endings
+from dovetail.live.gang import END, SAVE
 from dovetail.live.lifecycle import PENDING, TERMINAL, State, Step
 from dovetail.live.lives import NEVER, Life
 from dovetail.live.record import JobRecord
@@ -164,7 +165,9 @@ class Arrivals:
 
     def _requeue(self, life: Life) -> None:
         if life.is_placed:
-            self._endings.requeue(life, "requeued", life.spec.grace_s)
+            # It goes on where it was, so it saves that first, if it can.
+            how = SAVE if life.speaks else END
+            self._endings.requeue(life, "requeued", life.spec.grace_s, how)
             self._site.lives.write(life, reason="", detail="", held=life.record.held)
             self.consider(life)
 
