@@ -33,7 +33,8 @@ def nodes(home: Path, as_json: bool) -> None:
 @click.option("--undo", is_flag=True, help="Give it work again.")
 @asks_a_cluster
 def drain(home: Path, as_json: bool, node: int, undo: bool) -> None:
-    """Give a node no new work; what runs there goes on until the policy moves it or it ends.
+    """Give a node no new work; what runs there goes on until it ends, or the policy moves or
+    stops it (`preemptible: no` keeps it).
 
     \b
     Example:
