@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--name", default="", help="Only jobs of this name.")
 @click.option(
     "--limit",
-    default=200,
+    default=50,
     show_default=True,
     type=click.IntRange(1, 100_000),
     help="At most so many jobs.",
