@@ -141,9 +141,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="20 jobs, virtual time only")
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument(
-        "--real", default="afs-p", help="for real processes; or all, none"
-    )
+    parser.add_argument("--real", default="afs-p", help="for real processes; or all, none")
     parser.add_argument("--speed", type=float, default=150.0)
     parser.add_argument("--cpu", action="store_true", help="twelve jobs that train, instead")
     parser.add_argument("--pictures", type=Path, default=None)

@@ -20,8 +20,8 @@ import numpy as np
 
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import Trace
-from dovetail.live.folder import Folder
-from dovetail.live.queries import Reader
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.queries import Reader
 from dovetail.live.record import JobRecord
 from dovetail.physics.profile import Curve, ModelProfile
 from dovetail.physics.profile_file import ProfileSet, dump_profiles

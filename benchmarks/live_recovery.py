@@ -30,16 +30,16 @@ from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Decision, Policy, parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.database import Database
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.intake import Intake
+from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.store import Store
 from dovetail.live.edges import Edges
 from dovetail.live.engines.emulated import EmulatedNodes
 from dovetail.live.engines.paced import paced_of
-from dovetail.live.intake import Intake
-from dovetail.live.queries import Queries
-from dovetail.live.rules import Rules
-from dovetail.live.store import Store
 from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.world import LiveWorld
 from dovetail.physics.linear import LinearPhysics
 from dovetail.wire.agent import Launch, Order
 from dovetail.wire.spec import JobSpec

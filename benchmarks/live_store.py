@@ -19,14 +19,14 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Fact, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.database import Database
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.group_commit import GroupCommit
+from dovetail.live.durable.intake import Intake
+from dovetail.live.durable.queries import Queries, Reader
+from dovetail.live.durable.store import Store
 from dovetail.live.edges import Accepted, Entry, Incoming
-from dovetail.live.group_commit import GroupCommit
-from dovetail.live.intake import Intake
 from dovetail.live.lifecycle import State
-from dovetail.live.queries import Queries, Reader
 from dovetail.live.record import JobRecord
-from dovetail.live.store import Store
 from dovetail.live.wall import WallClock
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

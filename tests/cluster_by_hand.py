@@ -9,18 +9,18 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
-from dovetail.live.database import Database
-from dovetail.live.desk import Desk, House
+from dovetail.live.door.desk import Desk, House
+from dovetail.live.door.verbs import Pong, Question, Reply
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.group_commit import GroupCommit
+from dovetail.live.durable.intake import Intake
+from dovetail.live.durable.queries import Reader
+from dovetail.live.durable.store import Store
 from dovetail.live.edges import Entry, Incoming
-from dovetail.live.folder import Folder
-from dovetail.live.group_commit import GroupCommit
-from dovetail.live.intake import Intake
 from dovetail.live.lifecycle import State
-from dovetail.live.queries import Reader
 from dovetail.live.record import JobRecord, Member
 from dovetail.live.snapshot import NodeStatus, RunningStatus, Snapshot
-from dovetail.live.store import Store
-from dovetail.live.verbs import Pong, Question, Reply
 from dovetail.wire.spec import JobSpec
 
 PONG = Pong(7, 1, "0", "srtf", "local:4", "declared", 0.0)

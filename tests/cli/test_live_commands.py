@@ -18,8 +18,8 @@ import pytest
 from command_runner import Said, Shell
 
 from dovetail.live.client import Client
+from dovetail.live.durable.folder import Folder
 from dovetail.live.engines.engine import is_running
-from dovetail.live.folder import Folder
 
 PATIENCE_S = 30.0
 

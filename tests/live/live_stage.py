@@ -19,20 +19,20 @@ from dovetail.core.messages import Fact
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.database import Database
+from dovetail.live.controller.launches import launch_of
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.intake import Intake
+from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.store import Store
 from dovetail.live.edges import Edges, Entry, StoreError
 from dovetail.live.engines.emulated import EmulatedNodes
 from dovetail.live.engines.paced import Costs
-from dovetail.live.intake import Intake
-from dovetail.live.launches import launch_of
 from dovetail.live.lifecycle import TERMINAL, State
-from dovetail.live.metering import Meter
-from dovetail.live.queries import Queries
+from dovetail.live.measuring.metering import Meter
 from dovetail.live.record import JobRecord
-from dovetail.live.rules import Rules
-from dovetail.live.store import Store
 from dovetail.live.virtual import EvenRoad, Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.world import LiveWorld
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
 from dovetail.wire.agent import Order, Report

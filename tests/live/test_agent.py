@@ -7,9 +7,9 @@ from signal import SIGKILL, SIGTERM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.live.agent import KILL_AGAIN_S, NEVER_STARTED, REPEAT_S, Agent
-from dovetail.live.fence import JOBS_KEPT, Fence, add, holds
-from dovetail.live.launcher import Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.agent import KILL_AGAIN_S, NEVER_STARTED, REPEAT_S, Agent
+from dovetail.live.node.fence import JOBS_KEPT, Fence, add, holds
+from dovetail.live.node.launcher import Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import (
     EndWorker,
     Forget,

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.client import Client, NoController
+from dovetail.live.door.server import Limits, Server, talk
+from dovetail.live.door.verbs import CHANGES, Refused, reply_of
 from dovetail.live.edges import Entry
 from dovetail.live.lifecycle import State
-from dovetail.live.server import Limits, Server, talk
-from dovetail.live.verbs import CHANGES, Refused, reply_of
 from dovetail.wire.codec import WireError
 from dovetail.wire.submission import Submission
 

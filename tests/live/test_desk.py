@@ -16,12 +16,9 @@ from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, Reason, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live import desk
-from dovetail.live.edges import Entry, Request
-from dovetail.live.lifecycle import State
-from dovetail.live.output_text import OutputReader
-from dovetail.live.snapshot import NodeStatus
-from dovetail.live.verbs import (
+from dovetail.live.door import desk
+from dovetail.live.door.output_text import OutputReader
+from dovetail.live.door.verbs import (
     Change,
     Changed,
     Drain,
@@ -47,7 +44,10 @@ from dovetail.live.verbs import (
     line_of_reply,
     verb_of,
 )
-from dovetail.live.verbs import Submitted as Taken
+from dovetail.live.door.verbs import Submitted as Taken
+from dovetail.live.edges import Entry, Request
+from dovetail.live.lifecycle import State
+from dovetail.live.snapshot import NodeStatus
 from dovetail.wire.spec import Dependency
 from dovetail.wire.submission import Submission
 

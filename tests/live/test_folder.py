@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.live.folder import Folder
+from dovetail.live.durable.folder import Folder
 
 HOLD = """
 import sys
 from pathlib import Path
-from dovetail.live.folder import Folder
+from dovetail.live.durable.folder import Folder
 lock = Folder(Path(sys.argv[1])).lock()
 print("held", flush=True)
 sys.stdin.read()

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from dovetail.live.crew import NEVER, Desired, Manner
-from dovetail.live.gang import END, SAVE, WAIT, Gang
-from dovetail.live.gang_orders import Instruction, instructions, next_told_s
-from dovetail.live.news import Died, Finished, Formed, News, Stalled, Trained, Vacated
+from dovetail.live.controller.rules import Rules
+from dovetail.live.gangs.crew import NEVER, Desired, Manner
+from dovetail.live.gangs.gang import END, SAVE, WAIT, Gang
+from dovetail.live.gangs.gang_orders import Instruction, instructions, next_told_s
+from dovetail.live.gangs.news import Died, Finished, Formed, News, Stalled, Trained, Vacated
+from dovetail.live.gangs.survey import survey, take_stock
 from dovetail.live.record import Member
-from dovetail.live.rules import Rules
-from dovetail.live.survey import survey, take_stock
 from dovetail.wire.agent import (
     EndWorker,
     Forget,

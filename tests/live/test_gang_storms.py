@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dovetail.live.agent import Agent
-from dovetail.live.crew import Desired
-from dovetail.live.floor import Floor
-from dovetail.live.gang import END, SAVE, Gang
-from dovetail.live.gang_orders import instructions
-from dovetail.live.launcher import Exit, Found
-from dovetail.live.news import Died
+from dovetail.live.controller.rules import Rules
+from dovetail.live.gangs.crew import Desired
+from dovetail.live.gangs.floor import Floor
+from dovetail.live.gangs.gang import END, SAVE, Gang
+from dovetail.live.gangs.gang_orders import instructions
+from dovetail.live.gangs.news import Died
+from dovetail.live.gangs.seating import Seats
+from dovetail.live.gangs.survey import survey
+from dovetail.live.node.agent import Agent
+from dovetail.live.node.launcher import Exit, Found
 from dovetail.live.record import Member
-from dovetail.live.rules import Rules
-from dovetail.live.seating import Seats
-from dovetail.live.survey import survey
 from dovetail.wire.agent import (
     EndWorker,
     Forget,

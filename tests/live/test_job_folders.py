@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.live.controller.job_folders import JobFolders
+from dovetail.live.durable.folder import Folder
 from dovetail.live.edges import Entry, StoreError
-from dovetail.live.folder import Folder
-from dovetail.live.job_folders import JobFolders
 from dovetail.wire.spec import JobSpec
 
 SPEC = JobSpec(name="a", command=(), script="#!/bin/sh\ntrue\n", workdir="/")

@@ -22,9 +22,9 @@ from time import monotonic, sleep
 import pytest
 
 from dovetail.core.errors import DovetailError
-from dovetail.live.audit import audit
 from dovetail.live.client import Client
-from dovetail.live.queries import Reader
+from dovetail.live.durable.audit import audit
+from dovetail.live.durable.queries import Reader
 from dovetail.wire.spec import JobSpec
 
 PATIENCE_S = 60.0

@@ -21,14 +21,14 @@ from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.durable.recovered import Recovered
 from dovetail.live.edges import Accepted, Edges, Entry, Request
 from dovetail.live.engines.emulated import EmulatedNodes
 from dovetail.live.engines.paced import Costs, paced_of
-from dovetail.live.meter import Meters
+from dovetail.live.measuring.meter import Meters
 from dovetail.live.record import JobRecord
-from dovetail.live.recovered import Recovered
 from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.world import LiveWorld
 from dovetail.physics.learning import Learning
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected

@@ -24,9 +24,9 @@ from dovetail.core.messages import (
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
+from dovetail.live.durable.intake import Intake
 from dovetail.live.edges import StoreError
 from dovetail.live.engines.paced import Costs
-from dovetail.live.intake import Intake
 from dovetail.live.lifecycle import State
 from dovetail.live.virtual import VirtualClock
 from dovetail.wire.agent import Report, WorkerEnded

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from dovetail.live.client import Client
-from dovetail.live.folder import Folder
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.queries import Reader
 from dovetail.live.lifecycle import State
-from dovetail.live.queries import Reader
 from dovetail.wire.spec import JobSpec
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.live.memory_bounds import bounds
+from dovetail.live.measuring.memory_bounds import bounds
 
 
 def test_alone_a_job_has_no_bound() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from builders import Row, jobs_of
 from dovetail.core.placement import Placement
-from dovetail.live.learner import Learner
-from dovetail.live.meter import LAST, UNSEEN_S, Meters, Progress
+from dovetail.live.measuring.learner import Learner
+from dovetail.live.measuring.meter import LAST, UNSEEN_S, Meters, Progress
 from dovetail.physics.learning import Learning
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected

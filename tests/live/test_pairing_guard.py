@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import Row, jobs_of
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import Reading
-from dovetail.live.pairing_guard import SURPRISE, PairingGuard, Side, undone
+from dovetail.live.measuring.pairing_guard import SURPRISE, PairingGuard, Side, undone
 from dovetail.physics.learning import Learning
 from dovetail.physics.lessons import LEAST
 from dovetail.physics.linear import LinearPhysics

@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 from live_stage import Stage
 
-from dovetail.live.database import Database
+from dovetail.live.durable.database import Database
 from dovetail.live.lifecycle import State
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

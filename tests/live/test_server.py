@@ -18,11 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live import server as door
 from dovetail.live.client import Client, NoController
-from dovetail.live.edges import StoreError
-from dovetail.live.server import Limits, Server, loopback, talk
-from dovetail.live.verbs import (
+from dovetail.live.door import server as door
+from dovetail.live.door.server import Limits, Server, loopback, talk
+from dovetail.live.door.verbs import (
     CHANGES,
     Change,
     Changed,
@@ -39,6 +38,7 @@ from dovetail.live.verbs import (
     line_of_question,
     question_of,
 )
+from dovetail.live.edges import StoreError
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

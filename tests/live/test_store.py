@@ -10,12 +10,12 @@ import pytest
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, NodeChanged, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.database import Database
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.queries import Queries, Reader
+from dovetail.live.durable.store import Store, add_jobs, add_requests
 from dovetail.live.edges import Entry, Request, StoreError
 from dovetail.live.lifecycle import State
-from dovetail.live.queries import Queries, Reader
 from dovetail.live.record import JobRecord, Member
-from dovetail.live.store import Store, add_jobs, add_requests
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import JobSpec
 

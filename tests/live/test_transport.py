@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dovetail.live.transport import Channel, Loop
+from dovetail.live.node.transport import Channel, Loop
 from dovetail.wire.codec import LINE_BYTES_MAX
 
 

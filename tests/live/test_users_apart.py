@@ -3,11 +3,11 @@
 import pytest
 
 from dovetail.core.cluster import Cluster
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.durable.recovered import Recovered
 from dovetail.live.edges import Accepted, Edges, Entry
 from dovetail.live.record import JobRecord
-from dovetail.live.recovered import Recovered
 from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox
-from dovetail.live.world import LiveWorld
 from dovetail.study.live_cluster import build_mind
 from dovetail.wire.agent import Launch, Order
 from dovetail.wire.spec import JobSpec

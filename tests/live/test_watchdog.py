@@ -12,8 +12,8 @@ from dovetail.core.messages import Ended, Refused
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
+from dovetail.live.controller.watchdog import Watchdog, Watched
 from dovetail.live.lifecycle import State
-from dovetail.live.watchdog import Watchdog, Watched
 
 FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))
 

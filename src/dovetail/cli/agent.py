@@ -21,7 +21,7 @@ from dovetail.core.errors import DovetailError, InputError
 if TYPE_CHECKING:
     from dovetail.live.engines.agent_server import Nodes
     from dovetail.live.engines.engine import EngineWords
-    from dovetail.live.transport import Loop
+    from dovetail.live.node.transport import Loop
     from dovetail.study.given import Given
 
 REPORT_S = 1.0
@@ -115,7 +115,7 @@ def _serve(
 ) -> None:
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.engine import control_socket, running_engine
-    from dovetail.live.transport import Loop
+    from dovetail.live.node.transport import Loop
 
     lock = _lock(home)
     began_s = monotonic()

@@ -41,6 +41,6 @@ def client_of(home: Path) -> Client:
 
 def say_json(message: object) -> None:
     """Prints a reply as one JSON object."""
-    from dovetail.live.verbs import json_values
+    from dovetail.live.door.verbs import json_values
 
     click.echo(json.dumps(json_values(message)))

@@ -8,8 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from dovetail.live.door.verbs import NEVER, JobRow, NodeRow
 from dovetail.live.lifecycle import TERMINAL, State
-from dovetail.live.verbs import NEVER, JobRow, NodeRow
 
 STYLE = {
     State.RUNNING: "green",

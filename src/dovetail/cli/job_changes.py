@@ -80,7 +80,7 @@ def release(home: Path, as_json: bool, jobs: tuple[str, ...]) -> None:
 
 
 def _change(verb: str, home: Path, jobs: tuple[str, ...], as_json: bool) -> None:
-    from dovetail.live.verbs import Changed
+    from dovetail.live.door.verbs import Changed
 
     client = client_of(home)
     does = {

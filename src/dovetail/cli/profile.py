@@ -171,8 +171,8 @@ def _keep(made: ProfileSet, file: Path) -> None:
 
 def _export(home: Path, file: Path, as_json: bool) -> None:
     """Writes what the cluster of a folder learned."""
-    from dovetail.live.folder import Folder
-    from dovetail.live.queries import Reader
+    from dovetail.live.durable.folder import Folder
+    from dovetail.live.durable.queries import Reader
     from dovetail.study.learned import learned_set
     from dovetail.study.profiling import slug
 

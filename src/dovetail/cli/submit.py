@@ -66,7 +66,7 @@ def submit(
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
     """
-    from dovetail.live.verbs import json_values
+    from dovetail.live.door.verbs import json_values
 
     overrides = {k: "yes" if v is True else str(v) for k, v in given.items() if v}
     overrides |= _fields(fields)

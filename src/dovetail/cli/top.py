@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from dovetail.live.client import Client
-    from dovetail.live.verbs import Listed, NodesShown, Pong
+    from dovetail.live.door.verbs import Listed, NodesShown, Pong
 
 
 @click.command("top")
@@ -48,7 +48,7 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
 
     client = client_of(home)
     if as_json:
-        from dovetail.live.verbs import json_values
+        from dovetail.live.door.verbs import json_values
 
         said = zip(("cluster", "nodes", "jobs"), _ask(client, limit), strict=True)
         click.echo(json.dumps({name: json_values(value) for name, value in said}))

@@ -17,7 +17,7 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.server import Server
+    from dovetail.live.door.server import Server
     from dovetail.study.given import Given
     from dovetail.study.live_run import Wish
 
@@ -89,7 +89,7 @@ def up(
       dovetail up --policy sjf-bsbf --engine local
       dovetail up --policy afs-p --engine emulated:4x4@60 --home demo
     """
-    from dovetail.live.server import loopback
+    from dovetail.live.door.server import loopback
     from dovetail.study.live_run import Wish, check
 
     if listen and not loopback(listen)[1]:
@@ -119,7 +119,7 @@ def _serve(wish: Wish, as_json: bool) -> None:
 def _start(wish: Wish, as_json: bool) -> None:
     """Starts the same command in a process of its own, and returns when it answers."""
     from dovetail.live.client import Client, NoController
-    from dovetail.live.folder import Folder
+    from dovetail.live.durable.folder import Folder
 
     log = Folder(wish.home).log
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
@@ -213,7 +213,7 @@ def down(home: Path, as_json: bool, drain: bool) -> None:
 
 def _await_end(home: Path, patience_s: float | None) -> None:
     """Returns when the folder's lock is free."""
-    from dovetail.live.folder import Folder
+    from dovetail.live.durable.folder import Folder
 
     deadline = None if patience_s is None else monotonic() + patience_s
     while True:

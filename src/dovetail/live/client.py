@@ -23,8 +23,7 @@ from time import monotonic, sleep
 from typing import TypeVar
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.lifecycle import TERMINAL
-from dovetail.live.verbs import (
+from dovetail.live.door.verbs import (
     Change,
     Changed,
     Down,
@@ -54,6 +53,7 @@ from dovetail.live.verbs import (
     line_of_question,
     reply_of,
 )
+from dovetail.live.lifecycle import TERMINAL
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

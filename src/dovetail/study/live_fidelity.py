@@ -21,7 +21,7 @@ from dovetail.core.job import Floats, JobTable
 from dovetail.core.messages import Fact
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
-from dovetail.live.queries import Queries
+from dovetail.live.durable.queries import Queries
 from dovetail.record.metrics import job_frame, series_frame, summarize
 from dovetail.record.tally import Tally
 from dovetail.study.given import Given, read_options

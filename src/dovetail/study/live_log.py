@@ -20,9 +20,9 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy, spell
 from dovetail.core.trace import Trace
-from dovetail.live.folder import Folder
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.queries import Queries, Reader
 from dovetail.live.lifecycle import TERMINAL
-from dovetail.live.queries import Queries, Reader
 from dovetail.live.record import JobRecord
 from dovetail.record.log import VERSION
 from dovetail.study.replay import read_recording

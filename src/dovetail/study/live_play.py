@@ -17,8 +17,8 @@ from time import monotonic, sleep
 
 from dovetail.core.errors import DovetailError
 from dovetail.live.client import Client
-from dovetail.live.folder import Folder
-from dovetail.live.queries import Reader
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.queries import Reader
 from dovetail.study.live_fidelity import Outcome, served
 from dovetail.wire.spec import JobSpec
 

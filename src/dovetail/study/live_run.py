@@ -20,24 +20,24 @@ from dovetail import __version__
 from dovetail.control.loop import run as run_loop
 from dovetail.core.errors import InputError
 from dovetail.core.policy import spell
-from dovetail.live.database import Database
-from dovetail.live.desk import Desk, House
+from dovetail.live.controller.job_folders import JobFolders
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.watchdog import Watchdog, Watched
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.door.desk import Desk, House
+from dovetail.live.door.server import Server, name_of_user
+from dovetail.live.door.verbs import Pong
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.group_commit import GroupCommit
+from dovetail.live.durable.intake import Intake
+from dovetail.live.durable.queries import LIVE, Reader
+from dovetail.live.durable.recovered import Recovered
+from dovetail.live.durable.store import Store
 from dovetail.live.edges import Edges
 from dovetail.live.engines.engine import Engine, open_engine
-from dovetail.live.folder import Folder
-from dovetail.live.group_commit import GroupCommit
-from dovetail.live.intake import Intake
-from dovetail.live.job_folders import JobFolders
-from dovetail.live.meter import Meters
-from dovetail.live.queries import LIVE, Reader
-from dovetail.live.recovered import Recovered
-from dovetail.live.rules import Rules
-from dovetail.live.server import Server, name_of_user
-from dovetail.live.store import Store
-from dovetail.live.verbs import Pong
+from dovetail.live.measuring.meter import Meters
 from dovetail.live.wall import ThreadInbox, WallClock
-from dovetail.live.watchdog import Watchdog, Watched
-from dovetail.live.world import LiveWorld
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import Mind, build_mind, manifest_text
 from dovetail.study.rehearsal import rehearse

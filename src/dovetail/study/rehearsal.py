@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Job, JobTable
 from dovetail.core.trace import Trace
-from dovetail.live.watchdog import Overran, Watchdog
+from dovetail.live.controller.watchdog import Overran, Watchdog
 from dovetail.study.given import Given
 from dovetail.study.virtual_live import play
 

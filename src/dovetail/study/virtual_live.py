@@ -17,19 +17,19 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
-from dovetail.live.database import Database
+from dovetail.live.controller.launches import launch_of
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.intake import Intake
+from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.store import Store
 from dovetail.live.edges import Edges
 from dovetail.live.engines.emulated import EmulatedNodes
 from dovetail.live.engines.paced import Costs
-from dovetail.live.intake import Intake
-from dovetail.live.launches import launch_of
 from dovetail.live.lifecycle import TERMINAL
-from dovetail.live.meter import Meters
-from dovetail.live.queries import Queries
-from dovetail.live.rules import Rules
-from dovetail.live.store import Store
+from dovetail.live.measuring.meter import Meters
 from dovetail.live.virtual import NEVER, Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.world import LiveWorld
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import build_mind, live_options, live_physics, manifest_text
 from dovetail.study.options import Options

@@ -18,7 +18,7 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges import Incoming, NodeLost
 from dovetail.live.engines.engine import AgentsHere, is_running, open_engine
 from dovetail.live.engines.paced import Paced
-from dovetail.live.transport import AgentLink
+from dovetail.live.node.transport import AgentLink
 from dovetail.wire.agent import (
     EndWorker,
     Forget,

@@ -19,7 +19,7 @@ from dovetail.live.engines.devices import Devices, gpus, slots, usable_cores
 from dovetail.live.engines.engine import EngineWords, cluster_of, open_engine
 from dovetail.live.engines.local import KeptFence, LocalSetting
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
-from dovetail.live.launcher import Exit
+from dovetail.live.node.launcher import Exit
 from dovetail.wire.agent import Launch, StartWorker
 
 NO_GROUPS = ControlGroups(0, None, None)

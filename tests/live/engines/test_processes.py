@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.agent import Agent
 from dovetail.live.engines import keeper
 from dovetail.live.engines.processes import LOST, ProcessLauncher
-from dovetail.live.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.agent import Agent
+from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
 from dovetail.wire.worker import Entered, Finished
 

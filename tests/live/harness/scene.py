@@ -25,18 +25,18 @@ from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.audit import audit
-from dovetail.live.database import Database
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.durable.audit import audit
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.intake import Intake
+from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.recovered import Recovered
+from dovetail.live.durable.store import Store
 from dovetail.live.edges import Edges, NodeLost, StoreError
 from dovetail.live.engines.paced import paced_of
-from dovetail.live.intake import Intake
-from dovetail.live.queries import Queries
 from dovetail.live.record import JobRecord
-from dovetail.live.recovered import Recovered
-from dovetail.live.rules import Rules
-from dovetail.live.store import Store
 from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.world import LiveWorld
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
 from dovetail.wire.agent import ORDERS, REPORTS, Launch, Order, Report

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from dovetail.live.transport import (
+from dovetail.live.node.transport import (
     TO_AGENTS,
     Addressed,
     Channel,

@@ -18,10 +18,10 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
-from dovetail.live.agent import Agent
 from dovetail.live.engines.paced import Costs, Paced
 from dovetail.live.engines.paced_job import Happening, PacedJob
-from dovetail.live.launcher import Exit, Found, LaunchError
+from dovetail.live.node.agent import Agent
+from dovetail.live.node.launcher import Exit, Found, LaunchError
 from dovetail.wire.agent import Alive, Order, Report, StartWorker
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training

@@ -28,7 +28,7 @@ from dovetail.live.engines.devices import (
     slots,
     usable_cores,
 )
-from dovetail.live.transport import AgentLink
+from dovetail.live.node.transport import AgentLink
 
 LOG = logging.getLogger(__name__)
 LOCAL, EMULATED = "local", "emulated"

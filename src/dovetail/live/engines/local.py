@@ -8,13 +8,13 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dovetail.live.agent import Agent
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
 from dovetail.live.engines.worker_hub import WorkerHub
-from dovetail.live.fence import Fence
-from dovetail.live.transport import Loop
+from dovetail.live.node.agent import Agent
+from dovetail.live.node.fence import Fence
+from dovetail.live.node.transport import Loop
 from dovetail.wire.agent import Order, Report, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 

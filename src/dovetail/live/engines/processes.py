@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dovetail.live.engines import keeper
-from dovetail.live.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker

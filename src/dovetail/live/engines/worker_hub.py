@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from dovetail.live.transport import Channel, Loop, is_ours, listen
+from dovetail.live.node.transport import Channel, Loop, is_ours, listen
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, Refused, ToWorker
 

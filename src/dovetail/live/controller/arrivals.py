@@ -1,0 +1,228 @@
+"""Which jobs may wait in the queue: those not held, whose dependencies are met, past their pause.
+
+Also carries users' requests about jobs out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dovetail.core.messages import Submitted
+from dovetail.live.controller.endings import Endings
+from dovetail.live.controller.lives import NEVER, Life
+from dovetail.live.controller.site import Site, list_of
+from dovetail.live.controller.spec_job import job_of
+from dovetail.live.edges import Accepted, Request
+from dovetail.live.gangs.gang import END, SAVE
+from dovetail.live.lifecycle import PENDING, TERMINAL, State, Step
+from dovetail.live.record import JobRecord
+from dovetail.wire.spec import Dependency, JobSpec
+
+HELD, DEPENDENCY, NEVER_MET, BEGIN = (
+    "JobHeldUser",
+    "Dependency",
+    "DependencyNeverSatisfied",
+    "BeginTime",
+)
+"""Slurm's words for why a job does not even wait in the queue."""
+
+
+class Arrivals:
+    """Lets jobs into the queue and takes them out again."""
+
+    def __init__(
+        self, site: Site, endings: Endings, *, owner: str, share_between_users: bool
+    ) -> None:
+        self._site = site
+        self._endings = endings
+        self._owner = owner
+        self._share_between_users = share_between_users
+        self._dependents: dict[int, dict[int, None]] = {}
+        # The archive hears of an end only when this instant is kept; dependents ask at once.
+        self._over: dict[int, tuple[JobSpec, JobRecord]] = {}
+
+    # Jobs.
+
+    def accept(self, accepted: Sequence[Accepted]) -> None:
+        """Admits jobs that are on record, but for those that are known already."""
+        known = self._site.lives.known
+        new = {a.job: a for a in accepted if a.job not in known}
+        if not new:
+            return
+        self.admit(
+            [
+                (a.spec, JobRecord(a.job, submit_s=a.submit_s, held=a.spec.hold))
+                for a in new.values()
+            ]
+        )
+
+    def admit(self, jobs: Sequence[tuple[JobSpec, JobRecord]]) -> None:
+        """Makes jobs known to the tables, and lets them wait if they may."""
+        for life in self.enter(jobs):
+            self._site.lives.write(life)
+            self.consider(life)
+
+    def enter(self, jobs: Sequence[tuple[JobSpec, JobRecord]]) -> list[Life]:
+        """Makes jobs known to the tables, all at once; returns them. They do not wait yet."""
+        site = self._site
+        table = site.state.jobs
+        last_s = float(table.submit_s[-1]) if len(table) else -NEVER
+        rows = []
+        for spec, record in jobs:
+            last_s = max(last_s, record.submit_s)
+            row = replace(job_of(spec, record.job, record.submit_s), submit_s=last_s)
+            if spec.user != self._owner and not self._share_between_users:
+                row = replace(row, shareable=False)
+            rows.append(row)
+        made = []
+        for index, (spec, record) in zip(site.state.admit(rows), jobs, strict=True):
+            life = Life(index, spec, record)
+            site.lives.add(life)
+            made.append(life)
+            if spec.deadline_s < NEVER:
+                due = record.submit_s + spec.deadline_s
+                site.timers.set(("deadline", record.job), due)
+            for dependency in spec.after:
+                self._dependents.setdefault(dependency.job, {})[record.job] = None
+        return made
+
+    def consider(self, life: Life) -> None:
+        """Lets a pending job wait in the queue, or says what keeps it out."""
+        site, record = self._site, life.record
+        if record.state is not PENDING:
+            return
+        reason, detail = self._obstacle(life)
+        if reason:
+            site.withdraw(life)
+        elif life.row not in site.state.waiting:
+            site.state.arrive(life.row)
+            site.facts.append(Submitted(site.now, life.row, site.state.length[life.row]))
+            list_of(site.changes.arrived).append(life.row)
+        if (record.reason, record.detail) != (reason, detail):
+            site.lives.write(life, reason=reason, detail=detail)
+
+    def _obstacle(self, life: Life) -> tuple[str, str]:
+        record = life.record
+        if record.held:
+            return HELD, "its owner holds it"
+        if record.not_before_s > self._site.now:
+            self._site.timers.set(("begin", record.job), record.not_before_s)
+            return BEGIN, record.detail
+        for dependency in life.spec.after:
+            met = self._is_met(dependency)
+            if met is None:
+                return NEVER_MET, f"{dependency.kind}:{dependency.job} cannot happen any more"
+            if not met:
+                return DEPENDENCY, f"it waits for {dependency.kind}:{dependency.job}"
+        return "", ""
+
+    def _is_met(self, dependency: Dependency) -> bool | None:
+        """Tells whether a dependency is met; None if it never will be."""
+        life = self._site.lives.get(dependency.job)
+        found = self._find(dependency.job) if life is None else (life.spec, life.record)
+        if found is None:
+            return None
+        record = found[1]
+        over = record.state in TERMINAL
+        if dependency.kind == "after":
+            return over or record.first_start_s < NEVER or record.state is not PENDING
+        if not over or dependency.kind == "afterany":
+            return over
+        well = record.state is State.COMPLETED
+        return True if well == (dependency.kind == "afterok") else None
+
+    def look_after(self, job: int) -> None:
+        """Looks at the jobs that depend on one that started or ended."""
+        for number in sorted(self._dependents.get(job, ())):
+            life = self._site.lives.get(number)
+            if life is None:
+                del self._dependents[job][number]
+            else:
+                self.consider(life)
+
+    # Requests.
+
+    def carry_out(self, request: Request) -> None:
+        """Carries a request about a job out; it is done, unless it must wait for the end."""
+        site = self._site
+        life = site.lives.get(request.job)
+        if life is None:
+            if request.verb == "requeue":
+                self._revive(request.job)
+        elif request.verb == "cancel":
+            self._endings.end(life, Step.CANCELLED, reason="", detail="cancelled by its owner")
+        elif request.verb == "requeue":
+            if life.record.state is State.COMPLETING:
+                life.again = (*life.again, request.seq)
+                return
+            self._requeue(life)
+        elif request.verb in ("hold", "release"):
+            held = request.verb == "hold"
+            site.lives.write(life, held=held, not_before_s=0.0)
+            self.consider(life)
+        site.done.append(request.seq)
+
+    def _requeue(self, life: Life) -> None:
+        if life.is_placed:
+            # It goes on where it was, so it saves that first, if it can.
+            how = SAVE if life.speaks else END
+            self._endings.requeue(life, "requeued", life.spec.grace_s, how)
+            self._site.lives.write(life, reason="", detail="", held=life.record.held)
+            self.consider(life)
+
+    def over(self, life: Life) -> None:
+        """Hears that a job is over for good."""
+        site, job = self._site, life.record.job
+        if life.again:
+            site.done.extend(life.again)
+            life.again = ()
+            self._restart(life)
+        else:
+            self._over[job] = (life.spec, life.record)
+            site.lives.drop(life)
+            self.look_after(job)
+
+    def kept(self) -> None:
+        """Hears that this instant is on record; the archive knows who is over now."""
+        self._over.clear()
+
+    def _find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        """Returns a job that is over, though it may be so since this instant only."""
+        return self._over.get(job) or self._site.edges.archive.find(job)
+
+    def _restart(self, life: Life) -> None:
+        """Lets a job that is over wait again, with nothing done."""
+        site, row = self._site, life.row
+        for column in (site.state.done, site.state.attained, site.state.rate):
+            column[row] = 0.0
+        site.state.first_start_s[row] = NEVER
+        life.placed_done_s = 0.0
+        life.record = _afresh(life.record)
+        site.lives.step(life, Step.REQUEUED)
+        if life.spec.deadline_s < NEVER:
+            site.timers.set(
+                ("deadline", life.record.job), life.record.submit_s + life.spec.deadline_s
+            )
+        self.consider(life)
+
+    def _revive(self, job: int) -> None:
+        found = self._find(job)
+        if found is None or found[1].state not in TERMINAL:
+            return
+        spec, record = found
+        self._over.pop(job, None)
+        again = _afresh(replace(record, state=PENDING))
+        self.admit([(spec, again)])
+
+
+def _afresh(record: JobRecord) -> JobRecord:
+    """Returns the record of a job that begins anew; generations and worker numbers go on."""
+    return JobRecord(
+        record.job,
+        state=record.state,
+        submit_s=record.submit_s,
+        generation=record.generation,
+        next_worker=record.next_worker,
+        solo_rate=record.solo_rate,
+    )

@@ -1,0 +1,250 @@
+"""How jobs stop and end: by themselves, by their owner, by a limit, or by what befell them.
+
+The tables give a job's GPUs back at once; its record is COMPLETING until its last worker is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dovetail.core.messages import Ended, Measured, Stopped, Submitted
+from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
+from dovetail.live.controller.lives import NEVER, Life
+from dovetail.live.controller.site import Site, list_of
+from dovetail.live.gangs.gang import END, WAIT
+from dovetail.live.gangs.news import Died
+from dovetail.live.lifecycle import ENDINGS, State, Step
+from dovetail.live.node.launcher import NEVER_RUNS
+from dovetail.live.record import Member
+from dovetail.wire.agent import Forget
+
+HOW = {
+    Step.FINISHED: ENDS[COMPLETED],
+    Step.CANCELLED: ENDS[CANCELLED],
+    Step.TIMED_OUT: ENDS[TIMEOUT],
+    Step.DEADLINE: ENDS[TIMEOUT],
+}
+"""How the log and the forecast call an ending; all others failed."""
+OUTSIDE = (-9, -15)
+"""Signals that a program does not send itself: what they end is tried again."""
+STATELESS = 4
+"""How a program of `dovetail.train` ends that has lost its state; a fresh start mends it."""
+ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
+"""The states of a job that can still end."""
+NEARLY = 0.9
+"""A job that ends well with less done than this part of its work stopped early, as it may."""
+MEMORY = "memory"
+"""What an agent says that killed a worker over its memory."""
+
+
+class Endings:
+    """Ends and stops jobs; `over` gathers those that are over for good."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.over: list[Life] = []
+
+    def forget(self, node: int, job: int, worker: int) -> None:
+        """Lets an agent forget a worker that no record needs any more."""
+        self._site.letters.append((node, Forget(job, worker)))
+
+    # Ends.
+
+    def end(
+        self, life: Life, step: Step, *, reason: str = "", detail: str = "", code: int | None = None
+    ) -> None:
+        """Ends a job, whatever it does; once only."""
+        if life.record.state not in ALIVE:
+            return
+        site, row, now = self._site, life.row, self._site.now
+        placement = site.placement(life)
+        touched = site.sharers(placement) - {row} if placement is not None else set()
+        if step is Step.FINISHED:
+            self._book_all(life)
+        self._take_out(life)
+        called = HOW.get(step, ENDS[FAILED])
+        site.state.forecast.ended(row, site.state.done[row], called, now)
+        site.meter.ended(row)
+        site.facts.append(Ended(now, row, called))
+        site.lives.step(
+            life,
+            step,
+            ending=ENDINGS[step],
+            reason=reason,
+            detail=detail,
+            exit_code=code,
+            placement=None,
+            end_s=now,
+        )
+        self._leave(life)
+        site.retime(sorted(touched))
+        if life.gang is not None:
+            how = WAIT if step is Step.FINISHED else END
+            life.gang.vacate(now, life.spec.grace_s, how)
+            site.touch(life)
+        if life.gang is None or (site.settled and not life.gang.workers):
+            self._conclude(life)
+
+    def _book_all(self, life: Life) -> None:
+        """Books the work of a job that finished as done: its last report was made before that."""
+        site, state, row = self._site, self._site.state, life.row
+        work_s = life.spec.duration_s if life.spec.paced else site.meter.length_s(row)
+        done_s = state.done_s((row,))[0]
+        if not work_s or done_s == work_s or (done_s < NEARLY * work_s and not life.spec.paced):
+            return
+        if site.placement(life) is None or life.starting:
+            state.done[row] = work_s
+            return
+        state.measure(row, work_s, state.rate[row])
+        site.facts.append(Measured(site.now, row, work_s, state.rate[row]))
+
+    def _take_out(self, life: Life) -> None:
+        """Takes a job out of the tables; the log must have let it wait before."""
+        site, row = self._site, life.row
+        if site.placement(life) is None and row not in site.state.waiting:
+            site.state.arrive(row)
+            site.facts.append(Submitted(site.now, row, site.state.length[row]))
+        site.state.end(row)
+        list_of(site.changes.ended).append(row)
+
+    def _leave(self, life: Life) -> None:
+        """Forgets what only a job with GPUs has."""
+        site, job = self._site, life.record.job
+        site.seats.leave(job)
+        life.mend, life.trained = (), None
+        site.lives.write(life, members=(), ran_s=_ran_s(life, site.now))
+        life.running_s = NEVER
+        for name in ("limit", "mend"):
+            site.timers.drop((name, job))
+
+    def vacated(self, life: Life) -> None:
+        """Hears that the last worker of a job is gone."""
+        if life.record.state is State.COMPLETING:
+            self._conclude(life)
+
+    def _conclude(self, life: Life) -> None:
+        site = self._site
+        site.lives.step(life, Step.VACATED, end_s=site.now)
+        for name in ("deadline", "begin", "gang"):
+            site.timers.drop((name, life.record.job))
+        self.over.append(life)
+
+    # Stops.
+
+    def stop(self, life: Life, why: str) -> None:
+        """Takes a job off its GPUs against the policy's will; it waits again."""
+        site, row = self._site, life.row
+        if not life.speaks:
+            site.state.settle(row)
+            site.state.done[row] = 0.0
+        site.state.evict(row)
+        site.facts.append(Stopped(site.now, row, why, site.state.done[row]))
+        list_of(site.changes.evicted).append(row)
+        site.lives.step(life, Step.STOPPED, placement=None)
+        self._leave(life)
+
+    def retry(self, life: Life, reason: str, detail: str, *, code: int | None = None) -> None:
+        """Lets a job that was stopped wait a while, or ends it if it has been retried enough."""
+        site, record, spec = self._site, life.record, life.spec
+        if not spec.requeue or record.retries >= spec.retries:
+            step = Step.NODE_FAILED if reason == "NodeFail" else Step.FAILED
+            tried = (
+                f"{detail}; it was tried {record.retries + 1} times" if record.retries else detail
+            )
+            self.end(life, step, reason=reason, detail=tried, code=code)
+            return
+        tries = record.retries + 1
+        until = site.now + site.rules.backoff(tries)
+        site.lives.write(life, retries=tries, not_before_s=until, reason="BeginTime", detail=detail)
+        site.withdraw(life)
+        site.timers.set(("begin", record.job), until)
+
+    def requeue(self, life: Life, why: str, grace_s: float, how: str = END) -> None:
+        """Stops a placed job and ends its workers; it waits again."""
+        site = self._site
+        placement = site.placement(life)
+        assert placement is not None
+        touched = site.sharers(placement) - {life.row}
+        self.stop(life, why)
+        gang = site.gang(life)
+        gang.vacate(site.now, grace_s, how)
+        site.touch(life)
+        site.retime(sorted(touched))
+
+    # What befalls workers.
+
+    def died(self, life: Life, deaths: Sequence[Died]) -> None:
+        """Decides what follows from the deaths of one instant: go on with the rest, retry, end."""
+        first = deaths[0]
+        gang = self._site.gang(life)
+        dead = {d.worker for d in deaths}
+        waiting = {*dead, *life.mend}
+        left = [m.worker for m in life.record.members if m.worker not in waiting]
+        alive = any(number in gang.workers for number in left)
+        if life.speaks and alive and life.record.retries < life.spec.retries:
+            self._go_on(life, left, _words(first))
+            return
+        detail = _words(first)
+        if first.why and first.exit_code in NEVER_RUNS:
+            said = f"it could not be executed: {first.why}"
+            code = first.exit_code
+            self.end(life, Step.FAILED, reason="JobLaunchFailure", detail=said, code=code)
+            return
+        stateless = life.spec.trains and first.exit_code == STATELESS
+        foreign = first.why or stateless or first.exit_code in OUTSIDE
+        if MEMORY in first.why:
+            self.end(
+                life, Step.OUT_OF_MEMORY, reason="OutOfMemory", detail=detail, code=first.exit_code
+            )
+        elif foreign:
+            self.requeue(life, "failed", life.spec.grace_s)
+            self.retry(life, "JobLaunchFailure", detail, code=first.exit_code)
+        else:
+            code = first.exit_code
+            self.end(life, Step.FAILED, reason="NonZeroExitCode", detail=detail, code=code)
+
+    def _go_on(self, life: Life, left: Sequence[int], detail: str) -> None:
+        """Lets the survivors train on; in a while the lost ones are started under new numbers."""
+        site, record = self._site, life.record
+        gang = site.gang(life)
+        wanted = gang.wanted
+        assert wanted is not None
+        members = tuple(m for m in wanted.members if m.worker in left)
+        gang.want(
+            replace(wanted, members=members, shares=(), manner=replace(wanted.manner, samples=())),
+            site.now,
+        )
+        renumbered, number = [], record.next_worker
+        for member in record.members:
+            if member.worker not in left:
+                member, number = Member(number, member.node, member.gpu), number + 1
+            renumbered.append(member)
+        life.mend = tuple(m.worker for m in renumbered if m.worker not in left)
+        site.seats.replace(record.job, renumbered)
+        tries = record.retries + 1
+        site.lives.write(
+            life,
+            retries=tries,
+            detail=detail,
+            members=tuple(renumbered),
+            next_worker=number,
+        )
+        site.timers.set(("mend", record.job), site.now + site.rules.backoff(tries))
+        site.touch(life)
+
+    def stalled(self, life: Life, silent_s: float) -> None:
+        """Starts a job anew that has said nothing for too long."""
+        if life.is_placed:
+            self.requeue(life, "failed", 0.0)
+            self.retry(life, "JobLaunchFailure", f"it said nothing for {silent_s:.0f} s")
+
+
+def _ran_s(life: Life, now: float) -> float:
+    return life.record.ran_s + (now - life.running_s if life.running_s < now else 0.0)
+
+
+def _words(death: Died) -> str:
+    how = f"signal {-death.exit_code}" if death.exit_code < 0 else f"exit code {death.exit_code}"
+    why = f": {death.why}" if death.why else ""
+    return f"worker {death.worker} ended with {how}{why}"

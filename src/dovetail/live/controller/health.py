@@ -1,0 +1,257 @@
+"""Which nodes can be used: silence makes one down, its inventory brings it back, users drain it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dovetail.core.cluster import DOWN, DRAINING, UP
+from dovetail.core.messages import NODE_DOWN, NodeChanged, Shrunk
+from dovetail.live.controller.endings import Endings
+from dovetail.live.controller.lives import Life
+from dovetail.live.controller.placements import Placements
+from dovetail.live.controller.site import Site
+from dovetail.live.gangs.gang import END
+from dovetail.live.gangs.survey import survey, take_stock
+from dovetail.wire.agent import Hail, Inventory, WorkerState
+
+DRAINED, LOST = "drained", "nodes down"
+"""The names under which the journal keeps the nodes that users drained, and those that are down."""
+SAID = "nodes closed"
+"""The name under which it keeps the states that the log gives to nodes that are not up."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One node: when its agent was last heard, and whether its inventory is known."""
+
+    heard_s: float
+    gpus: tuple[str, ...]
+    surveyed: bool = False
+    down: bool = False
+    drained: bool = False
+
+
+class Health:
+    """The nodes of a live cluster."""
+
+    def __init__(self, site: Site, endings: Endings, placements: Placements) -> None:
+        self._site = site
+        self._endings = endings
+        self._placements = placements
+        self._all_drained = False
+        self._said: dict[int, str] = {}
+        self.nodes = [
+            Node(site.now, tuple(str(gpu) for gpu in range(count)))
+            for count in site.state.view.cluster.installed
+        ]
+
+    def begin(self, meta: dict[str, str]) -> None:
+        """Takes up the states that are on record, and hails all nodes."""
+        for name, field in ((DRAINED, "drained"), (LOST, "down")):
+            for number in json.loads(meta.get(name, "[]")):
+                if 0 <= number < len(self.nodes):
+                    setattr(self.nodes[number], field, True)
+        self._said = {int(n): state for n, state in json.loads(meta.get(SAID, "{}")).items()}
+        changed = [(n, self._state(n)) for n in range(len(self.nodes))]
+        changed = [(n, state) for n, state in changed if state != UP]
+        if changed:
+            self._site.state.change_nodes(changed)
+        for number in range(len(self.nodes)):
+            self._hail(number)
+            self._watch(number)
+        self._check_settled()
+
+    def state_of(self, node: int) -> str:
+        """Returns the state of a node as the plan knows it."""
+        return self._site.state.view.cluster.state_of.get(node, UP)
+
+    def may_start(self, job: int, node: int, gpu: int) -> bool:
+        """Tells whether a worker of a job can be started on a GPU now."""
+        info = self.nodes[node]
+        site = self._site
+        return info.surveyed and not info.down and site.floor.is_free(job, node, gpu, site.seats)
+
+    # What comes in.
+
+    def heard(self, node: int) -> bool:
+        """Takes note of a sign of life; False for a node that does not exist."""
+        if not 0 <= node < len(self.nodes):
+            return False
+        info = self.nodes[node]
+        if info.down and info.heard_s < self._site.now:
+            self._hail(node)
+        info.heard_s = self._site.now
+        return True
+
+    def survey(self, said: Inventory) -> None:
+        """Compares what an agent has with what is wanted of it."""
+        site, node = self._site, said.node
+        if said.epoch < site.epoch:
+            return
+        info = self.nodes[node]
+        if said.gpus:
+            info.gpus = said.gpus
+        rows: dict[int, list[WorkerState]] = {}
+        for row in said.workers:
+            rows.setdefault(row.job, []).append(row)
+        for job, those in rows.items():
+            life = site.lives.get(job)
+            if life is None:
+                for row in those:
+                    self._stray(node, row)
+            else:
+                self._survey_job(life, node, those)
+        for job in site.floor.jobs_on(node, len(info.gpus)):
+            known = site.lives.get(job)
+            if known is not None and job not in rows:
+                self._survey_job(known, node, ())
+        listed = {(row.job, row.worker) for row in said.workers}
+        for key in [k for k, s in site.floor.strays.items() if s.node == node and k not in listed]:
+            site.floor.drop_stray(key)
+        info.surveyed = True
+        if info.down:
+            info.down = False
+            self._change([node])
+        self._check_settled()
+
+    def _survey_job(self, life: Life, node: int, rows: Sequence[WorkerState]) -> None:
+        survey(self._site.gang(life), node, rows, self._site.now)
+        self._site.touch(life)
+
+    def _stray(self, node: int, row: WorkerState) -> None:
+        if row.exit_code is None:
+            self._site.floor.add_stray((row.job, row.worker), node, row.gpu)
+        else:
+            self._endings.forget(node, row.job, row.worker)
+
+    def drain(self, node: int, *, undo: bool) -> None:
+        """Gives a node no new work, or work again; what runs there goes on."""
+        if 0 <= node < len(self.nodes) and self.nodes[node].drained == undo:
+            self.nodes[node].drained = not undo
+            self._change([node])
+
+    def drain_all(self) -> None:
+        """Gives no node new work until the controller has stopped."""
+        self._all_drained = True
+        self._change(range(len(self.nodes)))
+
+    # What time brings.
+
+    def look(self, node: int) -> None:
+        """Declares a node down that was silent for too long."""
+        info = self.nodes[node]
+        patience_s = self._site.rules.node_patience_s
+        if not info.down and self._site.now >= info.heard_s + patience_s:
+            self._lose(node)
+        self._watch(node)
+
+    def hail(self, node: int) -> None:
+        """Asks a node for its inventory, and again later."""
+        self._hail(node)
+
+    def _hail(self, node: int) -> None:
+        site = self._site
+        site.letters.append((node, Hail(site.epoch)))
+        site.timers.set(("hail", node), site.now + site.rules.hail_every_s)
+
+    def _watch(self, node: int) -> None:
+        info, rules = self.nodes[node], self._site.rules
+        due = info.heard_s + rules.node_patience_s
+        self._site.timers.set(("node", node), float("inf") if info.down else due)
+
+    def _check_settled(self) -> None:
+        """Lets gangs of an earlier controller go on once all nodes have said who is there."""
+        site = self._site
+        if site.settled or not all(n.surveyed or n.down for n in self.nodes):
+            return
+        site.settled = True
+        # The log still has what an earlier controller closed only for its own end.
+        self._say(range(len(self.nodes)))
+        for life in site.lives:
+            if life.gang is not None:
+                self._placements.renumber(life, take_stock(life.gang, site.now))
+                site.touch(life)
+
+    # How a node changes.
+
+    def _state(self, node: int) -> str:
+        info = self.nodes[node]
+        if info.down:
+            return DOWN
+        return DRAINING if info.drained or self._all_drained else UP
+
+    def _change(self, nodes: Sequence[int]) -> None:
+        """Tells the tables and the record of new states of nodes."""
+        site = self._site
+        changed = [(n, self._state(n)) for n in nodes]
+        changed = [(n, state) for n, state in changed if state != self.state_of(n)]
+        if not changed:
+            return
+        site.state.change_nodes(changed)
+        site.changes.capacity = True
+        self._say([n for n, _ in changed])
+        for name, field in ((DRAINED, "drained"), (LOST, "down")):
+            those = [n for n, info in enumerate(self.nodes) if getattr(info, field)]
+            site.meta[name] = json.dumps(those)
+
+    def _say(self, nodes: Sequence[int]) -> None:
+        """Records the states of nodes where the log has others."""
+        site = self._site
+        news = [(n, self.state_of(n)) for n in nodes]
+        news = [(n, state) for n, state in news if state != self._said.get(n, UP)]
+        if not news:
+            return
+        site.facts.extend(NodeChanged(site.now, n, state) for n, state in news)
+        site.changes.capacity = True
+        self._said.update(news)
+        closed = {str(n): state for n, state in self._said.items() if state != UP}
+        site.meta[SAID] = json.dumps(closed)
+
+    def _lose(self, node: int) -> None:
+        """Takes a silent node out; its jobs train on without it if they can, or wait again."""
+        site = self._site
+        state = site.state
+        info = self.nodes[node]
+        info.down, info.surveyed = True, False
+        placed = state.plan.placed.items()
+        hit = sorted(row for row, p in placed if any(n == node for n, _ in p.spans))
+        touched: set[int] = set()
+        shrunk: list[Life] = []
+        for row in hit:
+            life, placement = site.lives.of_row(row), state.plan.placed[row]
+            touched.update(site.sharers(placement))
+            left = self._placements.left_of(life, {node})
+            if left is not None:
+                state.plan.shrink(row, left)
+                shrunk.append(life)
+                continue
+            self._endings.stop(life, NODE_DOWN)
+        self._change([node])
+        for life in shrunk:
+            self._go_on(life, node)
+        for job in site.floor.jobs_on(node, len(info.gpus)):
+            known = site.lives.get(job)
+            if known is not None and known.gang is not None:
+                known.gang.lose(node)
+                site.touch(known)
+        for row in hit:
+            life = site.lives.of_row(row)
+            if life not in shrunk:
+                site.gang(life).vacate(site.now, life.spec.grace_s, END)
+                self._endings.retry(life, "NodeFail", f"node {node} was silent for too long")
+        for key in [k for k, s in site.floor.strays.items() if s.node == node]:
+            site.floor.drop_stray(key)
+        site.retime(sorted(touched.difference(hit)))
+        self._check_settled()
+
+    def _go_on(self, life: Life, node: int) -> None:
+        """Lets a job train with the GPUs it has left."""
+        site, state = self._site, self._site.state
+        placement = state.plan.placed[life.row]
+        state.settle(life.row)
+        rate = site.speed(life.row, placement)
+        state.start(life.row, placement, rate, 0.0)
+        site.facts.append(Shrunk(site.now, life.row, placement, rate, site.now))
+        self._placements.keep_off(life, node, placement)

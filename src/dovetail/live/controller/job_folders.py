@@ -1,0 +1,55 @@
+"""The folders of jobs: there, with their scripts, before any order goes out to start a worker.
+
+A full disk must not end the controller, nor a job that it cannot give its script now. What could
+not be written is owed: the journal takes no entry, so that no order goes out, until it is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+from dovetail.live.controller.launches import launch_of
+from dovetail.live.durable.folder import Folder
+from dovetail.live.edges import Entry, Journal, StoreError
+from dovetail.wire.agent import Launch
+from dovetail.wire.spec import JobSpec
+
+LOG = logging.getLogger(__name__)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class JobFolders:
+    """Makes launches, and is the journal that keeps entries once all launches are possible."""
+
+    def __init__(self, folder: Folder, journal: Journal) -> None:
+        self._folder, self._journal = folder, journal
+        self._launch = launch_of(folder.home / "jobs")
+        self._owed: dict[int, JobSpec] = {}
+
+    def launch(self, number: int, spec: JobSpec) -> Launch:
+        """Returns the launch of a job; its folder and script are there before it is used."""
+        try:
+            self._make(number, spec)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                self._owed[number] = spec
+            LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
+        return self._launch(number, spec)
+
+    def write(self, entry: Entry) -> None:
+        """Returns when the entry is durable. Raises StoreError if it cannot be kept."""
+        for number, spec in list(self._owed.items()):
+            try:
+                self._make(number, spec)
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    raise StoreError(f"the folder of job {number}: {error.strerror}") from None
+                LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
+            del self._owed[number]
+        self._journal.write(entry)
+
+    def _make(self, number: int, spec: JobSpec) -> None:
+        self._folder.make_job(number)
+        if spec.script:
+            self._folder.keep_script(number, spec.script)

@@ -1,0 +1,52 @@
+"""How the workers of a job are launched: its own words, its script, or an emulated clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dovetail.live.controller.job_environment import environment_of
+from dovetail.live.controller.output_path import output_of
+from dovetail.live.engines.paced import paced_of
+from dovetail.wire.agent import Launch
+from dovetail.wire.spec import JobSpec
+
+SHELL = ("/bin/sh",)
+"""What runs a script that names no interpreter, as for any program without one."""
+
+
+def launch_of(folder: Path) -> Callable[[int, JobSpec], Launch]:
+    """Returns what makes the launch of a job; `folder` holds a folder for each job by number.
+
+    A script is the file `script` there, run by the interpreter of its first line.
+    """
+
+    def launch(number: int, spec: JobSpec) -> Launch:
+        own = folder / str(number)
+        return Launch(
+            command=command_of(spec, own),
+            folder=str(own),
+            output=str(output_of(spec, number, own)),
+            workdir=spec.workdir,
+            environment=environment_of(spec, number),
+            trains=spec.trains or spec.paced,
+            grace_s=spec.grace_s,
+        )
+
+    return launch
+
+
+def command_of(spec: JobSpec, folder: Path) -> tuple[str, ...]:
+    """Returns the words that a worker of a job executes; no shell of ours reads them."""
+    if spec.paced:
+        return paced_of(spec).command()
+    if not spec.script:
+        return spec.command
+    return (*interpreter_of(spec.script), str(folder / "script"), *spec.command)
+
+
+def interpreter_of(script: str) -> tuple[str, ...]:
+    """Returns the words of the first line of a script; like Linux, at most one argument."""
+    first = script.splitlines()[0] if script else ""
+    words = tuple(first[2:].strip().split(None, 1)) if first.startswith("#!") else ()
+    return words or SHELL

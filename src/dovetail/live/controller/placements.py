@@ -1,0 +1,232 @@
+"""From placements to workers: what an applied plan means for the tables, the GPUs and the gangs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from dovetail.core.messages import (
+    PREEMPTED,
+    RESIZE,
+    Measured,
+    Started,
+    Stopped,
+    Switched,
+)
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Change, Draft
+from dovetail.live.controller.lives import NEVER, Life
+from dovetail.live.controller.site import Site
+from dovetail.live.gangs.crew import Desired, Manner
+from dovetail.live.gangs.gang import END, SAVE, WAIT
+from dovetail.live.gangs.news import Formed
+from dovetail.live.gangs.seating import Gpu
+from dovetail.live.lifecycle import State, Step
+from dovetail.live.measuring.memory_bounds import bounds
+from dovetail.live.record import Member
+
+
+class Placements:
+    """Carries plans out."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def apply(self, draft: Draft) -> None:
+        """Makes a legal draft the plan: stops, then starts and moves, then re-times neighbours."""
+        site = self._site
+        changes = site.state.plan.commit(draft)
+        touched: set[int] = set()
+        for change in changes:
+            if change.before is not None:
+                touched.update(site.sharers(change.before))
+            if change.after is None:
+                self._stop(site.lives.of_row(change.job))
+        placed = [(c.job, c.after) for c in changes if c.after is not None]
+        numbers = site.lives.numbers
+        seats = site.seats.seat([(numbers[row], p) for row, p in placed], site.floor.is_vacant)
+        for change in changes:
+            if change.after is not None:
+                life = site.lives.of_row(change.job)
+                self._place(life, change, seats[life.record.job])
+                touched.update(site.sharers(change.after))
+        touched.difference_update(c.job for c in changes)
+        site.retime(sorted(touched))
+
+    def _stop(self, life: Life) -> None:
+        site, row, now = self._site, life.row, self._site.now
+        if not life.speaks:
+            # What an ordinary program did is lost with it, unless it keeps it by itself.
+            site.state.settle(row)
+            site.state.done[row] = 0.0
+        site.state.stop(row)
+        site.facts.append(Stopped(now, row, PREEMPTED, site.state.done[row]))
+        job = life.record.job
+        site.seats.leave(job)
+        site.lives.step(life, Step.STOPPED, placement=None, members=(), reason="", detail="")
+        self._book(life)
+        gang = site.gang(life)
+        how = SAVE if life.speaks else WAIT if gang.complete else END
+        gang.vacate(now, life.spec.grace_s, how)
+        site.touch(life)
+
+    def _book(self, life: Life) -> None:
+        """Books how long a job ran, now that it does not."""
+        site, job = self._site, life.record.job
+        if life.running_s < site.now:
+            site.lives.write(life, ran_s=life.record.ran_s + site.now - life.running_s)
+        life.running_s, life.mend, life.trained = NEVER, (), None
+        site.timers.drop(("limit", job))
+        site.timers.drop(("mend", job))
+
+    def _place(self, life: Life, change: Change, gpus: Sequence[Gpu]) -> None:
+        site, row, now = self._site, life.row, self._site.now
+        after = change.after
+        assert after is not None
+        state = site.state
+        how = state.how(change)
+        training, delay_s = after, state.view.switch_s[how]
+        if change.before is not None and life.speaks:
+            if how == RESIZE:
+                training, delay_s = change.before.kept_in(after) or after, 0.0
+            delay_s = max(delay_s, state.since_s[row] - now)
+        rate = site.speed(row, training) if training is not after else site.speed(row, after)
+        state.start(row, after, rate, delay_s)
+        preparing = after.gpus - training.gpus
+        site.facts.append(Started(now, row, how, after, rate, now + delay_s, preparing))
+        life.placed_done_s, life.manner_s = state.done[row], now
+        life.starting = change.before is None or not life.speaks
+        self._seat(life, after, gpus)
+
+    def _seat(self, life: Life, placement: Placement, gpus: Sequence[Gpu]) -> None:
+        """Numbers the workers of a job anew where they are new, and wants them."""
+        site, record = self._site, life.record
+        before = {(m.node, m.gpu): m.worker for m in record.members}
+        whole_anew = not life.speaks and tuple(before) != tuple(gpus)
+        number, members = record.next_worker, []
+        for node, gpu in gpus:
+            worker = before.get((node, gpu), -1)
+            if whole_anew or worker < 0:
+                worker, number = number, number + 1
+            members.append(Member(worker, node, gpu))
+        life.mend = ()
+        site.timers.drop(("mend", record.job))
+        site.seats.sit(record.job, members)
+        site.lives.write(
+            life,
+            placement=placement,
+            members=tuple(members),
+            next_worker=number,
+            reason="",
+            detail="",
+        )
+        if record.state is State.PENDING:
+            site.lives.step(life, Step.PLACED)
+        site.gang(life).want(self.desired(life), site.now)
+        site.touch(life)
+
+    def desired(self, life: Life) -> Desired:
+        """Returns what the plan wants of a placed job."""
+        record, placement = life.record, life.record.placement
+        assert placement is not None
+        turns = placement.interleave
+        manner = Manner(
+            placement.accumulation_steps,
+            placement.samples,
+            placement.batch_size,
+            None if turns is None else (turns.set_id, turns.phase),
+        )
+        whole = len(record.members) == placement.gpus
+        return Desired(
+            record.members,
+            manner if whole else replace(manner, samples=()),
+            placement.fractions if whole else (),
+            self._memory_bytes(life.row, placement),
+        )
+
+    def _memory_bytes(self, row: int, placement: Placement) -> int:
+        """Returns the most that each worker may hold: the least of its GPUs that are shared."""
+        site, found = self._site, []
+        view, placed = site.state.view, site.state.plan.placed
+        for node, gpu in placement.named():
+            rows = sorted(site.state.plan.occupancy.sharers(node, gpu))
+            held = [view.physics.held_bytes(j, placed[j]) for j in rows]
+            memory = view.cluster.group_of(node).gpu_memory_bytes
+            found.append(bounds(held, memory)[rows.index(row)])
+        return min((bound for bound in found if bound), default=0)
+
+    def mend(self, life: Life) -> None:
+        """Wants the lost workers of a job again, under new numbers, on the GPUs they had."""
+        site = self._site
+        if life.is_placed and life.mend:
+            life.mend = ()
+            site.gang(life).want(self.desired(life), site.now)
+            site.touch(life)
+
+    def renumber(self, life: Life, absent: Collection[int]) -> None:
+        """Wants new workers for those that an earlier controller wanted and that are not there.
+
+        A plain gang cannot go on with some of them: all of it is started anew.
+        """
+        site, record = self._site, life.record
+        if not absent or not life.is_placed:
+            return
+        number, members = record.next_worker, []
+        for member in record.members:
+            if member.worker in absent or not life.speaks:
+                member, number = Member(number, member.node, member.gpu), number + 1
+            members.append(member)
+        site.seats.replace(record.job, members)
+        site.lives.write(life, members=tuple(members), next_worker=number)
+        site.gang(life).want(self.desired(life), site.now)
+
+    def left_of(self, life: Life, lost: set[int]) -> Placement | None:
+        """Returns where an elastic job can train on without some nodes, None if it cannot."""
+        site = self._site
+        placement = site.placement(life)
+        if placement is None or not (life.speaks and life.spec.elastic):
+            return None
+        if "resize" not in site.policy.powers or life.record.state is not State.RUNNING:
+            return None
+        left = placement.without(lost)
+        return left if left is not None and left.gpus >= life.spec.min_gpus else None
+
+    def keep_off(self, life: Life, node: int, placement: Placement) -> None:
+        """Wants only the workers of a job that are not on a node that is gone."""
+        site, record = self._site, life.record
+        members = tuple(m for m in record.members if m.node != node)
+        site.seats.leave(record.job)
+        site.seats.adopt(record.job, placement, members)
+        site.lives.write(life, placement=placement, members=members)
+        life.manner_s = site.now
+        site.gang(life).want(self.desired(life), site.now)
+        site.touch(life)
+
+    def formed(self, life: Life, said: Formed) -> None:
+        """Hears that all wanted workers of a job train (or those left of them)."""
+        site, row, now = self._site, life.row, self._site.now
+        placement = site.placement(life)
+        gang = site.gang(life)
+        if placement is None or gang.wanted is None:
+            return
+        life.manner_s = now
+        site.lives.write(life, generation=gang.generation)
+        rate = site.speed(row, placement)
+        if life.running_s == NEVER:
+            if life.record.state is State.CONFIGURING:
+                site.lives.step(life, Step.STARTED)
+            life.running_s = now
+            self._limit(life)
+        whole = gang.target is None or set(gang.target.members) == set(gang.wanted.numbers)
+        if life.starting:
+            life.starting = False
+            site.state.measure(row, life.placed_done_s, rate)
+            site.facts.append(Measured(now, row, life.placed_done_s, rate))
+        elif whole and rate != site.state.rate[row]:
+            site.state.switch(row, rate, 0.0)
+            site.facts.append(Switched(now, row, rate, site.state.since_s[row]))
+
+    def _limit(self, life: Life) -> None:
+        site, spec = self._site, life.spec
+        due = site.now + max(0.0, spec.time_limit_s - life.record.ran_s)
+        site.timers.set(("limit", life.record.job), due)

@@ -1,0 +1,122 @@
+"""What reports of training change in the tables: progress, rate, length; and pairs that do harm.
+
+A report that says what the tables expect anyway is not put on record: the log holds what replay
+needs, not a line a second for each job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite
+
+from dovetail.core.messages import Foreseen, Measured
+from dovetail.live.controller.endings import Endings
+from dovetail.live.controller.lives import Life
+from dovetail.live.controller.site import Site
+from dovetail.live.gangs.gang import END, SAVE
+from dovetail.live.measuring.meter import Progress
+from dovetail.live.record import JobRecord
+from dovetail.wire.worker import Training
+
+SLACK_S, SLACK = 0.25, 0.01
+"""Progress is believed anew when it is off by so many seconds and this part of what passed."""
+RATE_SLACK = 0.02
+LENGTH_SLACK = 0.01
+NOISE = 5.0
+"""How many times wider these are for real programs than for clocks: their iterations vary."""
+PARTED = "pairing undone"
+"""Why a guest was stopped that was never to share, had the belief been right."""
+LEARNED = "measured"
+"""The name under which the journal keeps what the meter learned."""
+
+
+class ProgressReports:
+    """Takes reports of running jobs in."""
+
+    def __init__(self, site: Site, endings: Endings) -> None:
+        self._site = site
+        self._endings = endings
+
+    def take(self, life: Life, said: Training) -> None:
+        """Takes one report in."""
+        site, row = self._site, life.row
+        placement = site.placement(life)
+        if placement is None or life.starting:
+            return
+        life.trained = said
+        life.record = _with_report(life, said)
+        neighbours = site.neighbours(row, placement) if placement.gpu_ids else ()
+        progress = site.meter.heard(
+            row,
+            said,
+            site.now,
+            spec=life.spec,
+            placement=placement,
+            neighbours=neighbours,
+            since_s=life.manner_s,
+        )
+        if progress is None or not _is_sound(progress):
+            return
+        self._believe(life, progress)
+        if progress.news:
+            self._learn()
+        if site.meter.unsaved:
+            site.meta[LEARNED] = site.meter.dump()
+        for other, where in neighbours:
+            host, guest = (row, placement), (other, where)
+            if site.state.placed_s[row] > site.state.placed_s[other]:
+                host, guest = guest, host
+            if site.meter.wrongly_paired(host, guest, site.state.view.switch_s["resume"]):
+                self._part(site.lives.of_row(guest[0]), site.lives.of_row(host[0]))
+                break
+        if site.now >= life.persisted_s + site.rules.persist_every_s:
+            site.lives.write(life)
+
+    def _believe(self, life: Life, progress: Progress) -> None:
+        site, row, state = self._site, life.row, self._site.state
+        now = site.now
+        expected_s = state.done_s((row,))[0]
+        passed_s = max(0.0, now - state.since_s[row])
+        off_s = abs(progress.done_s - expected_s)
+        rate = state.rate[row]
+        noise, fastest = 1.0 if life.spec.paced else NOISE, max(rate, progress.rate)
+        slack_s = noise * (SLACK_S + SLACK * passed_s * fastest)
+        if off_s > slack_s or abs(progress.rate - rate) > noise * RATE_SLACK * fastest:
+            state.measure(row, progress.done_s, progress.rate)
+            site.facts.append(Measured(now, row, progress.done_s, progress.rate))
+        length_s, known_s = progress.length_s, state.length[row]
+        if length_s is not None and abs(length_s - known_s) > noise * LENGTH_SLACK * known_s:
+            state.relength(row, length_s)
+            site.facts.append(Foreseen(now, row, length_s))
+
+    def _learn(self) -> None:
+        site = self._site
+        physics = site.meter.physics
+        if physics is not None:
+            site.state.view.physics = physics
+        site.changes.woke = True
+
+    def _part(self, guest: Life, host: Life) -> None:
+        """Undoes a pairing that costs more than it gives, by letting the later job wait again."""
+        if not (guest.spec.preemptible and guest.is_placed):
+            return
+        # Stopped as for the policy: what it did is saved.
+        how = SAVE if guest.speaks else END
+        self._endings.requeue(guest, PARTED, guest.spec.grace_s, how)
+        said = f"{PARTED}: beside job {host.record.job} both lost more than waiting costs"
+        self._site.lives.write(guest, detail=said)
+
+
+def _is_sound(progress: Progress) -> bool:
+    """Tells whether what a report means can be reckoned with and kept."""
+    length_s = 0.0 if progress.length_s is None else progress.length_s
+    return isfinite(progress.done_s) and isfinite(progress.rate) and isfinite(length_s)
+
+
+def _with_report(life: Life, said: Training) -> JobRecord:
+    return replace(
+        life.record,
+        samples=said.samples,
+        total_samples=said.total_samples or life.record.total_samples,
+        iteration_s=said.iteration_s,
+    )

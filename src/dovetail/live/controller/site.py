@@ -1,0 +1,196 @@
+"""What the parts of a live world share: the tables, the jobs, the GPUs, and this instant's doings.
+
+Facts, records, answered requests and letters gather here while an instant is worked on; the
+world keeps the first three in one entry of the journal and only then sends the letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dovetail.control.state import ClusterState
+from dovetail.core.beliefs import Neighbour
+from dovetail.core.messages import Explained, Fact, Reason, Retimed, Withdrawn
+from dovetail.core.placement import Placement
+from dovetail.core.policy import Policy
+from dovetail.core.view import Changes
+from dovetail.live.controller.lives import Life, Lives
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.timers import Timers
+from dovetail.live.edges import Edges, Entry
+from dovetail.live.gangs.floor import Floor
+from dovetail.live.gangs.gang import Gang
+from dovetail.live.gangs.gang_orders import Instruction
+from dovetail.live.gangs.seating import Seats
+from dovetail.live.measuring.metering import Meter
+from dovetail.live.record import JobRecord
+from dovetail.wire.agent import Launch
+from dovetail.wire.spec import JobSpec
+
+Launches = Callable[[int, JobSpec], Launch]
+"""Returns how the workers of a job, by number, are launched."""
+
+
+class Site:
+    """The state of a live cluster; `settled` once every node has said who is there, or is down."""
+
+    def __init__(
+        self,
+        edges: Edges,
+        state: ClusterState,
+        policy: Policy,
+        *,
+        epoch: int,
+        launches: Launches,
+        meter: Meter,
+        rules: Rules,
+    ) -> None:
+        self.edges = edges
+        self.state = state
+        self.policy = policy
+        self.epoch = epoch
+        self.launches = launches
+        self.meter = meter
+        self.rules = rules
+        self.lives = Lives()
+        self.seats = Seats(state.view.cluster.installed)
+        self.floor = Floor()
+        self.timers = Timers()
+        self.changes = Changes(arrived=[], ended=[], evicted=[])
+        self.facts: list[Fact] = []
+        self.done: list[int] = []
+        self.meta: dict[str, str] = {}
+        self.letters: list[Instruction] = []
+        self.touched: dict[int, Life] = {}
+        self.settled = False
+
+    @property
+    def now(self) -> float:
+        """Returns the present instant."""
+        return self.state.now
+
+    # Jobs.
+
+    def gang(self, life: Life) -> Gang:
+        """Returns the gang of a job, made if it has none."""
+        if life.gang is None:
+            record, spec = life.record, life.spec
+            life.gang = Gang(
+                record.job,
+                replace(self.launches(record.job, spec), trains=life.speaks),
+                self.rules,
+                generation=record.generation,
+                fixed=not spec.elastic,
+                hands_over=spec.paced,
+            )
+        return life.gang
+
+    def touch(self, life: Life) -> None:
+        """Lets the gang of a job decide and speak before the instant is over."""
+        self.touched[life.record.job] = life
+
+    def placement(self, life: Life) -> Placement | None:
+        """Returns where a job is placed by the plan."""
+        return self.state.plan.placed.get(life.row)
+
+    def withdraw(self, life: Life) -> None:
+        """Takes a waiting job out of the queue until it arrives again."""
+        if life.row in self.state.waiting:
+            self.state.withdraw(life.row)
+            self.facts.append(Withdrawn(self.now, life.row))
+            list_of(self.changes.ended).append(life.row)
+
+    # Neighbours.
+
+    def sharers(self, placement: Placement) -> set[int]:
+        """Returns the rows of the jobs on the named GPUs of a placement."""
+        on = self.state.plan.occupancy.sharers
+        return {row for node, gpu in placement.named() for row in on(node, gpu)}
+
+    def neighbours(self, row: int, placement: Placement) -> tuple[Neighbour, ...]:
+        """Returns who shares GPUs with a job, and where they are."""
+        placed = self.state.plan.placed
+        return tuple((j, placed[j]) for j in sorted(self.sharers(placement) - {row}))
+
+    def speed(self, row: int, placement: Placement) -> float:
+        """Returns the believed speed of a job as placed."""
+        state = self.state
+        neighbours = self.neighbours(row, placement) if placement.gpu_ids else ()
+        return state.view.physics.speed(row, placement, neighbours, state.done_s((row,))[0])
+
+    def retime(self, rows: Sequence[int]) -> None:
+        """Gives jobs whose neighbours changed the speed that is believed now."""
+        state = self.state
+        for row in rows:
+            placement = state.plan.placed.get(row)
+            if placement is None:
+                continue
+            self.lives.of_row(row).manner_s = self.now
+            rate = self.speed(row, placement)
+            if rate != state.rate[row]:
+                state.retime(row, rate)
+                self.facts.append(Retimed(self.now, row, rate))
+
+    # The end of an instant.
+
+    def entry(self) -> Entry:
+        """Takes what this instant changed; jobs go by number from here on."""
+        lives = self.lives
+        entry = Entry(
+            tuple(self._numbered(fact) for fact in self.facts),
+            tuple(self._as_of_now(life) for _, life in sorted(lives.dirty.items())),
+            tuple(self.done),
+            tuple(sorted(self.meta.items())),
+        )
+        self.facts, self.done, self.meta, lives.dirty = [], [], {}, {}
+        return entry
+
+    def _numbered(self, fact: Fact) -> Fact:
+        numbers = self.lives.numbers
+        if isinstance(fact, Explained):
+            return Explained(fact.t, self.numbered(fact.reasons))
+        row = getattr(fact, "job", None)
+        if row is None:
+            return fact
+        changed: Any = fact
+        numbered: Fact = changed._replace(job=numbers[row])
+        return numbered
+
+    def numbered(self, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+        """Returns reasons whose jobs go by number."""
+        numbers = self.lives.numbers
+        return tuple(
+            r._replace(
+                job=numbers[r.job] if r.job >= 0 else -1,
+                behind=numbers[r.behind] if r.behind >= 0 else -1,
+            )
+            for r in reasons
+        )
+
+    def _as_of_now(self, life: Life) -> JobRecord:
+        """Returns the record of a job with its progress by now."""
+        state, row, now = self.state, life.row, self.now
+        life.persisted_s = now
+        gang, record = life.gang, life.record
+        running = now - life.running_s if life.running_s < now else 0.0
+        life.record = record = replace(
+            record,
+            generation=max(record.generation, gang.generation if gang is not None else 0),
+            done_s=state.done_s((row,))[0],
+            rate=state.rate[row],
+            attained_gpu_s=state.attained_gpu_s((row,))[0],
+            since_s=now,
+            first_start_s=state.first_start_s[row],
+            ran_s=record.ran_s + running,
+        )
+        if running:
+            life.running_s = now
+        return record
+
+
+def list_of(jobs: Sequence[int]) -> list[int]:
+    """Returns the list that gathers jobs for the policy."""
+    assert isinstance(jobs, list)
+    return jobs

@@ -1,0 +1,317 @@
+"""Answers what clients ask: changes go to the intake, which keeps them before the reply; the rest
+is read from the store and from the picture that the controller last published.
+
+Called from many threads. It never waits for the controller's loop, so a list takes as long as it
+takes to read its rows, however busy the scheduler is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import monotonic, sleep
+from typing import Protocol
+
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.controller.output_path import output_of
+from dovetail.live.door.evidence import explain
+from dovetail.live.door.output_text import OutputReader
+from dovetail.live.door.rows import job_row, node_rows, shown
+from dovetail.live.door.verbs import (
+    Change,
+    Changed,
+    Down,
+    Drain,
+    Event,
+    Explained,
+    History,
+    JobRow,
+    JobState,
+    Listed,
+    ListJobs,
+    Logs,
+    LogText,
+    Nodes,
+    NodesShown,
+    Ping,
+    Pong,
+    Question,
+    Recalled,
+    Reply,
+    Show,
+    Shown,
+    Submit,
+    Submitted,
+    Track,
+    Tracked,
+    Why,
+)
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.queries import LIVE, KeptJob, Reader
+from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.snapshot import Index, Snapshot
+from dovetail.wire.submission import Submission
+
+ROWS_MAX = 100_000
+EVENTS_MAX = 5_000
+FOLLOWERS_MAX = 32
+FOLLOW_S = 0.1
+BEAT_S = 1.0
+FIRST_PICTURE_S = 5.0
+"""A controller that takes much up, or whose nodes are silent, needs a while for its first."""
+ACTIVE = (State.RUNNING, State.CONFIGURING, State.COMPLETING)
+
+
+class Intake(Protocol):
+    """Takes what changes something; all is durable when a method returns."""
+
+    def submit(
+        self, submissions: Sequence[Submission], *, key: str, user: str = ""
+    ) -> tuple[int, ...]:
+        """Returns the number of each submission."""
+        ...
+
+    def request(
+        self,
+        verb: str,
+        *,
+        jobs: Sequence[int] = (),
+        node: int = -1,
+        argument: str = "",
+        key: str,
+    ) -> tuple[int, ...]:
+        """Returns the sequence numbers of the requests."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What the desk knows of its cluster that never changes while the controller runs.
+
+    `paced` says that its nodes are clocks, which run no programs.
+    """
+
+    pong: Pong
+    folder: Folder
+    paced: bool = False
+
+
+class Desk:
+    """Answers questions from the store, the published picture and the intake."""
+
+    def __init__(
+        self,
+        house: House,
+        intake: Intake,
+        published: Callable[[], Snapshot | None],
+        now: Callable[[], float],
+    ) -> None:
+        self._house = house
+        self._intake = intake
+        self._published = published
+        self._now = now
+        self._seen: Index | None = None
+        self._followers = threading.BoundedSemaphore(FOLLOWERS_MAX)
+
+    def answer(self, question: Question, user: str) -> Iterator[Reply]:
+        """Yields the reply, or the pieces of a log."""
+        if isinstance(question, Submit | Drain | Down | Ping | Nodes):
+            # NOTE: to open a reader takes a millisecond; a thousand submits a second have none.
+            yield self._at_once(question, user)
+            return
+        with Reader(self._house.folder.store) as reader:
+            if isinstance(question, Logs):
+                with self._seat(question):
+                    yield from self._logs(reader, question)
+            else:
+                yield self._read(reader, question)
+
+    def _at_once(self, question: Submit | Drain | Down | Ping | Nodes, user: str) -> Reply:
+        match question:
+            case Submit():
+                return self._submit(question, user)
+            case Drain():
+                return self._drain(question)
+            case Down(key, drain):
+                self._intake.request("down", argument="drain" if drain else "leave", key=key)
+                return Changed()
+            case Ping():
+                return replace(self._house.pong, now_s=self._now())
+            case Nodes():
+                return NodesShown(self._now(), node_rows(self._index().picture))
+
+    def _read(self, reader: Reader, question: Question) -> Reply:
+        match question:
+            case Change():
+                return self._change(reader, question)
+            case ListJobs():
+                return self._list(reader, question)
+            case Show(job):
+                return self._show(reader, job)
+            case Track(jobs):
+                return self._track(reader, jobs)
+            case Why(job):
+                return self._explain(reader, job)
+            case History():
+                return self._history(reader, question)
+        raise DovetailError(f"no answer to {type(question).__name__}")
+
+    def _submit(self, asked: Submit, user: str) -> Submitted:
+        taken = []
+        for submission in asked.submissions:
+            spec = submission.spec
+            if spec.paced and not self._house.paced:
+                raise InputError(
+                    f"job '{spec.name}'",
+                    "a paced job needs an emulated cluster",
+                    "dovetail up --engine emulated:4x4",
+                )
+            if self._house.paced and not spec.paced:
+                raise InputError(
+                    f"job '{spec.name}'",
+                    "emulated nodes run no programs",
+                    "give paced: true and duration, or start with --engine local",
+                )
+            # Whose job it is, the kernel says, never the file.
+            taken.append(replace(submission, spec=replace(spec, user=user)))
+        return Submitted(self._intake.submit(taken, key=asked.key, user=user))
+
+    def _change(self, reader: Reader, asked: Change) -> Changed:
+        if not asked.jobs:
+            raise InputError(asked.verb, "no job was named")
+        numbers = list(dict.fromkeys(n for text in asked.jobs for n in reader.numbers_of(text)))
+        self._intake.request(asked.verb, jobs=numbers, key=asked.key)
+        return Changed(tuple(numbers))
+
+    def _drain(self, asked: Drain) -> Changed:
+        verb = "undrain" if asked.undo else "drain"
+        self._intake.request(verb, node=asked.node, key=asked.key)
+        return Changed()
+
+    def _list(self, reader: Reader, asked: ListJobs) -> Listed:
+        limit = max(1, min(asked.limit, ROWS_MAX))
+        counts = reader.counts()
+        if asked.states or asked.user or asked.name or asked.ended:
+            wanted = _states(asked.states) or (None if asked.ended else LIVE)
+            found = reader.rows(wanted, user=asked.user, name=asked.name, limit=limit + 1)
+            more = max(0, len(found) - limit)
+            jobs = [KeptJob(record.job, spec, record, True) for spec, record in found[:limit]]
+        else:
+            jobs = self._current(reader, limit)
+            more = sum(counts.get(s, 0) for s in LIVE) - len(jobs)
+        seen, now_s = self._index(), self._now()
+        rows = [job_row(job, seen, now_s) for job in jobs]
+        rows.sort(key=lambda row: _order(row, seen.rank))
+        said = tuple((str(s), counts[s]) for s in State if counts.get(s))
+        return Listed(now_s, tuple(rows), max(0, more), said)
+
+    def _current(self, reader: Reader, limit: int) -> list[KeptJob]:
+        """Returns the jobs that hold GPUs, then those that wait, as the policy ranks them."""
+        active = reader.rows(ACTIVE, newest=False, limit=limit)
+        found = {r.job: KeptJob(r.job, s, r, True) for s, r in active}
+        for kept in reader.some(self._index().picture.waiting[: limit - len(found)]):
+            if kept.record.state not in TERMINAL:
+                found[kept.number] = kept
+        if len(found) < limit:
+            # Those the policy does not see: held, waiting for others, or accepted just now.
+            unseen = [n for n in reader.numbers_in(State.PENDING) if n not in found]
+            for kept in reader.some(unseen[: limit - len(found)]):
+                found[kept.number] = kept
+        return list(found.values())
+
+    def _show(self, reader: Reader, text: str) -> Shown:
+        kept = self._one(reader, text)
+        folder = self._house.folder.job(kept.number)
+        row = job_row(kept, self._index(), self._now())
+        return shown(kept, row, str(output_of(kept.spec, kept.number, folder)), str(folder))
+
+    def _track(self, reader: Reader, texts: Sequence[str]) -> Tracked:
+        numbers = sorted({n for text in texts for n in reader.numbers_of(text)})
+        records = [r for n in numbers if (r := reader.record(n)) is not None]
+        return Tracked(tuple(JobState(r.job, str(r.state), r.exit_code) for r in records))
+
+    def _explain(self, reader: Reader, text: str) -> Explained:
+        kept = self._one(reader, text)
+        return explain(kept, reader, self._index(), self._now())
+
+    def _history(self, reader: Reader, asked: History) -> Recalled:
+        limit = max(1, min(asked.limit, EVENTS_MAX))
+        job = self._one(reader, asked.job).number if asked.job else None
+        found = reader.facts_after(asked.after, limit, job)
+        more = found[-1][0] if len(found) == limit else -1
+        return Recalled(tuple(Event(*event) for event in found), more)
+
+    def _logs(self, reader: Reader, asked: Logs) -> Iterator[LogText]:
+        kept = self._one(reader, asked.job)
+        number = kept.number
+        with OutputReader(
+            output_of(kept.spec, number, self._house.folder.job(number)), asked.tail
+        ) as output:
+            beat = monotonic()
+            while True:
+                over = kept.record.state in TERMINAL
+                for text in output.read():
+                    yield LogText(text)
+                    beat = monotonic()
+                if over or not asked.follow:
+                    break
+                if monotonic() - beat > BEAT_S:
+                    yield LogText()  # so that a client that went away is noticed
+                    beat = monotonic()
+                sleep(FOLLOW_S)
+                kept = reader.job(number) or kept
+            last = output.rest()
+        yield LogText(last, True, str(kept.record.state), kept.record.exit_code)
+
+    @contextmanager
+    def _seat(self, asked: Logs) -> Iterator[None]:
+        """Takes one of the few places of those who follow: others must be served beside them."""
+        if not asked.follow:
+            yield
+            return
+        if not self._followers.acquire(blocking=False):
+            raise DovetailError(f"{FOLLOWERS_MAX} clients follow logs already")
+        try:
+            yield
+        finally:
+            self._followers.release()
+
+    def _one(self, reader: Reader, text: str) -> KeptJob:
+        numbers = reader.numbers_of(text)
+        if len(numbers) > 1:
+            raise InputError(
+                f"job {text}", f"is an array of {len(numbers)}", f"name one, as in {text}_0"
+            )
+        kept = reader.job(numbers[0])
+        assert kept is not None
+        return kept
+
+    def _index(self) -> Index:
+        give_up_s = monotonic() + FIRST_PICTURE_S
+        while (picture := self._published()) is None:
+            if monotonic() > give_up_s:
+                raise DovetailError("the controller is just starting; try again")
+            sleep(FOLLOW_S)
+        seen = self._seen
+        if seen is None or seen.picture is not picture:
+            self._seen = seen = Index(picture)
+        return seen
+
+
+def _states(texts: Sequence[str]) -> tuple[State, ...]:
+    found = []
+    for text in texts:
+        if text.upper() not in State.__members__:
+            raise InputError(f"state '{text}'", "there is no such state", ", ".join(State))
+        found.append(State[text.upper()])
+    return tuple(found)
+
+
+def _order(row: JobRow, rank: dict[int, int]) -> tuple[int, float]:
+    if row.state in TERMINAL:
+        return 3, -row.end_s
+    if row.state == State.PENDING:
+        return (1, rank[row.job]) if row.job in rank else (2, row.job)
+    return 0, row.job

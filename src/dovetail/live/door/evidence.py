@@ -1,0 +1,285 @@
+"""Why a job is where it is: a reason code in Slurm's words, a sentence, and the evidence for it.
+
+All of it is read: the policy's own reasons, who is ahead in its order, what is free, and the
+record. Nothing is guessed; what would have to happen is counted from what is free and held.
+"""
+
+from __future__ import annotations
+
+from dovetail.core.cluster import DOWN, DRAINING
+from dovetail.live.door.rows import (
+    ENDLESS_S,
+    fraction_done,
+    is_closed_to,
+    progress_of,
+    reason_code,
+    seats_text,
+)
+from dovetail.live.door.verbs import NEVER, Explained
+from dovetail.live.durable.queries import KeptJob, Queries
+from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.snapshot import NEVER as LONG_AGO
+from dovetail.live.snapshot import Index, RunningStatus, Snapshot
+
+AHEAD_SHOWN = 5
+
+SENTENCES = {
+    "Resources": "it is next in the policy's order and waits for free GPUs",
+    "Priority": "jobs ahead of it in the policy's order wait too",
+    "BetterPlacement": "the policy holds it back for GPUs that lie closer together",
+    "SharingDoesNotPay": "every GPU it could share would slow both jobs more than waiting does",
+    "BeginTime": "its time to begin has not come",
+    "JobHeldUser": "it is held until its owner releases it",
+    "Dependency": "a job it depends on has not come that far",
+    "DependencyNeverSatisfied": "a job it depends on ended in another way than it demands",
+    "ReqNodeNotAvail": "the nodes that could hold it are down or draining",
+    "NodeDown": "its node was lost",
+    "None": "the policy has not been asked about it yet",
+}
+"""The codes a waiting job may show, each with what it means."""
+
+
+def explain(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
+    """Returns why a job waits, why it has the GPUs it has, or why it ended."""
+    if kept.record.state in TERMINAL or kept.record.state is State.COMPLETING:
+        return _ended(kept, now_s)
+    if kept.record.state is State.PENDING:
+        return _waiting(kept, reader, seen, now_s)
+    return _running(kept, reader, seen, now_s)
+
+
+def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
+    picture, record, number = seen.picture, kept.record, kept.number
+    said = seen.reasons.get(number)
+    code = reason_code(kept, seen)
+    rank = seen.rank.get(number)
+    ahead = picture.waiting[:rank] if rank is not None else ()
+    free = picture.free_gpus()
+    evidence = [f"it asks for {_asks(kept)}", _free_text(free), *_closed_text(picture)]
+    if rank is not None:
+        evidence.append(_ahead_text(ahead, reader))
+    if said is not None and said.behind >= 0:
+        evidence.append(f"job {said.behind} is the first that finds no room")
+    evidence.extend(_conditions(kept, reader, now_s))
+    if record.retries:
+        evidence.append(f"it was tried {record.retries} times before")
+    if picture.refused:
+        evidence.append(f"the last plan was refused: {picture.refused}")
+    return Explained(
+        job=number,
+        state=str(record.state),
+        code=code,
+        sentence=record.detail or SENTENCES.get(code, "the policy gives no further reason"),
+        evidence=tuple(evidence),
+        ahead=ahead[:AHEAD_SHOWN],
+        ahead_count=len(ahead),
+        free_gpus=sum(free.values()),
+        would_start=_would_start(kept, seen, len(ahead), sum(free.values()), now_s),
+        decided_s=_known(picture.decided_s),
+        now_s=now_s,
+    )
+
+
+def _asks(kept: KeptJob) -> str:
+    spec = kept.spec
+    size = f"{spec.min_gpus} to {spec.max_gpus}" if spec.elastic else str(spec.gpus)
+    kind = f" {spec.gpu_type}" if spec.gpu_type else ""
+    return f"{size}{kind} GPU{'s' if size != '1' else ''}"
+
+
+def _closed_text(picture: Snapshot) -> list[str]:
+    """Returns which nodes are down or draining, if any are."""
+    found = []
+    for state in (DRAINING, DOWN):
+        nodes = [str(n.node) for n in picture.nodes if n.state == state]
+        if nodes:
+            more = f" and {len(nodes) - AHEAD_SHOWN} more" if len(nodes) > AHEAD_SHOWN else ""
+            are = "nodes are" if len(nodes) > 1 else "node is"
+            found.append(f"{len(nodes)} {are} {state}: {', '.join(nodes[:AHEAD_SHOWN])}{more}")
+    return found
+
+
+def _free_text(free: dict[int, int]) -> str:
+    total = sum(free.values())
+    if not total:
+        return "no GPU is free"
+    most = max(free.values())
+    return f"{total} GPU{'s are' if total > 1 else ' is'} free, at most {most} on one node"
+
+
+def _ahead_text(ahead: tuple[int, ...], reader: Queries) -> str:
+    if not ahead:
+        return "no waiting job is ahead of it"
+    first = []
+    for number in ahead[:AHEAD_SHOWN]:
+        spec = reader.spec(number)
+        first.append(f"{number}" if spec is None else f"{number} ({spec.gpus} GPUs)")
+    more = f" and {len(ahead) - AHEAD_SHOWN} more" if len(ahead) > AHEAD_SHOWN else ""
+    return f"{_jobs_are(len(ahead), 'waiting ')} ahead of it: {', '.join(first)}{more}"
+
+
+def _jobs_are(jobs: int, kind: str = "") -> str:
+    return f"1 {kind}job is" if jobs == 1 else f"{jobs} {kind}jobs are"
+
+
+def _conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:
+    found = []
+    for need in kept.spec.after:
+        record = reader.record(need.job)
+        state = "unknown" if record is None else str(record.state)
+        found.append(f"it needs {need.kind}:{need.job}; job {need.job} is {state}")
+    if kept.record.not_before_s > now_s:
+        found.append(f"not before {kept.record.not_before_s - now_s:.0f} s from now")
+    return found
+
+
+def _would_start(kept: KeptJob, seen: Index, ahead: int, free: int, now_s: float) -> str:
+    """Returns what would have to happen, as far as counting tells."""
+    record, spec = kept.record, kept.spec
+    if record.held:
+        return "release it"
+    if kept.number not in seen.rank:
+        return "its condition must be met first"
+    if is_closed_to(kept, seen):
+        return "a node that is down or draining must be up again"
+    lacking = spec.min_gpus - free
+    if lacking <= 0:
+        behind = f", after or beside the {ahead} ahead of it" if ahead else ""
+        return f"enough GPUs are free; it starts when the policy's next plan takes it{behind}"
+    text = f"{lacking} more GPU{'s' if lacking > 1 else ''} must become free"
+    end_s = _freed_by(seen, lacking, now_s)
+    if end_s < NEVER:
+        text += f"; by the forecast of the running jobs that is in {end_s - now_s:.0f} s"
+    return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
+
+
+def _freed_by(seen: Index, gpus: int, now_s: float) -> float:
+    """Returns when so many GPUs are free if running jobs end as forecast; infinite if unknown."""
+    open_nodes = seen.picture.free_gpus()
+    ends = sorted(
+        (_end_of(run, now_s), sum(m.node in open_nodes for m in run.members))
+        for run in seen.picture.running
+    )
+    for end_s, held in ends:
+        gpus -= held
+        if gpus <= 0:
+            return end_s
+    return NEVER
+
+
+def _end_of(run: RunningStatus, now_s: float) -> float:
+    if run.rate <= 0 or run.left_s > ENDLESS_S:
+        return NEVER
+    return max(now_s, run.since_s + run.left_s / run.rate)
+
+
+def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
+    picture, record, number = seen.picture, kept.record, kept.number
+    run = seen.runs.get(number)
+    held = len(record.members)
+    free = picture.free_gpus()
+    evidence = [f"it asked for {_asks(kept)}", f"on {seats_text(record.members) or 'no GPU yet'}"]
+    if run is not None:
+        evidence.extend(_manner(kept, run, seen, now_s))
+    evidence.append(_free_text(free))
+    evidence.append(f"{_jobs_are(len(picture.waiting))} waiting")
+    last = _last_placing(reader, number)
+    if last:
+        evidence.append(last)
+    starting = record.state is State.CONFIGURING
+    return Explained(
+        job=number,
+        state=str(record.state),
+        code="Configuring" if starting else "Running",
+        sentence=record.detail or _why_so_many(kept, held, seen, starting),
+        evidence=tuple(evidence),
+        free_gpus=sum(free.values()),
+        decided_s=_known(picture.decided_s),
+        now_s=now_s,
+    )
+
+
+def _why_so_many(kept: KeptJob, held: int, seen: Index, starting: bool) -> str:
+    spec, policy = kept.spec, seen.picture.policy
+    verb = "is being started on" if starting else "runs on"
+    one = f"it {verb} {held} GPU{'s' if held != 1 else ''}"
+    if not spec.elastic:
+        return f"{one}, as it asked"
+    if held >= spec.max_gpus:
+        return f"{one}, the most it may have"
+    if held <= spec.min_gpus:
+        left = "gives it none of those that are free"
+        if not sum(seen.picture.free_gpus().values()):
+            left = "gives the others to other jobs"
+        return f"{one}, the fewest it takes: {policy} {left}"
+    return f"{one} of {spec.min_gpus} to {spec.max_gpus}: the share that {policy} gives it"
+
+
+def _manner(kept: KeptJob, run: RunningStatus, seen: Index, now_s: float) -> list[str]:
+    done_s, rate, left_s = progress_of(kept.record, run, now_s)
+    found = [f"at {rate:.2f} times its speed alone as requested"]
+    part = fraction_done(kept.record, done_s, left_s)
+    if part >= 0:
+        found.append(f"{part:.0%} is done")
+    seats = seen.picture.seats()
+    others = {j for m in run.members for j in seats[(m.node, m.gpu)]} - {run.job}
+    if others:
+        found.append(f"it shares GPUs with job {', '.join(map(str, sorted(others)))}")
+    if run.placement.accumulation_steps > 1:
+        found.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
+    return found
+
+
+def _last_placing(reader: Queries, number: int) -> str:
+    """Returns what the log says of the last time it was placed."""
+    placed = [(t, f) for t, f in reader.facts(number) if f.get("e") == "started"]
+    if not placed:
+        return ""
+    t, fact = placed[-1]
+    again = f", the {len(placed)}th placing" if len(placed) > 3 else ""
+    return f"last placed at {t:.0f} s ({fact.get('how', 'start')}){again}"
+
+
+def _ended(kept: KeptJob, now_s: float) -> Explained:
+    record = kept.record
+    over = record.state in TERMINAL
+    ending = record.state if over or record.ending is None else record.ending
+    evidence = []
+    if record.exit_code is not None:
+        evidence.append(_exit_text(record.exit_code))
+    if record.first_start_s < NEVER:
+        evidence.append(f"it waited {record.first_start_s - record.submit_s:.0f} s for its start")
+    else:
+        evidence.append("it never started")
+    if record.end_s < NEVER:
+        evidence.append(f"it ended {max(0.0, now_s - record.end_s):.0f} s ago")
+    if record.retries:
+        evidence.append(f"it was retried {record.retries} times of {kept.spec.retries}")
+    sentence = record.detail or ENDS.get(ending, "it is over")
+    return Explained(
+        job=kept.number,
+        state=str(record.state),
+        code=record.reason or "None",
+        sentence=sentence if over else f"its workers are ending: {sentence}",
+        evidence=tuple(evidence),
+        now_s=now_s,
+    )
+
+
+ENDS = {
+    State.COMPLETED: "it finished by itself",
+    State.FAILED: "its program failed",
+    State.CANCELLED: "it was cancelled",
+    State.TIMEOUT: "it reached its time limit",
+    State.NODE_FAIL: "its node was lost",
+    State.OUT_OF_MEMORY: "it used more memory than it may",
+    State.DEADLINE: "it could not end before its deadline",
+}
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {-code} ended it" if code < 0 else f"it exited with code {code}"
+
+
+def _known(time_s: float) -> float:
+    return -1.0 if time_s == LONG_AGO else time_s

@@ -1,0 +1,307 @@
+"""What can be read of the store, by any thread, while the controller writes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dovetail.core.errors import InputError
+from dovetail.live.durable.database import check_format
+from dovetail.live.durable.record_codec import record_of, spec_of
+from dovetail.live.edges import Request
+from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.record import JobRecord
+from dovetail.wire.codec import WireError
+from dovetail.wire.spec import JobSpec
+
+PART = 5_000
+"""Facts read at a time."""
+ASKED = 500
+"""Jobs asked for at a time: SQLite takes no more than 999 values in its oldest builds."""
+LIVE = tuple(s for s in State if s not in TERMINAL)
+"""The states of jobs that are not over."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJob:
+    """One job as the store has it."""
+
+    number: int
+    spec: JobSpec
+    record: JobRecord
+    arrived: bool
+    """Whether the controller has taken it up: an entry wrote its record."""
+
+
+class Queries:
+    """Reads over one connection. Raises InputError where the store is damaged."""
+
+    def __init__(self, db: sqlite3.Connection, where: str = "store") -> None:
+        self._db = db
+        self._where = where
+
+    def job(self, number: int) -> KeptJob | None:
+        """Returns one job, with its script."""
+        row = self._one(f"{_JOB} WHERE number = ?", number)
+        if row is None:
+            return None
+        job = self._job(row)
+        script = self._one(
+            "SELECT s.script FROM jobs j JOIN scripts s ON s.digest = j.script WHERE j.number = ?",
+            number,
+        )
+        return replace(job, spec=replace(job.spec, script=script[0])) if script else job
+
+    def some(self, numbers: Sequence[int]) -> list[KeptJob]:
+        """Returns the jobs of some numbers in their order, without their scripts."""
+        found: dict[int, KeptJob] = {}
+        for first in range(0, len(numbers), ASKED):
+            part = numbers[first : first + ASKED]
+            marks = ",".join("?" * len(part))
+            for row in self._all(f"{_JOB} WHERE number IN ({marks})", *part):
+                found[row[0]] = self._job(row)
+        return [found[number] for number in numbers if number in found]
+
+    def record(self, number: int) -> JobRecord | None:
+        """Returns the record of one job."""
+        job = self.job(number)
+        return job.record if job else None
+
+    def spec(self, number: int) -> JobSpec | None:
+        """Returns the request of one job, with its script."""
+        job = self.job(number)
+        return job.spec if job else None
+
+    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        """Returns the request and the record of one job, over or not (`edges.Archive`)."""
+        kept = self.job(job)
+        return (kept.spec, kept.record) if kept else None
+
+    def live(self) -> list[KeptJob]:
+        """Returns all jobs that are not over, in order of submission, with their scripts."""
+        marks = ",".join("?" * len(LIVE))
+        scripts = dict(
+            self._all(
+                "SELECT digest, script FROM scripts WHERE digest IN"
+                f" (SELECT script FROM jobs WHERE state IN ({marks}))",
+                *LIVE,
+            )
+        )
+        rows = self._all(f"{_JOB} WHERE state IN ({marks}) ORDER BY number", *LIVE)
+        return [self._job(row, scripts.get(row[3], "")) for row in rows]
+
+    def rows(
+        self,
+        states: Collection[State] | None = None,
+        *,
+        user: str = "",
+        name: str = "",
+        newest: bool = True,
+        limit: int = 0,
+    ) -> list[tuple[JobSpec, JobRecord]]:
+        """Returns jobs that match, without their scripts; `limit` 0 means all."""
+        tests, values = ["1"], list[object]()
+        if states is not None:
+            tests.append(f"state IN ({','.join('?' * len(states))})")
+            values.extend(sorted(states))
+        for column, wanted in (("user", user), ("name", name)):
+            if wanted:
+                tests.append(f"{column} = ?")
+                values.append(wanted)
+        found = self._all(
+            f"{_JOB} WHERE {' AND '.join(tests)}"
+            f" ORDER BY number {'DESC' if newest else 'ASC'} LIMIT ?",
+            *values,
+            limit or -1,
+        )
+        return [(job.spec, job.record) for job in map(self._job, found)]
+
+    def all_jobs(self) -> Iterator[KeptJob]:
+        """Yields every job by number, without its script."""
+        for row in self._all(f"{_JOB} ORDER BY number"):
+            yield self._job(row)
+
+    def numbers_in(self, state: State) -> list[int]:
+        """Returns the jobs in a state, the newest first."""
+        found = self._all("SELECT number FROM jobs WHERE state = ? ORDER BY number DESC", state)
+        return [number for (number,) in found]
+
+    def states(self) -> list[tuple[int, str]]:
+        """Returns the state that each job is listed under."""
+        return self._all("SELECT number, state FROM jobs ORDER BY number")
+
+    def counts(self) -> dict[State, int]:
+        """Returns how many jobs are in each state; states without jobs are left out."""
+        return {
+            State(state): jobs
+            for state, jobs in self._all("SELECT state, count(*) FROM jobs GROUP BY state")
+        }
+
+    def jobs(self) -> int:
+        """Returns how many jobs were ever submitted."""
+        return int(self._all("SELECT count(*) FROM jobs")[0][0])
+
+    def numbers_of(self, text: str) -> tuple[int, ...]:
+        """Returns the jobs that a user means: `12` (all tasks of an array 12) or `12_3`.
+
+        Raises InputError.
+        """
+        first, _, index = text.partition("_")
+        if not (
+            text.isascii()
+            and first.isdecimal()
+            and len(first) < 18
+            and (index.isdecimal() or first == text)
+        ):
+            raise InputError(
+                f"job '{text}'", "is no number of a job", "as in 12, or 12_3 of arrays"
+            )
+        if index:
+            found = self._all(
+                "SELECT number FROM jobs WHERE array_of = ? AND array_index = ?",
+                int(first),
+                int(index[:18]),
+            )
+        else:
+            found = self._all(
+                "SELECT number FROM jobs WHERE number = ?1"
+                " UNION SELECT number FROM jobs WHERE array_of = ?1 ORDER BY number",
+                int(first),
+            )
+        if not found:
+            raise InputError(f"job {text}", "there is no such job")
+        return tuple(number for (number,) in found)
+
+    def pending(self) -> list[Request]:
+        """Returns the requests that were accepted and are not carried out yet, in order."""
+        found = self._all(
+            "SELECT seq, verb, job, node, argument FROM requests WHERE done = 0 ORDER BY seq"
+        )
+        return [Request(*row) for row in found]
+
+    def cancels(self) -> list[tuple[int, float]]:
+        """Returns the jobs to be cancelled, and when that was asked first."""
+        return self._all(
+            "SELECT job, min(t) FROM requests WHERE verb = 'cancel' GROUP BY job ORDER BY job"
+        )
+
+    def answered_jobs(self) -> list[int]:
+        """Returns the numbers that submits were answered with."""
+        return [
+            number
+            for key, numbers in self._all("SELECT kind, numbers FROM keys")
+            if key == "submit"
+            for number in json.loads(numbers)
+        ]
+
+    def damage(self) -> list[str]:
+        """Returns what is broken in the file itself; reads all of it."""
+        found = [str(row[0]) for row in self._all("PRAGMA quick_check")]
+        return [] if found == ["ok"] else [f"{self._where}: {said}" for said in found]
+
+    def facts(self, job: int) -> list[tuple[float, dict[str, Any]]]:
+        """Returns the facts that name a job, in order, as records of the log."""
+        found = self._all("SELECT t, line FROM facts WHERE job = ? ORDER BY seq", job)
+        return [(t, json.loads(line)) for t, line in found]
+
+    def facts_after(self, seq: int, limit: int, job: int | None = None) -> list[tuple[int, str]]:
+        """Returns up to `limit` facts behind number `seq`, of one job or of all, as log lines."""
+        of_job, values = ("", ()) if job is None else (" AND job = ?", (job,))
+        return self._all(
+            f"SELECT seq, line FROM facts WHERE seq > ?{of_job} ORDER BY seq LIMIT ?",
+            seq,
+            *values,
+            limit,
+        )
+
+    def all_facts(self) -> Iterator[str]:
+        """Yields all facts in order, as lines of the log.
+
+        Read in parts: a reader that takes its time must not keep the write-ahead log from ending.
+        """
+        seq = 0
+        while part := self.facts_after(seq, PART):
+            yield from (line for _, line in part)
+            seq = part[-1][0]
+
+    def meta(self, name: str) -> str | None:
+        """Returns a value that was kept by name."""
+        row = self._one("SELECT value FROM meta WHERE name = ?", name)
+        return None if row is None else str(row[0])
+
+    def all_meta(self) -> tuple[tuple[str, str], ...]:
+        """Returns every value that was kept, by name."""
+        return tuple(self._all("SELECT name, value FROM meta ORDER BY name"))
+
+    def last_s(self) -> float:
+        """Returns the latest time on record, 0 for an empty store: the clock goes on from it."""
+        last = [
+            self._one(f"SELECT {time} FROM {table} ORDER BY {key} DESC LIMIT 1")
+            for table, key, time in (
+                ("jobs", "number", "submit_s"),
+                ("requests", "seq", "t"),
+                ("facts", "seq", "t"),
+            )
+        ]
+        return max((float(row[0]) for row in last if row), default=0.0)
+
+    def _job(self, row: tuple[Any, ...], script: str = "") -> KeptJob:
+        number, spec, record = row[:3]
+        try:
+            kept = spec_of(spec)
+            if script:
+                kept = replace(kept, script=script)
+            return KeptJob(number, kept, record_of(record), bool(row[4]))
+        except WireError as error:
+            raise InputError(self._where, f"job {number} is damaged: {error}") from None
+
+    def _one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
+        rows = self._all(sql, *values)
+        return rows[0] if rows else None
+
+    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise InputError(self._where, f"the store cannot be read: {error}") from None
+
+
+_JOB = "SELECT number, spec, record, script, arrived FROM jobs"
+
+
+class Reader(Queries):
+    """Reads over a connection of its own that cannot write; one for each thread."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._own = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+        except sqlite3.Error as error:
+            raise InputError(str(path), f"the store cannot be read: {error}") from None
+        try:
+            check_format(self._own, str(path))
+        except (sqlite3.Error, InputError) as error:
+            self._own.close()
+            if isinstance(error, InputError):
+                raise
+            raise InputError(str(path), f"the store cannot be read: {error}") from None
+        super().__init__(self._own, str(path))
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._own.close()

@@ -1,0 +1,157 @@
+"""What is on record of a live cluster: jobs, requests, facts. Durable before anyone is told.
+
+The writing side. Whatever must hold together is one transaction: the facts of an instant with the
+records they changed and the requests they answered; the jobs of a submit, all or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dovetail.core.errors import DovetailError
+from dovetail.core.job import Job
+from dovetail.live.controller.spec_job import job_of
+from dovetail.live.durable.database import Committer
+from dovetail.live.durable.fact_lines import job_in, live_lines
+from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.record_codec import record_text, spec_of, spec_text
+from dovetail.live.durable.recovered import Recovered
+from dovetail.live.edges import Accepted, Entry, Request
+from dovetail.live.record import JobRecord
+from dovetail.wire.spec import JobSpec
+
+KEPT_APART = "#"
+"""Stands for the script in a spec on record: equal scripts are kept once, beside the jobs."""
+
+
+class Store:
+    """Keeps entries (`edges.Journal`), answers for any job (`edges.Archive`), and recovers.
+
+    `committer` carries transactions out: a `Database` at once, a `GroupCommit` with others.
+    `queries` read over a connection of their own, or that of a database used by one thread.
+    """
+
+    def __init__(self, committer: Committer, queries: Queries) -> None:
+        self.committer = committer
+        self.queries = queries
+
+    def write(self, entry: Entry) -> None:
+        """Returns when the entry is durable. Raises StoreError if it cannot be kept."""
+        self.committer.do(lambda db: write_entry(db, entry))
+
+    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        """Returns the request and the record of any job on record, over or not."""
+        return self.queries.find(job)
+
+    def keep(self, meta: Mapping[str, str]) -> None:
+        """Keeps values by name, in place of older ones."""
+        self.committer.do(lambda db: keep_meta(db, tuple(meta.items())))
+
+    def recover(self) -> Recovered:
+        """Returns what a new controller starts from; its epoch is newer than any before."""
+        epoch = self.committer.do(_raise_epoch)
+        live = self.queries.live()
+        return Recovered(
+            epoch=epoch,
+            now_s=self.queries.last_s(),
+            jobs=tuple((job.spec, job.record) for job in live if job.arrived),
+            accepted=tuple(
+                Accepted(job.number, job.spec, job.record.submit_s)
+                for job in live
+                if not job.arrived
+            ),
+            requests=tuple(self.queries.pending()),
+            meta=self.queries.all_meta(),
+        )
+
+
+def write_entry(db: sqlite3.Connection, entry: Entry) -> None:
+    """Writes what one instant changed. Raises DovetailError if it names what is not on record."""
+    lines = live_lines(lambda job: _request(db, job))
+    db.executemany(
+        "INSERT INTO facts(t, job, line) VALUES (?, ?, ?)",
+        [(fact.t, job_in(fact), lines.line(fact)) for fact in entry.facts],
+    )
+    changed = db.executemany(
+        "UPDATE jobs SET record = ?, state = ?, end_s = ?, arrived = 1 WHERE number = ?",
+        [
+            (record_text(r), r.state, r.end_s if r.end_s < float("inf") else None, r.job)
+            for r in entry.records
+        ],
+    ).rowcount
+    if entry.records and changed != len(entry.records):
+        raise DovetailError(f"an entry holds records of jobs never submitted: {entry.records}")
+    db.executemany("UPDATE requests SET done = 1 WHERE seq = ?", [(seq,) for seq in entry.done])
+    keep_meta(db, entry.meta)
+
+
+def keep_meta(db: sqlite3.Connection, values: Sequence[tuple[str, str]]) -> None:
+    """Keeps values by name, in place of older ones."""
+    db.executemany(
+        "INSERT INTO meta(name, value) VALUES (?, ?)"
+        " ON CONFLICT(name) DO UPDATE SET value = excluded.value",
+        values,
+    )
+
+
+def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> list[Accepted]:
+    """Puts jobs on record, numbered on from the last one."""
+    number = next_number(db)
+    rows, accepted = [], []
+    for job, spec in enumerate(specs, start=number):
+        record = JobRecord(job, submit_s=now, held=spec.hold)
+        of, index = (spec.array_of, spec.array) if spec.array >= 0 else (None, None)
+        kept = spec_text(replace(spec, script=KEPT_APART if spec.script else ""))
+        digest = _keep_script(db, spec.script) if spec.script else None
+        text = record_text(record)
+        who = (spec.name, spec.user, spec.queue)
+        rows.append((job, kept, digest, text, record.state, now, *who, of, index))
+        accepted.append(Accepted(job, spec, now))
+    db.executemany(
+        "INSERT INTO jobs(number, spec, script, record, state, submit_s, name, user, queue,"
+        " array_of, array_index) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
+    return accepted
+
+
+def add_requests(db: sqlite3.Connection, requests: Sequence[Request], now: float) -> list[Request]:
+    """Puts requests on record; returns them with the numbers that order them."""
+    made = []
+    for request in requests:
+        seq = db.execute(
+            "INSERT INTO requests(t, verb, job, node, argument) VALUES (?, ?, ?, ?, ?)",
+            (now, request.verb, request.job, request.node, request.argument),
+        ).lastrowid
+        assert seq is not None
+        made.append(replace(request, seq=seq))
+    return made
+
+
+def next_number(db: sqlite3.Connection) -> int:
+    """Returns the number of the next job; jobs are never taken off record."""
+    return int(db.execute("SELECT coalesce(max(number), 0) + 1 FROM jobs").fetchone()[0])
+
+
+def _raise_epoch(db: sqlite3.Connection) -> int:
+    row = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+    epoch = int(row[0]) + 1 if row else 1
+    keep_meta(db, (("epoch", str(epoch)),))
+    return epoch
+
+
+def _keep_script(db: sqlite3.Connection, script: str) -> str:
+    digest = hashlib.sha256(script.encode()).hexdigest()
+    db.execute("INSERT OR IGNORE INTO scripts(digest, script) VALUES (?, ?)", (digest, script))
+    return digest
+
+
+def _request(db: sqlite3.Connection, job: int) -> tuple[Job, float]:
+    row = db.execute("SELECT spec, submit_s FROM jobs WHERE number = ?", (job,)).fetchone()
+    if row is None:
+        raise DovetailError(f"a fact names job {job}, which was never submitted")
+    spec = spec_of(row[0])
+    return job_of(spec, job, float(row[1])), spec.duration_s or float("inf")

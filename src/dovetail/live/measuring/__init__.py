@@ -1,0 +1,1 @@
+"""What reports of training say: progress, speed, memory, and pairs that do harm."""

@@ -1,0 +1,209 @@
+"""How far a job has come and how fast it is, from what its workers report.
+
+Progress is in solo seconds: samples done over the samples a second that the job does alone on
+its requested GPUs. That rate is the measured one where the job, or another of its model, ran so;
+else what its owner's length says; else the present rate over the believed speed of the present
+placement, which the job then keeps until something better is known. `done_s` and the length
+change together when the rate alone becomes better known: the share that is done never does.
+
+A report says what happened since the one before. It counts only if the one before was already
+made in the same generation beside the same neighbours; so neither a pause nor a switch is taken
+for slowness. The rate told is the median of the last five reports that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import NamedTuple
+
+from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.placement import Placement
+from dovetail.core.reading import Reading
+from dovetail.live.measuring.learner import Learner
+from dovetail.live.measuring.pairing_guard import PairingGuard
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.worker import Training
+
+PACED_RATE = 1000.0
+"""Samples a second of a paced job alone: one is a millisecond of solo work."""
+LAST = 5
+SETTLED = 3
+"""Reports that count until a rate inferred from them is kept."""
+SILENT_S = 5.0
+"""Whoever has not reported for so long is not known to train."""
+UNSEEN_S = 10.0
+"""A neighbour that never reports (a plain program) is taken to be at work after so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """What the reports of one job add up to. `rates` are the last that count, of its manner.
+
+    `inferred` is the rate alone that was inferred, 0 for none yet.
+    """
+
+    generation: int = -1
+    since_s: float = 0.0
+    heard_s: float = float("-inf")
+    samples: int = 0
+    total_samples: int = 0
+    rates: tuple[float, ...] = ()
+    inferred: float = 0.0
+
+    def heard(self, said: Training, now: float, since_s: float) -> Gauge:
+        """Returns the gauge after a report; its manner is as it is since `since_s`."""
+        same = said.generation == self.generation and self.heard_s >= since_s
+        kept = self.rates if self.since_s == since_s else ()
+        return replace(
+            self,
+            generation=said.generation,
+            since_s=since_s,
+            heard_s=now,
+            samples=said.samples,
+            total_samples=said.total_samples or self.total_samples,
+            rates=(*kept, said.rate)[-LAST:] if same else (),
+        )
+
+    def inferring(self, speed: float) -> Gauge:
+        """Returns the gauge with the rate alone that its rates tell at a believed speed."""
+        if self.inferred or len(self.rates) < SETTLED or speed <= 0:
+            return self
+        return replace(self, inferred=self.rate / speed)
+
+    @property
+    def rate(self) -> float:
+        """Returns the samples a second, 0 if nothing counts yet."""
+        return median(self.rates) if self.rates else 0.0
+
+    def length_s(self, solo_rate: float) -> float | None:
+        """Returns the length in solo seconds, if it is known how many samples there are."""
+        return self.total_samples / solo_rate if self.total_samples and solo_rate else None
+
+    def left_s(self, solo_rate: float) -> float | None:
+        """Returns the solo seconds left, if the length is known."""
+        length_s = self.length_s(solo_rate)
+        return None if length_s is None else max(0.0, length_s - self.samples / solo_rate)
+
+
+class Progress(NamedTuple):
+    """What a report means: progress and rate in solo seconds; `length_s` None if not known.
+
+    With `news` the belief is another one now.
+    """
+
+    done_s: float
+    rate: float
+    length_s: float | None = None
+    news: bool = False
+
+
+class Meters:
+    """The gauges of the running jobs, and the belief that learns from them."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._guard = PairingGuard(learner)
+        self._gauges: dict[int, Gauge] = {}
+        self._solo_rate: dict[int, float] = {}
+
+    @property
+    def physics(self) -> Physics:
+        """Returns what is believed now."""
+        return self._learner.physics
+
+    @property
+    def unsaved(self) -> bool:
+        """Returns whether there is more to `dump` than was dumped last."""
+        return self._learner.unsaved
+
+    def dump(self) -> str:
+        """Returns what was learned, as text."""
+        return self._learner.dump()
+
+    def heard(
+        self,
+        job: int,
+        said: Training,
+        now: float,
+        *,
+        spec: JobSpec,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        since_s: float,
+    ) -> Progress | None:
+        """Returns what a report of a running job means; None while its rate alone is not known.
+
+        `since_s` is since when it runs in this manner: this generation, beside these neighbours.
+        """
+        gauge = self._gauges.get(job, Gauge()).heard(said, now, since_s)
+        for neighbour in neighbours:
+            self._guard.note((job, placement), neighbour)
+        news = False
+        if gauge.rates and self._at_work(neighbours, now, since_s):
+            news = self._learner.observe(job, placement, neighbours, _reading(said, spec))
+        speed = self._learner.physics.speed(job, placement, neighbours)
+        self._gauges[job] = gauge = gauge.inferring(speed)
+        solo_rate = self._solo_rate[job] = self._alone(job, gauge, spec, speed)
+        if not solo_rate:
+            return None
+        if spec.paced:
+            # A clock says each change of its rate at once, also that it stands while it switches.
+            rate = said.rate / PACED_RATE
+        else:
+            rate = gauge.rate / solo_rate if gauge.rates else speed
+        return Progress(gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news)
+
+    def length_s(self, job: int) -> float | None:
+        """Returns the work of a job that reports, in solo seconds, if it is known."""
+        gauge = self._gauges.get(job)
+        return None if gauge is None else gauge.length_s(self._solo_rate.get(job, 0.0))
+
+    def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
+        """Tells whether two jobs that share GPUs must be parted, by stopping the guest.
+
+        Says so once: whoever pairs them again does it knowing what was measured.
+        """
+        return self._guard.undoes(
+            host, guest, self._left_s(host[0]), self._left_s(guest[0]), cost_s
+        )
+
+    def ended(self, job: int) -> None:
+        """Drops what only this job could use: it is over."""
+        self._gauges.pop(job, None)
+        self._solo_rate.pop(job, None)
+        self._guard.forget(job)
+        self._learner.forget(job)
+
+    def _alone(self, job: int, gauge: Gauge, spec: JobSpec, speed: float) -> float:
+        """Returns the rate alone: of a clock, measured, by its owner's length, or inferred."""
+        if spec.paced:
+            return PACED_RATE
+        known = self._learner.solo_rate(job)
+        if not known and spec.duration_s:
+            known = gauge.total_samples / spec.duration_s
+        if not known:
+            known = gauge.inferred or (gauge.rate / speed if speed > 0 else 0.0)
+        return known
+
+    def _left_s(self, job: int) -> float | None:
+        gauge = self._gauges.get(job)
+        return None if gauge is None else gauge.left_s(self._solo_rate.get(job, 0.0))
+
+    def _at_work(self, neighbours: Sequence[Neighbour], now: float, since_s: float) -> bool:
+        """Tells whether all neighbours train, so that what is measured is their doing."""
+        for other, _ in neighbours:
+            gauge = self._gauges.get(other)
+            if gauge is None:
+                if now - since_s < UNSEEN_S:
+                    return False
+            elif now - gauge.heard_s > SILENT_S or not gauge.rate:
+                return False
+        return True
+
+
+def _reading(said: Training, spec: JobSpec) -> Reading:
+    """Returns what a report teaches. Without a batch in the spec, samples by steps say it."""
+    batch = spec.batch_size or (round(said.samples / said.step) if said.step else 0)
+    return Reading(said.rate, batch, said.iteration_s, said.memory_bytes, said.stage_s)

@@ -1,0 +1,100 @@
+"""How a report of training becomes progress: the protocol, and the least that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.placement import Placement
+from dovetail.live.measuring.meter import PACED_RATE, Progress
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.worker import Training
+
+
+class Meter(Protocol):
+    """Reads the reports of running jobs. Jobs go by their row in the tables."""
+
+    @property
+    def physics(self) -> Physics | None:
+        """Returns what is believed now; None if it learns nothing."""
+        ...
+
+    def heard(
+        self,
+        job: int,
+        said: Training,
+        now: float,
+        *,
+        spec: JobSpec,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        since_s: float,
+    ) -> Progress | None:
+        """Returns what a report means; None to go on believing what was believed.
+
+        `since_s` is since when the job runs in this manner beside these neighbours.
+        """
+        ...
+
+    def length_s(self, job: int) -> float | None:
+        """Returns the work of a job that reports, in solo seconds, if it is known."""
+        ...
+
+    def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
+        """Tells whether two jobs that share GPUs must be parted, by stopping the guest."""
+        ...
+
+    def ended(self, job: int) -> None:
+        """Is told that a job is over."""
+        ...
+
+    @property
+    def unsaved(self) -> bool:
+        """Returns whether there is more to `dump` than was dumped last."""
+        ...
+
+    def dump(self) -> str:
+        """Returns what was learned, as text."""
+        ...
+
+
+class PlainMeter:
+    """Believes a rate alone only where it is certain: of a clock, or from its owner's length."""
+
+    physics: Physics | None = None
+    unsaved: bool = False
+
+    def heard(
+        self,
+        job: int,
+        said: Training,
+        now: float,
+        *,
+        spec: JobSpec,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        since_s: float,
+    ) -> Progress | None:
+        """Returns samples over the rate alone, None if that is not known."""
+        alone = PACED_RATE if spec.paced else 0.0
+        if not alone and spec.duration_s and said.total_samples:
+            alone = said.total_samples / spec.duration_s
+        if not alone:
+            return None
+        return Progress(said.samples / alone, said.rate / alone)
+
+    def length_s(self, job: int) -> float | None:
+        """Keeps nothing of reports."""
+        return None
+
+    def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
+        """Never parts a pair."""
+        return False
+
+    def ended(self, job: int) -> None:
+        """Has nothing to drop."""
+
+    def dump(self) -> str:
+        """Returns nothing: it learned nothing."""
+        return ""

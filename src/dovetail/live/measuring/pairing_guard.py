@@ -1,0 +1,123 @@
+"""Which jobs that share GPUs must be parted, because the belief that paired them was wrong.
+
+A pairing is made on a believed interference (SJF-BSBF section V.A). While it lasts both jobs are
+slower by a ratio that is measured. Where the measured ratios say that one after the other is
+better (Theorem 1, ALGORITHMS section 1.2), and the believed ones had said otherwise or less, the
+guest (who came later) waits again. The rule knows no policy; limits, uneven samples and turns, by
+which some share on purpose without both sides gaining, are not its concern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.algorithms.pair_sharing import overlapped_s, sequential_s
+from dovetail.core.beliefs import Neighbour
+from dovetail.core.placement import Placement
+from dovetail.live.measuring.learner import Learner
+
+SURPRISE = 1.1
+"""A ratio this many times the believed one is no noise: readings are told in steps of 5 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One job of a pair: solo seconds left (None: not known), and its ratios, at least 1.
+
+    `measured` is 0 while it is not known.
+    """
+
+    left_s: float | None
+    believed: float
+    measured: float
+
+
+def undone(host: Side, guest: Side, cost_s: float = 0.0) -> bool:
+    """Tells whether the guest must wait for the host; `cost_s` is what stopping it costs in all.
+
+    A ratio that could not be measured is taken to be the other's; where nobody knows how long
+    both are they are taken to be equally long, so that both ratios above 1.5 part them.
+    """
+    if not (surprising(host) or surprising(guest)):
+        return False
+    host_ratio = host.measured or guest.measured
+    guest_ratio = guest.measured or host.measured
+    host_s, guest_s = _left(host, guest)
+    together = overlapped_s(host_s, guest_s, host_ratio, guest_ratio)
+    return together > sequential_s(host_s, guest_s) + cost_s
+
+
+def surprising(side: Side) -> bool:
+    """Tells whether a job is clearly slower beside the other than was believed."""
+    return side.measured > SURPRISE * side.believed
+
+
+def _left(host: Side, guest: Side) -> tuple[float, float]:
+    if host.left_s is None and guest.left_s is None:
+        return 1.0, 1.0
+    known = [side.left_s for side in (host, guest) if side.left_s is not None]
+    host_s = known[0] if host.left_s is None else host.left_s
+    return host_s, known[0] if guest.left_s is None else guest.left_s
+
+
+class PairingGuard:
+    """Remembers what was believed of each pair when it was first seen, and parts the wrong ones."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._noted: dict[frozenset[int], _Note] = {}
+
+    def note(self, one: Neighbour, two: Neighbour) -> None:
+        """Keeps what is believed of a pair now, unless it is known as it is placed."""
+        pair = frozenset((one[0], two[0]))
+        placements = {one[0]: one[1], two[0]: two[1]}
+        known = self._noted.get(pair)
+        if known is not None and known.placements == placements:
+            return
+        (a, here), (b, there) = one, two
+        ratios = self._learner.physics.interference(
+            a, here.accumulation_steps, b, there.accumulation_steps
+        )
+        self._noted[pair] = _Note(placements, dict(zip((a, b), ratios, strict=True)))
+
+    def undoes(
+        self,
+        host: Neighbour,
+        guest: Neighbour,
+        host_s: float | None,
+        guest_s: float | None,
+        cost_s: float = 0.0,
+    ) -> bool:
+        """Tells whether the guest must wait; `host_s` and `guest_s` are left, None if not known."""
+        pair = frozenset((host[0], guest[0]))
+        known = self._noted.get(pair)
+        if known is None or not all(_is_plain(p) for p in known.placements.values()):
+            return False
+        here = Side(host_s, known.believed[host[0]], self._measured(host, guest))
+        there = Side(guest_s, known.believed[guest[0]], self._measured(guest, host))
+        if not undone(here, there, cost_s):
+            return False
+        del self._noted[pair]
+        return True
+
+    def forget(self, job: int) -> None:
+        """Drops the pairs of a job that is over."""
+        for pair in [pair for pair in self._noted if job in pair]:
+            del self._noted[pair]
+
+    def _measured(self, mine: Neighbour, other: Neighbour) -> float:
+        return self._learner.ratio(
+            mine[0], mine[1].accumulation_steps, other[0], other[1].accumulation_steps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """A pair as it was placed, and the interference that was believed of each."""
+
+    placements: dict[int, Placement]
+    believed: dict[int, float]
+
+
+def _is_plain(placement: Placement) -> bool:
+    return not (placement.fractions or placement.samples or placement.interleave)

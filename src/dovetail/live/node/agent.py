@@ -1,0 +1,361 @@
+"""The agent of one node: obeys the newest controller, starts and ends workers, says what they do.
+
+It knows no sockets, no clock and no disk. Orders, words of workers and the present come in;
+reports come out; a `Launcher` does the rest. An order that comes twice, late or out of turn
+changes nothing more. What a controller may have missed it can hear again: an end until it is
+forgotten, everything else in the inventory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from secrets import token_hex
+from signal import SIGKILL, SIGTERM
+
+from dovetail.live.node.fence import Fence
+from dovetail.live.node.launcher import NOT_NOW, Exit, Found, Launcher, LaunchError, NoRoom
+from dovetail.wire.agent import (
+    EndWorker,
+    Forget,
+    Inventory,
+    Launch,
+    Order,
+    Report,
+    StartWorker,
+    TellWorkers,
+    WorkerEnded,
+    WorkerSaid,
+    WorkerStarted,
+    WorkerState,
+)
+from dovetail.wire.worker import (
+    Abandon,
+    Checkpoint,
+    Entered,
+    Finished,
+    FromWorker,
+    Hello,
+    Left,
+    Lost,
+    Meet,
+    Meeting,
+    Ready,
+    Regroup,
+    Saved,
+    ToWorker,
+    Training,
+)
+
+NEVER = float("inf")
+REPEAT_S = 2.0
+"""An end that nobody has put on record yet is said again so often."""
+KILL_AGAIN_S = 1.0
+"""A worker that SIGKILL has not ended yet (it waits for a device) is killed again so often."""
+NEVER_STARTED = "never started"
+KEPT = (Entered, Left, Saved, Finished)
+"""What a worker said that a later agent must find: without it an end could be misread."""
+ORDER_OF_TELLING = (Abandon, Regroup, Meet, Checkpoint)
+_NO_LAUNCH = Launch((), "", "", "")
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One worker. `told` and `said` hold the last message of each class."""
+
+    order: StartWorker
+    token: str
+    started_s: float
+    listens: bool = False
+    told: dict[type, ToWorker] = field(default_factory=dict)
+    said: dict[type, FromWorker] = field(default_factory=dict)
+    entered: int = -1
+    end: Exit | None = None
+    asked: bool = False
+    kill_s: float = NEVER
+    repeat_s: float = NEVER
+
+    @property
+    def alive(self) -> bool:
+        return self.end is None
+
+    def hear(self, message: FromWorker) -> None:
+        self.said[type(message)] = message
+        if isinstance(message, Entered):
+            self.entered = max(self.entered, message.generation)
+        elif isinstance(message, Saved):
+            self.told.pop(Checkpoint, None)
+
+
+class Agent:
+    """The agent of one node, as a function of what comes in."""
+
+    def __init__(
+        self,
+        node: int,
+        gpus: Sequence[str],
+        launcher: Launcher,
+        *,
+        fence: Fence | None = None,
+        incarnation: str = "",
+        token: Callable[[], str] = lambda: token_hex(16),
+    ) -> None:
+        self.node = node
+        self.fence = fence or Fence()
+        self._gpus = tuple(gpus)
+        self._launcher = launcher
+        self._incarnation = incarnation or token_hex(4)
+        self._token = token
+        self._workers: dict[tuple[int, int], _Worker] = {}
+        for found in launcher.found():
+            self._adopt(found)
+
+    def _adopt(self, found: Found) -> None:
+        order = found.order
+        # Whether an earlier agent asked it to end is not known: better to take it that one did.
+        worker = _Worker(order, found.token, found.started_s, end=found.exit, asked=True)
+        for message in found.said:
+            worker.hear(message)
+        if found.exit is not None:
+            worker.repeat_s = -NEVER
+        self.fence.passes(order.job, order.generation)
+        self._workers[order.job, order.worker] = worker
+
+    # What comes in.
+
+    def handle(self, order: Order, now: float) -> list[Report]:
+        """Carries one order out, unless a newer controller has been heard."""
+        if not self.fence.obeys(order.epoch):
+            return []
+        if order.hail is not None:
+            return [Report(self.node, inventory=self.inventory())]
+        if order.start is not None:
+            return self._start(order.start, now)
+        if order.end is not None:
+            return self._end(order.end, now)
+        if order.tell is not None:
+            return self._tell(order.tell)
+        if order.forget is not None:
+            self._forget(order.forget)
+        return []
+
+    def admits(self, job: int, worker: int, token: str) -> bool:
+        """Tells whether somebody who says to be this worker knows its secret."""
+        known = self._workers.get((job, worker))
+        return known is not None and known.alive and known.token == token
+
+    def heard(self, job: int, worker: int, message: FromWorker, now: float) -> list[Report]:
+        """Takes what a worker said; `Hello` means that it listens from now on."""
+        known = self._workers.get((job, worker))
+        if known is None:
+            return []
+        if isinstance(message, Hello):
+            known.entered = max(known.entered, message.generation)
+            known.listens = True
+            self._tell_again(known, message.generation)
+            return []
+        known.hear(message)
+        if isinstance(message, KEPT):
+            self._launcher.keep(job, worker, message)
+        return [self._says(job, worker, message)]
+
+    def hung_up(self, job: int, worker: int) -> None:
+        """Takes note that a worker listens no longer; it may come back."""
+        known = self._workers.get((job, worker))
+        if known is not None:
+            known.listens = False
+
+    def tick(self, now: float) -> list[Report]:
+        """Looks for ends, kills who overstays its grace, and repeats ends not yet on record."""
+        reports = [r for end in self._launcher.poll() for r in self._ended(end, now)]
+        for (job, number), worker in self._workers.items():
+            if worker.alive and worker.kill_s <= now:
+                self._launcher.signal(job, number, SIGKILL)
+                worker.kill_s = now + KILL_AGAIN_S
+            elif not worker.alive and worker.repeat_s <= now:
+                worker.repeat_s = now + REPEAT_S
+                reports.append(self._says_end(worker))
+        return reports
+
+    def end_all(self, grace_s: float, now: float) -> list[Report]:
+        """Ends every worker: the whole cluster is taken down, or nobody is left to ask."""
+        ends = [EndWorker(job, worker, grace_s) for job, worker in self.alive]
+        return [report for end in ends for report in self._end(end, now)]
+
+    def next_due(self) -> float:
+        """Returns when `tick` has something to do whatever happens."""
+        return min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER)
+
+    # What is there.
+
+    def inventory(self) -> Inventory:
+        """Returns all workers, ended ones included until they are forgotten."""
+        states = tuple(_state(w) for _, w in sorted(self._workers.items()))
+        return Inventory(self.node, self._incarnation, self._gpus, states, self.fence.epoch)
+
+    @property
+    def alive(self) -> tuple[tuple[int, int], ...]:
+        """Returns (job, number) of every worker that has not ended."""
+        return tuple(key for key, w in sorted(self._workers.items()) if w.alive)
+
+    # Orders.
+
+    def _start(self, order: StartWorker, now: float) -> list[Report]:
+        key = order.job, order.worker
+        passes = self.fence.passes(order.job, order.generation)
+        known = self._workers.get(key)
+        if known is not None:
+            return self._start_again(known, order)
+        if not passes or self.fence.is_used_up(*key):
+            return []
+        worker = self._workers[key] = _Worker(order, self._token(), now)
+        try:
+            if not 0 <= order.gpu < len(self._gpus):
+                raise LaunchError(f"node {self.node} has no GPU {order.gpu}", NOT_NOW)
+            self._launcher.start(order, worker.token, now)
+        except LaunchError as error:
+            return self._ended(Exit(*key, error.exit_code, str(error)), now)
+        except NoRoom:
+            # As if the order had been lost: it comes again until the worker is there.
+            del self._workers[key]
+            return []
+        return [self._says_start(worker)]
+
+    def _start_again(self, known: _Worker, order: StartWorker) -> list[Report]:
+        if not known.alive:
+            return [self._says_end(known)]
+        if order.generation > known.order.generation:
+            known.order = order
+            self._launcher.limit(order)
+        return [self._says_start(known)]
+
+    def _end(self, order: EndWorker, now: float) -> list[Report]:
+        key = order.job, order.worker
+        known = self._workers.get(key)
+        if known is None:
+            return self._end_unknown(order, now)
+        if not known.alive:
+            return [self._says_end(known)]
+        if order.grace_s <= 0:
+            known.asked, known.kill_s = True, now + KILL_AGAIN_S
+            self._launcher.signal(*key, SIGKILL)
+            return []
+        told_before = known.kill_s < NEVER
+        known.asked, known.kill_s = True, min(known.kill_s, now + order.grace_s)
+        if not told_before:
+            self._launcher.signal(*key, SIGTERM)
+        return []
+
+    def _end_unknown(self, order: EndWorker, now: float) -> list[Report]:
+        """Fences a number that was never heard of: its start may still be on the way."""
+        if self.fence.is_used_up(order.job, order.worker):
+            return []
+        nothing = StartWorker(order.job, order.worker, -1, -1, _NO_LAUNCH)
+        self._workers[order.job, order.worker] = _Worker(nothing, "", now, asked=True)
+        return self._ended(Exit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)
+
+    def _tell(self, order: TellWorkers) -> list[Report]:
+        message = order.regroup or order.meet or order.abandon or order.checkpoint
+        if message is None:
+            return []
+        if isinstance(message, Regroup | Meet) and not self.fence.passes(
+            order.job, message.generation
+        ):
+            return []
+        reports = []
+        for number in order.workers:
+            worker = self._workers.get((order.job, number))
+            if worker is not None and worker.alive:
+                reports += self._tell_one(worker, message)
+        return reports
+
+    def _tell_one(self, worker: _Worker, message: ToWorker) -> list[Report]:
+        before = worker.told.get(type(message))
+        worker.told[type(message)] = message
+        key = worker.order.job, worker.order.worker
+        if isinstance(message, Regroup) and before != message:
+            worker.told.pop(Meet, None)
+        if worker.listens:
+            self._launcher.tell(*key, message)
+        if isinstance(message, Regroup) and before == message:
+            return self._said_of(worker, message.generation)
+        return []
+
+    def _tell_again(self, worker: _Worker, generation: int) -> None:
+        """Tells a worker that (again) listens what it may not have heard."""
+        for kind in ORDER_OF_TELLING:
+            message = worker.told.get(kind)
+            if message is None:
+                continue
+            if isinstance(message, Regroup | Meet) and message.generation <= generation:
+                continue
+            if isinstance(message, Abandon) and message.generation < generation:
+                continue
+            self._launcher.tell(worker.order.job, worker.order.worker, message)
+
+    def _forget(self, order: Forget) -> None:
+        known = self._workers.get((order.job, order.worker))
+        if known is None or known.alive:
+            return
+        self.fence.use_up(order.job, order.worker)
+        del self._workers[order.job, order.worker]
+        self._launcher.forget(order.job, order.worker)
+        if not any(job == order.job for job, _ in self._workers):
+            self.fence.retire(order.job)
+            self.fence.trim(sorted({job for job, _ in self._workers}))
+
+    # Reports.
+
+    def _ended(self, end: Exit, now: float) -> list[Report]:
+        worker = self._workers.get((end.job, end.worker))
+        if worker is None or not worker.alive:
+            return []
+        worker.end, worker.listens = end, False
+        worker.kill_s, worker.repeat_s = NEVER, now + REPEAT_S
+        return [self._says_end(worker)]
+
+    def _says_start(self, worker: _Worker) -> Report:
+        o = worker.order
+        return Report(self.node, started=WorkerStarted(o.job, o.worker, o.generation, o.gpu))
+
+    def _says_end(self, worker: _Worker) -> Report:
+        end = worker.end
+        assert end is not None
+        generation = worker.order.generation
+        ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, end.why, worker.asked)
+        return Report(self.node, ended=ended)
+
+    def _said_of(self, worker: _Worker, generation: int) -> list[Report]:
+        """Returns once more what a worker said of a generation that it is told of again."""
+        again = [worker.said.get(kind) for kind in (Meeting, Ready, Entered)]
+        return [
+            self._says(worker.order.job, worker.order.worker, m)
+            for m in again
+            if isinstance(m, Meeting | Ready | Entered) and m.generation == generation
+        ]
+
+    def _says(self, job: int, worker: int, message: FromWorker) -> Report:
+        field_of = type(message).__name__.lower()
+        said = WorkerSaid(job, worker, **{field_of: message})  # type: ignore[arg-type]
+        return Report(self.node, said=said)
+
+
+def _state(worker: _Worker) -> WorkerState:
+    o, said = worker.order, worker.said
+    ready = said.get(Ready)
+    return WorkerState(
+        o.job,
+        o.worker,
+        o.generation,
+        o.gpu,
+        entered=worker.entered,
+        exit_code=None if worker.end is None else worker.end.exit_code,
+        started_s=worker.started_s,
+        why="" if worker.end is None else worker.end.why,
+        ready=ready.generation if isinstance(ready, Ready) else -1,
+        asked=worker.end is not None and worker.asked,
+        **{
+            kind.__name__.lower(): said.get(kind)
+            for kind in (Meeting, Lost, Left, Training, Saved, Finished)
+        },  # type: ignore[arg-type]
+    )
