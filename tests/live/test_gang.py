@@ -574,6 +574,13 @@ def test_a_new_controller_lets_the_unwanted_leave(plain: Table) -> None:
     assert plain.heard() == [Vacated()]
 
 
+def test_a_new_controller_ends_a_plain_worker_that_another_is_to_replace(plain: Table) -> None:
+    plain.gang.generation = 4
+    plain.gang.restore(Desired((Member(7, 0, 0),)), (), ran=True)
+    survey(plain.gang, 0, [row(3, 0)], 1.0)
+    assert "end 3 in 5" in plain.names(1.0)
+
+
 def test_nothing_is_due_when_all_is_well(plain: Table) -> None:
     plain.want((0, 0, 0))
     plain.orders(0.0)

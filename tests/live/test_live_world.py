@@ -517,3 +517,53 @@ def test_a_command_that_cannot_run_is_not_tried_again(stage: Make, code: int, re
         assert (record.state, record.exit_code) == (State.FAILED, code)
         assert record.reason == "JobLaunchFailure"
         assert record.detail == "it could not be executed: nosuch: No such file or directory"
+
+
+# What can be told of jobs whose workers and dependencies change.
+
+
+def test_why_forgets_a_dead_worker_that_was_replaced(stage: Make) -> None:
+    s = stage("afs-p", nodes=1, gpus=2)
+    s.submit(1.0, duration_s=60.0, min_gpus=1, max_gpus=2)
+    s.at(5.0, lambda: s.take(s.nodes.kill(1, 1, 5.0)))
+    s.play(5.5)
+    assert s.record(1).detail == "worker 1 ended with signal 9"
+    s.play(12.0)
+    assert len(s.starts(1)) == 3 and s.record(1).detail == ""
+
+
+def test_no_requeue_means_that_the_first_death_is_the_last(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=20.0, requeue=False, retries=3)
+    s.at(5.0, lambda: s.take(s.nodes.kill(1, 0, 5.0)))
+    s.play(60.0)
+    assert (s.record(1).state, s.record(1).retries) == (State.FAILED, 0)
+
+
+def test_a_job_cancelled_before_the_inventories_is_not_over_while_its_worker_lives(
+    stage: Make,
+) -> None:
+    s = stage(nodes=2, gpus=1)
+    s.submit(1.0, duration_s=100.0)
+    s.play(5.0)
+    s.deaf.add(0)
+    s.ask(5.2, "cancel", 1)
+    s.at(8.0, lambda: s.deaf.discard(0))
+    s.play(7.0)
+    assert s.record(1).state is State.COMPLETING
+    s.play(40.0)
+    assert s.record(1).state is State.CANCELLED
+
+
+def test_a_dependent_hopes_again_when_the_job_it_needs_begins_anew() -> None:
+    s = Stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=5.0)
+    s.submit(1.5, duration_s=5.0, after=(Dependency("afterok", 1),))
+    s.ask(3.0, "cancel", 1)
+    s.ask(10.0, "requeue", 1)
+    s.play(9.0)
+    assert s.record(2).reason == "DependencyNeverSatisfied"
+    s.play(11.0)
+    assert s.record(2).reason == "Dependency"
+    s.play(30.0)
+    assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}

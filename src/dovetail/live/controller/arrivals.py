@@ -205,6 +205,7 @@ class Arrivals:
                 ("deadline", life.record.job), life.record.submit_s + life.spec.deadline_s
             )
         self.consider(life)
+        self._hope(life.record.job)
 
     def _revive(self, job: int) -> None:
         found = self._find(job)
@@ -214,6 +215,14 @@ class Arrivals:
         self._over.pop(job, None)
         again = _afresh(replace(record, state=PENDING))
         self.admit([(spec, again)])
+        self._hope(job)
+
+    def _hope(self, job: int) -> None:
+        """Lets jobs wait again for one that begins anew, whose end they could not use."""
+        for number in sorted(self._dependents.get(job, ())):
+            life = self._site.lives.get(number)
+            if life is not None and life.record.reason == NEVER_MET:
+                self.consider(life)
 
 
 def _afresh(record: JobRecord) -> JobRecord:

@@ -217,6 +217,9 @@ class Placements:
                 site.lives.step(life, Step.STARTED)
             life.running_s = now
             self._limit(life)
+        if life.record.detail and not life.mend:
+            # What befell a worker is over: another has its place.
+            site.lives.write(life, detail="")
         whole = gang.target is None or set(gang.target.members) == set(gang.wanted.numbers)
         if life.starting:
             life.starting = False

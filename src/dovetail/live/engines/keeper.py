@@ -130,7 +130,10 @@ def become(order: dict[str, Any], keeper: int, tell: int) -> None:
         os.execvpe(order["argv"][0], order["argv"], order["environment"])
     except FileNotFoundError as error:
         code = NOT_FOUND
-        complain(tell, f"{os.fsdecode(error.filename)}: {error.strerror}")
+        word, named = order["argv"][0], os.fsdecode(error.filename)
+        # A bare word is looked for in all of PATH; the error names the last folder of it.
+        sought = "/" not in word and named.endswith("/" + word)
+        complain(tell, f"{word if sought else named}: {error.strerror}")
     except OSError as error:
         code = NOT_NOW if error.errno in (*PASSING, *NO_ROOM) else CANNOT_RUN
         named = f"{os.fsdecode(error.filename)}: " if error.filename else ""
