@@ -162,8 +162,13 @@ def test_a_day_in_the_life_of_a_cluster(cluster: Cluster, work: Path) -> None:
     cluster.until(lambda: cluster("logs", failed).out.count("here is broken") == 2, "no second run")
     cluster.until_state(failed, "FAILED")
 
+    # What never ran has no length, so it is no job of the trace.
+    never = cluster.submit("job.sh", "never", "0", "0", "--hold")
+    cluster("cancel", never)
+    cluster.until_state(never, "CANCELLED")
+
     # What has been is told, as a table, as facts, and as files for the simulator.
-    assert len(cluster("history", "--json").json["jobs"]) == 5
+    assert len(cluster("history", "--json").json["jobs"]) == 6
     facts = [json.loads(line)["e"] for line in cluster("history", quick, "--json").out.splitlines()]
     assert facts[0] == "submitted" and facts[-1] == "ended"
     cluster("history", "--export", work / "events.jsonl", "--trace", work / "jobs.csv")

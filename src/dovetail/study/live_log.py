@@ -93,13 +93,17 @@ def exported(path: Path) -> Iterator[Path]:
 
 
 def export_trace(home: Path, out: Path) -> int:
-    """Writes the jobs of a live cluster that are over as a canonical trace; returns how many."""
+    """Writes the jobs of a live cluster that ran and are over as a canonical trace; how many.
+
+    Of a job that was cancelled before it ran nobody knows how long it is.
+    """
     with exported(home) as log:
         recording = read_recording(log)
     jobs = recording.jobs()
-    over = np.flatnonzero(jobs["finish_s"].is_not_null().to_numpy())
+    ran = jobs["start_s"].is_finite() & jobs["finish_s"].is_not_null()
+    over = np.flatnonzero(ran.fill_null(False).to_numpy())
     if not len(over):
-        raise InputError(str(home), "no job is over yet")
+        raise InputError(str(home), "no job that ran is over yet")
     write_trace(_restricted(recording.trace, over), out)
     return len(over)
 
