@@ -221,7 +221,11 @@ def _run_in_pool(
             ) from None
         except BaseException:
             done[STOP] = 1.0
+            # An idle worker may be told nothing when the pool is shut down now, and be waited for.
+            workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
+                worker.terminate()
             raise
 
 
