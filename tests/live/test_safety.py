@@ -60,9 +60,8 @@ def test_only_the_server_and_the_training_side_listen() -> None:
         if name.endswith((".bind", "create_server"))
     }
     assert binds <= {
-        "door/server.py",  # the Unix socket, and TCP on loopback with a token (`loopback`)
-        "node/transport.py",  # a Unix socket in the cluster's folder
-        "engines/worker_hub.py",  # a Unix socket for each node
+        "live/own_socket.py",  # Unix sockets in the cluster's folder, for its owner alone
+        "door/server.py",  # TCP on loopback with a token (`loopback`)
         "train/meeting.py",  # workers of a job meet at DOVETAIL_HOST, 127.0.0.1 unless told
         "train/rehearsal.py",  # a Unix socket in the place of an agent's
     }, binds

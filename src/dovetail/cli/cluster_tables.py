@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.live.door.verbs import NEVER, JobRow, NodeRow
-from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.lifecycle import State
 
 STYLE = {
     State.RUNNING: "green",
@@ -131,11 +131,6 @@ def counts_text(counts: Iterable[tuple[str, int]]) -> str:
     """Returns how many jobs are where: `2 running, 5 pending, 7 completed`."""
     said = [f"{jobs} {state.lower()}" for state, jobs in counts]
     return ", ".join(said) or "no jobs"
-
-
-def is_over(row: JobRow) -> bool:
-    """Returns whether a job has ended."""
-    return row.state in TERMINAL
 
 
 def _table(*names: str) -> Table:

@@ -332,5 +332,5 @@ def test_agents_run_once(home: Path) -> None:
 def test_a_path_too_long_for_a_socket_is_refused() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="d" * 90) as deep:
         engine = AgentsHere("local:1", Path(deep), {})
-        with pytest.raises(DovetailError, match="shorten --home"):
+        with pytest.raises(DovetailError, match="use a shorter --home"):
             engine.start_agents()

@@ -16,7 +16,6 @@ import os
 import pwd
 import selectors
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,14 +25,13 @@ from time import monotonic, sleep
 from typing import Protocol
 
 from dovetail.core.errors import DovetailError, InputError
+from dovetail.live import own_socket
 from dovetail.live.door.verbs import Question, Refused, Reply, line_of_reply, question_of
 from dovetail.live.edges import StoreError
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError, parse_object
 
 LOG = logging.getLogger(__name__)
 STOP_S = 1.0
-SOCKET_PATH_BYTES_MAX = 107
-"""What the kernel takes."""
 
 
 class Desk(Protocol):
@@ -83,7 +81,7 @@ class Server:
             self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self._doors.append((listener, False))
         try:
-            self._doors.append((_unix_listener(self._path), True))
+            self._doors.append((own_socket.listen(self._path), True))
         except BaseException:
             self._close_doors()
             raise
@@ -253,10 +251,7 @@ def lines_of(connection: socket.socket, limits: Limits) -> Iterator[bytes | None
 
 def user_behind(connection: socket.socket) -> str:
     """Returns the name of the user at the other end of a Unix socket, as the kernel says."""
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, uid, _ = struct.unpack("3i", credentials)
-    return name_of_user(uid)
+    return name_of_user(own_socket.uid_behind(connection))
 
 
 @lru_cache(maxsize=64)
@@ -285,28 +280,6 @@ def loopback(listen: str) -> tuple[str, int]:
     return ("127.0.0.1" if host == "localhost" else host), int(port)
 
 
-def _unix_listener(path: Path) -> socket.socket:
-    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
-        raise InputError(
-            str(path),
-            f"a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes",
-            "use a shorter --home",
-        )
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()  # of a controller that was killed: the lock says that none runs
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(os.fspath(path))
-    except OSError:
-        listener.close()
-        raise
-    finally:
-        os.umask(before)
-    listener.listen(128)
-    return listener
-
-
 def _tcp_listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -316,5 +289,5 @@ def _tcp_listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise InputError(f"--listen {host}:{port}", error.strerror or "cannot be used") from None
-    listener.listen(128)
+    listener.listen(own_socket.BACKLOG)
     return listener

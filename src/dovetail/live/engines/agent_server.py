@@ -14,15 +14,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from dovetail.live.node.transport import (
-    TO_AGENTS,
-    Addressed,
-    Channel,
-    Dismiss,
-    Loop,
-    is_ours,
-    listen,
-)
+from dovetail.live.node.transport import TO_AGENTS, Addressed, Channel, Dismiss, Loop
+from dovetail.live.own_socket import is_ours, listen
 from dovetail.wire.agent import REPORTS, Alive, Order, Report
 from dovetail.wire.codec import WireError
 
@@ -80,6 +73,7 @@ class AgentServer:
         self._loop, self._path, self._nodes, self._clock = loop, path, nodes, clock
         self._count, self._speed, self._log = count, speed, log
         self._server = listen(path)
+        self._server.setblocking(False)
         self._inode = path.stat().st_ino
         self._links: list[_Controller] = []
         self._epoch = -1

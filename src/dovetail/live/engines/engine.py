@@ -6,7 +6,6 @@ agents here, which outlives the controller. An engine for many machines has the 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -28,6 +27,7 @@ from dovetail.live.engines.devices import (
     slots,
     usable_cores,
 )
+from dovetail.live.file_lock import is_locked
 from dovetail.live.node.transport import AgentLink
 
 LOG = logging.getLogger(__name__)
@@ -288,17 +288,7 @@ class AgentsHere:
 
 def is_running(home: Path) -> bool:
     """Tells whether a process of agents holds the lock of a home."""
-    try:
-        lock = os.open(agent_lock(home), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return is_locked(agent_lock(home))
 
 
 def open_engine(text: str, home: Path, given: Mapping[str, object] | None = None) -> Engine:

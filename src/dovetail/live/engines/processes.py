@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dovetail.live.engines import keeper
+from dovetail.live.file_lock import is_locked
 from dovetail.live.node.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
@@ -266,7 +267,7 @@ def _keep(folder: Path) -> _Kept:
 def _living(folder: Path) -> int | None:
     """Returns a descriptor of the keeper of a folder, None if it is gone."""
     give_up_s = time.monotonic() + NAMED_WITHIN_S
-    while _is_locked(folder):
+    while is_locked(folder / "lock"):
         try:
             named = json.loads((folder / "keeper.json").read_bytes())
             pidfd = os.pidfd_open(int(named["pid"]))
@@ -288,20 +289,6 @@ def _started(pid: int) -> str:
         return keeper.start_time(pid)
     except (OSError, IndexError):
         return ""
-
-
-def _is_locked(folder: Path) -> bool:
-    try:
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _said(folder: Path) -> tuple[FromWorker, ...]:

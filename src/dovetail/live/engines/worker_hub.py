@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from dovetail.live.node.transport import Channel, Loop, is_ours, listen
+from dovetail.live.node.transport import Channel, Loop
+from dovetail.live.own_socket import is_ours, listen
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, Refused, ToWorker
 
@@ -52,6 +53,7 @@ class WorkerHub:
         self._ear: Ear | None = None
         self._path = path
         self._server = listen(path)
+        self._server.setblocking(False)
         self._lines: dict[tuple[int, int], _Line] = {}
         self._strangers: list[_Line] = []
         loop.watch(self._server, selectors.EVENT_READ, self._accept)

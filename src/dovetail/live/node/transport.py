@@ -12,7 +12,6 @@ import contextlib
 import os
 import selectors
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,13 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dovetail.core.errors import InputError
 from dovetail.live.edges import Incoming, NodeLost
 from dovetail.wire.agent import REPORTS, Order
 from dovetail.wire.codec import LINE_BYTES_MAX, Codec, WireError
 
-PATH_BYTES_MAX = 107
-"""The kernel's limit for the path of a Unix socket."""
 WAITING_BYTES_MAX = 16 << 20
 """More unread bytes than this, and the reader is taken to be dead."""
 ORDERS_MAX = 20_000
@@ -202,33 +198,6 @@ class Channel:
             self._on_line(line)
         if self.open and self._reads and len(self._in) > LINE_BYTES_MAX:
             self.close()
-
-
-def listen(path: Path) -> socket.socket:
-    """Returns a socket that listens on a path for its owner alone. Raises InputError."""
-    if len(os.fsencode(path)) > PATH_BYTES_MAX:
-        raise InputError(
-            str(path),
-            f"sockets cannot have a path of over {PATH_BYTES_MAX} bytes",
-            "shorten --home",
-        )
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    path.unlink(missing_ok=True)
-    before = os.umask(0o177)
-    try:
-        server.bind(str(path))
-    finally:
-        os.umask(before)
-    server.listen(128)
-    server.setblocking(False)
-    return server
-
-
-def is_ours(link: socket.socket) -> bool:
-    """Tells whether the other side runs as the same user as we."""
-    credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return bool(uid == os.geteuid())
 
 
 class AgentLink:

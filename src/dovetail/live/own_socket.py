@@ -1,0 +1,52 @@
+"""Unix sockets for one user: who may connect is a matter of the file, who did says the kernel."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from pathlib import Path
+
+from dovetail.core.errors import InputError
+
+PATH_BYTES_MAX = 107
+"""The kernel's limit for the path of a Unix socket."""
+BACKLOG = 128
+
+
+def listen(path: Path) -> socket.socket:
+    """Returns a socket that listens on a path for its owner alone. Raises InputError.
+
+    What lies there is of a process that is gone: the lock of the folder says that none runs.
+    """
+    if len(os.fsencode(path)) > PATH_BYTES_MAX:
+        raise InputError(
+            str(path),
+            f"a socket's path has at most {PATH_BYTES_MAX} bytes",
+            "use a shorter --home",
+        )
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(os.fspath(path))
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def uid_behind(connection: socket.socket) -> int:
+    """Returns the user at the other end of a Unix socket, as the kernel says."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return int(uid)
+
+
+def is_ours(connection: socket.socket) -> bool:
+    """Tells whether the other side runs as the same user as we."""
+    return uid_behind(connection) == os.geteuid()
