@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait as wait_for
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from types import ModuleType
 
 from dovetail.core.errors import DovetailError
@@ -207,20 +207,31 @@ def _run_in_pool(
     kept: _Kept,
     progress: Progress | None,
 ) -> None:
-    spawn = get_context("spawn")
-    done = spawn.RawArray("d", len(tasks) + 1)
+    done = get_context("spawn").RawArray("d", len(tasks) + 1)
     given = (scenes, done, kept.with_spans)
-    with ProcessPoolExecutor(processes, spawn, _set_up_runs, given) as pool:
-        with undisturbed():
-            waiting = {pool.submit(_run_task, i, t): t for i, t in enumerate(tasks)}
+    with working_pool(processes, _set_up_runs, given) as pool:
         try:
+            with undisturbed():
+                waiting = {pool.submit(_run_task, i, t): t for i, t in enumerate(tasks)}
             _collect(waiting, kept, lambda: (progress or _quiet)(sum(done[:-1]) / len(tasks)))
+        except BaseException:
+            done[STOP] = 1.0
+            raise
+
+
+@contextmanager
+def working_pool(
+    processes: int, set_up: Callable[..., None], given: tuple[object, ...] = ()
+) -> Iterator[ProcessPoolExecutor]:
+    """Yields a pool of fresh processes, which an error ends at once, whatever they are doing."""
+    with ProcessPoolExecutor(processes, get_context("spawn"), set_up, given) as pool:
+        try:
+            yield pool
         except BrokenProcessPool:
             raise DovetailError(
                 "a run was ended from outside, perhaps for want of memory: use fewer --processes"
             ) from None
         except BaseException:
-            done[STOP] = 1.0
             # An idle worker may be told nothing when the pool is shut down now, and be waited for.
             workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
@@ -251,7 +262,29 @@ def undisturbed() -> Iterator[None]:
     sys.modules["__main__"] = ModuleType("__main__")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
-        yield
+        with _noted_for_later():
+            yield
     finally:
         sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _noted_for_later() -> Iterator[None]:
+    """Keeps endings back from the main thread, whichever thread of ours they were sent to.
+
+    A mask holds for one thread only: a library's thread would take the signal all the same, and
+    a worker that is half started then reads half of what it was to be told.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    came: list[int] = []
+    usual = {n: signal.signal(n, lambda number, _: came.append(number)) for n in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for ending in dict.fromkeys(came):
+            signal.raise_signal(ending)

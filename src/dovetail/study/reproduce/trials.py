@@ -7,13 +7,10 @@ that hundreds of runs cost no memory. The same trial is played once for all figu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from typing import Protocol
 
-from dovetail.core.errors import DovetailError
-from dovetail.study.parallel import cores, set_up_worker, undisturbed
+from dovetail.study.parallel import cores, set_up_worker, undisturbed, working_pool
 
 Numbers = Mapping[str, float]
 Progress = Callable[[float], None]
@@ -49,22 +46,12 @@ class Trials:
         return [self._played[t] for t in trials]
 
     def _play_in_pool(self, new: Sequence[Trial]) -> None:
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(self._processes, spawn, set_up_worker) as pool:
+        with working_pool(self._processes, set_up_worker) as pool:
             with undisturbed():
                 waiting = {pool.submit(_play, trial): trial for trial in new}
-            try:
-                for done, future in enumerate(as_completed(waiting), start=1):
-                    self._played[waiting[future]] = future.result()
-                    self._progress(done / len(new))
-            except BrokenProcessPool:
-                raise DovetailError(
-                    "a run was ended from outside, perhaps for want of memory: "
-                    "use fewer --processes"
-                ) from None
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            for done, future in enumerate(as_completed(waiting), start=1):
+                self._played[waiting[future]] = future.result()
+                self._progress(done / len(new))
 
 
 def _play(trial: Trial) -> Numbers:
