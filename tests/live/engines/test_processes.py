@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.engines import keeper
+from dovetail.live.engines import keeper, strays
 from dovetail.live.engines.processes import LOST, ProcessLauncher
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
@@ -322,8 +323,118 @@ def test_a_worker_whose_keeper_was_killed_is_gone_and_said_to_be(folder: Path) -
     until(lambda: not alive(child))
 
 
+ESCAPES = """
+import os, sys, time
+def stay(name):
+    open(name + '.new', 'w').write(str(os.getpid()))
+    os.rename(name + '.new', name)
+    time.sleep(60)
+if sys.argv[1:]:
+    stay(sys.argv[1])
+for name in ('forked', 'detached', 'disguised'):
+    if os.fork() == 0:
+        if name != 'forked':
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+        if name == 'disguised':
+            os.closerange(0, 100)
+            os.execve(sys.executable, [sys.executable, 'escapes.py', name], {})
+        stay(name)
+stay('worker')
+"""
+ESCAPED = ("worker", "forked", "detached", "disguised")
+
+
+def escape(folder: Path) -> tuple[StartWorker, Callable[[], list[int]]]:
+    """Returns a worker that leaves processes wherever it can, and what says who they are."""
+    (folder / "escapes.py").write_text(ESCAPES)
+
+    def there() -> list[int]:
+        until(lambda: all((folder / name).exists() for name in ESCAPED))
+        return [int((folder / name).read_text()) for name in ESCAPED]
+
+    return order(folder, sys.executable, "escapes.py"), there
+
+
+def test_nothing_that_a_worker_forked_outlives_a_keeper_that_is_killed(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    start, there = escape(folder)
+    launcher.start(start, "t", 0.0)
+    launcher.start(order(folder, "sleep", "60", worker=1), "t", 0.0)
+    processes = there()
+    os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
+    assert end_of(launcher) == Exit(7, 0, -9, LOST)
+    assert not any(alive(p) for p in processes), "the end was told while something still ran"
+    assert launcher.poll() == [] and launcher.alive == 1, "the other worker is nobody's stray"
+    launcher.close()
+
+
+@pytest.mark.parametrize("keeper_first", [True, False])
+def test_nothing_is_left_when_an_agent_and_a_keeper_are_killed(
+    folder: Path, keeper_first: bool
+) -> None:
+    start, there = escape(folder)
+    agent_that_dies(folder, start)
+    processes = there()
+    if keeper_first:
+        os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
+    agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
+    if not keeper_first:
+        os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
+    (report,) = agent.handle(Order(2, hail=Hail(2)), 0.0)
+    assert report.inventory is not None
+    (state,) = report.inventory.workers
+    assert state.exit_code is None, "its processes are there, so its GPU is not free"
+    reports = []
+    until(lambda: reports.extend(agent.tick(1.0)) or reports)
+    assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGKILL
+    assert not any(alive(p) for p in processes)
+
+
+def test_a_mark_is_another_for_each_worker_and_none_where_locks_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marks = [strays.draw_mark() for _ in range(100)]
+    assert len(set(marks)) == 100 and min(marks) >= strays.LOWEST
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (strays.LOWEST, strays.LOWEST))
+    assert strays.draw_mark() == strays.UNMARKED
+    assert not strays.kill_marked(strays.UNMARKED), "it is borne by everybody"
+
+
+def test_a_worker_of_another_release_is_ended_and_cleared_away(folder: Path) -> None:
+    agent_that_dies(folder, order(folder, "sleep", "60"))
+    path = folder / "workers" / "7-0"
+    written = json.loads((path / "order.json").read_bytes())
+    written["start"]["unheard_of"] = 1
+    (path / "order.json").write_text(json.dumps(written))
+    process = keeper_of(folder, "7-0")
+    assert ProcessLauncher(folder / "workers").found() == []
+    until(lambda: not alive(process))
+    assert json.loads((path / "exit.json").read_bytes())["exit_code"] == -signal.SIGKILL
+    assert ProcessLauncher(folder / "workers").found() == []
+    assert not path.exists()
+
+
+def test_an_order_that_cannot_be_read_just_now_is_no_reason_to_forget_a_worker(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent_that_dies(folder, order(folder, "sleep", "60"))
+
+    def fails(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fails)
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            ProcessLauncher(folder / "workers").found()
+    assert len(ProcessLauncher(folder / "workers").found()) == 1
+
+
 def keeper_of(folder: Path, name: str) -> int:
-    return int(json.loads((folder / "workers" / name / "keeper.json").read_text())["pid"])
+    said = folder / "workers" / name / "keeper.json"
+    until(said.exists)
+    return int(json.loads(said.read_text())["pid"])
 
 
 def alive(pid: int) -> bool:

@@ -3,9 +3,11 @@
 Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours, reads `FOLDER/order.json`,
 and holds the open file LOCK, whose lock says that it lives.
 The worker is a session of its own; whatever it forks belongs to it and dies with it, even what
-left its process group, for the keeper is their reaper. The exit code is on disk before the keeper
-ends. Signals to the keeper are passed on to the worker's group, SIGUSR1 as SIGKILL: only who reaps
-a process can signal it without hitting a stranger that has its number by now.
+left its process group, for the keeper is their reaper. If the keeper itself is killed the worker
+dies with it, and the agent ends the rest, by the mark that all of them bear (`strays`). The exit
+code is on disk before the keeper ends. Signals to the keeper are passed on to the worker's group,
+SIGUSR1 as SIGKILL: only who reaps a process can signal it without hitting a stranger that has its
+number by now.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import ctypes
 import errno
 import json
 import os
+import resource
 import signal
 import stat
 import sys
@@ -25,6 +28,8 @@ from typing import Any
 KILL = signal.SIGUSR1
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+RLIMIT_LOCKS = 10
+"""The limit on file locks, by which a worker and all it forks are known; see `strays`."""
 NOT_NOW, CANNOT_RUN, NOT_FOUND = 125, 126, 127
 """How a worker ends that was never executed: it may be another time, or never."""
 PASSING = (
@@ -123,6 +128,7 @@ def become(order: dict[str, Any], keeper: int, tell: int) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
             os._exit(CANNOT_RUN)
+        bear(order["mark"])
         settle_in(order)
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -142,6 +148,12 @@ def become(order: dict[str, Any], keeper: int, tell: int) -> None:
         complain(tell, str(error))
     finally:
         os._exit(code)
+
+
+def bear(mark: int) -> None:
+    """Makes this process, and all it will ever fork, known by a mark (0: by none)."""
+    if mark:
+        resource.setrlimit(RLIMIT_LOCKS, (mark, mark))
 
 
 def complain(tell: int, why: str) -> None:

@@ -20,10 +20,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dovetail.live.engines import keeper
+from dovetail.live.engines import keeper, strays
 from dovetail.live.file_lock import is_locked
 from dovetail.live.node.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import StartWorker
@@ -86,6 +87,8 @@ class ProcessLauncher:
         self._setting = setting or Setting()
         self._tell, self._drain = tell, drain
         self._kept: dict[tuple[int, int], _Kept] = {}
+        # Folders of workers whose keeper ended without a word, and how it did, if that is known.
+        self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
         self._ends = select.epoll()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -99,9 +102,12 @@ class ProcessLauncher:
                 written = parse_object((folder / "order.json").read_bytes())
                 order: StartWorker = build(StartWorker, written["start"])
                 token, started_s = str(written["token"]), float(written["started_s"])
-            except (OSError, WireError, KeyError, ValueError):
+            except (FileNotFoundError, NotADirectoryError):
                 # The agent died before it had written the order: nothing was started.
                 shutil.rmtree(folder, ignore_errors=True)
+                continue
+            except (WireError, KeyError, ValueError):
+                _end_unread(folder)
                 continue
             end = self._take_up(order.job, order.worker, folder)
             found.append(Found(order, token, started_s, end, _said(folder)))
@@ -151,6 +157,7 @@ class ProcessLauncher:
             "environment": around.environment,
             "cores": list(around.cores),
             "cgroups": list(around.cgroups),
+            "mark": strays.draw_mark(),
         }
         keeper.write(str(folder), "order.json", written)
 
@@ -186,10 +193,12 @@ class ProcessLauncher:
 
     def poll(self) -> Sequence[Exit]:
         """Returns the ends that were not returned before."""
-        if not self._kept:
-            return []
-        keys = {kept.pidfd: key for key, kept in self._kept.items()}
-        return [self._reap(keys[fd]) for fd, _ in self._ends.poll(0)]
+        # First those whose processes were killed the last time, and may be gone by now.
+        ends = [self._exit(*key, *left) for key, left in list(self._orphaned.items())]
+        if self._kept:
+            keys = {kept.pidfd: key for key, kept in self._kept.items()}
+            ends += [self._reap(keys[fd]) for fd, _ in self._ends.poll(0)]
+        return [end for end in ends if end is not None]
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable while `poll` has something to say."""
@@ -198,7 +207,7 @@ class ProcessLauncher:
     @property
     def alive(self) -> int:
         """Returns how many workers have not been polled as ended."""
-        return len(self._kept)
+        return len(self._kept) + len(self._orphaned)
 
     def forget(self, job: int, worker: int) -> None:
         """Removes the folder of a worker that has ended."""
@@ -216,7 +225,7 @@ class ProcessLauncher:
 
     # Ends.
 
-    def _reap(self, key: tuple[int, int]) -> Exit:
+    def _reap(self, key: tuple[int, int]) -> Exit | None:
         kept = self._kept.pop(key)
         # What it said before it ended must be heard before its end.
         self._drain(*key)
@@ -225,20 +234,56 @@ class ProcessLauncher:
         code = None if kept.child is None else kept.child.wait()
         return self._exit(*key, kept.folder, code)
 
-    def _exit(self, job: int, worker: int, folder: Path, keeper_code: int | None) -> Exit:
-        """Returns how a worker ended whose keeper is gone."""
+    def _exit(self, job: int, worker: int, folder: Path, keeper_code: int | None) -> Exit | None:
+        """Returns how a worker ended whose keeper is gone, None while anything of it is there."""
+        end = _told(job, worker, folder)
+        if end is None:
+            if strays.kill_marked(_mark(folder)):
+                self._orphaned[job, worker] = (folder, keeper_code)
+                return None
+            end = _untold(job, worker, keeper_code)
+        self._orphaned.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
-        try:
-            said = json.loads((folder / "exit.json").read_bytes())
-            end = Exit(job, worker, int(said["exit_code"]), str(said["why"]))
-        except (OSError, ValueError, KeyError):
-            code = keeper_code if keeper_code is not None and keeper_code < 0 else -signal.SIGKILL
-            # A signal that came before the keeper could pass it on was meant for the worker.
-            meant = code in (-signal.SIGTERM, -keeper.KILL)
-            code = -signal.SIGKILL if code == -keeper.KILL else code
-            end = Exit(job, worker, code, "" if meant else LOST)
         return replace(end, why=OUT_OF_MEMORY) if killed and end.exit_code < 0 else end
+
+
+def _told(job: int, worker: int, folder: Path) -> Exit | None:
+    """Returns the end that a keeper has put on record, after it had ended all that was left."""
+    try:
+        said = json.loads((folder / "exit.json").read_bytes())
+        return Exit(job, worker, int(said["exit_code"]), str(said["why"]))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _untold(job: int, worker: int, keeper_code: int | None) -> Exit:
+    """Returns the end of a worker whose keeper was killed."""
+    code = keeper_code if keeper_code is not None and keeper_code < 0 else -signal.SIGKILL
+    # A signal that came before the keeper could pass it on was meant for the worker.
+    meant = code in (-signal.SIGTERM, -keeper.KILL)
+    code = -signal.SIGKILL if code == -keeper.KILL else code
+    return Exit(job, worker, code, "" if meant else LOST)
+
+
+def _end_unread(folder: Path) -> None:
+    """Ends a worker whose order cannot be read: another release wrote it. Nobody knows of it."""
+    pidfd = _living(folder)
+    if pidfd is None:
+        strays.kill_marked(_mark(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, keeper.KILL)
+    os.close(pidfd)
+
+
+def _mark(folder: Path) -> int:
+    """Returns the mark of a worker and all that it forked."""
+    try:
+        return int(json.loads((folder / "order.json").read_bytes())["mark"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return strays.UNMARKED
 
 
 def _keep(folder: Path) -> _Kept:
