@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from live_stage import RULES, Stage
@@ -22,6 +22,7 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.order import Order
+from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.durable.intake import Intake
@@ -428,6 +429,42 @@ def test_jobs_of_different_users_do_not_share_unless_allowed(stage: Make) -> Non
 
 
 FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))
+
+
+@dataclass(frozen=True)
+class Trades:
+    """Places jobs (by row) when all are there, and elsewhere from 20 s on."""
+
+    first: Mapping[int, Placement]
+    then: Mapping[int, Placement]
+    knows: ClassVar[frozenset[str]] = frozenset()
+    powers: ClassVar[frozenset[str]] = frozenset({"migrate"})
+    order: ClassVar[Order] = FIRST_COME
+    initial: ClassVar[object] = None
+
+    def decide(self, view: View, memory: object) -> Decision:
+        draft = view.plan.repack()
+        there = set(view.running) | set(view.waiting)
+        if len(view.jobs) == len(self.first):
+            for job, placement in (self.first if view.now < 20.0 else self.then).items():
+                if job in there:
+                    draft.place(job, placement)
+        return Decision(draft, wake_at=20.0 if view.now < 20.0 else float("inf"))
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_jobs_that_trade_their_gpus_do_so_at_once(stage: Make, free: int) -> None:
+    # With GPUs to spare a part of the newcomers can be started at once, and is when all give way.
+    one, other = Placement(((0, 2),)), Placement(((1, 2),))
+    spare = Placement(((1, 2), (0, 1))), Placement(((0, 2), (1, 1)))
+    then = dict(enumerate(spare if free else (other, one)))
+    first = {0: Placement(((0, 2 + free),)), 1: Placement(((1, 2 + free),))}
+    s = stage(Trades(first, then), gpus=4 if free else 2, costs=Costs(3.0, 3.0, 3.0, 3.0, 3.0))
+    for _ in range(2):
+        s.submit(1.0, gpus=2 + free, duration_s=60.0)
+    s.play(200.0)
+    assert [ended_s(s, job) for job in (1, 2)] == pytest.approx([67.0, 67.0], abs=0.05)
+    assert not any(isinstance(f, Stopped) for f in s.facts)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.site import Site
 from dovetail.live.gangs.gang_orders import instructions, next_told_s
 from dovetail.live.gangs.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
+from dovetail.live.gangs.tangles import tangled
 from dovetail.live.lifecycle import Step
 from dovetail.wire.agent import EndWorker, Forget, Hail, Order, StartWorker, TellWorkers
 
@@ -46,7 +47,7 @@ class Tending:
         """Lets every touched gang decide, and carries out what follows, until all is quiet."""
         site = self._site
         done: dict[int, Life] = {}
-        while site.touched or site.floor.changed or self._endings.over:
+        while site.touched or site.floor.changed or self._endings.over or self._untangle():
             if site.floor.changed:
                 site.floor.changed = False
                 self._wake_waiting()
@@ -68,6 +69,28 @@ class Tending:
             if life is not None:
                 self._site.touch(life)
         self._blocked = set()
+
+    def _untangle(self) -> bool:
+        """Lets gangs give way that wait for each other's GPUs; returns whether there are any."""
+        site = self._site
+        stuck: dict[int, Life] = {}
+        for job in sorted(self._blocked):
+            life = site.lives.get(job)
+            if life is not None and life.gang is not None and life.gang.stuck:
+                stuck[job] = life
+        found = tangled({job: self._in_the_way(life) for job, life in stuck.items()})
+        for job in found:
+            life, gang = stuck[job], site.gang(stuck[job])
+            gang.give_way(site.now)
+            self._placements.renumber(life, gang.workers.keys())
+            site.touch(life)
+        return bool(found)
+
+    def _in_the_way(self, life: Life) -> set[int]:
+        """Returns the jobs that hold GPUs on which workers of this one cannot be started yet."""
+        site, gang = self._site, self._site.gang(life)
+        missing = [m for m in life.record.members if m.worker not in gang.workers]
+        return {j for m in missing for j in site.floor.in_the_way(m.node, m.gpu, site.seats)}
 
     def _tend_one(self, life: Life) -> None:
         site, gang = self._site, life.gang

@@ -66,8 +66,14 @@ class Floor:
 
     def is_free(self, job: int, node: int, gpu: int, seats: Seats) -> bool:
         """Tells whether all on a GPU are of other jobs and meant to be there beside this one."""
+        return not self.in_the_way(node, gpu, seats) and all(
+            j != job for j, _ in self._on.get((node, gpu), ())
+        )
+
+    def in_the_way(self, node: int, gpu: int, seats: Seats) -> list[int]:
+        """Returns the jobs that have workers on a GPU who are not meant to be there."""
         meant = seats.on.get((node, gpu), {})
-        return all(j != job and meant.get(j) == w for j, w in self._on.get((node, gpu), ()))
+        return sorted({j for j, w in self._on.get((node, gpu), ()) if meant.get(j) != w})
 
     def _leave(self, key: Key, gpu: Gpu) -> None:
         there = self._on[gpu]

@@ -35,6 +35,7 @@ class Gang:
 
     A `fixed` one changes over whole. One that `hands_over` can give the state of the job to a
     generation of newcomers alone; else one who has it stays on among them until they have it too.
+    It is `stuck` while it can change over only when others give it their GPUs.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Gang:
         self.meetings: dict[int, str] = {}
         self.forgets: list[tuple[int, int]] = []
         self.vacating = False
+        self.stuck = False
         self._news: list[News] = []
         self.trust = Trust(rules.lost_s, rules.hung_s)
         self._aimed_s = self._wanted_s = self._heard_s = self._formed_s = 0.0
@@ -90,6 +92,14 @@ class Gang:
         """Lets all workers leave; nothing is wanted any more."""
         self.wanted = None
         self._leave(now, grace_s, how)
+
+    def give_way(self, now: float) -> None:
+        """Lets all workers leave, and starts anew where it is wanted when the last one is gone.
+
+        Those wanted must have other numbers by then: an agent starts none a second time.
+        """
+        self.stuck = False
+        self._leave(now, self.launch.grace_s, SAVE)
 
     @property
     def group(self) -> tuple[int, ...]:
@@ -235,6 +245,7 @@ class Gang:
 
     def step(self, now: float, free: Free) -> None:
         """Decides what is to happen next; call it after all reports of an instant."""
+        self.stuck = False
         if self.vacating:
             if self.workers:
                 return
@@ -279,12 +290,10 @@ class Gang:
         limited = self._limits(wanted)
         standing = any(self.trust.is_broken(w.entered) for w in trainers)
         able = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
-        late = now >= self._wanted_s + self.rules.yield_s
         if blocked and not standing and (not able or self._fixed):
-            if late and trainers:
-                # Others wait for our GPUs as we for theirs: give way, and start again there.
-                self._leave(now, self.launch.grace_s, SAVE)
+            self.stuck = True
             return
+        late = now >= self._wanted_s + self.rules.yield_s
         picked = self._pick(able, trainers, standing=standing)
         waits = blocked and not late and self.target is not None and not standing
         if not picked or (waits and not self._sheds(trainers)):
