@@ -22,10 +22,10 @@ def nodes(home: Path, as_json: bool) -> None:
     if as_json:
         say_json(found)
         return
+    from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import nodes_table
-    from dovetail.cli.screen import show
 
-    show(nodes_table(found.nodes))
+    terminal.say(nodes_table(found.nodes).lines(terminal.width()))
 
 
 @click.command("drain")
@@ -33,8 +33,7 @@ def nodes(home: Path, as_json: bool) -> None:
 @click.option("--undo", is_flag=True, help="Give it work again.")
 @asks_a_cluster
 def drain(home: Path, as_json: bool, node: int, undo: bool) -> None:
-    """Give a node no new work; what runs there goes on until it ends, or the policy moves or
-    stops it (`preemptible: no` keeps it).
+    """Give a node no new work; what runs there may finish, whatever the policy.
 
     \b
     Example:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
+from dovetail.cli.text_table import LEAST, Column, Piece, Table, cut
 from dovetail.live.door.verbs import NEVER, JobRow, NodeRow
 from dovetail.live.lifecycle import State
 
-STYLE = {
+STYLE: dict[str, str] = {
     State.RUNNING: "green",
     State.CONFIGURING: "yellow",
     State.COMPLETING: "yellow",
@@ -58,11 +55,11 @@ def jobs_table(rows: Sequence[JobRow], now_s: float) -> Table:
     names = ("job", "name", "user", "state", "time", "gpus", "where", "done", "left", "reason")
     table = _table(*(n for n in names if n != "user" or users))
     for row in rows:
-        table.add_row(
+        table.add(
             job_name(row),
             _plain(row.name, 20),
             *([_plain(row.user, 12)] if users else []),
-            Text(row.state, STYLE.get(State(row.state), "red")),
+            [(row.state, STYLE.get(row.state, "red"))],
             span(time_in_state(row, now_s)),
             gpus_text(row),
             row.where or "-",
@@ -85,11 +82,11 @@ def ended_table(rows: Iterable[JobRow]) -> Table:
     table = _table("job", "name", "user", "state", "gpus", "waited", "ran", "exit", "reason")
     for row in rows:
         started = row.start_s < NEVER
-        table.add_row(
+        table.add(
             job_name(row),
             _plain(row.name, 24),
             _plain(row.user, 12),
-            Text(row.state, STYLE.get(State(row.state), "red")),
+            [(row.state, STYLE.get(row.state, "red"))],
             gpus_text(row),
             span((row.start_s if started else row.end_s) - row.submit_s),
             span(row.end_s - row.start_s) if started else "-",
@@ -105,9 +102,9 @@ def nodes_table(nodes: Sequence[NodeRow]) -> Table:
     for node in nodes:
         style = {"up": "green", "draining": "yellow"}.get(node.state, "red")
         heard = "never" if node.silent_s < 0 else f"{node.silent_s:.0f} s ago"
-        table.add_row(
+        table.add(
             str(node.node),
-            Text(node.state, style),
+            [(node.state, style)],
             node.gpu_type or "-",
             gpu_cells(node),
             heard,
@@ -115,16 +112,16 @@ def nodes_table(nodes: Sequence[NodeRow]) -> Table:
     return table
 
 
-def gpu_cells(node: NodeRow) -> Text:
+def gpu_cells(node: NodeRow) -> list[Piece]:
     """Returns one cell for each GPU, coloured by job; a shared GPU names both."""
-    text = Text()
+    found: list[Piece] = []
     for jobs in node.jobs:
-        text.append("[")
+        found.append(("[", ""))
         for i, job in enumerate(jobs):
-            text.append("+" if i else "")
-            text.append(str(job), PALETTE[job % len(PALETTE)])
-        text.append("]" if jobs else ".]")
-    return text
+            found.append(("+" if i else "", ""))
+            found.append((str(job), PALETTE[job % len(PALETTE)]))
+        found.append(("]" if jobs else ".]", ""))
+    return found
 
 
 def counts_text(counts: Iterable[tuple[str, int]]) -> str:
@@ -134,23 +131,21 @@ def counts_text(counts: Iterable[tuple[str, int]]) -> str:
 
 
 def _table(*names: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in names:
-        wraps = name in ("reason", "where")
-        right = name in ("time", "done", "left", "waited", "ran")
-        # What is most asked for is the last to be cut in a narrow terminal.
-        width = 9 if name == "reason" else 5 if name == "where" else None
-        table.add_column(
-            name,
-            no_wrap=not wraps,
-            justify="right" if right else "left",
-            min_width=width,
-            overflow="fold" if wraps else "ellipsis",
-        )
-    return table
+    wrapping = {"reason": 9, "where": 5}
+    return Table(
+        [
+            Column(
+                name,
+                right=name in ("time", "done", "left", "waited", "ran"),
+                wraps=name in wrapping,
+                # What is most asked for is the last to be cut in a narrow terminal.
+                least=wrapping.get(name, LEAST),
+            )
+            for name in names
+        ]
+    )
 
 
-def _plain(words: str, width: int) -> Text:
-    """Returns text of a user as it is: no markup, no control characters."""
-    clean = "".join(c if c.isprintable() else "?" for c in words)
-    return Text(clean if len(clean) <= width else clean[: width - 1] + "…")
+def _plain(words: str, width: int) -> list[Piece]:
+    """Returns text of a user as it is: no control characters, and not too long."""
+    return list(cut([("".join(c if c.isprintable() else "?" for c in words), "")], width))

@@ -103,9 +103,9 @@ def _ended(client: Client, limit: int, as_json: bool) -> None:
     if not found.jobs:
         click.echo("no job is over yet")
         return
+    from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import ended_table
-    from dovetail.cli.screen import show
 
-    show(ended_table(found.jobs))
+    terminal.say(ended_table(found.jobs).lines(terminal.width()))
     if found.more:
         click.echo("and older ones (--limit shows more)")

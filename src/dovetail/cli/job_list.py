@@ -49,10 +49,10 @@ def ls(
     if not found.jobs:
         click.echo("no such jobs" if states or user or name else "no jobs wait or run")
         return
+    from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import jobs_table
-    from dovetail.cli.screen import show as draw
 
-    draw(jobs_table(found.jobs, found.now_s))
+    terminal.say(jobs_table(found.jobs, found.now_s).lines(terminal.width()))
     if found.more:
         click.echo("and others (--limit shows more)")
 

@@ -6,7 +6,6 @@ are imported when they are called, so that `--help` and small runs start at once
 
 from __future__ import annotations
 
-import difflib
 import signal
 import sys
 from importlib import import_module
@@ -122,6 +121,8 @@ def _say(message: str, code: int) -> int:
 def _usage(error: click.UsageError, arguments: list[str]) -> str:
     message = error.format_message().rstrip(".")
     if message.startswith("No such command") and arguments:
+        import difflib
+
         close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
         if close and "did you mean" not in message.lower():
             message += f" (did you mean '{close[0]}'?)"

@@ -13,8 +13,7 @@ import click
 from dovetail.cli.cluster_options import asks_a_cluster, client_of
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
+    from dovetail.cli.text_table import Line
     from dovetail.live.client import Client
     from dovetail.live.door.verbs import Listed, NodesShown, Pong
 
@@ -43,9 +42,6 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
       dovetail top
       dovetail top --once
     """
-    from rich.console import Console
-    from rich.live import Live
-
     client = client_of(home)
     if as_json:
         from dovetail.live.door.verbs import json_values
@@ -53,16 +49,14 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
         said = zip(("cluster", "nodes", "jobs"), _ask(client, limit), strict=True)
         click.echo(json.dumps({name: json_values(value) for name, value in said}))
         return
-    console = Console(highlight=False)
-    if once or not console.is_terminal:
-        console.print(frame(*_ask(client, limit)))
+    from dovetail.cli import terminal
+
+    if once or not terminal.is_watched():
+        terminal.say(frame(*_ask(client, limit), terminal.width()))
         return
-    with (
-        suppress(KeyboardInterrupt),
-        Live(console=console, screen=True, auto_refresh=False) as live,
-    ):
+    with suppress(KeyboardInterrupt), terminal.in_place() as draw:
         while True:
-            live.update(frame(*_ask(client, limit)), refresh=True)
+            draw(frame(*_ask(client, limit), terminal.width() - 1))
             sleep(every)
 
 
@@ -70,23 +64,22 @@ def _ask(client: Client, limit: int) -> tuple[Pong, NodesShown, Listed]:
     return client.ping(), client.nodes(), client.jobs(limit=limit)
 
 
-def frame(pong: Pong, nodes: NodesShown, jobs: Listed) -> Group:
+def frame(pong: Pong, nodes: NodesShown, jobs: Listed, width: int) -> list[Line]:
     """Returns one picture of the cluster."""
-    from rich.console import Group
-    from rich.text import Text
-
     from dovetail.cli.cluster_tables import counts_text, jobs_table, nodes_table, span
 
     gpus = sum(len(n.gpus) for n in nodes.nodes)
     held = sum(1 for n in nodes.nodes for on in n.jobs if on)
     speed = f", time x{pong.speed:g}" if pong.speed != 1 else ""
-    head = Text(
+    head = (
         f"{pong.policy.partition(':')[0]} on {pong.engine}, at {span(pong.now_s)}{speed}   "
-        f"{held} of {gpus} GPUs held   {counts_text(jobs.counts)}",
-        "bold",
+        f"{held} of {gpus} GPUs held   {counts_text(jobs.counts)}"
     )
-    parts: list[object] = [head, Text(), nodes_table(nodes.nodes), Text()]
-    parts.append(jobs_table(jobs.jobs, jobs.now_s) if jobs.jobs else Text("no jobs wait or run"))
+    lines: list[Line] = [((head, "bold"),), (), *nodes_table(nodes.nodes).lines(width), ()]
+    if jobs.jobs:
+        lines += jobs_table(jobs.jobs, jobs.now_s).lines(width)
+    else:
+        lines.append((("no jobs wait or run", ""),))
     if jobs.more:
-        parts.append(Text(f"and {jobs.more} more jobs wait"))
-    return Group(*parts)  # type: ignore[arg-type]
+        lines.append(((f"and {jobs.more} more jobs wait", ""),))
+    return lines
