@@ -23,9 +23,9 @@ def nodes(home: Path, as_json: bool) -> None:
         say_json(found)
         return
     from dovetail.cli import terminal
-    from dovetail.cli.cluster_tables import nodes_table
+    from dovetail.cli.cluster_tables import nodes_lines
 
-    terminal.say(nodes_table(found.nodes).lines(terminal.width()))
+    terminal.say(nodes_lines(found.nodes, terminal.width()))
 
 
 @click.command("drain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dovetail.cli.text_table import LEAST, Column, Piece, Table, cut
+from dovetail.cli.text_table import Column, Line, Piece, cut, table_lines
 from dovetail.live.door.verbs import NEVER, JobRow, NodeRow
 from dovetail.live.lifecycle import State
 
@@ -49,25 +49,26 @@ def progress_text(row: JobRow) -> str:
     return "-" if row.progress < 0 else f"{row.progress:.0%}"
 
 
-def jobs_table(rows: Sequence[JobRow], now_s: float) -> Table:
+def jobs_lines(rows: Sequence[JobRow], now_s: float, width: int) -> list[Line]:
     """Returns the jobs as a table in the order given; users only where there are several."""
     users = len({row.user for row in rows}) > 1
     names = ("job", "name", "user", "state", "time", "gpus", "where", "done", "left", "reason")
-    table = _table(*(n for n in names if n != "user" or users))
-    for row in rows:
-        table.add(
-            job_name(row),
+    cells = [
+        (
+            _text(job_name(row)),
             _plain(row.name, 20),
             *([_plain(row.user, 12)] if users else []),
-            [(row.state, STYLE.get(row.state, "red"))],
-            span(time_in_state(row, now_s)),
-            gpus_text(row),
-            row.where or "-",
-            progress_text(row),
-            span(row.left_s),
-            row.reason or "-",
+            _state(row),
+            _text(span(time_in_state(row, now_s))),
+            _text(gpus_text(row)),
+            _text(row.where or "-"),
+            _text(progress_text(row)),
+            _text(span(row.left_s)),
+            _text(row.reason or "-"),
         )
-    return table
+        for row in rows
+    ]
+    return table_lines([_COLUMNS[n] for n in names if n != "user" or users], cells, width)
 
 
 def time_in_state(row: JobRow, now_s: float) -> float:
@@ -77,39 +78,43 @@ def time_in_state(row: JobRow, now_s: float) -> float:
     return max(0.0, min(row.end_s, now_s) - row.start_s)
 
 
-def ended_table(rows: Iterable[JobRow]) -> Table:
-    """Returns jobs that are over, with how long they waited and ran."""
-    table = _table("job", "name", "user", "state", "gpus", "waited", "ran", "exit", "reason")
+def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
+    """Returns jobs that are over as a table, with how long they waited and ran."""
+    names = ("job", "name", "user", "state", "gpus", "waited", "ran", "exit", "reason")
+    cells = []
     for row in rows:
         started = row.start_s < NEVER
-        table.add(
-            job_name(row),
+        row_cells = (
+            _text(job_name(row)),
             _plain(row.name, 24),
             _plain(row.user, 12),
-            [(row.state, STYLE.get(row.state, "red"))],
-            gpus_text(row),
-            span((row.start_s if started else row.end_s) - row.submit_s),
-            span(row.end_s - row.start_s) if started else "-",
-            "-" if row.exit_code is None else str(row.exit_code),
-            row.reason or "-",
+            _state(row),
+            _text(gpus_text(row)),
+            _text(span((row.start_s if started else row.end_s) - row.submit_s)),
+            _text(span(row.end_s - row.start_s) if started else "-"),
+            _text("-" if row.exit_code is None else str(row.exit_code)),
+            _text(row.reason or "-"),
         )
-    return table
+        cells.append(row_cells)
+    return table_lines([_COLUMNS[name] for name in names], cells, width)
 
 
-def nodes_table(nodes: Sequence[NodeRow]) -> Table:
-    """Returns the nodes with a cell for each GPU: the jobs on it, or a dot."""
-    table = _table("node", "state", "type", "gpus (jobs on each)", "heard")
+def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
+    """Returns the nodes as a table with a cell for each GPU: the jobs on it, or a dot."""
+    names = ("node", "state", "type", "gpus (jobs on each)", "heard")
+    cells = []
     for node in nodes:
         style = {"up": "green", "draining": "yellow"}.get(node.state, "red")
         heard = "never" if node.silent_s < 0 else f"{node.silent_s:.0f} s ago"
-        table.add(
-            str(node.node),
+        row_cells = (
+            _text(str(node.node)),
             [(node.state, style)],
-            node.gpu_type or "-",
+            _text(node.gpu_type or "-"),
             gpu_cells(node),
-            heard,
+            _text(heard),
         )
-    return table
+        cells.append(row_cells)
+    return table_lines([_COLUMNS[name] for name in names], cells, width)
 
 
 def gpu_cells(node: NodeRow) -> list[Piece]:
@@ -130,22 +135,39 @@ def counts_text(counts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(said) or "no jobs"
 
 
-def _table(*names: str) -> Table:
-    wrapping = {"reason": 9, "where": 5}
-    return Table(
-        [
-            Column(
-                name,
-                right=name in ("time", "done", "left", "waited", "ran"),
-                wraps=name in wrapping,
-                # What is most asked for is the last to be cut in a narrow terminal.
-                least=wrapping.get(name, LEAST),
-            )
-            for name in names
-        ]
+_COLUMNS = {
+    column.name: column
+    for column in (
+        # Whatever a narrow terminal leaves out: which job it is, its state and the reason stay.
+        Column("job"),
+        Column("name", least=8, stays=6),
+        Column("user", least=6, stays=5),
+        Column("state"),
+        Column("time", right=True, stays=4),
+        Column("gpus", stays=7),
+        Column("where", least=5, stays=3),
+        Column("done", right=True, stays=1),
+        Column("left", right=True, stays=2),
+        Column("reason", least=9),
+        Column("waited", right=True, stays=1),
+        Column("ran", right=True, stays=4),
+        Column("exit", stays=3),
+        Column("node"),
+        Column("type", least=6, stays=1),
+        Column("gpus (jobs on each)", least=12),
+        Column("heard", stays=2),
     )
+}
 
 
-def _plain(words: str, width: int) -> list[Piece]:
+def _state(row: JobRow) -> list[Piece]:
+    return [(row.state, STYLE.get(row.state, "red"))]
+
+
+def _text(words: str) -> list[Piece]:
+    return [(words, "")]
+
+
+def _plain(words: str, width: int) -> Line:
     """Returns text of a user as it is: no control characters, and not too long."""
-    return list(cut([("".join(c if c.isprintable() else "?" for c in words), "")], width))
+    return cut(_text("".join(c if c.isprintable() else "?" for c in words)), width)

@@ -104,8 +104,8 @@ def _ended(client: Client, limit: int, as_json: bool) -> None:
         click.echo("no job is over yet")
         return
     from dovetail.cli import terminal
-    from dovetail.cli.cluster_tables import ended_table
+    from dovetail.cli.cluster_tables import ended_lines
 
-    terminal.say(ended_table(found.jobs).lines(terminal.width()))
+    terminal.say(ended_lines(found.jobs, terminal.width()))
     if found.more:
         click.echo("and older ones (--limit shows more)")

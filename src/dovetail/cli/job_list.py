@@ -50,9 +50,9 @@ def ls(
         click.echo("no such jobs" if states or user or name else "no jobs wait or run")
         return
     from dovetail.cli import terminal
-    from dovetail.cli.cluster_tables import jobs_table
+    from dovetail.cli.cluster_tables import jobs_lines
 
-    terminal.say(jobs_table(found.jobs, found.now_s).lines(terminal.width()))
+    terminal.say(jobs_lines(found.jobs, found.now_s, terminal.width()))
     if found.more:
         click.echo("and others (--limit shows more)")
 

@@ -1,20 +1,17 @@
-"""Tables of text for commands that must answer at once: columns as wide as their words and the
-terminal allow.
+"""Tables of text for commands that must answer at once: one line a row, as wide as the terminal.
 
-NOTE: the library that draws the reports of simulations takes 50 ms to import and draw 50 rows;
-a user who types `ls` would wait for it every time.
+NOTE: the library that draws the reports of simulations takes 45 ms to be imported and to draw 50
+rows; a user would wait for it at every `ls`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from unicodedata import combining, east_asian_width
 
-GAP = "  "
+GAP = "   "
 RULE, CUT = "─", "…"
-LEAST = 3
-"""Columns that are cut keep so many characters."""
-
 Piece = tuple[str, str]
 """A text, and the name of its style."""
 Line = Sequence[Piece]
@@ -22,89 +19,61 @@ Line = Sequence[Piece]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, where its text stands, and what becomes of text that has no room.
+    """A column and how it gives way where there is no room.
 
-    One that `wraps` goes on in the next line, and is never narrower than `least`; others are cut.
+    One with a `least` width is cut down to it. Then columns leave: the lowest `stays` first, 0
+    never.
     """
 
     name: str
     right: bool = False
-    wraps: bool = False
-    least: int = LEAST
+    least: int = 0
+    stays: int = 0
 
 
-class Table:
-    """Rows of cells under names; a cell is a text, or pieces of text each in a style."""
-
-    def __init__(self, columns: Sequence[Column]) -> None:
-        self._columns = tuple(columns)
-        self._rows: list[list[Line]] = []
-
-    def add(self, *row: str | Line) -> None:
-        """Adds a row."""
-        self._rows.append([((cell, ""),) if isinstance(cell, str) else cell for cell in row])
-
-    def lines(self, width: int) -> list[Line]:
-        """Returns the lines of the table, none of them wider than `width` if that can be."""
-        widths = self._widths(width)
-        names = [((c.name, "bold"),) for c in self._columns]
-        rule = RULE * (sum(widths) + len(GAP) * (len(widths) - 1))
-        found = [self._line(names, widths), ((rule, ""),)]
-        for row in self._rows:
-            found += self._row(row, widths)
-        return found
-
-    def _widths(self, width: int) -> list[int]:
-        widths = [
-            max([len(column.name), *(cells(row[at]) for row in self._rows)])
-            for at, column in enumerate(self._columns)
-        ]
-        over = sum(widths) + len(GAP) * (len(widths) - 1) - width
-        if over <= 0:
-            return widths
-        # What can go on in the next line gives way first, as far as its words stay whole.
-        words = [
-            max([c.least, *(len(w) for row in self._rows for t, _ in row[at] for w in t.split())])
-            if c.wraps
-            else widths[at]
-            for at, c in enumerate(self._columns)
-        ]
-        for floors in (words, [column.least for column in self._columns]):
-            over = _narrow(widths, floors, over)
-        return widths
-
-    def _row(self, row: Sequence[Line], widths: Sequence[int]) -> list[Line]:
-        parts = [
-            wrapped(cell, width) if column.wraps else [cell]
-            for cell, width, column in zip(row, widths, self._columns, strict=True)
-        ]
-        height = max(map(len, parts))
-        return [
-            self._line([p[at] if at < len(p) else () for p in parts], widths)
-            for at in range(height)
-        ]
-
-    def _line(self, row: Sequence[Line], widths: Sequence[int]) -> Line:
-        line: list[Piece] = []
-        for column, cell, width in zip(self._columns, row, widths, strict=True):
-            kept = cut(cell, width)
-            room = (" " * (width - cells(kept)), "")
-            line += [room, *kept] if column.right else [*kept, room]
-            line.append((GAP, ""))
-        while line and not line[-1][0].strip(" "):
-            line.pop()
-        return line
+def table_lines(
+    columns: Sequence[Column], rows: Sequence[Sequence[Line]], width: int
+) -> list[Line]:
+    """Returns a table of rows of cells under the names of its columns, up to `width` wide."""
+    widths = [
+        max([len(column.name), *(cells(row[at]) for row in rows)])
+        for at, column in enumerate(columns)
+    ]
+    kept = _fitted(columns, widths, width)
+    rule = RULE * (sum(widths[at] + len(GAP) for at in kept) - len(GAP))
+    names: list[Line] = [((column.name, "bold"),) for column in columns]
+    lines = [_line(columns, row, widths, kept) for row in (names, *rows)]
+    return [lines[0], ((rule, ""),), *lines[1:]]
 
 
-def _narrow(widths: list[int], floors: Sequence[int], over: int) -> int:
-    """Takes from the widest columns until nothing is over, or no room left; returns what is."""
-    while over > 0:
-        wide = [(w, at) for at, (w, f) in enumerate(zip(widths, floors, strict=True)) if w > f]
-        if not wide:
+def _line(
+    columns: Sequence[Column], row: Sequence[Line], widths: Sequence[int], kept: Sequence[int]
+) -> Line:
+    line: list[Piece] = []
+    for at in kept:
+        cell = cut(row[at], widths[at])
+        room = (" " * (widths[at] - cells(cell)), "")
+        line += [room, *cell] if columns[at].right else [*cell, room]
+        line.append((GAP, ""))
+    while line and not line[-1][0].strip(" "):
+        line.pop()
+    return line
+
+
+def _fitted(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
+    """Returns the columns that there is room for, the widest of them cut as far as it takes."""
+    kept = list(range(len(columns)))
+    yields = [max(0, w - c.least) if c.least else 0 for w, c in zip(widths, columns, strict=True)]
+    while True:
+        over = sum(widths[at] + len(GAP) for at in kept) - len(GAP) - width
+        leaving = [(columns[at].stays, at) for at in kept if columns[at].stays]
+        if over <= sum(yields[at] for at in kept) or not leaving:
             break
-        widths[max(wide)[1]] -= 1
-        over -= 1
-    return over
+        kept.remove(min(leaving)[1])
+    while over > 0 and (wide := [(widths[at], -at) for at in kept if yields[at]]):
+        at = -max(wide)[1]
+        widths[at], yields[at], over = widths[at] - 1, yields[at] - 1, over - 1
+    return kept
 
 
 def cells(line: Line) -> int:
@@ -113,8 +82,6 @@ def cells(line: Line) -> int:
 
 
 def _cells_of(character: str) -> int:
-    from unicodedata import combining, east_asian_width
-
     if combining(character):
         return 0
     return 2 if east_asian_width(character) in "WF" else 1
@@ -135,14 +102,3 @@ def cut(line: Line, width: int) -> Line:
             return [*kept, (text[:end] + CUT, style)]
         kept.append((text, style))
     return kept
-
-
-def wrapped(cell: Line, width: int) -> list[Line]:
-    """Returns the lines of a cell of one style, broken between words where that can be."""
-    text = "".join(said for said, _ in cell)
-    if len(text) <= width:
-        return [cell]
-    from textwrap import wrap
-
-    style = cell[0][1]
-    return [((part, style),) for part in wrap(text, width, break_on_hyphens=False)]

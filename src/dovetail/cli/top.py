@@ -66,7 +66,7 @@ def _ask(client: Client, limit: int) -> tuple[Pong, NodesShown, Listed]:
 
 def frame(pong: Pong, nodes: NodesShown, jobs: Listed, width: int) -> list[Line]:
     """Returns one picture of the cluster."""
-    from dovetail.cli.cluster_tables import counts_text, jobs_table, nodes_table, span
+    from dovetail.cli.cluster_tables import counts_text, jobs_lines, nodes_lines, span
 
     gpus = sum(len(n.gpus) for n in nodes.nodes)
     held = sum(1 for n in nodes.nodes for on in n.jobs if on)
@@ -75,9 +75,9 @@ def frame(pong: Pong, nodes: NodesShown, jobs: Listed, width: int) -> list[Line]
         f"{pong.policy.partition(':')[0]} on {pong.engine}, at {span(pong.now_s)}{speed}   "
         f"{held} of {gpus} GPUs held   {counts_text(jobs.counts)}"
     )
-    lines: list[Line] = [((head, "bold"),), (), *nodes_table(nodes.nodes).lines(width), ()]
+    lines: list[Line] = [((head, "bold"),), (), *nodes_lines(nodes.nodes, width), ()]
     if jobs.jobs:
-        lines += jobs_table(jobs.jobs, jobs.now_s).lines(width)
+        lines += jobs_lines(jobs.jobs, jobs.now_s, width)
     else:
         lines.append((("no jobs wait or run", ""),))
     if jobs.more:
