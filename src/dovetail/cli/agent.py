@@ -170,10 +170,12 @@ def _local(
     from hashlib import sha256
 
     from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
-    from dovetail.live.engines.engine import devices_of
+    from dovetail.live.engines.engine import devices_of, notes_of
     from dovetail.live.engines.local import LocalNodes
 
     devices = devices_of(words)
+    for note in notes_of(words):
+        _log(note)
     groups = ControlGroups.below_own(f"dovetail-{sha256(bytes(home)).hexdigest()[:12]}")
     for what in (SHARE, MEMORY):
         if what not in groups.enforces and not devices[0].are_gpus:

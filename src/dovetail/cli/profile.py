@@ -83,7 +83,9 @@ def profile(
         raise InputError("SCRIPT", "none is given", "as in `dovetail profile train.py`")
     from dovetail.study.dry_run import Script, places
 
-    here = places()
+    here, notes = places()
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
     counts = _counts(workers, len(here))
     asked = Script((*_words(script), *arguments), Path.cwd(), here, limit_s)
     alone = asked.alone(iterations)
@@ -173,8 +175,8 @@ def _export(home: Path, file: Path, as_json: bool) -> None:
     """Writes what the cluster of a folder learned."""
     from dovetail.live.durable.folder import Folder
     from dovetail.live.durable.queries import Reader
+    from dovetail.live.engines.devices import slug
     from dovetail.study.learned import learned_set
-    from dovetail.study.profiling import slug
 
     store = Folder(home.expanduser()).store
     if not store.exists():
@@ -182,7 +184,9 @@ def _export(home: Path, file: Path, as_json: bool) -> None:
     with Reader(store) as reader:
         said = reader.meta("measured") or ""
     host, day = _here()
-    made = learned_set(said, family=slug(host), where=f"a live cluster on {host}, until {day}")
+    made = learned_set(
+        said, family=slug(host) or "here", where=f"a live cluster on {host}, until {day}"
+    )
     _keep(made, file)
     names = [model.name for model in made.profiles]
     if as_json:

@@ -90,6 +90,7 @@ def up(
       dovetail up --policy afs-p --engine emulated:4x4@60 --home demo
     """
     from dovetail.live.door.server import loopback
+    from dovetail.live.engines.engine import EngineWords, notes_of
     from dovetail.study.live_run import Wish, check
 
     if listen and not loopback(listen)[1]:
@@ -97,6 +98,8 @@ def up(
     home = home.expanduser().absolute()
     wish = Wish(home, policy, engine, cast("Given", given), listen, allow_sharing_between_users)
     check(wish)
+    for note in notes_of(EngineWords.parse(engine)):
+        click.echo(f"note: {note}", err=True)
     if foreground:
         _serve(wish, as_json)
     else:

@@ -22,11 +22,10 @@ from statistics import median
 from typing import IO, NamedTuple
 
 from dovetail.core.errors import InputError
-from dovetail.live.engines.devices import gpus
+from dovetail.live.engines.nvml import VISIBLE, gpus
 from dovetail.wire.worker import PROFILE_FILE, PROFILE_STEPS, REPORT, Training
 
 REPORT_EVERY_S = 0.1
-ENTERS_WITHIN_S = 120.0
 ERROR_CHARACTERS = 300
 BIND = (
     "import os,sys;os.sched_setaffinity(0,{int(sys.argv[1])});os.execvp(sys.argv[2],sys.argv[2:])"
@@ -67,16 +66,17 @@ class Place(NamedTuple):
         return [sys.executable, "-c", BIND, str(self.core), *command]
 
 
-def places() -> tuple[Place, ...]:
-    """Returns the GPUs of this machine, or its cores where it has none.
+def places() -> tuple[tuple[Place, ...], tuple[str, ...]]:
+    """Returns the GPUs of this machine, or its cores where it has none, and what to know of them.
 
-    A worker on a core computes with one thread, as one in a CPU slot of a cluster does.
+    A worker on a core computes with one thread and sees no GPU, as one in a CPU slot of a cluster.
     """
     found = gpus()
-    if found is not None:
-        return tuple(Place({"CUDA_VISIBLE_DEVICES": name}) for name in found.names)
-    one_thread = {"OMP_NUM_THREADS": "1"}
-    return tuple(Place(one_thread, core) for core in sorted(os.sched_getaffinity(0)))
+    if found.devices is not None:
+        return tuple(Place({VISIBLE: name}) for name in found.devices.names), found.notes
+    alone = {"OMP_NUM_THREADS": "1", VISIBLE: ""}
+    cores = sorted(os.sched_getaffinity(0))
+    return tuple(Place(alone, core) for core in cores), found.notes
 
 
 class Together(NamedTuple):
@@ -143,7 +143,7 @@ class Script:
                     return gone or _spans(reports, iterations)
 
                 with suppress(TimeoutError):
-                    stage.until(enough, min(self.limit_s, ENTERS_WITHIN_S + self.limit_s))
+                    stage.until(enough, self.limit_s)
                 reports = _of(generation, stage.all_said(0, Training))
                 codes = [process.poll() for process in processes]
             self._check(next((code for code in codes if code), 0), output)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from dovetail.core.cluster import DEFAULT_LINKS
+from dovetail.live.engines.devices import slug
 from dovetail.physics.compute import Compute
 from dovetail.physics.fit_curve import Servers, fit_curve
 from dovetail.physics.memory import Memory
@@ -27,7 +27,7 @@ def profile_set(
     name: str, alone: Alone, together: Sequence[Together], *, slots: int, where: str, family: str
 ) -> ProfileSet:
     """Returns a set with the one model; `where` says the host, the day and the command."""
-    model = _profile(name, alone, together, slots, where, slug(family))
+    model = _profile(name, alone, together, slots, where, slug(family) or "here")
     return ProfileSet(
         family=model.family,
         title=f"Measured on {family}",
@@ -35,11 +35,6 @@ def profile_set(
         sources=((HERE, where),),
         profiles=(model,),
     )
-
-
-def slug(text: str) -> str:
-    """Returns a text in lower case, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "here"
 
 
 def _profile(

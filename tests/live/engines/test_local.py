@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from dovetail.core.errors import InputError
 from dovetail.live.engines import cgroup
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
-from dovetail.live.engines.devices import Devices, gpus, slots, usable_cores
+from dovetail.live.engines.devices import Devices, slots, usable_cores
 from dovetail.live.engines.engine import EngineWords, cluster_of, open_engine
 from dovetail.live.engines.local import KeptFence, LocalSetting
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
@@ -26,48 +26,15 @@ NO_GROUPS = ControlGroups(0, None, None)
 LAUNCH = Launch(("program",), "/job", "/job/out", "/work", trains=True)
 PLAIN = replace(LAUNCH, trains=False)
 SOCKET = Path("/home/agent.sock")
+LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
-@dataclass(frozen=True)
-class FakeNvml:
-    """The driver's library as its binding shows it. No GPU was at hand when this was written."""
-
-    count: int = 2
-
-    def nvmlInit(self) -> None: ...  # noqa: N802
-    def nvmlShutdown(self) -> None: ...  # noqa: N802
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return self.count
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str | bytes:  # noqa: N802
-        return f"GPU-{handle}".encode() if handle else "GPU-0"
-
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
-        return "NVIDIA H100 80GB"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
-        return type("Memory", (), {"total": 80 << 30})
-
-
-def absent() -> Any:
-    raise ModuleNotFoundError("pynvml")
+TWO_GPUS = Devices(("GPU-0", "GPU-1"), "nvidia-h100-80gb", 80 << 30)
 
 
 def environment(order: StartWorker, devices: Devices, **environ: str) -> dict[str, str]:
     setting = LocalSetting(devices, SOCKET, NO_GROUPS, environ)
     return setting.prepare(order, "secret").environment
-
-
-def test_gpus_are_named_by_uuid() -> None:
-    found = gpus(FakeNvml)
-    assert found is not None and found.are_gpus
-    assert found.names == ("GPU-0", "GPU-1")
-    assert found.gpu_type == "nvidia-h100-80gb" and found.memory_bytes == 80 << 30
-    assert gpus(absent) is None and gpus(lambda: FakeNvml(0)) is None
 
 
 def test_slots_have_cores_of_their_own_as_far_as_there_are_any() -> None:
@@ -80,10 +47,8 @@ def test_slots_have_cores_of_their_own_as_far_as_there_are_any() -> None:
 
 
 def test_a_training_worker_learns_how_to_call_and_sees_its_gpu_alone() -> None:
-    found = gpus(FakeNvml)
-    assert found is not None
     order = StartWorker(7, 3, 1, 1, LAUNCH, share=0.5, memory_bytes=1 << 30)
-    env = environment(order, found, CUDA_VISIBLE_DEVICES="0,1", DOVETAIL_TOKEN="another's")
+    env = environment(order, TWO_GPUS, CUDA_VISIBLE_DEVICES="0,1", DOVETAIL_TOKEN="another's")
     assert env["CUDA_VISIBLE_DEVICES"] == "GPU-1"
     assert env["DOVETAIL_SOCKET"] == str(SOCKET) and env["DOVETAIL_TOKEN"] == "secret"
     assert env["DOVETAIL_WORKER"] == "7/3" and env["DOVETAIL_FOLDER"] == "/job"
@@ -92,11 +57,9 @@ def test_a_training_worker_learns_how_to_call_and_sees_its_gpu_alone() -> None:
 
 
 def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
-    found = gpus(FakeNvml)
-    assert found is not None
     order = StartWorker(7, 3, 1, 1, PLAIN, rank=5, world_size=8, local_rank=0, local_world_size=2)
     order = replace(order, master="10.0.0.1:1234", local_gpus=(1, 0))
-    env = environment(order, found)
+    env = environment(order, TWO_GPUS)
     said = {k: env[k] for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     assert said == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.0.0.1", "1234")
@@ -104,14 +67,16 @@ def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
     assert "DOVETAIL_TOKEN" not in env
 
 
-def test_a_share_is_said_where_mps_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = gpus(FakeNvml)
-    assert found is not None
+def test_a_share_is_said_where_mps_runs(tmp_path: Path) -> None:
     order = StartWorker(7, 3, 1, 1, LAUNCH, share=0.3)
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    assert environment(order, found)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "none"))
-    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in environment(order, found)
+    here = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    assert LIMIT not in environment(order, TWO_GPUS, **here), "a folder that a daemon left behind"
+    (tmp_path / "control").touch()
+    assert environment(order, TWO_GPUS, **here)[LIMIT] == "30"
+    assert LIMIT not in environment(order, TWO_GPUS, CUDA_MPS_PIPE_DIRECTORY="/none")
+    asked = replace(order, launch=replace(LAUNCH, environment=tuple(here.items())))
+    assert environment(asked, TWO_GPUS)[LIMIT] == "30", "the job's own word goes first"
+    assert LIMIT not in environment(replace(order, share=1.0), TWO_GPUS, **here)
 
 
 def test_on_a_slot_one_thread_is_the_default_and_the_user_may_say_more() -> None:

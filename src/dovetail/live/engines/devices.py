@@ -1,15 +1,13 @@
 """What this machine has to run workers on: GPUs as the driver names them, or slots of CPU cores.
 
-GPUs are known by their UUIDs, which no reboot and no other process changes. The binding to the
-driver's library is optional (extra `gpu`) and imported only here, when asked.
+GPUs are known by their UUIDs, which no reboot and no other process changes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
-from typing import Any
 
 SLOT_TYPE = "cpu"
 
@@ -27,27 +25,6 @@ class Devices:
     def are_gpus(self) -> bool:
         """Tells whether these are GPUs and no slots."""
         return not self.cores
-
-
-def gpus(load: Callable[[], Any] | None = None) -> Devices | None:
-    """Returns the GPUs that the driver shows, None if there are none or nobody can say."""
-    try:
-        nvml = (load or _nvml)()
-        nvml.nvmlInit()
-    except Exception:
-        # No binding, no driver, no device: whatever the reason, there are no GPUs for us.
-        return None
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        if not handles:
-            return None
-        return Devices(
-            names=tuple(_text(nvml.nvmlDeviceGetUUID(h)) for h in handles),
-            gpu_type=_kind(_text(nvml.nvmlDeviceGetName(handles[0]))),
-            memory_bytes=float(min(nvml.nvmlDeviceGetMemoryInfo(h).total for h in handles)),
-        )
-    finally:
-        nvml.nvmlShutdown()
 
 
 def slots(count: int, *, first: int = 0, of: int = 0) -> Devices:
@@ -79,17 +56,9 @@ def _cores(slot: int, total: int, usable: list[int]) -> tuple[int, ...]:
     return tuple(usable[begin:end])
 
 
-def _nvml() -> Any:
-    import pynvml
+def slug(text: str) -> str:
+    """Returns a name in lower case, digits and hyphens: `nvidia-h100-80gb` of what a driver says.
 
-    return pynvml
-
-
-def _text(value: str | bytes) -> str:
-    """Returns text; old bindings give bytes."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _kind(name: str) -> str:
-    """Returns a short name of a device, as in a cluster's description: `nvidia-h100-80gb`."""
-    return "-".join(name.lower().split())
+    Clusters and profiles call a device by this, or none would know the other's.
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -20,13 +20,8 @@ from typing import Protocol
 from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges import Incoming, Post
-from dovetail.live.engines.devices import (
-    Devices,
-    gpus,
-    machine_memory_bytes,
-    slots,
-    usable_cores,
-)
+from dovetail.live.engines.devices import Devices, machine_memory_bytes, slots, usable_cores
+from dovetail.live.engines.nvml import gpus
 from dovetail.live.file_lock import is_locked
 from dovetail.live.node.transport import AgentLink
 
@@ -134,12 +129,16 @@ def _emulated(text: str, rest: str) -> EngineWords:
 def devices_of(words: EngineWords) -> tuple[Devices, ...]:
     """Returns what each local node has: GPUs where nothing is said and there are any, or slots."""
     if not words.slots:
-        found = gpus()
-        return (found or slots(usable_cores()),)
+        return (gpus().devices or slots(usable_cores()),)
     total = words.nodes * words.slots
     return tuple(
         slots(words.slots, first=node * words.slots, of=total) for node in range(words.nodes)
     )
+
+
+def notes_of(words: EngineWords) -> tuple[str, ...]:
+    """Returns what its user should know of the GPUs of this machine, used or left out."""
+    return gpus().notes if words.kind == LOCAL and not words.slots else ()
 
 
 def cluster_of(words: EngineWords) -> Cluster:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices
+from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
@@ -21,7 +22,7 @@ from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, Fr
 NEVER = float("inf")
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_PIPE_USUAL = "/tmp/nvidia-mps"
-NOT_PASSED_ON = ("DOVETAIL_", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+NOT_PASSED_ON = ("DOVETAIL_", VISIBLE, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 """What an agent's own environment holds that is no worker's business."""
 
 
@@ -47,7 +48,7 @@ class LocalSetting(Setting):
             **dict(order.launch.environment),
             "DOVETAIL_JOB": str(order.job),
         }
-        environment |= self._device(order)
+        environment |= self._device(order, environment)
         if order.launch.trains:
             environment |= self._trains(order, token)
         else:
@@ -69,13 +70,14 @@ class LocalSetting(Setting):
         }
         return said | ({MEMORY: str(order.memory_bytes)} if order.memory_bytes else {})
 
-    def _device(self, order: StartWorker) -> dict[str, str]:
+    def _device(self, order: StartWorker, said: Mapping[str, str]) -> dict[str, str]:
         """Returns what makes a worker see its GPUs alone, and use no more than its share."""
         if not self._devices.are_gpus:
-            return {"CUDA_VISIBLE_DEVICES": ""}
+            return {VISIBLE: ""}
         mine = order.local_gpus or (order.gpu,)
-        seen = {"CUDA_VISIBLE_DEVICES": ",".join(self._devices.names[g] for g in mine)}
-        if order.share < 1 and Path(os.environ.get(MPS_PIPE, MPS_PIPE_USUAL)).exists():
+        seen = {VISIBLE: ",".join(self._devices.names[g] for g in mine)}
+        # The folder outlives the daemon; the pipe in it is there while it runs.
+        if order.share < 1 and Path(said.get(MPS_PIPE, MPS_PIPE_USUAL), "control").exists():
             seen["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, round(order.share * 100)))
         return seen
 
@@ -93,16 +95,20 @@ class LocalSetting(Setting):
 
 
 def torchrun(order: StartWorker) -> dict[str, str]:
-    """Returns the environment that torchrun gives, for programs that know nothing of us.
+    """Returns the environment that torchrun and srun give, for programs that know nothing of us.
 
     A worker that sees its own GPU alone is the only one of its node as far as it can tell.
     """
     alone = not order.local_gpus
     host, _, port = order.master.rpartition(":")
+    local_rank = "0" if alone else str(order.local_rank)
     return {
+        "SLURM_PROCID": str(order.rank),
+        "SLURM_LOCALID": local_rank,
+        "SLURM_NTASKS": str(order.world_size),
         "RANK": str(order.rank),
         "WORLD_SIZE": str(order.world_size),
-        "LOCAL_RANK": "0" if alone else str(order.local_rank),
+        "LOCAL_RANK": local_rank,
         "LOCAL_WORLD_SIZE": "1" if alone else str(order.local_world_size),
         "MASTER_ADDR": host or "127.0.0.1",
         "MASTER_PORT": port or "29500",

@@ -1,0 +1,193 @@
+"""GPUs as the driver's library (NVML) shows them, and which of them are ours to use.
+
+A GPU that is partitioned (MIG) counts as its instances. What cannot be used is left out, and the
+notes say why: a machine with GPUs must not turn into one of CPU slots without a word. The binding
+to the library is optional (extra `gpu`) and imported only here, when asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dovetail.live.engines.devices import Devices, machine_memory_bytes, slug
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+DRIVER = Path("/proc/driver/nvidia")
+NO_BINDING = "there is an NVIDIA driver here, but no binding to it: pip install 'dovetail[gpu]'"
+IN_USE_BYTES = 1 << 30
+"""The driver itself holds less of a GPU on which nobody runs anything."""
+GIB = 1 << 30
+
+
+class Gpu(NamedTuple):
+    """One GPU, or one instance of a partitioned one; `whole` is the GPU and its place by PCI."""
+
+    uuid: str
+    whole: str
+    place: int
+    kind: str
+    memory_bytes: float
+
+
+class Found(NamedTuple):
+    """The GPUs that can be used (None: there are none), and what their user should know."""
+
+    devices: Devices | None
+    notes: tuple[str, ...] = ()
+
+
+def gpus(
+    load: Callable[[], Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    driver: Path = DRIVER,
+) -> Found:
+    """Returns the GPUs of one kind that the driver shows and `CUDA_VISIBLE_DEVICES` leaves."""
+    try:
+        nvml = (load or _nvml)()
+    except ImportError:
+        return Found(None, (NO_BINDING,) if driver.exists() else ())
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        said = f"no GPU can be used, the driver says: {error}"
+        return Found(None, (said,) if driver.exists() else ())
+    notes: list[str] = []
+    try:
+        seen = list(_usable(nvml, notes))
+    except nvml.NVMLError as error:
+        return Found(None, (f"no GPU can be used, the driver says: {error}",))
+    finally:
+        nvml.nvmlShutdown()
+    wanted = environ.get(VISIBLE)
+    left = visible(seen, wanted)
+    if seen and wanted and not left:
+        notes.append(f"{VISIBLE}={wanted} leaves none of {len(seen)} GPUs")
+    return Found(_alike(left, notes), tuple(notes))
+
+
+def visible(seen: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
+    """Returns the GPUs that a value of `CUDA_VISIBLE_DEVICES` leaves, as CUDA reads it.
+
+    Numbers, or UUIDs or their beginnings; what follows the first that is unknown does not count.
+    """
+    if wanted is None:
+        return list(seen)
+    left: list[Gpu] = []
+    for word in (w.strip() for w in wanted.split(",")):
+        meant = [g for g in seen if word and _is_meant(g, word)]
+        if not meant:
+            break
+        left += [g for g in meant if g not in left]
+    return left
+
+
+def _is_meant(gpu: Gpu, word: str) -> bool:
+    if word.isdecimal():
+        return gpu.place == int(word)
+    return gpu.uuid.startswith(word) or gpu.whole.startswith(word)
+
+
+def _alike(seen: Sequence[Gpu], notes: list[str]) -> Devices | None:
+    """Returns the devices of that kind which has the most memory in all: a node has one kind."""
+    if not seen:
+        return None
+    kinds = dict.fromkeys(g.kind for g in seen)
+    kind = max(kinds, key=lambda k: sum(g.memory_bytes for g in seen if g.kind == k))
+    ours = [g for g in seen if g.kind == kind]
+    notes += [
+        f"{g.uuid} is left out: a {g.kind}, and a node has one kind of GPU ({kind})"
+        for g in seen
+        if g.kind != kind
+    ]
+    memory = min(g.memory_bytes for g in ours) or machine_memory_bytes() / len(ours)
+    return Devices(tuple(g.uuid for g in ours), kind, memory)
+
+
+def _usable(nvml: Any, notes: list[str]) -> Iterator[Gpu]:
+    """Yields what can be used, in the order of PCI; notes down what cannot."""
+    place = 0
+    for index in range(nvml.nvmlDeviceGetCount()):
+        # The count includes GPUs that are lost, and those of others in a container or a cgroup.
+        try:
+            found = list(_parts_of(nvml, nvml.nvmlDeviceGetHandleByIndex(index), place, notes))
+        except nvml.NVMLError as error:
+            notes.append(f"GPU {index} is left out: {error}")
+            continue
+        yield from found
+        place += 1
+
+
+def _parts_of(nvml: Any, gpu: Any, place: int, notes: list[str]) -> Iterator[Gpu]:
+    """Yields a GPU, or its instances. Raises the library's error for one that is out of order."""
+    whole = _text(nvml.nvmlDeviceGetUUID(gpu))
+    mode = _mode(nvml, gpu)
+    if mode == nvml.NVML_COMPUTEMODE_PROHIBITED:
+        notes.append(f"{whole} is left out: its compute mode forbids all programs")
+        return
+    if mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
+        notes.append(f"{whole} takes one program at a time: jobs cannot share it without MPS")
+    if not _is_partitioned(nvml, gpu):
+        total, used = _memory(nvml, gpu)
+        if used > IN_USE_BYTES:
+            notes.append(f"{whole}: {used / GIB:.0f} of {total / GIB:.0f} GiB are in use already")
+        yield Gpu(whole, whole, place, slug(_text(nvml.nvmlDeviceGetName(gpu))), total)
+        return
+    found = [g for i in _instances(nvml, gpu) if (g := _instance(nvml, i, whole, place))]
+    if not found:
+        notes.append(f"{whole} is left out: it is partitioned (MIG) and has no instance for us")
+    yield from found
+
+
+def _is_partitioned(nvml: Any, gpu: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(gpu)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
+    except nvml.NVMLError:  # of a kind that cannot be
+        return False
+
+
+def _instances(nvml: Any, gpu: Any) -> Iterator[Any]:
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        with suppress(nvml.NVMLError):  # a place that is empty
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
+
+
+def _instance(nvml: Any, instance: Any, whole: str, place: int) -> Gpu | None:
+    try:
+        uuid, name = nvml.nvmlDeviceGetUUID(instance), _text(nvml.nvmlDeviceGetName(instance))
+        total, _ = _memory(nvml, instance)
+    except nvml.NVMLError:  # somebody else's
+        return None
+    # Some drivers give an instance the name of its GPU; instances of several sizes are not alike.
+    kind = name if "MIG" in name else f"{name} MIG {total / GIB:.0f}gb"
+    return Gpu(_text(uuid), whole, place, slug(kind), total)
+
+
+def _mode(nvml: Any, gpu: Any) -> int:
+    try:
+        return int(nvml.nvmlDeviceGetComputeMode(gpu))
+    except nvml.NVMLError:  # not known of this kind
+        return int(nvml.NVML_COMPUTEMODE_DEFAULT)
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[float, float]:
+    """Returns memory in all and in use; 0 where a GPU has none of its own."""
+    try:
+        said = nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError_NotSupported:
+        return 0.0, 0.0
+    return float(said.total), float(said.used)
+
+
+def _nvml() -> Any:
+    import pynvml
+
+    return pynvml
+
+
+def _text(value: str | bytes) -> str:
+    """Returns text; old bindings give bytes."""
+    return value.decode() if isinstance(value, bytes) else value
