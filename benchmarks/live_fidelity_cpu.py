@@ -1,8 +1,8 @@
 """Twelve jobs that really train on this machine, two cores as slots: live against simulated.
 
-What the simulator is given is measured before: throughput on one and on two slots, what a pair on
-one slot does to each other, and what a start costs beyond the samples. Nothing is fitted to the
-outcome.
+What the simulator is given is measured before: throughput on one slot while the other is busy and
+on both, what a pair on one slot does to each other, and what a start costs beyond the samples.
+Nothing is fitted to the outcome.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -35,11 +36,14 @@ from dovetail.wire.spec import JobSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 SLOTS, JOBS, PATIENCE_S = 2, 12, 400.0
-BETWEEN_S = 4.0
+BETWEEN_S = 8.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
-SHORTEST_S, LONGEST_S = 3.0, 8.0
-ALONE = "fifo"
-APART_S = 4.0
+SHORTEST_S, LONGEST_S = 10.0, 30.0
+APART_S = 8.0
+"""A long run takes so much longer than a short one at least."""
+PAIR_S = 12.0
+"""How long each of a pair would take alone: long enough to be measured side by side."""
+ENDLESS = 1_000_000
 TOGETHER = "sjf-ffs"
 """It shares whenever no slot is free, whatever it is told of the pair."""
 
@@ -100,21 +104,37 @@ def measure() -> Bench:
     """
     rate: dict[tuple[str, int], float] = {}
     starts = []
-    with live_cluster("local:1", TOGETHER) as cluster:
-        for s in SCRIPTS:
-            rate[s.model, 1], start_s = _alone(cluster, s, 1)
-            starts.append(start_s)
-        for pair in combinations_with_replacement(SCRIPTS, 2):
-            both = (s.spec(2 * s.epochs[0], share=True) for s in pair)
-            # Not to be parted, however much they slow each other: that is what is asked.
-            _run(cluster, *(replace(spec, preemptible=False) for spec in both))
-        learned = _learned(cluster)
-    with live_cluster(f"local:{SLOTS}", ALONE) as cluster:
+    with live_cluster(f"local:{SLOTS}", TOGETHER) as cluster:
         for s in SCRIPTS:
             rate[s.model, SLOTS], start_s = _alone(cluster, s, SLOTS)
             starts.append(start_s)
+        with _other_slot_busy(cluster):
+            for s in SCRIPTS:
+                rate[s.model, 1], start_s = _alone(cluster, s, 1)
+                starts.append(start_s)
+            for pair in combinations_with_replacement(SCRIPTS, 2):
+                _run(cluster, *(_half_of_pair(s, rate[s.model, 1]) for s in pair))
+        learned = _learned(cluster)
+    print("Starts:", ", ".join(f"{s:.2f} s" for s in starts), flush=True)
     known = tuple(_with_curve(p, rate) for p in learned.profiles)
     return Bench(replace(learned, profiles=known), rate, float(np.mean(starts)))
+
+
+@contextmanager
+def _other_slot_busy(cluster: LiveCluster) -> Iterator[None]:
+    """Keeps one slot training for the while: so it is most of the time, and a pair has one slot."""
+    numbers = cluster.client.submit(replace(SCRIPTS[0].spec(ENDLESS), preemptible=False))
+    try:
+        yield
+    finally:
+        cluster.client.cancel(*numbers)
+        cluster.client.wait(*numbers, timeout_s=PATIENCE_S)
+
+
+def _half_of_pair(script: Script, rate: float) -> JobSpec:
+    spec = script.spec(max(1, round(PAIR_S * rate / script.epoch)), share=True)
+    # Not to be parted, however much they slow each other: that is what is asked.
+    return replace(spec, preemptible=False)
 
 
 def _alone(cluster: LiveCluster, script: Script, slots: int) -> tuple[float, float]:
