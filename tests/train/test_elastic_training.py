@@ -36,6 +36,18 @@ def test_a_job_that_grows_from_1_to_4_and_shrinks_to_1_trains_as_alone(tmp_path:
     assert_untouched(PACED, read(tmp_path / "log"))
 
 
+def test_a_joiner_learns_a_state_that_takes_many_iterations_to_arrive(tmp_path: Path) -> None:
+    """Parameters are updated as they arrive, so what their update needs must be there too."""
+    scene = replace(PACED, samples=800, epochs=1, slice_bytes=200)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0))
+        stage.entered(stage.regroup(0, 1))
+        assert stage.ended(0, 1) == [0, 0]
+    got = read(tmp_path / "log")
+    assert_untouched(scene, got)
+
+
 def test_members_with_uneven_samples_and_micro_batches_add_up_exactly(tmp_path: Path) -> None:
     scene = replace(PACED, samples=203)
     with rehearse(scene, tmp_path / "log") as stage:

@@ -33,20 +33,57 @@ def parts(init: int, *, optimizer: Any = torch.optim.AdamW) -> Parts:
     return Parts(model, trained, {"scheduler": schedule, "scaler": torch.amp.GradScaler("cpu")})
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), max_size=6),
+    together=st.integers(1, 3),
     slice_bytes=st.integers(8, 200),
 )
-def test_slices_hold_every_element_once(shapes: list[list[int]], slice_bytes: int) -> None:
+def test_slices_hold_every_element_once(
+    shapes: list[list[int]], together: int, slice_bytes: int
+) -> None:
     kinds = (torch.float32, torch.int64, torch.bfloat16)
     given_ = [torch.rand(s).mul(100).to(kinds[i % 3]) for i, s in enumerate(shapes)]
     taken = [torch.zeros_like(t) for t in given_]
-    for spans in slices_of(given_, slice_bytes):
+    places = list(range(len(given_)))
+    units = [places[i : i + together] for i in places[::together]]
+    for spans in slices_of(given_, units, slice_bytes):
         packed = pack(flattened(given_), spans)
-        assert 0 < packed.numel() <= slice_bytes
         unpack(flattened(taken), spans, packed)
     assert all(torch.equal(a, b) for a, b in zip(given_, taken, strict=True))
+
+
+def test_an_element_travels_with_its_state_and_large_parameters_in_parts() -> None:
+    model = nn.Linear(50, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 50)).sum().backward()
+    optimizer.step()
+    held = Parts(model, optimizer)
+    tensors, units = held.tensors(), held.units()
+    sizes = [[tensors[i].numel() for i in unit] for unit in units]
+    assert sizes == [[150, 1, 150, 150], [3, 1, 3, 3]]
+    slices = slices_of(tensors, units, 600)
+    assert len(slices) == 4
+    runs = [
+        {(s.begin, s.end) for s in spans if tensors[s.tensor].numel() == 150} for spans in slices
+    ]
+    assert runs == [{(0, 50)}, {(50, 100)}, {(100, 150)}, set()]
+    assert [tensors[s.tensor].numel() for s in slices[0]] == [1, 150, 150, 150]
+
+
+def test_tensors_that_are_not_alike_travel_whole() -> None:
+    unlike = [torch.ones(10, 10), torch.ones(10), torch.ones(10, 10).t()]
+    assert len(slices_of(unlike, [[0, 1, 2]], 80)) == 1
+    assert len(slices_of(unlike, [[0], [1], [2]], 80)) == 11
+
+
+def test_only_optimizers_known_to_work_element_by_element_are_sent_in_parts() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    assert Parts(model, optimizer).elementwise
+    optimizer.register_step_post_hook(lambda *_: None)
+    assert not Parts(model, optimizer).elementwise
+    assert not Parts(model, torch.optim.Adafactor(model.parameters())).elementwise
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD])

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dovetail.train import Job
+from dovetail.train import Job, transfer
 from dovetail.train.group import Broken
 from dovetail.train.membership import Verdict
 from dovetail.train.rehearsal import Rehearsal
@@ -32,6 +32,7 @@ class Scene:
     """What is trained. `pace_s` is slept in each micro-batch, so that orders come in between.
 
     Worker 1 fails in iteration `breaks_at`, when the gradients are there and others may step.
+    State travels in slices of `slice_bytes`, one an iteration, as that of a huge model does.
     """
 
     samples: int = 200
@@ -43,6 +44,7 @@ class Scene:
     checkpoint_s: float = 1e9
     loaders: int = 0
     breaks_at: int = -1
+    slice_bytes: int = 0
     log: str = ""
 
     def data(self) -> tuple[torch.Tensor, ...]:
@@ -112,6 +114,8 @@ def worker(scene: Scene, environment: dict[str, str]) -> None:
     torch.set_num_threads(1)
     number = int(environment["DOVETAIL_WORKER"].rpartition("/")[2])
     parts = scene.parts(init=3 if number == 0 else 100 + number)
+    if scene.slice_bytes:
+        send_slowly(scene.slice_bytes)
     job = job_of(scene, parts)
     if number == 1 and scene.breaks_at >= 0:
         agree = job._membership.agree
@@ -127,6 +131,18 @@ def worker(scene: Scene, environment: dict[str, str]) -> None:
         train(job, parts.model, lambda told: print(json.dumps(told), file=log), scene.pace_s)
         end = torch.cat([p.detach().flatten() for p in parts.model.parameters()])
         print(json.dumps({"end": job.digest(), "parameters": end.tolist()}), file=log)
+
+
+def send_slowly(slice_bytes: int) -> None:
+    """Lets each iteration have time for one slice of the state."""
+    send = transfer.Giving._send
+
+    def one_slice(giving: transfer.Giving) -> None:
+        giving._stop.set()
+        send(giving)
+
+    transfer.Giving._send = one_slice  # type: ignore[method-assign]
+    transfer.slices_of = partial(transfer.slices_of, slice_bytes=slice_bytes)  # type: ignore[assignment]
 
 
 class Forked:

@@ -16,6 +16,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+ELEMENTWISE = frozenset(
+    getattr(torch.optim, name)
+    for name in (
+        "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop",
+        "Rprop", "ASGD",
+    )
+)  # fmt: skip
+"""Optimizers in which elements do not depend on each other: state can be sent in parts."""
+
 
 class Stateful(Protocol):
     """A scheduler of learning rates, or a scaler of gradients."""
@@ -37,7 +46,35 @@ class Parts:
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors of model and optimizer, the live ones, in a fixed order."""
-        return [*model_tensors(self.model), *self._split()[1]]
+        return [t.detach() for t in (*held_tensors(self.model), *self._split()[1])]
+
+    def units(self) -> list[list[int]]:
+        """Returns the tensors, by their places in `tensors`, in groups that change together.
+
+        A parameter is with its state: updating the one needs the other. Settings of the optimizer
+        that are tensors come first, since all updates need them.
+        """
+        held = held_tensors(self.model)
+        place = {id(t): i for i, t in enumerate(held)}
+        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        numbers = iter(range(len(held), len(held) + len(self._split()[1])))
+        units: dict[int, list[int]] = {i: [i] for i in range(len(held))}
+        for key, state in self.optimizer.state_dict()["state"].items():
+            units[place[id(trained[key])]] += [next(numbers) for _ in tensors_in(state)]
+        return [[i] for i in numbers] + list(units.values())
+
+    @property
+    def elementwise(self) -> bool:
+        """Returns whether each element of a parameter is updated from its own state alone.
+
+        Hooks of the user's may do anything, and so may optimizers that are not known here.
+        """
+        hooks = (
+            self.optimizer._optimizer_step_pre_hooks,
+            self.optimizer._optimizer_step_post_hooks,
+        )
+        foreign = [h for held in hooks for h in held.values() if not hasattr(h, "of_dovetail")]
+        return type(self.optimizer) in ELEMENTWISE and not foreign
 
     def skeleton(self) -> bytes:
         """Returns the plain values, with the shapes of the optimizer's tensors."""
@@ -109,11 +146,17 @@ Hole = str
 HOLE: Hole = "\0tensor"
 
 
-def model_tensors(model: nn.Module) -> list[Tensor]:
+def held_tensors(model: nn.Module) -> list[Tensor]:
     """Returns parameters and buffers, each once."""
-    with torch.no_grad():
-        found = [*model.parameters(), *model.buffers()]
-        return [t.detach() for t in {id(t): t for t in found}.values()]
+    found = [*model.parameters(), *model.buffers()]
+    return list({id(t): t for t in found}.values())
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Returns the tensors in nested plain values, in the order of `map_tensors`."""
+    found: list[Tensor] = []
+    map_tensors(value, found.append)
+    return found
 
 
 def map_tensors(value: Any, change: Any) -> Any:

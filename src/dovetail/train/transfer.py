@@ -6,6 +6,10 @@ takes part in adding up gradients from the first iteration on, without samples o
 makes the same steps; so a slice that has arrived stays right, and when the last one has arrived
 the state is that of the others, bit by bit. The training loop never stands still for the size of
 a model.
+
+That holds if a slice has all that its update depends on: elements of a parameter travel with
+those of its state. Where elements depend on others (an optimizer that is not known to work element
+by element, or hooks of the user's), all is sent before the first step, and that step waits.
 """
 
 from __future__ import annotations
@@ -37,22 +41,43 @@ class Span:
     end: int
 
 
-def slices_of(tensors: Sequence[Tensor], slice_bytes: int = SLICE_BYTES) -> list[list[Span]]:
-    """Returns all elements of all tensors in slices of at most so many bytes."""
+def slices_of(
+    tensors: Sequence[Tensor], units: Sequence[Sequence[int]], slice_bytes: int = SLICE_BYTES
+) -> list[list[Span]]:
+    """Returns all elements of all tensors in slices of about so many bytes.
+
+    `units` are the places of tensors that change together. A large unit is cut so that the same
+    elements of all its tensors are in one slice; if they are not alike, it is a slice of its own.
+    """
     slices: list[list[Span]] = [[]]
     room = slice_bytes
-    for i, t in enumerate(tensors):
-        begin = 0
-        while begin < t.numel():
-            take = min(t.numel() - begin, room // t.element_size())
-            if take == 0:
+    for unit in units:
+        for piece in _pieces([(i, tensors[i]) for i in unit], slice_bytes):
+            size = sum((s.end - s.begin) * tensors[s.tensor].element_size() for s in piece)
+            if size > room:
                 slices.append([])
                 room = slice_bytes
-                continue
-            slices[-1].append(Span(i, begin, begin + take))
-            begin += take
-            room -= take * t.element_size()
+            slices[-1] += piece
+            room -= size
     return [s for s in slices if s]
+
+
+def _pieces(unit: Sequence[tuple[int, Tensor]], slice_bytes: int) -> Iterator[list[Span]]:
+    """Yields the elements of tensors that change together, in pieces that can stand alone."""
+    unit = [(i, t) for i, t in unit if t.numel()]
+    single = [Span(i, 0, 1) for i, t in unit if t.numel() == 1]
+    many = [(i, t) for i, t in unit if t.numel() > 1]
+    if len({(t.shape, t.stride()) for _, t in many}) > 1:
+        yield [*single, *(Span(i, 0, t.numel()) for i, t in many)]
+        return
+    if not many:
+        yield single
+        return
+    count = many[0][1].numel()
+    step = max(1, slice_bytes // sum(t.element_size() for _, t in many))
+    for begin in range(0, count, step):
+        end = min(count, begin + step)
+        yield [*(single if begin == 0 else []), *(Span(i, begin, end) for i, _ in many)]
 
 
 def bytes_of(tensors: Sequence[Tensor], spans: Sequence[Span]) -> Iterator[Tensor]:
@@ -114,8 +139,10 @@ class Giving:
 
     def __init__(self, group: Group, learners: Sequence[int], parts: Parts) -> None:
         self._group, self._learners, self._parts = group, tuple(learners), parts
-        self._tensors = flattened(parts.tensors())
-        self._slices = slices_of(self._tensors)
+        tensors = parts.tensors()
+        self._tensors = flattened(tensors)
+        self._slices = slices_of(tensors, parts.units())
+        self._at_once = not parts.elementwise
         self._next = 0
         self._skeleton_sent = False
         self._stop = threading.Event()
@@ -135,7 +162,8 @@ class Giving:
     def end(self) -> None:
         """Returns when the tensors may change. Raises Broken."""
         if self._thread is not None:
-            self._stop.set()
+            if not self._at_once:
+                self._stop.set()
             thread, self._thread = self._thread, None
             thread.join()
 
@@ -180,8 +208,9 @@ class Learning:
         """Receives the plain values of the state. Raises Broken."""
         self._group, self._source = group, source
         parts.take_skeleton(receive_skeleton(group, source))
-        self._tensors = flattened(parts.tensors())
-        self._slices = slices_of(self._tensors)
+        tensors = parts.tensors()
+        self._tensors = flattened(tensors)
+        self._slices = slices_of(tensors, parts.units())
         self._next = 0
         self._writing = threading.Lock()
         self._given_up = False
