@@ -231,13 +231,15 @@ def test_a_closed_node_takes_no_new_work_but_keeps_what_it_has() -> None:
     assert faults(stage, [(1, ((1, 1),))]) == []
 
 
-def test_a_job_on_a_closed_node_may_shrink_there_or_grow_elsewhere() -> None:
+def test_a_job_on_a_draining_node_may_shrink_there_or_grow_elsewhere_but_not_leave() -> None:
     rows = [Row(2, 5, elastic=True, min_gpus=1, max_gpus=4)]
     stage = Stage(rows, "fifo", "2x3").run_jobs((0, ((0, 2),)))
     stage.state.change_nodes([(0, "draining")])
     assert faults(stage, [(0, ((0, 1),))]) == []
     assert faults(stage, [(0, ((0, 2), (1, 2)))]) == []
-    assert faults(stage, [(0, ((1, 2),))]) == []
+    stays = "job 0 may finish on its draining node"
+    assert faults(stage, [(0, ((1, 2),))]) == [f"{stays} and would move"]
+    assert faults(stage, [(0, None)]) == [stays]
     assert faults(stage, [(0, ((0, 3),))]) == ["job 0 would start on closed node 0"]
 
 

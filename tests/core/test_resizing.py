@@ -69,7 +69,10 @@ def test_a_repack_serves_the_largest_share_first() -> None:
     assert after(stage, {0: 1, 1: 4}) == {0: ((1, 1),), 1: ((0, 4),)}
 
 
-def test_growing_onto_a_node_that_drains_is_not_growing() -> None:
-    stage = flexible(1, "2x4").run_jobs((0, ((0, 2),)))
+def test_a_job_on_a_draining_node_keeps_what_it_has_until_the_node_is_back() -> None:
+    stage = flexible(2, "3x4").run_jobs((0, ((0, 2),)), (1, ((0, 1), (1, 2))))
     stage.state.change_nodes([(0, "draining")])
-    assert after(stage, {0: 4}) == {0: ((0, 2), (1, 2))}
+    for shares in ({0: 4, 1: 1}, {1: 4}, {}):
+        assert after(stage, shares) == {0: ((0, 2),), 1: ((0, 1), (1, 2))}
+    stage.state.change_nodes([(0, "up")])
+    assert after(stage, {0: 3}) == {0: ((0, 3),)}

@@ -380,6 +380,59 @@ def test_a_drained_node_finishes_its_work_and_gets_no_more(stage: Make) -> None:
     assert s.starts(4)[0][1] == 0
 
 
+REPACKS = ["max-min", "afs-p", "afs-l", "srtf", "gandiva:slice=5", "muri-s:tick-s=5", "optimus"]
+
+
+@pytest.mark.parametrize("policy", REPACKS)
+def test_jobs_on_draining_nodes_finish_there_under_policies_that_repack(
+    stage: Make, policy: str
+) -> None:
+    s = stage(policy, nodes=2, gpus=2)
+    for _ in range(2):
+        s.submit(1.0, gpus=2, duration_s=60.0, min_gpus=1, max_gpus=4)
+    s.ask(10.0, "drain", node=0)
+    s.ask(10.0, "drain", node=1)
+    s.submit(11.0, gpus=1, duration_s=5.0)
+    s.play(150.0)
+    assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED, 3: State.PENDING}
+    after = [f for f in s.facts if f.t >= 10.0]
+    assert not any(isinstance(f, Started | Stopped | Shrunk | Refused) for f in after)
+    s.ask(160.0, "undrain", node=1)
+    s.play(180.0)
+    assert {node for _, node, _ in s.starts(3)} == {1}
+    assert s.record(3).state is State.COMPLETED
+
+
+def test_a_job_put_back_from_a_draining_node_starts_elsewhere(stage: Make) -> None:
+    s = stage(nodes=2, gpus=1)
+    s.submit(1.0, duration_s=30.0)
+    s.submit(2.0, duration_s=10.0)
+    s.ask(5.0, "drain", node=0)
+    s.ask(6.0, "requeue", 1)
+    s.play(60.0)
+    assert [node for _, node, _ in s.starts(1)] == [0, 1]
+    assert s.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+    # Emulated programs of `dovetail.train` save first: what was done is not done again.
+    assert ended_s(s, 1) == pytest.approx(12.0 + 25.0, abs=0.2)
+
+
+def test_a_draining_node_that_is_lost_gives_its_jobs_back_and_drains_on_when_it_is_back(
+    stage: Make,
+) -> None:
+    s = stage("max-min", nodes=2, gpus=1)
+    s.submit(1.0, duration_s=30.0)
+    s.ask(5.0, "drain", node=0)
+    s.at(8.0, lambda: s.deaf.add(0))
+    s.at(60.0, s.deaf.clear)
+    s.submit(61.0, duration_s=3.0)
+    s.submit(61.0, duration_s=3.0)
+    s.play(150.0)
+    states = [f.state for f in s.facts if isinstance(f, NodeChanged) and f.node == 0]
+    assert states == ["draining", "down", "draining"]
+    assert {node for job in (2, 3) for _, node, _ in s.starts(job)} == {1}
+    assert set(s.states().values()) == {State.COMPLETED}
+
+
 def test_a_drain_outlives_the_controller(stage: Make) -> None:
     s = stage(nodes=2, gpus=1)
     s.ask(2.0, "drain", node=0)

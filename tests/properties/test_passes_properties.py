@@ -92,7 +92,7 @@ def test_ranking_never_stops_a_job_in_favour_of_one_of_no_smaller_key(
     keys = dict(enumerate(view.progress.left_s(range(len(view.jobs)))))
     stopped = [c.job for c in changes if c.after is None]
     started = [c.job for c in changes if c.before is None]
-    assert all(view.jobs.preemptible[j] for j in stopped)
+    assert all(view.preemptible[j] for j in stopped)
     if (bypass, view.placing.running) == ("strict", "repack"):
         return  # whoever ranks behind the blocked head loses its GPUs, taken or not
     assert not stopped or started, "nobody is stopped for nothing"
@@ -123,7 +123,7 @@ def test_serving_follows_the_given_order_by_count(stage: Stage, data: st.DataObj
     everybody = data.draw(st.permutations(range(len(view.jobs))))
     free = sum(view.cluster.capacity)
     winners = []
-    fixed = [j for j in view.running if not view.jobs.preemptible[j]]
+    fixed = [j for j in view.running if not view.preemptible[j]]
     free -= sum(view.shape(j).gpus for j in fixed)
     for job in everybody:
         if job not in fixed and view.shape(job).gpus <= free:

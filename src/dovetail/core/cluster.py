@@ -117,6 +117,11 @@ class Cluster:
         return dict(self.states)
 
     @cached_property
+    def draining(self) -> frozenset[int]:
+        """Holds the nodes whose jobs may finish there and that take no others."""
+        return frozenset(node for node, state in self.states if state == DRAINING)
+
+    @cached_property
     def installed_gpus(self) -> int:
         """Holds the number of GPUs of all nodes, whatever their state."""
         return sum(self.installed)

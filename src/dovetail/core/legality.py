@@ -28,7 +28,7 @@ def violations(
 ) -> list[str]:
     """Returns a sentence for each rule the changes break; none means the plan is legal."""
     found: list[str] = []
-    preemptible = view.jobs.preemptible
+    preemptible = view.preemptible
     fine: set[Company] = set()
     for change in changes:
         job, before, after = change
@@ -40,7 +40,7 @@ def violations(
             if "preempt" not in powers:
                 found.append(f"{_name(view, job)} is stopped without the power to preempt")
             elif not preemptible[job]:
-                found.append(f"{_name(view, job)} is not preemptible")
+                found.append(f"{_name(view, job)} {_stays(view, job)}")
             continue
         if after is not None:
             _check_placement(view, job, before, after, powers, found)
@@ -51,6 +51,11 @@ def violations(
 
 def _name(view: View, job: int) -> str:
     return f"job {view.jobs.job_id[job]}"
+
+
+def _stays(view: View, job: int) -> str:
+    """Returns why a job may not be stopped."""
+    return "may finish on its draining node" if view.jobs.preemptible[job] else "is not preemptible"
 
 
 def _check_placement(
@@ -76,8 +81,10 @@ def _check_placement(
                 found.append(f"{_name(view, job)} is resized without the power to")
         elif before.moves_to(after) and "migrate" not in powers:
             found.append(f"{_name(view, job)} is moved without the power to migrate")
-        if before.moves_to(after) and not view.jobs.preemptible[job]:
-            found.append(f"{_name(view, job)} is not preemptible and would move")
+        # On a draining node an elastic job may shrink, or grow elsewhere; it is not moved.
+        may = view.preemptible if before.gpus == gpus else view.jobs.preemptible
+        if before.moves_to(after) and not may[job]:
+            found.append(f"{_name(view, job)} {_stays(view, job)} and would move")
     if after.accumulation_steps > 1 and "share" not in powers and "change batch" not in powers:
         found.append(f"{_name(view, job)} accumulates without the power to change its batch")
     if after.fractions and "restrict" not in powers:

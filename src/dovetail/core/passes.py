@@ -148,10 +148,10 @@ def _repack(
 
 def keep_settled(view: View, draft: Draft) -> None:
     """Puts the running jobs that may not be stopped where they are, before anybody else."""
-    if view.jobs.all_preemptible:
+    if view.all_preemptible:
         return
     for job, placement in view.running.items():
-        if not view.jobs.preemptible[job]:
+        if not view.preemptible[job]:
             draft.place(job, placement)
 
 
@@ -209,8 +209,8 @@ class _Contest:
             running = self._view.progress.running()
             keys, jobs, gpus = self._keys_of(running), running.jobs, running.gpus
             above = keys > key
-            if not self._view.jobs.all_preemptible:
-                above &= self._view.jobs.preemptible[jobs]
+            if not self._view.all_preemptible:
+                above &= self._view.preemptible[jobs]
             self._keys, self._jobs, self._gpus = keys[above], jobs[above], gpus[above]
         return self._keys
 
@@ -281,7 +281,7 @@ def serve(view: View, jobs: Sequence[int]) -> tuple[Draft, Because]:
     placed. For policies whose order is their own memory and not a key.
     """
     free = view.plan.free_gpus + sum(p.gpus for p in view.running.values())
-    settled = [j for j in view.running if not view.jobs.preemptible[j]]
+    settled = [j for j in view.running if not view.preemptible[j]]
     free -= sum(view.running[j].gpus for j in settled)
     chosen: list[int] = []
     for job in jobs:

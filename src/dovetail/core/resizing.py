@@ -20,7 +20,8 @@ def reshare(view: View, shares: Mapping[int, int]) -> Draft:
     """Returns a draft in which each job holds its share; jobs without one do not run.
 
     A share that finds no room under a strict placement rule is tried smaller, down to the job's
-    least number of GPUs; below that the job waits. Jobs that may not be stopped stay as they are.
+    least number of GPUs; below that the job waits. Jobs that may not be stopped, those on draining
+    nodes among them, stay as they are.
     """
     if view.placing.running == "repack":
         return _repacked(view, shares)
@@ -38,7 +39,7 @@ def adjust(view: View, changed: Mapping[int, int]) -> Draft:
     if view.placing.running == "repack":
         return _repacked(view, {**{j: p.gpus for j, p in view.running.items()}, **changed})
     draft = view.plan.draft()
-    running, preemptible = view.running, view.jobs.preemptible
+    running, preemptible = view.running, view.preemptible
     growing: list[int] = []
     starting: list[int] = []
     for job in sorted(changed):
@@ -94,9 +95,8 @@ def _grow(view: View, draft: Draft, job: int, share: int) -> None:
     spans = tuple(draft.placed[job].by_node().items())
     more = share - sum(g for _, g in spans)
     grown = dict(spans)
-    closed = draft.occupancy.closed
     for node, _ in spans:
-        take = 0 if node in closed else min(more, draft.occupancy.free[node])
+        take = min(more, draft.occupancy.free[node])
         grown[node] += take
         more -= take
     if not more:

@@ -10,7 +10,7 @@ from sortedcontainers import SortedList
 
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import Floats, Ints, JobTable, Shape
+from dovetail.core.job import Bools, Floats, Ints, JobTable, Shape
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Plan
@@ -115,6 +115,8 @@ class View:
     """
 
     __slots__ = (
+        "_leave",
+        "_leave_as_of",
         "changes",
         "cluster",
         "ends",
@@ -156,11 +158,37 @@ class View:
         self.changes = Changes()
         self.shape_of = waiting.shape_of
         self.shapes = waiting.shapes
+        self._leave, self._leave_as_of = jobs.preemptible, (-1, -1)
 
     @property
     def running(self) -> Mapping[int, Placement]:
         """Returns the running jobs and their placements."""
         return self.plan.placed
+
+    @property
+    def preemptible(self) -> Bools:
+        """Returns, by job, whether it may be stopped or moved now.
+
+        What runs on a draining node may finish there, and so may not; else it is as the owner says.
+        """
+        draining = self.cluster.draining
+        if not draining:
+            return self.jobs.preemptible
+        as_of = (self.plan.version, len(self.jobs))
+        if self._leave_as_of != as_of:
+            stays = [j for j, p in self.running.items() if any(n in draining for n, _ in p.spans)]
+            self._leave, self._leave_as_of = self.jobs.preemptible, as_of
+            if stays:
+                self._leave = self._leave.copy()
+                self._leave[stays] = False
+        return self._leave
+
+    @property
+    def all_preemptible(self) -> bool:
+        """Tells whether every job may be stopped or moved now."""
+        if not self.cluster.draining:
+            return self.jobs.all_preemptible
+        return bool(self.preemptible.all())
 
     def shape(self, job: int) -> Shape:
         """Returns the shape of a job."""

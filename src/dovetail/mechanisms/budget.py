@@ -27,9 +27,9 @@ class Limit:
 
 def staying(view: View) -> list[int]:
     """Returns the running jobs that may not be stopped."""
-    if view.jobs.all_preemptible:
+    if view.all_preemptible:
         return []
-    return [j for j in view.running if not view.jobs.preemptible[j]]
+    return [j for j in view.running if not view.preemptible[j]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Pool:
 def pool_of(view: View) -> Pool:
     """Returns the GPUs of open nodes that no job which must stay holds."""
     cluster = view.cluster
-    if not cluster.states and view.jobs.all_preemptible:
+    if not cluster.states and view.all_preemptible:
         return Pool(cluster.gpus)
     gpus = sum(g for n, g in enumerate(cluster.capacity) if cluster.is_open(n))
     spans = (span for j in staying(view) for span in view.running[j].spans)

@@ -18,15 +18,15 @@ from dovetail.mechanisms.elastic import waits
 def pool_gpus(view: View) -> int:
     """Returns the GPUs that are free or held by running jobs that may be stopped."""
     held = int(view.progress.running().gpus.sum())
-    if not view.jobs.all_preemptible:
-        held -= sum(p.gpus for j, p in view.running.items() if not view.jobs.preemptible[j])
+    if not view.all_preemptible:
+        held -= sum(p.gpus for j, p in view.running.items() if not view.preemptible[j])
     return view.plan.free_gpus + held
 
 
 def running_jobs(view: View) -> Ints:
     """Returns the running jobs that may be stopped."""
     jobs = view.progress.running().jobs
-    return jobs if view.jobs.all_preemptible else jobs[view.jobs.preemptible[jobs]]
+    return jobs if view.all_preemptible else jobs[view.preemptible[jobs]]
 
 
 def by_submission(view: View) -> Ints:
@@ -42,8 +42,8 @@ def by_key(view: View, keys: Keys) -> Ints:
     waiting, keys_waiting = view.waiting.columns()
     running = view.progress.running()
     jobs, keys_running = running.jobs, keys(running)
-    if not view.jobs.all_preemptible:
-        movable = view.jobs.preemptible[jobs]
+    if not view.all_preemptible:
+        movable = view.preemptible[jobs]
         jobs, keys_running = jobs[movable], keys_running[movable]
     keys_running = keys_running - RELATIVE_TOLERANCE * np.abs(keys_running)
     everybody = np.concatenate([jobs, waiting])
@@ -61,7 +61,7 @@ def place_whole(view: View, jobs: Ints, sizes: Ints) -> tuple[Draft, Because]:
     draft = view.plan.repack() if view.placing.running == "repack" else view.plan.draft()
     if view.placing.running == "repack":
         for job, placement in view.running.items():
-            if not view.jobs.preemptible[job]:
+            if not view.preemptible[job]:
                 draft.place(job, placement)
     else:
         for job in np.setdiff1d(running_jobs(view), jobs).tolist():

@@ -52,9 +52,9 @@ def widest(view: View) -> int:
 
 def movable(view: View) -> Ints | slice:
     """Returns the rows of the running table whose jobs may be stopped."""
-    if view.jobs.all_preemptible:
+    if view.all_preemptible:
         return slice(None)
-    return np.flatnonzero(view.jobs.preemptible[view.progress.running().jobs])
+    return np.flatnonzero(view.preemptible[view.progress.running().jobs])
 
 
 def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> Contenders:

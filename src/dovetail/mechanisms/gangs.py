@@ -184,7 +184,7 @@ def part(view: View, draft: Draft) -> None:
         return
     pairs = {holders for holders in draft.occupancy.named.values() if len(holders) > 1}
     for guest in sorted({max(pair) for pair in pairs}):
-        if view.jobs.preemptible[guest] and guest in view.running:
+        if view.preemptible[guest] and guest in view.running:
             spans = view.placing.find(draft.occupancy, view.shape(guest))
             if spans is not None:
                 draft.place(guest, placement_on(idle_gpus(draft, spans)))
@@ -196,7 +196,7 @@ def defragment(view: View, draft: Draft) -> None:
     """Moves jobs alone on more nodes than they need to where they need fewer, while any gains."""
     if view.placing.consolidate == "none":
         return
-    largest, preemptible = max(view.cluster.installed), view.jobs.preemptible
+    largest, preemptible = max(view.cluster.installed), view.preemptible
     moved = True
     while moved and draft.free_gpus:
         spread = sorted(

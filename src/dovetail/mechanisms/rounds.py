@@ -127,7 +127,7 @@ def _seated(
     """Places the chosen hosts and beside them their guests; returns how many hosts are placed."""
     guests_of = dict(chosen)
     host_of = {guest: host for host, guests in chosen for guest in guests}
-    preemptible = view.jobs.preemptible
+    preemptible = view.preemptible
     stay = set() if anew else _staying(draft, guests_of, host_of)
     for job in sorted(draft.placed):
         if preemptible[job] and job not in stay:

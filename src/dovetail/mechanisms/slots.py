@@ -58,26 +58,22 @@ class Settled:
 
     @staticmethod
     def of(view: View, tick_s: float) -> Settled:
-        """Returns those on the GPUs of a job that may not be stopped now, or on closed nodes.
+        """Returns those on the GPUs of a job that may not be stopped now.
 
         A job that has not trained since it was placed is not stopped: where a tick is no longer
         than a switch, jobs would take each other's GPUs for ever and none would get on.
         """
         occupancy = view.plan.occupancy.emptied()
-        closed, may_stop = occupancy.closed, view.jobs.preemptible
+        may_stop = view.preemptible
         switch_s = max(view.switch_s[how] for how in (START, RESUME, MOVE))
         hasty = 0 < tick_s <= switch_s
-        if not closed and view.jobs.all_preemptible and not hasty:
+        if view.all_preemptible and not hasty:
             return Settled(frozenset(), occupancy)
         stay: set[int] = set()
         sharers = view.plan.occupancy.sharers
         since_s = view.progress.running_since_s
         for job, placement in sorted(view.running.items()):
-            if (
-                not may_stop[job]
-                or (hasty and view.now <= since_s(job) + switch_s)
-                or any(node in closed for node, _ in placement.spans)
-            ):
+            if not may_stop[job] or (hasty and view.now <= since_s(job) + switch_s):
                 stay.add(job)
                 stay.update(j for gpu in placement.named() for j in sharers(*gpu))
         for job in sorted(stay):

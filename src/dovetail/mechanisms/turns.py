@@ -72,7 +72,7 @@ def next_turns(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
     if not turns.crowded:
         turns = _begun(view, turns, unit_s)
     else:
-        turns = _moved_on(view, turns)
+        turns = _moved_on(view, turns, unit_s)
     return _chosen(view, turns, pool, unit_s)
 
 
@@ -113,7 +113,7 @@ def _begun(view: View, turns: Turns, unit_s: float) -> Turns:
     return _turns(lines, {j: units[j] for j in units if j not in view.waiting}, until_s)
 
 
-def _moved_on(view: View, turns: Turns) -> Turns:
+def _moved_on(view: View, turns: Turns, unit_s: float) -> Turns:
     """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
     units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
     gone = set(view.changes.ended)
@@ -123,10 +123,13 @@ def _moved_on(view: View, turns: Turns) -> Turns:
         units.pop(job, None)
         until_s.pop(job, None)
     joining = [(j, 0) for j in view.changes.arrived]
-    preemptible = view.jobs.preemptible
+    preemptible = view.preemptible
     for job in [j for j in until_s if not preemptible[j]]:
         del until_s[job]  # it runs and stands outside from now on
-        units.pop(job, None)
+    if view.changes.capacity:
+        # Who stood outside on a draining node takes turns again when the node is back.
+        back = set(view.progress.running().jobs[movable(view)].tolist()).difference(until_s)
+        until_s.update(dict.fromkeys(sorted(back), view.now + unit_s))
     for job in view.changes.evicted:
         until_s.pop(job, None)
         joining.append((job, units.pop(job, 0)))
@@ -147,7 +150,7 @@ def _chosen(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
     budget = Budget(view, pool)
     until_s, units, lines = dict(turns.until_s), dict(turns.units), turns.lines
     budget.promise(list(until_s))
-    preemptible = view.jobs.preemptible
+    preemptible = view.preemptible
     # A unit is time to run: what it takes to get going comes on top.
     switch_s = max(view.switch_s.get(START, 0.0), view.switch_s.get(RESUME, 0.0))
     for level, line in enumerate(turns.lines):

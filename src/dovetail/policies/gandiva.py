@@ -135,7 +135,7 @@ def _parted(view: View, draft: Draft, gangs: list[Gang], slice_s: float) -> set[
     for gang in gangs:
         if len(gang.jobs) < 2 or gang.since_s + slice_s > view.now or pays(view, *gang.jobs):
             continue
-        stoppable = [job for job in reversed(gang.jobs) if view.jobs.preemptible[job]]
+        stoppable = [job for job in reversed(gang.jobs) if view.preemptible[job]]
         if stoppable:
             guest = stoppable[0]
             hosts = neighbours(draft, guest, draft.placed[guest])
@@ -190,5 +190,5 @@ def _turns(
     return [
         Turn(min(urgency(view, job) for job in gang.jobs), gang)
         for gang in over
-        if all(job in draft.placed and view.jobs.preemptible[job] for job in gang.jobs)
+        if all(job in draft.placed and view.preemptible[job] for job in gang.jobs)
     ]

@@ -59,7 +59,7 @@ class Gavel:
         assert isinstance(memory, Had)
         if view.running and view.now < memory.next_s:
             return Decision(None, memory, memory.next_s, waits(view, None))
-        preemptible = view.jobs.preemptible
+        preemptible = view.preemptible
         settled = [j for j in view.running if not preemptible[j]]
         there = [*(j for j in view.running if preemptible[j]), *view.waiting]
         if not there:
@@ -75,20 +75,10 @@ class Gavel:
         self, view: View, there: Sequence[int], memory: Had
     ) -> list[tuple[int, tuple[int, ...]]]:
         """Returns the hosts and their guests that run in this round."""
-        running, closed = view.running, view.plan.occupancy.closed
-        held = {
-            gpu
-            for job in there
-            if job in running
-            for gpu in running[job].named()
-            if gpu[0] not in closed
-        }
+        running = view.running
+        held = {gpu for job in there if job in running for gpu in running[job].named()}
         counted = sum(
-            gpus
-            for job in there
-            if job in running and not running[job].gpu_ids
-            for node, gpus in running[job].spans
-            if node not in closed
+            running[job].gpus for job in there if job in running and not running[job].gpu_ids
         )
         gpus = view.plan.free_gpus + len(held) + counted
         if sum(view.shape(job).gpus for job in there) <= gpus:

@@ -170,7 +170,7 @@ class Lucid:
         for trial in due:
             guest, *hosts = trial.jobs
             together = guest in draft.placed and neighbours(draft, guest, draft.placed[guest])
-            if together != set(hosts) or not view.jobs.preemptible[guest]:
+            if together != set(hosts) or not view.preemptible[guest]:
                 continue
             if min(trial.speeds(view)) < self.unpack:
                 draft.remove(guest)

@@ -20,6 +20,7 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
+from dovetail.mechanisms.budget import pool_of
 
 OVERFLOW = ("earliest", "least-recent")
 
@@ -42,9 +43,8 @@ class MaxMin:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Pours the GPUs over all jobs."""
-        stay = {j: p.gpus for j, p in view.running.items() if not view.jobs.preemptible[j]}
-        pool = sum(g for n, g in enumerate(view.cluster.capacity) if view.cluster.is_open(n))
-        pool = max(0, pool - sum(stay.values()))
+        stay = {j: p.gpus for j, p in view.running.items() if not view.preemptible[j]}
+        pool = pool_of(view).gpus
         if self.overflow == "earliest" and len(view.waiting) > pool and _all_take_one(view):
             # NOTE: thousands may wait, of whom none can be served: 30 times as fast so.
             movable = (j for j in view.running if j not in stay)

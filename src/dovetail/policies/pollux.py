@@ -156,7 +156,7 @@ class Pollux:
             capacity=capacity,
             low=np.where(view.jobs.elastic[jobs], low, requested),
             high=np.where(view.jobs.elastic[jobs], high, requested),
-            pinned=running & ~view.jobs.preemptible[jobs],
+            pinned=running & ~view.preemptible[jobs],
             kept=np.maximum((age - restarts * self.restart) / (age + self.restart + TINY), TINY),
             weight=np.minimum(1.0, self.threshold / hours) ** self.decay,
         )
@@ -177,7 +177,7 @@ def _contestants(view: View) -> list[int]:
     running, waiting = list(view.running), list(view.waiting)
     queue = sorted(zip(attained(waiting), waiting, strict=True))[: view.cluster.gpus]
     entries = [*zip(attained(running), running, strict=True), *queue]
-    settled = {j for j in running if not view.jobs.preemptible[j]}
+    settled = {j for j in running if not view.preemptible[j]}
     return [j for _, j in sorted(entries, key=lambda e: (e[1] not in settled, *e))]
 
 

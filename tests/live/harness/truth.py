@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from harness.processes import Process
 
-from dovetail.core.messages import Ended
+from dovetail.core.cluster import DRAINING
+from dovetail.core.messages import PREEMPTED, Ended, Fact, NodeChanged, Started, Stopped
 from dovetail.live.edges import Entry
 from dovetail.live.lifecycle import TERMINAL
 from dovetail.live.record import JobRecord, Member
@@ -43,6 +44,8 @@ class Truth:
     hung_s: dict[int, float] = field(default_factory=dict)
     apart_s: dict[int, float] = field(default_factory=dict)
     _planned: set[frozenset[tuple[int, int]]] = field(default_factory=set)
+    _draining: set[int] = field(default_factory=set)
+    _nodes_of: dict[int, dict[int, int]] = field(default_factory=dict)
     _second_s: float = -1.0
     _spins: int = 0
 
@@ -86,6 +89,23 @@ class Truth:
         for fact in entry.facts:
             if isinstance(fact, Ended):
                 self.ended[fact.job] = self.ended.get(fact.job, 0) + 1
+            self._note_draining(fact)
+
+    def _note_draining(self, fact: Fact) -> None:
+        """Holds that the policy leaves alone what runs on a draining node, and starts nothing."""
+        match fact:
+            case NodeChanged(_, node, state):
+                (self._draining.add if state == DRAINING else self._draining.discard)(node)
+            case Stopped(_, job, why):
+                if self._draining.intersection(self._nodes_of.pop(job, ())) and why == PREEMPTED:
+                    self.breach(f"job {job} is preempted on a draining node")
+            case Started(_, job, _, placement):
+                held, there = self._nodes_of.get(job, {}), placement.by_node()
+                if self._draining.intersection([*held, *there]) and held != there:
+                    self.breach(f"job {job} goes from {held} to {there}, {self._draining} drain")
+                self._nodes_of[job] = there
+            case Ended(_, job):
+                self._nodes_of.pop(job, None)
 
     def _note_seats(self, record: JobRecord) -> None:
         """Notes who is to share a GPU with whom."""

@@ -98,7 +98,7 @@ class ProgressReports:
 
     def _part(self, guest: Life, host: Life) -> None:
         """Undoes a pairing that costs more than it gives, by letting the later job wait again."""
-        if not (guest.spec.preemptible and guest.is_placed):
+        if not (guest.is_placed and self._site.state.view.preemptible[guest.row]):
             return
         # Stopped as for the policy: what it did is saved.
         how = SAVE if guest.speaks else END
