@@ -320,6 +320,23 @@ def test_who_moves_in_part_goes_on_without_the_leavers_first(elastic: Table) -> 
     assert elastic.names(1.1) == ["0,1: g3 is 0,2", "2: g3 is 0,2"]
 
 
+def test_a_leaver_that_hangs_does_not_make_the_others_begin_again_and_again(
+    elastic: Table,
+) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.want((0, 0, 0), (2, 1, 0), now=10)
+    assert "0,1: g2 is 0" in elastic.names(10)
+    elastic.start(2, now=10)
+    # 1 hears nothing of it, and stays in generation 1.
+    elastic.enter(2, 0, now=11)
+    assert "0,1: g3 is 0,2" in elastic.names(11)
+    assert elastic.names(11.001) == [] and elastic.gang.generation == 3
+    elastic.say(2, 12, ready=Ready(3))
+    elastic.enter(3, 0, 2, now=12)
+    assert elastic.names(12) == [] and elastic.gang.generation == 3
+    assert "end 1 in 5" in elastic.names(17)
+
+
 def test_one_who_has_the_state_stays_among_newcomers_until_they_have_it(elastic: Table) -> None:
     running(elastic, (0, 0, 0))
     elastic.want((1, 1, 0), now=1.0)

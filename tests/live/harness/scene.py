@@ -263,8 +263,9 @@ class Scene:
 
     def _look_gone(self, job: int, asked_s: float) -> None:
         if self._trouble_s + SETTLES_S < asked_s and self._inbox is not None:
+            anew = job in self.users.promises.requeued
             for process in self.floor.alive():
-                if process.job == job:
+                if process.job == job and not (anew and process.started_s > asked_s):
                     self.truth.breach(f"worker {process.name} is there after its cancel")
 
     def _disk_mended(self) -> None:

@@ -78,11 +78,11 @@ class Trainer(Process):
         return self.order.worker
 
     def wants(self) -> Regroup | None:
-        """Returns the generation it prepares for."""
+        """Returns the generation it prepares for; who ends prepares for none."""
         r = self.regroup
-        if r is None or r.generation <= max(self.generation, self.abandoned):
+        if self.asked or self.leaving or r is None or self.number not in r.members:
             return None
-        return r if self.number in r.members else None
+        return r if r.generation > max(self.generation, self.abandoned) else None
 
 
 @dataclass(eq=False)
@@ -270,8 +270,6 @@ class Trainers:
 
     def _look(self, job: _Job) -> None:
         """Lets the workers of a job do what they can do now."""
-        if job.finished:
-            return
         for worker in list(job.workers.values()):
             if worker.works and worker.built:
                 self._prepare(job, worker)
@@ -410,9 +408,11 @@ class Trainers:
             return
         self._progress(job, group)
         self._stop(job, group)
-        job.finished = True
-        job.ends += 1
+        # Who takes up a job that is complete reads that in its checkpoint, and does no work.
+        job.ends += not job.finished
+        job.finished, job.saved = True, job.total
         for member in group.members:
+            member.leaving = True
             self._say(member, Finished(_step(job.total), int(job.total)))
             self._line.after(self._rng.choice((0.01, 0.3)), lambda m=member: self._exit(m))
 

@@ -160,7 +160,7 @@ class Users:
         except Killed:
             self._again(again)
             raise
-        if verb.verb == "cancel":
+        if verb.verb == "cancel" and key not in self._repeated:
             self._cancelled(jobs[0])
         if verb.verb == "requeue" and key not in self._repeated:
             times = self.promises.requeued.get(jobs[0], 0)

@@ -326,11 +326,10 @@ class Gang:
     def _sheds(self, trainers: Sequence[Worker]) -> bool:
         """Tells whether some train who are not wanted, and were not left behind already."""
         assert self.wanted is not None
-        target, wanted = self.target, self.wanted.numbers
-        if self._fixed or all(w.worker in wanted for w in trainers):
-            return False
-        left = target is not None and self.formed == target.generation
-        return not (left and target is not None and set(target.members) <= set(wanted))
+        wanted = self.wanted.numbers
+        # Who is in an older generation than the last one formed was left behind by that.
+        among = (w for w in trainers if w.entered >= self.formed)
+        return not self._fixed and any(w.worker not in wanted for w in among)
 
     def _start_afresh(self, wanted: Desired, now: float, free: Free) -> None:
         for worker in self.workers.values():
