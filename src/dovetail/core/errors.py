@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -30,6 +29,8 @@ class IllegalPlan(DovetailError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Returns a hint that names the known word nearest to `word`, or lists what is known."""
+    import difflib  # asked for by mistakes alone, and every command imports this file
+
     options = sorted(known)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(options)}"

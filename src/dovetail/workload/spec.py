@@ -19,7 +19,6 @@ from dovetail.wire.spec_faults import SCRIPT_BYTES_MAX, faults
 from dovetail.wire.submission import Submission
 from dovetail.workload.job_draft import PARAMETER, Given, JobDraft
 from dovetail.workload.job_words import After, Gpus, environment
-from dovetail.workload.job_yaml import read_drafts
 from dovetail.workload.sbatch import read_script
 from dovetail.workload.spec_paths import file_within, folder_within, output_within
 
@@ -66,6 +65,9 @@ def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> Readi
     if path.suffix in YAML_SUFFIXES:
         if arguments:
             raise InputError(str(path), "only a batch script takes arguments")
+        # Who submits a script or a command does not wait for the library of the other form.
+        from dovetail.workload.job_yaml import read_drafts
+
         drafts = read_drafts(content, str(path), by.own)
         return _reading(drafts, by, path.absolute().parent)
     draft, ignored = read_script(content, str(path), by.own, by.now)
