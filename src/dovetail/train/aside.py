@@ -14,9 +14,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import NamedTuple
 
 EXIT_S = 3.0
-_dropped: queue.SimpleQueue[list[object] | None] = queue.SimpleQueue()
+
+
+class Dropped(NamedTuple):
+    """What is to be destroyed, what is done before that, and from when on."""
+
+    holder: list[object]
+    before: Callable[[], None]
+    due_s: float
+
+
+_dropped: queue.SimpleQueue[Dropped | None] = queue.SimpleQueue()
 _lock = threading.Lock()
 _leaving: int | None = None
 _running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -30,17 +41,21 @@ def start(name: str, call: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def drop(holder: list[object]) -> None:
+def drop(
+    holder: list[object], before: Callable[[], None] = lambda: None, *, after_s: float = 0.0
+) -> None:
     """Destroys what only a list refers to, on a thread that is always there.
 
     NOTE: a process group's destructor takes 16 to 80 ms, and starting a thread up to 15.
     """
-    _dropped.put(holder)
+    _dropped.put(Dropped(holder, before, time.monotonic() + after_s))
 
 
 def _keep_dropping() -> None:
-    while (holder := _dropped.get()) is not None:
-        holder.clear()
+    while (dropped := _dropped.get()) is not None:
+        time.sleep(max(0.0, dropped.due_s - time.monotonic()))
+        dropped.before()
+        dropped.holder.clear()
 
 
 def ready() -> None:

@@ -6,15 +6,18 @@ at a reason to give up every `SLICE`. A group is never taken down by the thread 
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol, cast
 
 import torch
 from torch.distributed.distributed_c10d import Store, Work
 
-from dovetail.train.aside import drop
+from dovetail.train.aside import drop, start
 
 SLICE = timedelta(milliseconds=100)
 OPERATION = timedelta(minutes=30)
@@ -22,10 +25,27 @@ OPERATION = timedelta(minutes=30)
 BUILDING = timedelta(seconds=20)
 """How long a member that said it is there may take to connect."""
 CONTROL_THREADS, DATA_THREADS = 2, 2
+BUILDING_NCCL = timedelta(seconds=60)
+"""The same for NCCL, which also looks for the links between GPUs."""
+SETTLED_S = 0.25
+"""How long after the last operation a group on GPUs is kept: a kernel of another member may still
+read from this one, and nothing on the host says when it has ended."""
+LETS_GO_S = 30.0
+"""How long an aborted operation may take to let go of its buffers."""
+NCCL_ENVIRONMENT = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+}
+"""Torch's own watch over NCCL ends the process when another member is gone; we go on without it."""
 
 
 class Broken(Exception):
     """A generation cannot go on: a collective failed, or it was abandoned."""
+
+
+class Stuck(Exception):
+    """A GPU still works at an operation that was aborted: this process cannot go on."""
 
 
 class Collectives(Protocol):
@@ -43,6 +63,9 @@ class Collectives(Protocol):
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Work:
         """Receives a tensor from one member."""
 
+    def abort(self) -> None:
+        """Ends what is under way, and gives up everything held on a GPU. Raises RuntimeError."""
+
 
 class Waiting(Protocol):
     """Something under way that can be waited for."""
@@ -51,11 +74,22 @@ class Waiting(Protocol):
         """Returns when it is done. Raises Broken when it cannot be."""
 
 
+class Summing(Waiting, Protocol):
+    """An operation on a buffer of gradients."""
+
+    def lets_go(self) -> bool:
+        """Tells of a group that was given up whether its buffer is ours again. Raises Stuck."""
+
+
 class Done:
     """What needs no waiting for."""
 
     def wait(self) -> None:
         """Returns at once."""
+
+    def lets_go(self) -> bool:
+        """Has nothing to let go."""
+        return True
 
 
 DONE = Done()
@@ -99,6 +133,10 @@ class Pending:
                     break
             self._patience.look(since_s, self._what)
 
+    def lets_go(self) -> bool:
+        """Tells whether it has ended: nothing makes an operation of gloo end early."""
+        return bool(self._work.is_completed())
+
     def _end(self) -> None:
         try:
             self._work.wait()
@@ -134,7 +172,17 @@ class PendingOnDevice(Pending):
                 next_look_s += SLICE.total_seconds()
                 self._patience.look(since_s, self._what)
             time.sleep(0.0001)
+        self._patience.look(since_s, self._what)  # one that was aborted looks complete
         self._end()
+
+    def lets_go(self) -> bool:
+        """Waits until the GPU has ended it: its group was aborted. Raises Stuck."""
+        give_up_s = time.monotonic() + LETS_GO_S
+        while not self._work.is_completed():
+            if time.monotonic() > give_up_s:
+                raise Stuck(f"{self._what}: NCCL did not end within {LETS_GO_S:g} s of its abort")
+            time.sleep(0.001)
+        return True
 
 
 def first_line(error: BaseException) -> str:
@@ -153,9 +201,10 @@ class Group:
         *,
         control: Collectives | None = None,
         data: Collectives | None = None,
+        by_nccl: bool = False,
     ) -> None:
         self.generation, self.rank, self.size = generation, rank, size
-        self._control, self._data = control, data
+        self._control, self._data, self._by_nccl = control, data, by_nccl
         self._patience: Patience | None = None
 
     @property
@@ -172,22 +221,27 @@ class Group:
         """Adds up small CPU values of all members, in place."""
         if self._control is None:
             return DONE
-        return self._started(lambda g: g.allreduce([values]), self._control, "step agreement")
+        what = "step agreement"
+        return Pending(
+            begun(lambda g: g.allreduce([values]), self._control, what), self.patience, what
+        )
 
-    def sum_gradients(self, flat: torch.Tensor) -> Waiting:
+    def sum_gradients(self, flat: torch.Tensor) -> Summing:
         """Adds up gradients of all members, in place."""
         if self._data is None:
             return DONE
-        return self._started(
-            lambda g: g.allreduce([flat]), self._data, "gradients", on_device=flat.is_cuda
-        )
+        what = "gradients"
+        work = begun(lambda g: g.allreduce([flat]), self._data, what)
+        return (PendingOnDevice if self._by_nccl else Pending)(work, self.patience, what)
 
     def gather(self, row: torch.Tensor) -> torch.Tensor:
         """Returns the rows of all members, by rank. Raises Broken."""
         if self._control is None:
             return row.unsqueeze(0).clone()
         rows = [torch.empty_like(row) for _ in range(self.size)]
-        self._started(lambda g: g.allgather([rows], [row]), self._control, "entering").wait()
+        what = "entering"
+        work = begun(lambda g: g.allgather([rows], [row]), self._control, what)
+        Pending(work, self.patience, what).wait()
         return torch.stack(rows)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Waiting:
@@ -203,23 +257,29 @@ class Group:
         work = begun(lambda g: g.recv([tensor], source, tag), self._control, what)
         return PendingMessage(work, what)
 
-    def _started(
-        self,
-        call: Callable[[Collectives], Work],
-        group: Collectives,
-        what: str,
-        *,
-        on_device: bool = False,
-    ) -> Waiting:
-        pending = PendingOnDevice if on_device else Pending
-        return pending(begun(call, group, what), self.patience, what)
+    def abandon(self) -> None:
+        """Ends what hangs on a GPU, from any thread: the loop may be stuck behind it."""
+        data = self._data
+        if data is not None and self._by_nccl:
+            drop([], lambda: abort(data))
 
-    def discard(self) -> None:
+    def discard(self, *, broken: bool = False) -> None:
         """Gives its connections up, without waiting for that."""
-        if self._control is not None:
-            held: list[object] = [self._data, self._control]
-            self._data = self._control = None
-            drop(held)
+        if self._control is None or self._data is None:
+            return
+        data, held = self._data, [self._data, self._control]
+        self._data = self._control = None
+        if self._by_nccl:
+            # Whoever was in its operations must have left them, unless they hang.
+            drop([*held], lambda: abort(data), after_s=0.0 if broken else SETTLED_S)
+        else:
+            drop([*held])
+
+
+def abort(group: Collectives) -> None:
+    """Ends the operations of a group, and gives up what it holds on a GPU."""
+    with suppress(RuntimeError):  # it takes too long: whoever needs the buffers finds out
+        group.abort()
 
 
 def begun(call: Callable[[Collectives], Work], group: Collectives, what: str) -> Work:
@@ -242,16 +302,35 @@ def connect(
     """Returns the connected group of members that all are there. Raises RuntimeError.
 
     `store` gives the members' store under a prefix. Agreements and state always travel by gloo;
-    gradients by gloo on CPU and by NCCL on GPUs, where agreeing must not wait for the stream.
+    gradients by NCCL where each member has a GPU of its own, and agreeing must not wait for its
+    stream; else by gloo too.
     """
     if size == 1:
         return Group(generation, 0, 1)
     control = gloo(store("control"), rank, size, host, threads=CONTROL_THREADS)
-    if device.type == "cuda":
+    by_nccl = device.type == "cuda" and have_their_own(store("devices"), rank, size, device)
+    if by_nccl:
         data = nccl(store("data"), rank, size, device)
     else:
         data = gloo(store("data"), rank, size, host, threads=DATA_THREADS)
-    return Group(generation, rank, size, control=control, data=data)
+    return Group(generation, rank, size, control=control, data=data, by_nccl=by_nccl)
+
+
+def have_their_own(store: Store, rank: int, size: int, device: torch.device) -> bool:
+    """Returns whether no two members are on one GPU, which NCCL refuses; also not on parts of it.
+
+    All members come to the same answer. Raises RuntimeError.
+    """
+    store.set(str(rank), place_of(device))
+    return len({store.get(str(one)) for one in range(size)}) == size
+
+
+def place_of(device: torch.device) -> str:
+    """Returns where a GPU is: its machine, and its place there (instances of one GPU share it)."""
+    about = torch.cuda.get_device_properties(device)
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    place = [str(getattr(about, name)) for name in names if hasattr(about, name)]
+    return "/".join((socket.gethostname(), *(place or [str(about.uuid)])))
 
 
 def gloo(store: Store, rank: int, size: int, host: str, *, threads: int) -> Collectives:
@@ -271,11 +350,33 @@ def nccl(store: Store, rank: int, size: int, device: torch.device) -> Collective
     """Returns a process group over NCCL, its connections made now and not at the first step."""
     from torch.distributed import ProcessGroupNCCL
 
+    os.environ.update(NCCL_ENVIRONMENT)  # read when a group is constructed
     options = ProcessGroupNCCL.Options()
     options._timeout = OPERATION
     group = ProcessGroupNCCL(store, rank, size, options)
-    group.eager_connect_single_device(device)
+    within(BUILDING_NCCL, lambda: group.eager_connect_single_device(device))
     return cast(Collectives, group)
+
+
+def within(limit: timedelta, connect: Callable[[], None]) -> None:
+    """Connects, or leaves that to its thread when it takes too long. Raises RuntimeError.
+
+    NOTE: NCCL waits without end for a member that went away while connecting, and cannot be told.
+    """
+    failed: list[RuntimeError] = []
+
+    def run() -> None:
+        try:
+            connect()
+        except RuntimeError as error:
+            failed.append(error)
+
+    thread = start("connect", run)
+    thread.join(limit.total_seconds())
+    if thread.is_alive():
+        raise RuntimeError(f"NCCL did not connect within {limit.total_seconds():g} s")
+    if failed:
+        raise failed[0]
 
 
 def agreed(values: Sequence[float], members: int) -> bool:
