@@ -1,6 +1,8 @@
 """The Python client: waits, retries under one key, and clear words when nobody answers."""
 
+import contextlib
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -18,7 +20,13 @@ from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.client import Client, NoController
 from dovetail.live.door.server import Limits, Server, talk
-from dovetail.live.door.verbs import CHANGES, Refused, reply_of
+from dovetail.live.door.verbs import (
+    CHANGES,
+    Logs,
+    Refused,
+    line_of_question,
+    reply_of,
+)
 from dovetail.live.edges import Entry
 from dovetail.live.lifecycle import State
 from dovetail.wire.codec import WireError
@@ -74,6 +82,95 @@ def test_the_same_key_submits_once(cluster: ByHand) -> None:
     assert client.submit(spec(), key="mine") == client.submit(spec(), key="mine") == (1,)
     with pytest.raises(InputError, match="used for another request"):
         client.submit(spec("other"), key="mine")
+    server.stop()
+
+
+def counted(cluster: ByHand, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list that grows with every connection that the server welcomes."""
+    welcomed: list[int] = []
+    welcome = Server._welcome
+
+    def count(self: Server, connection: socket.socket, *, local: bool) -> None:
+        welcomed.append(len(welcomed))
+        welcome(self, connection, local=local)
+
+    monkeypatch.setattr(Server, "_welcome", count)
+    return welcomed
+
+
+def test_a_client_asks_over_one_connection_and_each_thread_over_its_own(
+    cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    welcomed = counted(cluster, monkeypatch)
+    server = serve(cluster)
+    client = Client(cluster.home)
+    for _ in range(5):
+        client.submit(spec())
+        assert client.ping().policy == "srtf"
+    assert len(welcomed) == 1
+    found: list[tuple[int, ...]] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(client.submit(spec()) for _ in range(20)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [(job,) for job in range(6, 86)]
+    assert len(welcomed) <= 4
+    with pytest.raises(InputError):
+        client.show(1000)
+    client.close()
+    client.ping()
+    server.stop()
+
+
+def test_a_controller_started_anew_is_asked_without_a_pause_and_nothing_counts_twice(
+    cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(cluster.home)
+    monkeypatch.setattr("dovetail.live.client.sleep", lambda s: pytest.fail("it waited"))
+    for number in range(1, 5):
+        server = serve(cluster)
+        assert client.submit(spec(), key=f"key {number}") == (number,)
+        assert client.submit(spec(), key=f"key {number}") == (number,)
+        server.stop()
+    with pytest.raises(NoController, match="no controller runs"):
+        client.ping()
+
+
+def test_a_fork_does_not_speak_on_its_parents_connection(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home)
+    client.ping()
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(theirs, str(client.submit(spec())).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    assert os.read(ours, 100) == b"(1,)"
+    os.waitpid(child, 0)
+    os.close(ours)
+    assert client.submit(spec()) == (2,)
+    server.stop()
+
+
+def test_followers_of_logs_leave_room_for_everyone_else(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home)
+    (job,) = client.submit(spec())
+    client.close()
+    with contextlib.ExitStack() as stack:
+        for _ in range(Limits().connections):
+            follower = stack.enter_context(socket.socket(socket.AF_UNIX))
+            follower.connect(str(cluster.folder.socket))
+            follower.sendall(line_of_question(Logs(str(job), follow=True)))
+        others = [stack.enter_context(contextlib.closing(Client(cluster.home))) for _ in range(16)]
+        assert [other.show(job).row.job for other in others] == [job] * 16
     server.stop()
 
 

@@ -226,16 +226,51 @@ def test_a_client_that_does_not_read_is_dropped(home: Path) -> None:
             talk(ours, Echo(), "me", "", QUICK)
 
 
-def test_too_many_clients_are_told_so(home: Path) -> None:
-    with opened(home) as (server, _), contextlib.ExitStack() as stack:
+def test_who_asks_nothing_gives_its_place_to_who_does(home: Path) -> None:
+    with opened(home), contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4)]
+        for connection in held:
+            connection.settimeout(5)
+            connection.connect(str(home / "api.sock"))
+            connection.sendall(b'{"verb":"ping"}\n')
+            assert b'"ok":true' in connection.recv(4096)
+        fifth = Client(home)
+        assert fifth.ping() == PONG
+        ended = 0
+        for connection in held:
+            with contextlib.suppress(BrokenPipeError):
+                connection.sendall(b'{"verb":"ping"}\n')
+            ended += connection.recv(4096) == b""
+        assert ended == 1
+        fifth.close()
+
+
+def test_too_many_that_are_being_answered_are_told_so_and_a_client_waits_for_a_place(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, enough = threading.Semaphore(0), threading.Event()
+
+    def answer(self: Echo, question: Question, user: str) -> Iterator[Reply]:
+        if isinstance(question, Show):
+            begun.release()
+            enough.wait(30)
+        yield PONG
+
+    monkeypatch.setattr(Echo, "answer", answer)
+    with opened(home), contextlib.ExitStack() as stack:
         for _ in range(QUICK.connections):
-            held = stack.enter_context(socket.socket(socket.AF_UNIX))
-            held.connect(str(home / "api.sock"))
+            busy = stack.enter_context(socket.socket(socket.AF_UNIX))
+            busy.connect(str(home / "api.sock"))
+            busy.sendall(b'{"verb":"show","job":"1"}\n')
+            assert begun.acquire(timeout=10)
         with socket.socket(socket.AF_UNIX) as one_more:
             one_more.connect(str(home / "api.sock"))
             one_more.settimeout(5)
             assert b"too many clients" in one_more.recv(4096)
-        assert server.address == ""
+        with pytest.raises(NoController, match="does not answer"):
+            Client(home, patience_s=0.2).ping()
+        threading.Timer(0.2, enough.set).start()
+        assert Client(home).ping() == PONG
 
 
 def test_loopback_tcp_wants_the_token_on_every_line(home: Path) -> None:
@@ -378,6 +413,8 @@ def test_a_request_whose_reply_was_lost_is_asked_again_with_the_same_key(
 
     monkeypatch.setattr(door, "line_of_reply", lost)
     with opened(home) as (_, desk):
-        assert Client(home).submit(spec, Submission(spec, array=(0, 2))) == (1, 2)
+        client = Client(home)
+        assert client.ping() == PONG  # so that the connection lost is one that was kept
+        assert client.submit(spec, Submission(spec, array=(0, 2))) == (1, 2)
     keys = {q.key for q, _ in desk.asked if isinstance(q, Submit)}
-    assert (len(desk.asked), len(keys)) == (3, 1)
+    assert (len(desk.asked), len(keys)) == (4, 1)

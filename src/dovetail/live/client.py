@@ -9,6 +9,9 @@ client.wait(job)
 
 A request that changes something carries a key made here, so that it is safe to ask again when
 the controller went away before it answered; the client does so until its time is up.
+
+Connections are kept open from one question to the next. Any thread may ask: each takes one that
+is free, or opens one.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import contextlib
 import os
 import socket
 import uuid
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic, sleep
@@ -24,6 +28,7 @@ from typing import TypeVar
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.door.verbs import (
+    CROWDED,
     Change,
     Changed,
     Down,
@@ -74,7 +79,7 @@ class Gone(NoController):
 
 
 class Broken(Exception):
-    """The connection ended before the reply."""
+    """The connection ended before the reply, or the controller has no room for one more."""
 
 
 class Client:
@@ -90,6 +95,13 @@ class Client:
         self.home = Path(home).expanduser().absolute()
         self._address = address
         self._patience_s = patience_s
+        self._process = os.getpid()
+        self._free: list[socket.socket] = []
+        weakref.finalize(self, _close_all, self._free)
+
+    def close(self) -> None:
+        """Ends the connections that are kept; the next question opens another."""
+        _close_all(self._free)
 
     def submit(self, *jobs: JobSpec | Submission, key: str = "") -> tuple[int, ...]:
         """Returns the number of each submission; all are on disk, or none was taken."""
@@ -160,6 +172,18 @@ class Client:
     def logs(self, job: int | str, *, follow: bool = False, tail: int = -1) -> Iterator[LogText]:
         """Yields what a job printed; with `follow` until it ends."""
         asked = Logs(str(job), follow, tail)
+        deadline = monotonic() + self._patience_s
+        while True:
+            try:
+                yield from self._pieces(asked)
+            except Broken as error:
+                if monotonic() > deadline:
+                    raise NoController(f"the controller in {self.home} does not answer") from error
+                sleep(AGAIN_S)
+            else:
+                return
+
+    def _pieces(self, asked: Logs) -> Iterator[LogText]:
         with self._connected() as connection:
             connection.settimeout(self._patience_s)
             connection.sendall(line_of_question(asked, self._token()))
@@ -221,14 +245,42 @@ class Client:
                 sleep(AGAIN_S)
 
     def _ask_once(self, question: Question, cls: type[R], deadline: float) -> R:
-        with self._connected() as connection:
+        connection = self._kept() or self._connected()
+        try:
             connection.settimeout(max(0.01, deadline - monotonic()))
             connection.sendall(line_of_question(question, self._token()))
-            for line in _lines(connection):
-                return _accepted(line, cls)
-        raise Broken
+            line = next(_lines(connection), None)
+        except BaseException:
+            # Half a question or half a reply may be under way on it.
+            connection.close()
+            raise
+        if line is None:
+            connection.close()
+            raise Broken
+        self._free.append(connection)
+        return _accepted(line, cls)
 
-    def _connected(self) -> contextlib.AbstractContextManager[socket.socket]:
+    def _kept(self) -> socket.socket | None:
+        """Returns a connection that is free and that the controller has not ended."""
+        if self._process != os.getpid():
+            # A fork has the connections of its parent, who still speaks on them.
+            _close_all(self._free)
+            self._process = os.getpid()
+        with contextlib.suppress(IndexError):
+            while True:
+                connection = self._free.pop()
+                try:
+                    connection.setblocking(False)
+                    connection.recv(1, socket.MSG_PEEK)
+                except BlockingIOError:
+                    return connection
+                except OSError:
+                    pass
+                # It is at its end, or says what nobody asked for.
+                connection.close()
+        return None
+
+    def _connected(self) -> socket.socket:
         if self._address:
             host, _, port = self._address.rpartition(":")
             return socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
@@ -260,12 +312,20 @@ def new_key() -> str:
     return uuid.uuid4().hex
 
 
+def _close_all(connections: list[socket.socket]) -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            connections.pop().close()
+
+
 def _accepted(line: bytes, cls: type[R]) -> R:
     try:
         reply = reply_of(line, cls)
     except WireError as error:
         raise DovetailError(f"the controller answers in another tongue: {error}") from None
     if isinstance(reply, Refused):
+        if reply.what == CROWDED:
+            raise Broken
         if reply.fault:
             raise DovetailError(
                 f"{reply.where}: {reply.what}" + (f" ({reply.mend})" if reply.mend else "")

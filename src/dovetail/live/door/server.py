@@ -17,7 +17,7 @@ import pwd
 import selectors
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,14 @@ from typing import Protocol
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live import own_socket
-from dovetail.live.door.verbs import Question, Refused, Reply, line_of_reply, question_of
+from dovetail.live.door.verbs import (
+    CROWDED,
+    Question,
+    Refused,
+    Reply,
+    line_of_reply,
+    question_of,
+)
 from dovetail.live.edges import StoreError
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError, parse_object
 
@@ -44,13 +51,21 @@ class Desk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of the controller a client can hold, and for how long."""
+    """How much of the controller a client can hold, and for how long.
+
+    A connection that waits for its client's next line is held for `idle_s`, and ended sooner if
+    its place is wanted: clients open another when they have something to ask.
+    """
 
     connections: int = 64
     idle_s: float = 60.0
     line_s: float = 20.0
     send_s: float = 10.0
     line_bytes: int = LINE_BYTES_MAX
+
+
+def _unnoticed(is_idle: bool) -> None:
+    """Notices nothing: the usual watcher of a connection."""
 
 
 class Server:
@@ -65,6 +80,8 @@ class Server:
         self._limits = limits or Limits()
         self._owner = name_of_user(os.getuid())
         self._open: set[socket.socket] = set()
+        self._idle: dict[socket.socket, None] = {}
+        """Those that wait for their client's next line, the longest first."""
         self._guard = threading.Lock()
         self._doors: list[tuple[socket.socket, bool]] = []
         self._wake: socket.socket | None = None
@@ -132,11 +149,11 @@ class Server:
 
     def _welcome(self, connection: socket.socket, *, local: bool) -> None:
         with self._guard:
-            full = len(self._open) >= self._limits.connections
+            full = len(self._open) >= self._limits.connections and not self._end_idle()
             if not full:
                 self._open.add(connection)
         if full:
-            refusal = Refused("controller", "too many clients at once", "try again", fault=True)
+            refusal = Refused("controller", CROWDED, "try again", fault=True)
             with connection, contextlib.suppress(OSError):
                 connection.setblocking(False)
                 connection.send(line_of_reply(refusal))
@@ -146,7 +163,26 @@ class Server:
         )
         serve.start()
 
+    def _end_idle(self) -> bool:
+        """Gives the place of the connection that was idle longest away; tells if there was one."""
+        oldest = next(iter(self._idle), None)
+        if oldest is None:
+            return False
+        del self._idle[oldest]
+        self._open.discard(oldest)
+        with contextlib.suppress(OSError):
+            # What it has just sent is still read and answered.
+            oldest.shutdown(socket.SHUT_RD)
+        return True
+
     def _serve(self, connection: socket.socket, local: bool) -> None:
+        def waits(is_idle: bool) -> None:
+            with self._guard:
+                if is_idle and connection in self._open:
+                    self._idle[connection] = None
+                else:
+                    self._idle.pop(connection, None)
+
         try:
             with connection:
                 user = user_behind(connection) if local else self._owner
@@ -154,20 +190,30 @@ class Server:
                     refusal = Refused("controller", f"it belongs to user {self._owner}, not {user}")
                     connection.sendall(line_of_reply(refusal))
                     return
-                talk(connection, self._desk, user, "" if local else self._token, self._limits)
+                token = "" if local else self._token
+                talk(connection, self._desk, user, token, self._limits, waits)
         except OSError:
             pass  # the client went away
         finally:
             with self._guard:
                 self._open.discard(connection)
+                self._idle.pop(connection, None)
 
 
-def talk(connection: socket.socket, desk: Desk, user: str, token: str, limits: Limits) -> None:
+def talk(
+    connection: socket.socket,
+    desk: Desk,
+    user: str,
+    token: str,
+    limits: Limits,
+    waits: Callable[[bool], None] = _unnoticed,
+) -> None:
     """Answers the lines of one connection until it ends, breaks a rule or is too slow.
 
-    With a token each line must carry it, and the first that does not is the last.
+    With a token each line must carry it, and the first that does not is the last. `waits` is told
+    when the connection begins and ceases to wait for a line.
     """
-    for line in lines_of(connection, limits):
+    for line in lines_of(connection, limits, waits):
         if line is None:
             refusal = Refused("request", f"a line is over {limits.line_bytes} bytes or too slow")
             connection.sendall(line_of_reply(refusal))
@@ -217,7 +263,9 @@ def _place(error: Exception) -> str:
     return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
 
 
-def lines_of(connection: socket.socket, limits: Limits) -> Iterator[bytes | None]:
+def lines_of(
+    connection: socket.socket, limits: Limits, waits: Callable[[bool], None] = _unnoticed
+) -> Iterator[bytes | None]:
     """Yields the lines of a connection; None for one too long or too slow, which is the last."""
     kept = bytearray()
     while True:
@@ -227,7 +275,10 @@ def lines_of(connection: socket.socket, limits: Limits) -> Iterator[bytes | None
             if len(kept) > limits.line_bytes:
                 yield None
                 return
-            left_s = deadline - monotonic() if kept else limits.idle_s
+            is_idle = not kept
+            left_s = limits.idle_s if is_idle else deadline - monotonic()
+            if is_idle:
+                waits(True)
             try:
                 connection.settimeout(max(left_s, 1e-3))
                 piece = connection.recv(65536)
@@ -235,6 +286,8 @@ def lines_of(connection: socket.socket, limits: Limits) -> Iterator[bytes | None
                 if kept:
                     yield None
                 return
+            if is_idle:
+                waits(False)
             if not piece:
                 return
             if not kept:

@@ -19,6 +19,8 @@ from dovetail.wire.submission import Submission
 R = TypeVar("R")
 NEVER = float("inf")
 KEY_LENGTH_MAX = 64
+CROWDED = "too many clients at once"
+"""Says that all places are taken by clients that are being answered; nothing was read or done."""
 
 
 @dataclass(frozen=True, slots=True)
