@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.controller.job_environment import environment_of
+from dovetail.live.controller.job_environment import environment_of, environment_of_array
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.controller.spec_job import job_of
 from dovetail.live.door.public import public
@@ -24,6 +24,8 @@ TASK = replace(SPEC, array=3, array_of=12)
         (TASK, "/work/%A_%a-%j.log", "/work/12_3-15.log"),
         (TASK, "/work/%%j-%%%j.log", "/work/%j-%15.log"),
         (SPEC, "/work/50%j/x.log", "/work/50%j/x.log"),
+        (TASK, "/work/%4j-%J-%2a-%1A-%0j.log", "/work/0015-15-03-12-15.log"),
+        (replace(SPEC, user="ann/x"), "/work/%u-%%u-%j", "/work/ann_x-%u-15"),
     ],
 )
 def test_numbers_are_filled_into_the_file_name_alone(
@@ -35,17 +37,38 @@ def test_numbers_are_filled_into_the_file_name_alone(
 def test_a_job_is_told_who_it_is_and_keeps_its_own_words() -> None:
     assert dict(environment_of(SPEC, 15)) == {
         "SLURM_JOB_ID": "15",
+        "SLURM_JOBID": "15",
         "SLURM_JOB_NAME": "train",
+        "SLURM_SUBMIT_DIR": "/work",
         "TOKEN": "secret",
         "A": "",
     }
-    own = replace(TASK, environment=(("SLURM_JOB_ID", "mine"),))
+    who = replace(TASK, user="ann", queue="q", cpus=9.0, gpus=2, min_gpus=2, max_gpus=2)
+    own = replace(who, environment=(("SLURM_JOB_ID", "mine"),))
     assert dict(environment_of(own, 15)) == {
         "SLURM_JOB_ID": "mine",
+        "SLURM_JOBID": "15",
         "SLURM_JOB_NAME": "train",
+        "SLURM_JOB_USER": "ann",
+        "SLURM_JOB_PARTITION": "q",
+        "SLURM_SUBMIT_DIR": "/work",
+        "SLURM_CPUS_PER_TASK": "4",
         "SLURM_ARRAY_JOB_ID": "12",
         "SLURM_ARRAY_TASK_ID": "3",
     }
+
+
+@pytest.mark.parametrize(
+    ("indices", "told"),
+    [
+        ((0, 4, 8, 12), ("4", "0", "12", "4")),
+        ((7,), ("1", "7", "7", "1")),
+        ((1, 2, 9), ("3", "1", "9", "1")),
+        ((9, 1, 5), ("3", "1", "9", "4")),
+    ],
+)
+def test_a_task_is_told_how_many_there_are(indices: tuple[int, ...], told: tuple[str, ...]) -> None:
+    assert tuple(environment_of_array(indices).values()) == told
 
 
 def test_what_is_shown_holds_no_value_of_the_environment() -> None:

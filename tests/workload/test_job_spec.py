@@ -181,7 +181,7 @@ command: alone
     [
         ("comand: x", "line 1: unknown field 'comand' (did you mean 'command'?)"),
         ("command: x\n\ngpu: 2", "line 3: unknown field 'gpu' (did you mean 'gpus'?)"),
-        ("command: x\ngpus: two", "line 2: gpus: 'two' is no whole number of 0 or more"),
+        ("command: x\ngpus: two", "line 2: gpus: 'two' is no number of GPUs"),
         ("command: x\ngpus: 0", "line 2: gpus: '0' is no number of GPUs"),
         ("command: x\ngpus: 4..1", "line 2: gpus: '4..1' is no number of GPUs"),
         ("command: x\ngpus: [1]", "line 2: gpus: expected a text, not a list"),
@@ -215,11 +215,14 @@ command: alone
         ("command: x\nenvironment: {UNSET: }", "line 2: environment: 'UNSET' has no value"),
         ("command: x\nafter: 12", "line 2: after: '12' begins with none of after, afterok"),
         ("command: x\nafter: afterok", "line 2: after: 'afterok' names no job"),
-        ("command: x\nafter: singleton", "line 2: after: 'singleton' begins with none of"),
-        ("command: x\nafter: afterok:1?afterok:2", "line 2: after: dependencies of which any one"),
+        ("command: x\nafter: expand:1", "line 2: after: 'expand:1' begins with none of"),
+        ("command: x\nafter: afterok:1?afterok:2", "line 2: after: any one of several (?)"),
         ("command: x\nafter: afterok:later", "line 2: after: 'later' is no number of a job, and"),
-        ("command: x\nafter: afterok:12_3", "line 2: after: '12_3' is one task of an array"),
-        ("command: x\narray: 0-9%2", "line 2: array: a limit on tasks that run at once"),
+        ("command: x\nafter: afterok:t_3", "line 2: after: 't_3' is no number of a job"),
+        ("command: x\narray: 0-9%x", "line 2: array: '%x' is no number of tasks"),
+        ("command: x\nbegin: 16:00", "line 2: begin: '16:00' is no span of time"),
+        ("command: x\nbegin: 30", "line 2: begin: '30' is no span of time"),
+        ("command: x\nkill_on_invalid_dep: 1", "kill_on_invalid_dep: '1' is neither yes nor no"),
         ("command: x\narray: 9-0", "line 2: array: '9-0' is no range"),
         ("command: x\narray: 0-99999", "line 2: array: '0-99999' has over 10000 tasks"),
         ("command: x\narray: a", "line 2: array: 'a' is no list of indices"),
@@ -235,6 +238,24 @@ command: alone
 )
 def test_what_is_wrong_is_said_with_its_line(folder: Path, text: str, sentence: str) -> None:
     assert sentence in refused(folder, text)
+
+
+def test_tasks_of_arrays_are_named_by_their_index(folder: Path) -> None:
+    jobs = read(
+        folder,
+        "jobs:\n  - {name: t, command: x, array: 0-7%2}\n"
+        "  - {name: t_9, command: x, begin: 1h30m}\n"
+        "  - {name: r, command: x, after: 'afterok:t_3:t_9:12_4:5,singleton'}\n",
+    ).submissions
+    assert (jobs[0].array, jobs[0].spec.at_once) == (tuple(range(8)), 2)
+    assert (jobs[1].spec.begin_s, jobs[1].spec.at_once) == (5400.0, 0)
+    assert jobs[2].spec.after == (
+        Dependency("afterok", -1, task=3),
+        Dependency("afterok", -2),
+        Dependency("afterok", 12, task=4),
+        Dependency("afterok", 5),
+        Dependency("singleton"),
+    )
 
 
 def test_two_jobs_of_one_name_cannot_be_waited_for(folder: Path) -> None:

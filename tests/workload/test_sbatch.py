@@ -9,7 +9,7 @@ import pytest
 from dovetail.core.errors import InputError
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.workload.job_words import slurm_seconds
-from dovetail.workload.sbatch import KNOWN, SHORT
+from dovetail.workload.sbatch_options import ALIAS, BARE, FLAGS, KNOWN, NO_VALUE, SHORT
 from dovetail.workload.spec import Reading, Submitter, read_spec
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)
@@ -177,12 +177,42 @@ def test_cpus_and_memory_are_of_the_whole_job(
         ("-s", "shareable", True),
         ("--exclusive", "shareable", False),
         ("--export=NONE", "environment", ()),
+        ("--begin=now+1hour", "begin_s", 3600.0),
+        ("--begin=now", "begin_s", 0.0),
+        ("-b 16:00", "begin_s", 4 * 3600.0),
+        ("--begin=12:00", "begin_s", 24 * 3600.0),
+        ("--begin=09:30:30", "begin_s", 21.5 * 3600.0 + 30),
+        ("--begin=tomorrow", "begin_s", 12 * 3600.0),
+        ("--begin=midnight", "begin_s", 12 * 3600.0),
+        ("--begin=teatime", "begin_s", 4 * 3600.0),
+        ("--deadline=18:00", "deadline_s", 6 * 3600.0),
+        ("--array=0-9%2", "at_once", 2),
+        ("--array=0-9", "at_once", 0),
+        (
+            "--dependency=afterok:1_3:4",
+            "after",
+            (Dependency("afterok", 1, task=3), Dependency("afterok", 4)),
+        ),
+        ("--depend=singleton", "after", (Dependency("singleton"),)),
+        ("-d aftercorr:7", "after", (Dependency("aftercorr", 7),)),
+        ("--kill-on-invalid-dep=yes", "kill_on_invalid_dep", True),
+        ("--kill-on-invalid-dep=no", "kill_on_invalid_dep", False),
+        ("--signal=RB:TERM@5", "grace_s", 5.0),
+        ("--nice", "priority", -100.0),
+        ("--requeue --no-requeue", "requeue", False),
+        ("--no-requeue --requeue", "requeue", True),
+        ("--tasks-per-node=1", "gpus", 1),
+        ("-N 2-2", "gpus", 2),
+        ("--output=%x-%4j-%u.out", "output", "{folder}/train.sh-%4j-%u.out"),
+        ("--output=/dev/null", "output", "/dev/null"),
         ("--export=\"ALL,A='x,y'\"", "environment", (("A", "x,y"),)),
     ],
 )
 def test_other_options_have_their_field(
     tmp_path: Path, said: str, field: str, expected: object
 ) -> None:
+    if isinstance(expected, str):
+        expected = expected.format(folder=tmp_path)
     assert getattr(one(tmp_path, f"#SBATCH {said}"), field) == expected
 
 
@@ -218,17 +248,37 @@ def test_what_slurm_has_no_word_for_stands_on_lines_of_our_own(tmp_path: Path) -
         ("#SBATCH --mem=lots", "--mem: 'lots' is no size"),
         ("#SBATCH --mem-per-cpu=1G", "--mem-per-cpu needs --cpus-per-task"),
         ("#SBATCH --time=soon", "'soon' is no time"),
-        ("#SBATCH --array=0-9%2", "a limit on tasks that run at once (%) is not supported"),
-        ("#SBATCH --dependency=singleton", "'singleton' begins with none of"),
+        ("#SBATCH --array=0-9%0", "'%0' is no number of tasks from 1 to 10000"),
+        ("#SBATCH --array=0-9%", "'%' is no number of tasks"),
+        ("#SBATCH --array=0-9%2%3", "'%2%3' is no number of tasks"),
+        ("#SBATCH --dependency=singleton:3", "'singleton:3' names a job"),
+        ("#SBATCH --dependency=expand:3", "'expand:3' begins with none of after, afterok,"),
+        ("#SBATCH --dependency=after:12+5", "a delay (+) is not supported: say when with begin"),
+        ("#SBATCH --dependency=afterok:1?afterok:2", "a comma waits for all of them"),
+        ("#SBATCH --dependency=afterok:1_2_3", "'1_2_3' is no number of a job"),
         ("#SBATCH --signal=B:@", "--signal is not as in B:TERM@60"),
         ("#SBATCH --deadline=2020-01-01", "2020-01-01 is past"),
         ("#SBATCH --deadline=now+2moons", "counts in no unit"),
-        ("#SBATCH --deadline=tomorrow", "is no moment"),
+        ("#SBATCH --deadline=someday", "--deadline: 'someday' is no moment"),
+        ("#SBATCH --begin=25:00", "--begin: '25:00' is no moment"),
+        ("#SBATCH --begin=2020-01-01", "--begin: 2020-01-01 is past"),
+        ("#SBATCH --signal=FOO@60", "--signal is not as in B:TERM@60"),
+        ("#SBATCH --signal=TERM@70000", "--signal is not as in B:TERM@60"),
+        ("#SBATCH --mem=4G --mem-per-gpu=2G", "--mem and --mem-per-gpu exclude each other"),
+        ("#SBATCH -c 2 --cpus-per-gpu=2", "--cpus-per-task and --cpus-per-gpu exclude each other"),
+        ("#SBATCH --ntasks=0", "--ntasks is 1 or more"),
+        ("#SBATCH --cpus-per-task=0", "--cpus-per-task is 1 or more"),
+        ("#SBATCH --hold=no", "--hold takes no value"),
+        ("#SBATCH --partition=a,b", "--partition names several (name one)"),
+        ("#SBATCH --test-only", "dovetail submit --test-only"),
+        ("#SBATCH hetjob", "jobs of several parts are not supported"),
+        ("#SBATCH --", "'--' is no option"),
+        ("#SBATCH --xyzzy", "unknown option '--xyzzy' (leave it out"),
+        ("#SBATCH --gp=2", "unknown option '--gp'"),
         ("#SBATCH --export=UNSET", "'UNSET' has no value"),
         ("#SBATCH --chdir=/", "leads out of"),
         ("#SBATCH --output=../x.log", "climbs up"),
         ("#SBATCH --output=%N.log", "'%N' is unknown"),
-        ("#SBATCH --begin=16:00", "--begin is not supported (a job cannot be told to start later)"),
         ("#SBATCH --nodelist=n1", "--nodelist is not supported (the policy chooses the nodes"),
         ("#SBATCH --wrap=x", "--wrap is not supported"),
         ("#SBATCH --job-name='x", "the words cannot be parted"),
@@ -255,6 +305,10 @@ def test_what_cannot_be_kept_is_refused_with_its_line(
         ("--export=ALL", "no environment is copied"),
         ("--account=a", "accounts and classes of service are not kept"),
         ("--verbose", "it concerns the answer of sbatch"),
+        ("--mem=0", "here none is counted"),
+        ("--gres-flags=enforce-binding", "processes are not bound"),
+        ("--profile=all", "nothing is sampled"),
+        ("--reboot", "nodes are not booted"),
     ],
 )
 def test_what_has_no_effect_is_said(tmp_path: Path, said: str, why: str) -> None:
@@ -273,5 +327,56 @@ def test_a_script_names_its_interpreter(tmp_path: Path) -> None:
         read_spec(path, Submitter(tmp_path))
 
 
-def test_a_short_name_stands_for_a_known_option() -> None:
-    assert set(SHORT.values()) <= KNOWN
+def test_names_stand_for_known_options() -> None:
+    assert {*SHORT.values(), *ALIAS.values(), *FLAGS, *BARE, *NO_VALUE} <= KNOWN
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "note"),
+    [
+        (("#SBATCH --gpus=2",), 2, "the script runs 2 times, once on each GPU"),
+        (("#SBATCH --nodes=2 --gres=gpu:2",), 2, "the script runs 4 times"),
+        (("#SBATCH -n2", "srun python x.py"), 3, "leave out srun: the script runs once on each"),
+        (("srun hostname",), 2, "leave out srun"),
+        (("#SBATCH -G2", "exec torchrun --nproc_per_node 2 x"), 3, "leave out torchrun"),
+        (("#SBATCH -G2", "python -m torch.distributed.run x"), 3, "leave out python -m torch."),
+        (("#SBATCH --exclusive",), 2, "--exclusive: nobody shares the GPUs of the job; the rest"),
+        (("# SBATCH --gpus=2",), 2, "this is a comment: a directive begins with #SBATCH"),
+        (("#sbatch --gpus=2",), 2, "this is a comment"),
+        ((" #SBATCH --gpus=2",), 2, "this is a comment"),
+        (("set -e", "#SBATCH --gpus=2"), 3, "#SBATCH behind the first command has no effect"),
+        (("set -e", "#DOVETAIL gpus=2"), 3, "#DOVETAIL behind the first command has no effect"),
+    ],
+)
+def test_what_a_user_of_slurm_may_not_expect_is_said(
+    tmp_path: Path, lines: tuple[str, ...], line: int, note: str
+) -> None:
+    notes = read(tmp_path, *lines).notes
+    assert any(n.startswith(f"{tmp_path}/train.sh, line {line}: {note}") for n in notes), notes
+
+
+def test_what_is_as_everywhere_needs_no_word(tmp_path: Path) -> None:
+    for lines in (
+        ("##SBATCH --gpus=2", "#SBATCH--gpus=1"),
+        ("#SBATCH --ntasks=2 --gpus-per-task=1",),
+        ("torchrun --nproc_per_node=1 x.py",),
+    ):
+        path = tmp_path / "x.sh"
+        path.write_text("\n".join(("#!/bin/sh", *lines)))
+        assert read_spec(path, Submitter(tmp_path)).notes == ()
+
+
+def test_a_directive_needs_no_space(tmp_path: Path) -> None:
+    assert one(tmp_path, "#SBATCH--gpus=2").gpus == 2
+
+
+def test_tasks_that_do_not_fit_a_starter_are_told_to_leave_it_out(tmp_path: Path) -> None:
+    said = refused(tmp_path, "#SBATCH --gpus=2 --ntasks=1", "torchrun --nproc_per_node=2 x.py")
+    assert said.endswith("(leave out the tasks, and torchrun: call the program itself)")
+
+
+def test_a_script_has_the_line_ends_of_its_interpreter(tmp_path: Path) -> None:
+    path = tmp_path / "dos.sh"
+    path.write_bytes(b"#!/bin/bash\r\n#SBATCH --gpus=1\r\necho hi\r\n")
+    with pytest.raises(InputError, match="line ends of DOS"):
+        read_spec(path, Submitter(tmp_path))

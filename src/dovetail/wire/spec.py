@@ -8,18 +8,25 @@ INFINITE = float("inf")
 
 AFTER = ("after", "afterok", "afternotok", "afterany")
 """Slurm's dependencies: started, ended well, ended badly, ended."""
+CORRESPONDING, SINGLETON = "aftercorr", "singleton"
+"""Those that a submit turns into the others: task for task, and all of this name before it."""
+ASKED = (*AFTER, CORRESPONDING, SINGLETON)
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job that must reach something first; `kind` is one of `AFTER`."""
+    """A job that must reach something first, or (`task`) one task of an array, by its index.
+
+    On record `kind` is one of `AFTER` and `job` the task itself; a submit may say any of `ASKED`.
+    """
 
     kind: str
-    job: int
+    job: int = 0
+    task: int = -1
 
     def __post_init__(self) -> None:
-        if self.kind not in AFTER:
-            raise ValueError(f"a dependency is one of {', '.join(AFTER)}, not {self.kind!r}")
+        if self.kind not in ASKED:
+            raise ValueError(f"a dependency is one of {', '.join(ASKED)}, not {self.kind!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,9 @@ class JobSpec:
     batch script, run by its own interpreter (its first line) with `command` as its arguments.
     `trains` marks a program written with `dovetail.train`; only such a job can be elastic.
     `duration_s` is its run time alone on `gpus`, if its owner knows; `paced` makes it a clock of
-    that length, for emulated nodes. `array` is its index in an array of jobs, -1 for none.
+    that length, for emulated nodes. `array` is its index in an array of jobs, -1 for none, of
+    which at most `at_once` (0: all) may wait for GPUs or have them. `begin_s` is how long after its
+    submission it may start. `kill_on_invalid_dep` cancels it when its dependency cannot be met.
     """
 
     name: str
@@ -60,6 +69,9 @@ class JobSpec:
     after: tuple[Dependency, ...] = ()
     array: int = -1
     array_of: int = -1
+    at_once: int = 0
+    begin_s: float = 0.0
+    kill_on_invalid_dep: bool = False
     hold: bool = False
     retries: int = 3
     requeue: bool = True
@@ -78,7 +90,10 @@ class JobSpec:
             raise ValueError("only a program written with dovetail.train can be elastic")
         if not (self.command or self.script or self.paced):
             raise ValueError("a job needs a command or a script")
-        if self.retries < 0 or self.grace_s < 0 or self.time_limit_s <= 0:
-            raise ValueError("retries, grace and time limit cannot be negative")
+        if (
+            min(self.retries, self.grace_s, self.begin_s, self.at_once) < 0
+            or self.time_limit_s <= 0
+        ):
+            raise ValueError("retries, grace, begin and limits cannot be negative")
         if self.paced and not self.duration_s > 0:
             raise ValueError("a paced job needs its duration_s")

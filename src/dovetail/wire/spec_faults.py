@@ -24,8 +24,8 @@ SECONDS_MAX = 1e9
 
 OURS = "DOVETAIL_"
 """Environment names with this beginning are ours to set."""
-NUMBERS = ("j", "A", "a")
-"""What may follow a `%` in the file name of an output: job, array, index. `%%` is a percent."""
+FILLED_IN = re.compile(r"%(?:%|(\d?)([jJAa])|u)", re.ASCII)
+"""What is filled in in the file name of an output: job, array, index (with a width), user."""
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LABELS = ("user", "queue", "model", "recurrence", "gpu_type")
@@ -65,14 +65,14 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "gpus", f"{spec.max_gpus} GPUs are over {GPUS_MAX}"
     if not isfinite(spec.priority):
         yield "priority", "it must be a finite number"
-    for field in ("batch_size", "cpus", "memory_bytes", "duration_s", "grace_s"):
+    for field in ("batch_size", "cpus", "memory_bytes", "duration_s", "grace_s", "begin_s"):
         value = getattr(spec, field)
         if not 0 <= value < float("inf"):
             yield field, "it must be a finite number, not below 0"
     for field in ("time_limit_s", "deadline_s"):
         if not getattr(spec, field) > 0:
             yield field, "it must be above 0"
-    for field in ("duration_s", "grace_s"):
+    for field in ("duration_s", "grace_s", "begin_s"):
         if getattr(spec, field) > SECONDS_MAX:
             yield field, f"it must not be over {SECONDS_MAX:g} seconds"
     if spec.retries > RETRIES_MAX:
@@ -93,6 +93,8 @@ def _program(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield "script", f"it is longer than {SCRIPT_BYTES_MAX >> 10} KiB"
         elif not spec.script.startswith("#!"):
             yield "script", "its first line must name its interpreter, as in #!/bin/bash"
+        elif "\r\n" in spec.script:
+            yield "script", "it has the line ends of DOS, which no shell reads (dos2unix mends it)"
 
 
 def _environment(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -124,6 +126,8 @@ def _output(spec: JobSpec) -> Iterator[tuple[str, str]]:
     name = spec.output.rpartition("/")[2]
     if not name:
         yield "output", "it names a folder, not a file"
-    for part in name.replace("%%", "").split("%")[1:]:
-        if part[:1] not in NUMBERS:
-            yield "output", f"'%{part[:1]}' is unknown: %j job, %A array, %a index, %% percent"
+    for part in FILLED_IN.sub("", name).split("%")[1:]:
+        known = (
+            "%j job, %A array, %a index, %x name, %u user, %% percent; all workers write into one"
+        )
+        yield "output", f"'%{part[:1]}' is unknown: {known}"

@@ -44,10 +44,12 @@ FIELDS: Mapping[str, Callable[[str], Any]] = {
     "time_limit": read.some_seconds,
     "deadline": read.some_seconds,
     "duration": read.seconds,
+    "begin": read.span,
     "environment": text,
     "after": read.after,
-    "array": read.indices,
+    "array": read.array,
     "hold": read.flag,
+    "kill_on_invalid_dep": read.flag,
     "retries": read.whole,
     "requeue": read.flag,
     "grace": read.seconds,
@@ -60,6 +62,7 @@ PARAMETER = {
     "time_limit": "time_limit_s",
     "deadline": "deadline_s",
     "duration": "duration_s",
+    "begin": "begin_s",
     "grace": "grace_s",
 }
 """The fields whose `JobSpec` parameter has its unit in its name."""

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dovetail.wire.spec import AFTER, INFINITE
+from dovetail.wire.spec import ASKED, INFINITE, SINGLETON
 
 INDEX_MAX = 4_000_000
 TASKS_MAX = 10_000
@@ -39,10 +39,20 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A dependency on a job that is on record (a number), or on an earlier one of the file."""
+    """A dependency on a job: the number of one on record, or the name of an earlier one of the
+    file; either may be followed by `_3`, a task of an array. None for `singleton`.
+    """
 
     kind: str
-    job: str
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The indices of an array, and how many of its tasks may be at once (0: all)."""
+
+    indices: tuple[int, ...] = ()
+    at_once: int = 0
 
 
 def seconds(text: str) -> float:
@@ -64,6 +74,13 @@ def some_seconds(text: str) -> float:
     if not found:
         raise ValueError("it must be above 0")
     return found
+
+
+def span(text: str) -> float:
+    """Returns a time that names its units, where a clock time could be meant."""
+    if not _SPAN.fullmatch(text):
+        raise ValueError(f"'{text}' is no span of time, as in 90s, 1h30m or 2d")
+    return seconds(text)
 
 
 def slurm_seconds(text: str) -> float:
@@ -131,19 +148,26 @@ def words(text: str) -> tuple[str, ...]:
 def gpus(text: str) -> Gpus:
     """Returns `2`, or a range `1..4`: it asks for the least and may grow to the most."""
     low, dots, high = text.partition("..")
-    least = whole(low.strip())
-    most = whole(high.strip()) if dots else least
+    try:
+        least = whole(low.strip())
+        most = whole(high.strip()) if dots else least
+    except ValueError:
+        least = most = 0
     if not 1 <= least <= most:
         raise ValueError(f"'{text}' is no number of GPUs: 1 or more, or a range as in 1..4")
     return Gpus(least, least, most)
 
 
+def array(text: str) -> Array:
+    """Returns an array as Slurm writes it: its indices, and behind a % how many may be at once."""
+    said, percent, most = text.partition("%")
+    if percent and (not most.isdecimal() or not 0 < whole(most) <= TASKS_MAX):
+        raise ValueError(f"'%{most}' is no number of tasks from 1 to {TASKS_MAX}")
+    return Array(indices(said), whole(most) if percent else 0)
+
+
 def indices(text: str) -> tuple[int, ...]:
     """Returns the indices of an array as Slurm writes them: `0-9`, `1,3,8`, `0-15:4`."""
-    if "%" in text:
-        raise ValueError(
-            "a limit on tasks that run at once (%) is not supported: the policy decides that"
-        )
     found: dict[int, None] = {}
     for part in text.split(","):
         match = _INDICES.fullmatch(part.strip())
@@ -160,16 +184,22 @@ def indices(text: str) -> tuple[int, ...]:
 
 
 def after(text: str) -> tuple[After, ...]:
-    """Returns dependencies as Slurm writes them: `afterok:12:13,afterany:4`, numbers or names."""
+    """Returns dependencies as Slurm writes them: `afterok:12:13_2,afterany:4`, numbers or names."""
     found = []
     if "?" in text:
-        raise ValueError("dependencies of which any one is enough (?) are not supported")
+        raise ValueError("any one of several (?) is not supported: a comma waits for all of them")
     for part in text.split(","):
         kind, *jobs = part.strip().split(":")
-        if kind not in AFTER:
-            raise ValueError(f"'{part}' begins with none of {', '.join(AFTER)}")
-        if not jobs or not all(job.strip() for job in jobs):
-            raise ValueError(f"'{part}' names no job, as in {kind}:12")
+        if kind not in ASKED:
+            raise ValueError(f"'{part}' begins with none of {', '.join(ASKED)}")
+        if kind == SINGLETON and not jobs:
+            found.append(After(kind))
+            continue
+        if kind == SINGLETON or not jobs or not all(job.strip() for job in jobs):
+            wants = "names a job" if kind == SINGLETON else f"names no job, as in {kind}:12"
+            raise ValueError(f"'{part}' {wants}")
+        if any(re.fullmatch(r"\d+(_\d+)?\+\d+", job) for job in jobs):
+            raise ValueError(f"'{part}': a delay (+) is not supported: say when with begin")
         found += [After(kind, job.strip()) for job in jobs]
     return tuple(found)
 

@@ -9,7 +9,7 @@ expanded: `$HOME` and backticks stay what they are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.spec_faults import SCRIPT_BYTES_MAX, faults
 from dovetail.wire.submission import Submission
 from dovetail.workload.job_draft import PARAMETER, Given, JobDraft
-from dovetail.workload.job_words import After, Gpus, environment
+from dovetail.workload.job_words import After, Array, Gpus, environment
 from dovetail.workload.sbatch import read_script
 from dovetail.workload.spec_paths import file_within, folder_within, output_within
 
@@ -29,16 +29,19 @@ TWICE = 0
 _PLAIN = (
     "trains", "shareable", "preemptible", "queue", "model", "recurrence", "gpu_type", "priority",
     "batch_size", "cpus", "memory", "time_limit", "deadline", "duration", "hold", "retries",
-    "requeue", "grace", "paced",
+    "requeue", "grace", "paced", "begin", "kill_on_invalid_dep",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The submissions of a file, in order, and sentences about what in it has no effect."""
+    """The submissions of a file, in order, and sentences about what in it has no effect, and what
+    else its author may not expect.
+    """
 
     submissions: tuple[Submission, ...]
     ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,10 @@ def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> Readi
 
         drafts = read_drafts(content, str(path), by.own)
         return _reading(drafts, by, path.absolute().parent)
-    draft, ignored = read_script(content, str(path), by.own, by.now)
+    draft, script = read_script(content, str(path), by.own, by.now)
     draft.put("command", tuple(arguments), COMMAND_LINE)
-    return _reading([draft], by, by.directory.absolute(), ignored)
+    reading = _reading([draft], by, by.directory.absolute())
+    return replace(reading, ignored=tuple(script.ignored), notes=tuple(script.notes))
 
 
 def read_command(words: Sequence[str], by: Submitter) -> Reading:
@@ -97,9 +101,7 @@ def _text(path: Path) -> str:
         raise InputError(str(path), f"it is no UTF-8 text: byte {error.start}") from None
 
 
-def _reading(
-    drafts: Sequence[JobDraft], by: Submitter, root: Path, ignored: Sequence[str] = ()
-) -> Reading:
+def _reading(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> Reading:
     number_of: dict[str, int] = {}
     made = []
     for position, draft in enumerate(drafts, start=1):
@@ -113,7 +115,7 @@ def _reading(
         made.append(submission)
         name = submission.spec.name
         number_of[name] = -position if name not in number_of else TWICE
-    return Reading(tuple(made), tuple(ignored))
+    return Reading(tuple(made))
 
 
 def _own_pairs(said: str, by: Submitter) -> tuple[tuple[str, str], ...]:
@@ -135,6 +137,7 @@ def _submission(
     name = draft.value("name", "job")
     workdir = folder_within(root, directory, draft.given.get("workdir"))
     gpus = _gpus(draft)
+    array: Array = draft.value("array", Array())
     values = {PARAMETER.get(n, n): draft.value(n) for n in _PLAIN if n in draft.given}
     try:
         spec = JobSpec(
@@ -148,6 +151,7 @@ def _submission(
             environment=draft.value("environment", ()),
             output=output_within(root, directory, workdir, name, draft.given.get("output")),
             after=_after(draft, number_of),
+            at_once=array.at_once,
             **values,
         )
     except ValueError as error:
@@ -155,7 +159,7 @@ def _submission(
     for parameter, what in faults(spec):
         field_name = next((f for f, p in PARAMETER.items() if p == parameter), parameter)
         raise InputError(draft.place(field_name), f"{field_name}: {what}")
-    return Submission(spec, draft.value("array", ()))
+    return Submission(spec, array.indices)
 
 
 def _gpus(draft: JobDraft) -> Gpus:
@@ -184,20 +188,28 @@ def _script(draft: JobDraft, root: Path) -> str:
 
 def _after(draft: JobDraft, number_of: Mapping[str, int]) -> tuple[Dependency, ...]:
     found: tuple[After, ...] = draft.value("after", ())
-    return tuple(Dependency(a.kind, _job(a.job, number_of, draft.given["after"])) for a in found)
+    return tuple(
+        Dependency(a.kind, *(_job(a.job, number_of, draft.given["after"]) if a.job else ()))
+        for a in found
+    )
 
 
-def _job(said: str, number_of: Mapping[str, int], given: Given) -> int:
-    if said.isdecimal() and said.isascii() and len(said) < 16:
-        return int(said)
-    if number_of.get(said) == TWICE:
-        raise InputError(given.where, f"after: two jobs before it have the name '{said}'")
-    if said in number_of:
-        return number_of[said]
-    if said.partition("_")[0].isdecimal():
-        raise InputError(
-            given.where, f"after: '{said}' is one task of an array", "name the task by its number"
-        )
+def _job(said: str, number_of: Mapping[str, int], given: Given) -> tuple[int, int]:
+    """Returns the number of a job, or its place in the file below 0; and a task of it, or -1."""
+    name, _, index = said.rpartition("_")
+    task = int(index) if name and is_number(index) and said not in number_of else -1
+    name = name if task >= 0 else said
+    if is_number(name):
+        return int(name), task
+    if number_of.get(name) == TWICE:
+        raise InputError(given.where, f"after: two jobs before it have the name '{name}'")
+    if name in number_of:
+        return number_of[name], task
     raise InputError(
         given.where, f"after: '{said}' is no number of a job, and no job before it in this file"
     )
+
+
+def is_number(text: str) -> bool:
+    """Tells whether a text is the number of a job, or of a task."""
+    return text.isdecimal() and text.isascii() and len(text) < 16

@@ -5,6 +5,7 @@ What the submitter says on the command line is trusted and may be anywhere.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from dovetail.core.errors import InputError
@@ -39,6 +40,8 @@ def output_within(
     if given is None:
         return ""
     said = _named(given.value, name)
+    if said == os.devnull:
+        return said
     path = Path(said)
     folder = Given(str(path.parent), given.where, given.trusted)
     if "%" in folder.value:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dovetail.core.messages import Submitted
+from dovetail.live.controller.array_limits import ArrayLimits
 from dovetail.live.controller.endings import Endings
 from dovetail.live.controller.lives import NEVER, Life
 from dovetail.live.controller.site import Site, list_of
@@ -19,11 +20,12 @@ from dovetail.live.lifecycle import PENDING, TERMINAL, State, Step
 from dovetail.live.record import JobRecord
 from dovetail.wire.spec import Dependency, JobSpec
 
-HELD, DEPENDENCY, NEVER_MET, BEGIN = (
+HELD, DEPENDENCY, NEVER_MET, BEGIN, ARRAY_FULL = (
     "JobHeldUser",
     "Dependency",
     "DependencyNeverSatisfied",
     "BeginTime",
+    "JobArrayTaskLimit",
 )
 """Slurm's words for why a job does not even wait in the queue."""
 
@@ -38,6 +40,7 @@ class Arrivals:
         self._endings = endings
         self._owner = owner
         self._share_between_users = share_between_users
+        self._limits = ArrayLimits()
         self._dependents: dict[int, dict[int, None]] = {}
         # The archive hears of an end only when this instant is kept; dependents ask at once.
         self._over: dict[int, tuple[JobSpec, JobRecord]] = {}
@@ -52,8 +55,9 @@ class Arrivals:
             return
         self.admit(
             [
-                (a.spec, JobRecord(a.job, submit_s=a.submit_s, held=a.spec.hold))
+                (a.spec, replace(record, not_before_s=_begin_s(record, a.spec)))
                 for a in new.values()
+                for record in (JobRecord(a.job, submit_s=a.submit_s, held=a.spec.hold),)
             ]
         )
 
@@ -79,6 +83,7 @@ class Arrivals:
         for index, (spec, record) in zip(site.state.admit(rows), jobs, strict=True):
             life = Life(index, spec, record)
             site.lives.add(life)
+            self._limits.enter(life)
             made.append(life)
             if spec.deadline_s < NEVER:
                 due = record.submit_s + spec.deadline_s
@@ -93,14 +98,21 @@ class Arrivals:
         if record.state is not PENDING:
             return
         reason, detail = self._obstacle(life)
+        if reason == NEVER_MET and life.spec.kill_on_invalid_dep:
+            self._endings.end(life, Step.CANCELLED, reason=reason, detail=detail)
+            return
         if reason:
             site.withdraw(life)
         elif life.row not in site.state.waiting:
+            self._limits.take(life)
             site.state.arrive(life.row)
             site.facts.append(Submitted(site.now, life.row, site.state.length[life.row]))
             list_of(site.changes.arrived).append(life.row)
         if (record.reason, record.detail) != (reason, detail):
             site.lives.write(life, reason=reason, detail=detail)
+        if reason:
+            for other in self._limits.give(life):
+                self.consider(other)
 
     def _obstacle(self, life: Life) -> tuple[str, str]:
         record = life.record
@@ -115,6 +127,10 @@ class Arrivals:
                 return NEVER_MET, f"{dependency.kind}:{dependency.job} cannot happen any more"
             if not met:
                 return DEPENDENCY, f"it waits for {dependency.kind}:{dependency.job}"
+        if self._limits.is_full(life):
+            most = life.spec.at_once
+            tasks = "task" if most == 1 else "tasks"
+            return ARRAY_FULL, f"at most {most} {tasks} of its array may wait for GPUs or have them"
         return "", ""
 
     def _is_met(self, dependency: Dependency) -> bool | None:
@@ -159,7 +175,8 @@ class Arrivals:
             self._requeue(life)
         elif request.verb in ("hold", "release"):
             held = request.verb == "hold"
-            site.lives.write(life, held=held, not_before_s=0.0)
+            begin_s = _begin_s(life.record, life.spec)
+            site.lives.write(life, held=held, not_before_s=begin_s)
             self.consider(life)
         site.done.append(request.seq)
 
@@ -181,6 +198,8 @@ class Arrivals:
         else:
             self._over[job] = (life.spec, life.record)
             site.lives.drop(life)
+            for other in self._limits.leave(life):
+                self.consider(other)
             self.look_after(job)
 
     def kept(self) -> None:
@@ -223,6 +242,11 @@ class Arrivals:
             life = self._site.lives.get(number)
             if life is not None and life.record.reason == NEVER_MET:
                 self.consider(life)
+
+
+def _begin_s(record: JobRecord, spec: JobSpec) -> float:
+    """Returns when a job may start by its owner's word."""
+    return record.submit_s + spec.begin_s if spec.begin_s else 0.0
 
 
 def _afresh(record: JobRecord) -> JobRecord:

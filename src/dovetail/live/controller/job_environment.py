@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dovetail.wire.spec import JobSpec
 
 
 def environment_of(spec: JobSpec, number: int) -> tuple[tuple[str, str], ...]:
-    """Returns a job's number, name and array index as variables, then its own, which go before."""
-    told = {"SLURM_JOB_ID": str(number), "SLURM_JOB_NAME": spec.name}
+    """Returns a job's number, name and array index as variables, then its own, which go before.
+
+    Which of its workers one is, its agent says (`live/engines/local.py`).
+    """
+    told = {
+        "SLURM_JOB_ID": str(number),
+        "SLURM_JOBID": str(number),
+        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_USER": spec.user,
+        "SLURM_JOB_PARTITION": spec.queue,
+        "SLURM_SUBMIT_DIR": spec.workdir,
+        "SLURM_CPUS_PER_TASK": str(int(spec.cpus // spec.gpus) or ""),
+    }
     if spec.array >= 0:
         told |= {
             "SLURM_ARRAY_JOB_ID": str(spec.array_of),
             "SLURM_ARRAY_TASK_ID": str(spec.array),
         }
-    return tuple((told | dict(spec.environment)).items())
+    return tuple(({k: v for k, v in told.items() if v} | dict(spec.environment)).items())
+
+
+def environment_of_array(indices: Sequence[int]) -> dict[str, str]:
+    """Returns what every task of an array is told of the others, as variables."""
+    first, last = min(indices), max(indices)
+    step = (last - first) // (len(indices) - 1) if len(indices) > 1 else 1
+    even = sorted(indices) == list(range(first, last + 1, max(step, 1)))
+    return {
+        "SLURM_ARRAY_TASK_COUNT": str(len(indices)),
+        "SLURM_ARRAY_TASK_MIN": str(first),
+        "SLURM_ARRAY_TASK_MAX": str(last),
+        "SLURM_ARRAY_TASK_STEP": str(step if even else 1),
+    }

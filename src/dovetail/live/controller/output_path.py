@@ -6,20 +6,28 @@ import re
 from pathlib import Path
 
 from dovetail.wire.spec import JobSpec
+from dovetail.wire.spec_faults import FILLED_IN
 
 
 def output_of(spec: JobSpec, number: int, folder: Path) -> Path:
-    """Returns the log file of a job: its own choice with %j, %A, %a filled in, or in `folder`.
+    """Returns the log file of a job: its own choice with %j, %A, %a, %u filled in, or in `folder`.
 
-    Only numbers are filled in, and only in the file name: it stays in the folder that was checked.
+    What is filled in is no path, and stands in the file name alone: it stays in the folder that
+    was checked. `%4j` is padded with zeros, `%J` the job too, as Slurm has it of a batch script.
     """
     if not spec.output:
         return folder / "output.log"
-    filled = {
-        "%%": "%",
-        "%j": str(number),
-        "%A": str(spec.array_of if spec.array_of >= 0 else number),
-        "%a": str(max(spec.array, 0)),
+    numbers = {
+        "j": number,
+        "J": number,
+        "A": spec.array_of if spec.array_of >= 0 else number,
+        "a": max(spec.array, 0),
     }
+
+    def filled(found: re.Match[str]) -> str:
+        if found[2]:
+            return str(numbers[found[2]]).zfill(int(found[1] or 0))
+        return "%" if found[0] == "%%" else spec.user.replace("/", "_")
+
     path = Path(spec.output)
-    return path.with_name(re.sub("%[%jAa]", lambda found: filled[found[0]], path.name))
+    return path.with_name(FILLED_IN.sub(filled, path.name))

@@ -33,8 +33,8 @@ _HOW = {
     State.DEADLINE: ENDS[TIMEOUT],
 }
 """How the log calls the end of a job in a state; every other end is a failure."""
-DEPENDENCY = "Dependency"
-"""Why a job waits that waits for another."""
+DEPENDENCY, ARRAY_FULL, BEGIN_TIME = "Dependency", "JobArrayTaskLimit", "BeginTime"
+"""Why a job waits for another, for a place in its array, for a time."""
 _PROGRESS = 1e-6
 
 
@@ -71,6 +71,7 @@ def _audit(
         yield from _against_course(job, courses.of.get(number) or Course())
         yield from _waits_for_nothing(job, jobs)
         yield from _gang(job)
+    yield from _arrays(jobs)
     yield from _seats(jobs, leave, installed, between)
 
 
@@ -151,6 +152,28 @@ def _waits_for_nothing(job: KeptJob, jobs: Mapping[int, KeptJob]) -> Iterator[st
     waits = job.record.state is State.PENDING and job.record.reason == DEPENDENCY
     if waits and all(_has_happened(d, jobs) for d in job.spec.after):
         yield f"job {job.number} waits for jobs that did what it waits for"
+
+
+def _arrays(jobs: Mapping[int, KeptJob]) -> Iterator[str]:
+    """No array has more tasks on GPUs than its owner allows, and no task waits for a free place."""
+    arrays: dict[int, list[KeptJob]] = {}
+    for job in jobs.values():
+        if job.spec.at_once and job.arrived and job.record.state not in TERMINAL:
+            arrays.setdefault(job.spec.array_of, []).append(job)
+    for array, tasks in arrays.items():
+        most = tasks[0].spec.at_once
+        on_gpus = sum(t.record.state in PLACED for t in tasks)
+        if on_gpus > most:
+            yield f"array {array} has {on_gpus} tasks on GPUs, and its limit is {most}"
+        full = [t.number for t in tasks if t.record.reason == ARRAY_FULL]
+        inside = sum(t.record.state is not State.PENDING or _has_place(t.record) for t in tasks)
+        if full and inside < most:
+            yield f"tasks {full} wait for a place in their array, which has one"
+
+
+def _has_place(record: JobRecord) -> bool:
+    """Tells whether a pending task may have a place: in the queue, or to be tried again."""
+    return record.reason in ("", BEGIN_TIME)
 
 
 def _has_happened(dependency: Dependency, jobs: Mapping[int, KeptJob]) -> bool:

@@ -15,14 +15,16 @@ from dataclasses import replace
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
+from dovetail.live.controller.job_environment import environment_of_array
 from dovetail.live.durable.database import Committer
+from dovetail.live.durable.needs import Needs
 from dovetail.live.durable.room import room_for
 from dovetail.live.durable.store import add_jobs, add_requests, next_number
 from dovetail.live.edges import Accepted, Clock, Incoming, Request
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.wire.codec import plain
-from dovetail.wire.spec import Dependency, JobSpec
-from dovetail.wire.spec_faults import AFTER_MAX, faults
+from dovetail.wire.spec import CORRESPONDING, SINGLETON, JobSpec
+from dovetail.wire.spec_faults import faults
 from dovetail.wire.submission import Submission
 
 KEY_MAX = 200
@@ -148,9 +150,12 @@ class Intake:
                 raise InputError(where, f"{field}: {what}")
             if spec.array != -1 or spec.array_of != -1:
                 raise InputError(where, "the index of a task is given by the array of its submit")
-            for dependency in spec.after:
-                if dependency.job == 0 or dependency.job <= -position:
-                    raise InputError(where, f"it cannot depend on job {dependency.job}")
+            for need in spec.after:
+                named = need.kind != SINGLETON
+                if named and (need.job == 0 or need.job <= -position):
+                    raise InputError(where, f"it cannot depend on job {need.job}")
+                if need.kind == CORRESPONDING and not submission.array:
+                    raise InputError(where, "aftercorr is for the tasks of an array", "say afterok")
             self._check_room(where, spec)
 
     def _bounded(self, submission: Submission) -> Submission:
@@ -192,42 +197,24 @@ def _expanded(
     db: sqlite3.Connection, submissions: Sequence[Submission]
 ) -> tuple[tuple[int, ...], list[JobSpec]]:
     """Returns the first number of each submission, and the specs of all its tasks in order."""
-    number = next_number(db)
-    tasks: list[range] = []
+    needs = Needs(db, next_number(db))
+    firsts: list[int] = []
     specs: list[JobSpec] = []
     for submission in submissions:
-        spec = replace(submission.spec, after=_resolved(db, submission.spec, tasks))
-        first = number + len(specs)
+        first = needs.next
+        firsts.append(first)
+        made = needs.resolved(submission)
         if submission.array:
-            specs += [replace(spec, array=i, array_of=first) for i in submission.array]
-        else:
-            specs.append(spec)
-        tasks.append(range(first, number + len(specs)))
-    return tuple(t.start for t in tasks), specs
-
-
-def _resolved(
-    db: sqlite3.Connection, spec: JobSpec, before: Sequence[range]
-) -> tuple[Dependency, ...]:
-    """Returns the dependencies of a job with every array in full and every job on record."""
-    resolved: dict[Dependency, None] = {}
-    for kind, job in ((d.kind, d.job) for d in spec.after):
-        numbers = before[-job - 1] if job < 0 else _tasks(db, job)
-        if not numbers:
-            raise InputError(f"job '{spec.name}'", f"it depends on job {job}, which does not exist")
-        resolved |= dict.fromkeys(Dependency(kind, number) for number in numbers)
-    if len(resolved) > AFTER_MAX:
-        raise InputError(f"job '{spec.name}'", f"{len(resolved)} dependencies are over {AFTER_MAX}")
-    return tuple(resolved)
-
-
-def _tasks(db: sqlite3.Connection, job: int) -> Sequence[int]:
-    found = db.execute(
-        "SELECT number FROM jobs WHERE number = ?1"
-        " UNION SELECT number FROM jobs WHERE array_of = ?1 ORDER BY number",
-        (min(job, 2**62),),
-    )
-    return [number for (number,) in found]
+            told = environment_of_array(submission.array).items()
+            own = dict(submission.spec.environment)
+            around = (*((n, v) for n, v in told if n not in own), *own.items())
+            made = [
+                replace(spec, array=i, array_of=first, environment=around)
+                for i, spec in zip(submission.array, made, strict=True)
+            ]
+        specs += made
+        needs.take(made)
+    return tuple(firsts), specs
 
 
 def _fitting(db: sqlite3.Connection, asked: Sequence[Request]) -> list[Request]:
