@@ -153,6 +153,11 @@ def test_a_clock_makes_a_thousand_samples_a_second(learner: Learner) -> None:
     assert (progress.done_s, progress.length_s) == (0.5, 20.0)
 
 
+def test_progress_is_told_to_a_sample(job: Job) -> None:
+    progress = job.trains(100.0, 100.0)
+    assert progress is not None and progress.grain_s == pytest.approx(1 / 100.0)
+
+
 def test_a_job_that_went_back_to_a_checkpoint_has_made_less_progress(job: Job) -> None:
     job.trains(*[100.0] * 6)
     job.samples, job.generation = 200, 1

@@ -95,6 +95,16 @@ class PlainController:
     def grow(self, job: int, paced: Paced, gpus: Sequence[Gpu]) -> None:
         self.regroup(job, (*self.members[job], *self.start(job, paced, gpus)))
 
+    def limit(self, job: int, paced: Paced, share: float) -> None:
+        """Puts all workers of a job under another share of their GPUs."""
+        generation = self.group[job].generation + 1
+        launch = Launch(paced.command(), "", "", "", trains=True)
+        for worker in self.members[job]:
+            node, gpu = self.at[job, worker]
+            order = StartWorker(job, worker, generation, gpu, launch, share=share)
+            self.send(node, start=order)
+        self.regroup(job, self.members[job])
+
     def preempt(self, job: int) -> None:
         self.tell(job, checkpoint=Checkpoint(leave=True))
         self.members[job] = ()

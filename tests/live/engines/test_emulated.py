@@ -129,6 +129,20 @@ def test_neighbours_are_retimed_when_they_come_and_go() -> None:
     assert (10.0, slow * 1000) in said and (alone_again, 1000.0) in said
 
 
+def test_another_share_of_its_gpus_slows_a_job_after_the_pause_that_it_costs() -> None:
+    jobs = empty_table()
+    physics = LinearPhysics(jobs)
+    c = PlainController(nodes_of(jobs=jobs, physics=physics, costs=Costs(limit_s=3.6)))
+    paced = Paced(100.0, shareable=True)
+    c.run(1, paced, [(0, 0)])
+    c.until(10.0)
+    c.limit(1, paced, 0.4)
+    slow = physics.speed(0, Placement(((0, 1),), ((0,),), fractions=(0.4,)), [])
+    assert slow < 1.0
+
+    assert c.until_finished(1) == pytest.approx(10.0 + 3.6 + 90.0 / slow, abs=1e-9)
+
+
 def test_jobs_on_other_gpus_do_not_touch_each_other() -> None:
     c = PlainController(nodes_of())
     c.run(1, Paced(100.0), [(0, 0)])

@@ -82,8 +82,10 @@ class ProgressReports:
         noise, fastest = 1.0 if life.spec.paced else NOISE, max(rate, progress.rate)
         slack_s = noise * (SLACK_S + SLACK * passed_s * fastest)
         if off_s > slack_s or abs(progress.rate - rate) > noise * RATE_SLACK * fastest:
-            state.measure(row, progress.done_s, progress.rate)
-            site.facts.append(Measured(now, row, progress.done_s, progress.rate))
+            # Whole samples are no better known than what is believed, if that is as near.
+            done_s = expected_s if off_s <= progress.grain_s else progress.done_s
+            state.measure(row, done_s, progress.rate)
+            site.facts.append(Measured(now, row, done_s, progress.rate))
         length_s, known_s = progress.length_s, state.length[row]
         if length_s is not None and abs(length_s - known_s) > noise * LENGTH_SLACK * known_s:
             state.relength(row, length_s)

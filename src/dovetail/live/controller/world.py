@@ -87,10 +87,11 @@ class LiveWorld:
         )
         self._picture = Picture(site, self._health)
         self._late: list[Incoming] = []
-        self._ask_s = site.now
         self._leaving = self._emptying = False
         self._because: tuple[object, ...] | None = None
         take_up(site, self._arrivals, self._health, recovered)
+        # Of an empty cluster nobody is asked anything: nor is a simulation's policy.
+        self._ask_s = site.now if len(site.lives) else NEVER
         self._late.extend(recovered.accepted)
         # Whoever brings a cluster up takes back what nobody carried out of an earlier "down".
         down = [r for r in recovered.requests if r.verb == "down"]

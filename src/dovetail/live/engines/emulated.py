@@ -111,7 +111,8 @@ class PacedLauncher:
         self._nodes.start_worker(self._node, order, now)
 
     def limit(self, order: StartWorker) -> None:
-        """Does nothing: a paced worker keeps the share it was started with."""
+        """Gives a paced worker the share of a newer order; it counts from the next switch on."""
+        self._nodes.limit_worker(order)
 
     def signal(self, job: int, worker: int, number: int) -> None:
         """Ends a worker at once; one that hangs heeds nothing but SIGKILL."""
@@ -336,6 +337,14 @@ class EmulatedNodes:
         job = self._jobs.get(order.job) or self._admit(order)
         job.start(order, node, now)
         self._touch(order.job)
+
+    def limit_worker(self, order: StartWorker) -> None:
+        """Gives a worker another share of its GPU."""
+        job = self._jobs.get(order.job)
+        worker = None if job is None else job.workers.get(order.worker)
+        if worker is not None:
+            worker.share = order.share
+            self._touch(order.job)
 
     def _admit(self, order: StartWorker) -> PacedJob:
         try:

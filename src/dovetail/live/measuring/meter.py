@@ -90,13 +90,14 @@ class Gauge:
 class Progress(NamedTuple):
     """What a report means: progress and rate in solo seconds; `length_s` None if not known.
 
-    With `news` the belief is another one now.
+    With `news` the belief is another one now. Progress is told to `grain_s`, a sample.
     """
 
     done_s: float
     rate: float
     length_s: float | None = None
     news: bool = False
+    grain_s: float = 0.0
 
 
 class Meters:
@@ -153,7 +154,8 @@ class Meters:
             rate = said.rate / PACED_RATE
         else:
             rate = gauge.rate / solo_rate if gauge.rates else speed
-        return Progress(gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news)
+        grain_s = 1.0 / solo_rate
+        return Progress(gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news, grain_s)
 
     def length_s(self, job: int) -> float | None:
         """Returns the work of a job that reports, in solo seconds, if it is known."""

@@ -82,7 +82,7 @@ class PlainMeter:
             alone = said.total_samples / spec.duration_s
         if not alone:
             return None
-        return Progress(said.samples / alone, said.rate / alone)
+        return Progress(said.samples / alone, said.rate / alone, grain_s=1.0 / alone)
 
     def length_s(self, job: int) -> float | None:
         """Keeps nothing of reports."""
