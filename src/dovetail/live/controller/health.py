@@ -69,9 +69,9 @@ class Health:
 
     def may_start(self, job: int, node: int, gpu: int) -> bool:
         """Tells whether a worker of a job can be started on a GPU now."""
-        info = self.nodes[node]
+        # No gang decides anything before each node is surveyed, or down until it is.
         site = self._site
-        return info.surveyed and not info.down and site.floor.is_free(job, node, gpu, site.seats)
+        return not self.nodes[node].down and site.floor.is_free(job, node, gpu, site.seats)
 
     # What comes in.
 

@@ -1,0 +1,48 @@
+"""Orders that come while others are carried out: nobody goes too early, and nothing is dropped."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from train_scene import Scene, assert_untouched, read, rehearse
+
+from dovetail.wire.worker import Entered, Left
+
+LONG = Scene(samples=1500, epochs=1, pace_s=0.003)
+
+
+def test_who_has_the_state_stays_until_the_one_that_is_to_go_on_alone_has_it(
+    tmp_path: Path,
+) -> None:
+    scene = replace(LONG, slice_bytes=200)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0))
+        (joined, _) = stage.entered(stage.regroup(0, 1))
+        stage.entered(stage.regroup(1))
+        assert stage.ended(0, 1) == [0, 0]
+        (left,) = stage.all_said(0, Left)
+        assert left.step > joined.step + 5, "the state takes so many iterations to arrive"
+    assert_untouched(scene, read(tmp_path / "log"))
+
+
+def test_a_generation_under_construction_outlives_that_an_older_one_is_entered(
+    tmp_path: Path,
+) -> None:
+    scene = replace(LONG, samples=640, pace_s=0.1)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        first = stage.regroup(0, 1)
+        stage.entered(first)
+        # Both orders are there before the loop notices that 1 is gone.
+        stage.workers[1].process.kill()
+        without, newest = stage.regroup(0), stage.regroup(0, 2)
+        stage.until(lambda: len(stage.all_said(0, Entered)) == 2)
+        stage.start(2)
+        stage.entered(newest)
+        assert [e.generation for e in stage.all_said(0, Entered)] == [first, without, newest]
+        assert stage.ended(0, 2) == [0, 0]
+    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
