@@ -216,6 +216,32 @@ def test_a_held_job_and_one_with_a_dependency_say_so(cluster: ByHand) -> None:
     assert "it needs afterok:1; job 1 is PENDING" in dependent.evidence
 
 
+def test_a_job_that_is_tried_behind_others_is_not_called_next(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec(), (3, 4)), Submission(spec()))
+    cluster.run(1, [(0, 0)])
+    cluster.wait([2, 3], Reason("Resources"))
+    first, second = why(cluster, 2), why(cluster, 3)
+    assert "it is next in the policy's order" in first.sentence
+    assert "next" not in second.sentence and "jobs ahead of it" in second.sentence
+    assert "1 waiting job is ahead of it: 1_4 (1 GPU)" in second.evidence
+
+
+def test_what_must_happen_is_said_of_the_very_condition(cluster: ByHand) -> None:
+    need = spec(after=(Dependency("afterok", -1), Dependency("afterany", -2, task=7)))
+    submit(cluster, Submission(spec()), Submission(spec(), (6, 7)), Submission(need))
+    cluster.record(4, reason="Dependency")
+    assert why(cluster, 4).would_start == "job 1 must complete, job 2_7 must end"
+    cluster.record(1, state=State.FAILED, end_s=9.0)
+    cluster.record(4, reason="DependencyNeverSatisfied")
+    assert why(cluster, 4).would_start == "job 1 would have to be requeued and complete"
+    cluster.record(4, reason="JobArrayTaskLimit")
+    assert why(cluster, 4).would_start == "a task of its array must end"
+    cluster.record(4, reason="BeginTime", not_before_s=1e4)
+    assert why(cluster, 4).would_start.endswith(" s must pass")
+    cluster.record(4, reason="")
+    assert "the policy must be asked about it" in why(cluster, 4).would_start
+
+
 def test_a_running_job_is_told_why_so_many_gpus_and_with_whom(cluster: ByHand) -> None:
     elastic = spec(gpus=1, min_gpus=1, max_gpus=4, trains=True)
     submit(cluster, Submission(elastic), Submission(spec()), Submission(spec()))
@@ -241,6 +267,9 @@ def test_an_ended_job_is_told_why(cluster: ByHand) -> None:
     failed, cancelled = why(cluster, 1), why(cluster, 2)
     assert (failed.code, failed.sentence) == ("NonZeroExitCode", "its program failed")
     assert "it exited with code 3" in failed.evidence
+    cluster.record(1, exit_code=-11, retries=1)
+    assert "signal 11 (SIGSEGV) ended it" in why(cluster, 1).evidence
+    assert "it was tried again once of 3" in why(cluster, 1).evidence
     assert "it never started" in cancelled.evidence
 
 

@@ -327,7 +327,7 @@ def test_retries_are_limited(stage: Make) -> None:
         s.at(t, lambda t=t, worker=worker: s.take(s.nodes.kill(1, worker, t)))
     s.play(60.0)
     record = s.record(1)
-    assert (record.state, record.reason, record.retries) == (State.FAILED, "JobLaunchFailure", 1)
+    assert (record.state, record.reason, record.retries) == (State.FAILED, "RaisedSignal", 1)
     assert "signal 9" in record.detail and "tried 2 times" in record.detail
 
 

@@ -34,6 +34,8 @@ ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
 """The states of a job that can still end."""
 NEARLY = 0.9
 """A job that ends well with less done than this part of its work stopped early, as it may."""
+SIGNALLED = "RaisedSignal"
+"""Slurm's word for a program that a signal ended."""
 MEMORY = "memory"
 """What an agent says that killed a worker over its memory."""
 
@@ -199,10 +201,12 @@ class Endings:
             )
         elif foreign:
             self.requeue(life, "failed", life.spec.grace_s)
-            self.retry(life, "JobLaunchFailure", detail, code=first.exit_code)
+            reason = "JobLaunchFailure" if first.why or stateless else SIGNALLED
+            self.retry(life, reason, detail, code=first.exit_code)
         else:
             code = first.exit_code
-            self.end(life, Step.FAILED, reason="NonZeroExitCode", detail=detail, code=code)
+            reason = SIGNALLED if code < 0 else "NonZeroExitCode"
+            self.end(life, Step.FAILED, reason=reason, detail=detail, code=code)
 
     def _go_on(self, life: Life, left: Sequence[int], detail: str) -> None:
         """Lets the survivors train on; in a while the lost ones are started under new numbers."""

@@ -6,7 +6,11 @@ record. Nothing is guessed; what would have to happen is counted from what is fr
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
+
 from dovetail.core.cluster import DOWN, DRAINING
+from dovetail.live.door.conditions import called, conditions, must_come
 from dovetail.live.door.rows import (
     ENDLESS_S,
     fraction_done,
@@ -26,6 +30,7 @@ AHEAD_SHOWN = 5
 SENTENCES = {
     "Resources": "it is next in the policy's order and waits for free GPUs",
     "Priority": "jobs ahead of it in the policy's order wait too",
+    "JobArrayTaskLimit": "as many tasks of its array as its owner allows are ahead of it",
     "BetterPlacement": "the policy holds it back for GPUs that lie closer together",
     "SharingDoesNotPay": "every GPU it could share would slow both jobs more than waiting does",
     "BeginTime": "its time to begin has not come",
@@ -37,6 +42,8 @@ SENTENCES = {
     "None": "the policy has not been asked about it yet",
 }
 """The codes a waiting job may show, each with what it means."""
+BEHIND = "the GPUs it could have are not free, and jobs ahead of it in the policy's order wait too"
+"""What `Resources` means where a policy looks for room for every job, not for the first alone."""
 
 
 def explain(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
@@ -60,24 +67,30 @@ def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
         evidence.append(_ahead_text(ahead, reader))
     if said is not None and said.behind >= 0:
         evidence.append(f"job {said.behind} is the first that finds no room")
-    evidence.extend(_conditions(kept, reader, now_s))
+    evidence.extend(conditions(kept, reader, now_s))
     if record.retries:
-        evidence.append(f"it was tried {record.retries} times before")
+        evidence.append(f"it was tried {_times(record.retries)} before")
     if picture.refused:
         evidence.append(f"the last plan was refused: {picture.refused}")
     return Explained(
         job=number,
         state=str(record.state),
         code=code,
-        sentence=record.detail or SENTENCES.get(code, "the policy gives no further reason"),
+        sentence=record.detail or _sentence(code, len(ahead)),
         evidence=tuple(evidence),
         ahead=ahead[:AHEAD_SHOWN],
         ahead_count=len(ahead),
         free_gpus=sum(free.values()),
-        would_start=_would_start(kept, seen, len(ahead), sum(free.values()), now_s),
+        would_start=_would_start(kept, seen, reader, len(ahead), sum(free.values()), now_s),
         decided_s=_known(picture.decided_s),
         now_s=now_s,
     )
+
+
+def _sentence(code: str, ahead: int) -> str:
+    if code == "Resources" and ahead:
+        return BEHIND
+    return SENTENCES.get(code, "the policy gives no further reason")
 
 
 def _asks(kept: KeptJob) -> str:
@@ -113,7 +126,9 @@ def _ahead_text(ahead: tuple[int, ...], reader: Queries) -> str:
     first = []
     for number in ahead[:AHEAD_SHOWN]:
         spec = reader.spec(number)
-        first.append(f"{number}" if spec is None else f"{number} ({spec.gpus} GPUs)")
+        plural = "" if spec is not None and spec.gpus == 1 else "s"
+        size = "" if spec is None else f" ({spec.gpus} GPU{plural})"
+        first.append(f"{called(number, reader)}{size}")
     more = f" and {len(ahead) - AHEAD_SHOWN} more" if len(ahead) > AHEAD_SHOWN else ""
     return f"{_jobs_are(len(ahead), 'waiting ')} ahead of it: {', '.join(first)}{more}"
 
@@ -122,24 +137,17 @@ def _jobs_are(jobs: int, kind: str = "") -> str:
     return f"1 {kind}job is" if jobs == 1 else f"{jobs} {kind}jobs are"
 
 
-def _conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:
-    found = []
-    for need in kept.spec.after:
-        record = reader.record(need.job)
-        state = "unknown" if record is None else str(record.state)
-        found.append(f"it needs {need.kind}:{need.job}; job {need.job} is {state}")
-    if kept.record.not_before_s > now_s:
-        found.append(f"not before {kept.record.not_before_s - now_s:.0f} s from now")
-    return found
-
-
-def _would_start(kept: KeptJob, seen: Index, ahead: int, free: int, now_s: float) -> str:
+def _would_start(
+    kept: KeptJob, seen: Index, reader: Queries, ahead: int, free: int, now_s: float
+) -> str:
     """Returns what would have to happen, as far as counting tells."""
     record, spec = kept.record, kept.spec
     if record.held:
         return "release it"
+    if record.reason:
+        return must_come(kept, reader, now_s)
     if kept.number not in seen.rank:
-        return "its condition must be met first"
+        return "the policy must be asked about it, as it is at its next decision"
     if is_closed_to(kept, seen):
         return "a node that is down or draining must be up again"
     lacking = spec.min_gpus - free
@@ -183,6 +191,8 @@ def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
         evidence.extend(_manner(kept, run, seen, now_s))
     evidence.append(_free_text(free))
     evidence.append(f"{_jobs_are(len(picture.waiting))} waiting")
+    if record.detail:
+        evidence.append(f"since it was placed: {record.detail}")
     last = _last_placing(reader, number)
     if last:
         evidence.append(last)
@@ -191,7 +201,7 @@ def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
         job=number,
         state=str(record.state),
         code="Configuring" if starting else "Running",
-        sentence=record.detail or _why_so_many(kept, held, seen, starting),
+        sentence=_why_so_many(kept, held, seen, starting),
         evidence=tuple(evidence),
         free_gpus=sum(free.values()),
         decided_s=_known(picture.decided_s),
@@ -254,7 +264,7 @@ def _ended(kept: KeptJob, now_s: float) -> Explained:
     if record.end_s < NEVER:
         evidence.append(f"it ended {max(0.0, now_s - record.end_s):.0f} s ago")
     if record.retries:
-        evidence.append(f"it was retried {record.retries} times of {kept.spec.retries}")
+        evidence.append(f"it was tried again {_times(record.retries)} of {kept.spec.retries}")
     sentence = record.detail or ENDS.get(ending, "it is over")
     return Explained(
         job=kept.number,
@@ -278,8 +288,16 @@ ENDS = {
 
 
 def _exit_text(code: int) -> str:
-    return f"signal {-code} ended it" if code < 0 else f"it exited with code {code}"
+    if code >= 0:
+        return f"it exited with code {code}"
+    with suppress(ValueError):
+        return f"signal {-code} ({signal.Signals(-code).name}) ended it"
+    return f"signal {-code} ended it"
 
 
 def _known(time_s: float) -> float:
     return -1.0 if time_s == LONG_AGO else time_s
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
