@@ -169,14 +169,15 @@ def _local(
 ) -> tuple[Nodes, int]:
     from hashlib import sha256
 
-    from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
+    from dovetail.live.engines.cgroup import MEMORY, PREFIX, SHARE, ControlGroups
     from dovetail.live.engines.engine import devices_of, notes_of
     from dovetail.live.engines.local import LocalNodes
 
     devices = devices_of(words)
     for note in notes_of(words):
         _log(note)
-    groups = ControlGroups.below_own(f"dovetail-{sha256(bytes(home)).hexdigest()[:12]}")
+    ControlGroups.sweep()
+    groups = ControlGroups.below_own(f"{PREFIX}{sha256(bytes(home)).hexdigest()[:12]}")
     for what in (SHARE, MEMORY):
         if what not in groups.enforces and not devices[0].are_gpus:
             _log(f"no control group can be made here: a bound on {what} is not enforced")

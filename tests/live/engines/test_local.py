@@ -214,3 +214,27 @@ def test_version_2_is_used_as_far_as_it_is_delegated(
     assert (own / "d" / "1-0" / "memory.max").read_text() == "1000"
     (own / "d" / "1-0" / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
     assert both.ran_out_of_memory("1-0")
+
+
+def test_groups_that_killed_agents_left_are_swept_and_no_living_cluster_misses_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Played with plain folders: like a group with processes, one with a file in it stays."""
+    monkeypatch.setattr(cgroup, "_own_groups", lambda: {"": "/user/session-1"})
+    own = tmp_path / "user" / "session-1"
+    names = ("dovetail-left/7-0", "../session-2/dovetail-left", "dovetail-busy/7-0", "dovetail-new")
+    groups = [(own / name).resolve() for name in (*names, "others/7-0")]
+    for group in groups:
+        group.mkdir(parents=True)
+    (own / "dovetail-busy" / "7-0" / "process").write_text("1")
+    for group in own.glob("*"):
+        if group.name != "dovetail-new":
+            os.utime(group, (0, 0))
+    os.utime(groups[1], (0, 0))
+    ControlGroups.sweep(tmp_path)
+    assert [group.exists() for group in groups] == [False, False, True, True, True]
+    assert not (own / "dovetail-left").exists()
+    # Where its group was swept, the next worker brings it back.
+    back = ControlGroups(1, own / "dovetail-left", None)
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    assert back.make("7-2", 0.5, 0) and (own / "dovetail-left" / "7-2").is_dir()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,11 @@ ROOT = Path("/sys/fs/cgroup")
 WHOLE_V1, WHOLE_V2 = 1024, 100
 """The kernel's own weights of a group that nobody has changed."""
 SHARE, MEMORY = "share", "memory"
+CONTROLLERS = "+cpu +memory"
+PREFIX = "dovetail-"
+"""Begins the name of the group of each cluster."""
+LEFT_S = 3600.0
+"""An empty group in which nothing has changed for so long was left by an agent that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,16 @@ class ControlGroups:
             return ControlGroups(0, None, None)
         return _version_2(unified, name)
 
+    @staticmethod
+    def sweep(root: Path = ROOT) -> None:
+        """Removes what agents left, here and in sessions beside this one; none misses its group."""
+        own = _own_groups()
+        places = [root / name / own.get(name, "").lstrip("/") for name in ("cpu", "memory", "")]
+        for place in places:
+            for pattern in (f"{PREFIX}*", f"../*/{PREFIX}*"):
+                for group in list(place.glob(pattern)):
+                    _remove_left(group, time.time() - LEFT_S)
+
     @property
     def enforces(self) -> frozenset[str]:
         """Returns what is really enforced, of `SHARE` and `MEMORY`."""
@@ -51,10 +67,16 @@ class ControlGroups:
         """Makes the groups of a worker; returns the files into which it writes itself."""
         joined = []
         for parent in dict.fromkeys((self.cpu, self.memory)):
-            if parent is not None and (group := _made(parent / key)) is not None:
+            if parent is not None and (group := self._group(parent, key)) is not None:
                 joined.append(str(group / "cgroup.procs"))
         self.limit(key, share, memory_bytes)
         return tuple(joined)
+
+    def _group(self, parent: Path, key: str) -> Path | None:
+        """Returns the group of a worker; that of the cluster was swept if it was idle for long."""
+        if _made(parent) is not None and self.version == 2:
+            _write(parent / "cgroup.subtree_control", CONTROLLERS)
+        return _made(parent / key)
 
     def limit(self, key: str, share: float, memory_bytes: int) -> None:
         """Sets the weight and the bound of a worker's groups; 0 bytes are no bound."""
@@ -91,8 +113,7 @@ class ControlGroups:
         """Removes the groups of all workers, if none is left in them."""
         for group in (self.cpu, self.memory):
             if group is not None:
-                with contextlib.suppress(OSError):
-                    group.rmdir()
+                _remove(group)
 
 
 def _own_groups() -> dict[str, str]:
@@ -110,11 +131,11 @@ def _own_groups() -> dict[str, str]:
 
 def _version_2(unified: Path, name: str) -> ControlGroups:
     """Returns groups of version 2, with the controllers that are delegated to us."""
-    _write(unified / "cgroup.subtree_control", "+cpu +memory")
+    _write(unified / "cgroup.subtree_control", CONTROLLERS)
     group = _made(unified / name)
     if group is None:
         return ControlGroups(0, None, None)
-    _write(group / "cgroup.subtree_control", "+cpu +memory")
+    _write(group / "cgroup.subtree_control", CONTROLLERS)
     with contextlib.suppress(OSError):
         given = (group / "cgroup.subtree_control").read_text(encoding="ascii").split()
         return ControlGroups(
@@ -130,6 +151,22 @@ def _made(group: Path) -> Path | None:
     except OSError:
         return None
     return group if os.access(group / "cgroup.procs", os.W_OK) else None
+
+
+def _remove_left(group: Path, before_s: float) -> None:
+    """Removes a group that nobody has changed since then; one with processes in it stays."""
+    with contextlib.suppress(OSError):
+        if group.stat().st_mtime < before_s:
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """Removes a group and those below it, as far as no process is in them."""
+    with contextlib.suppress(OSError):
+        for below in [p for p in group.iterdir() if p.is_dir()]:
+            with contextlib.suppress(OSError):
+                below.rmdir()
+        group.rmdir()
 
 
 def _write(file: Path, value: str) -> None:
