@@ -61,7 +61,7 @@ def test_stopped_and_resumed_it_is_the_same_bit_by_bit(tmp_path: Path) -> None:
         _, x, y = next(batches)
         job.backward(cross_entropy(first.model(x), y))
         job.step()
-    assert job._save_here(at_once=True)
+    assert job._saving.save(at_once=True)
     again, resumed = run(SCENE, folder=tmp_path / "parts")
     assert again == whole[5:]
     assert resumed.digest() == end.digest()
@@ -199,8 +199,8 @@ def test_clipping_scaling_and_a_schedule_by_pass_are_those_of_an_ordinary_loop()
             optimizer.step()
         scheduler.step()
     torch.testing.assert_close(mine.weight, plain.weight)
-    assert job._scheduler is not None
-    assert job._scheduler.get_last_lr() == scheduler.get_last_lr() == [0.125]
+    assert job._how.scheduler is not None
+    assert job._how.scheduler.get_last_lr() == scheduler.get_last_lr() == [0.125]
 
 
 def test_a_dry_run_tries_sub_batches_and_saves_nothing(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_dry_run_tries_sub_batches_and_saves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "job").exists()
 
 
-def test_stop_ends_after_the_next_iteration() -> None:
+def test_stop_ends_after_the_iteration_under_way() -> None:
     parts = SCENE.parts()
     job = job_of(SCENE, parts, environment={})
     for _, x, y in job.batches():
@@ -228,7 +228,7 @@ def test_stop_ends_after_the_next_iteration() -> None:
         job.step()
         if job.steps_done == 3:
             job.stop()
-    assert job.steps_done == 4
+    assert job.steps_done == 3
 
 
 def test_a_loop_that_forgets_a_call_is_told() -> None:

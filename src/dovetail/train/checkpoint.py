@@ -15,7 +15,7 @@ import torch
 
 from dovetail.train.state import Parts
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2
 """Files kept; older ones are removed when a newer one is safe on disk."""
 NAME = re.compile(r"checkpoint-(\d{12})\.pt")
@@ -23,11 +23,17 @@ NAME = re.compile(r"checkpoint-(\d{12})\.pt")
 
 @dataclass(slots=True)
 class Progress:
-    """How far training is: iterations and samples done, and whether this worker has the state."""
+    """How far training is: iterations and samples done, and whether this worker has the state.
+
+    `passes` counts those after which the script has done what it does after each; `loss` is that
+    of the last iteration.
+    """
 
     step: int = 0
     samples: int = 0
     known: bool = False
+    passes: int = 0
+    loss: float | None = None
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -74,6 +80,8 @@ def snapshot(parts: Parts, progress: Progress, job: dict[str, Any]) -> dict[str,
         "format": FORMAT,
         "step": progress.step,
         "samples": progress.samples,
+        "passes": progress.passes,
+        "loss": progress.loss,
         "job": job,
         **parts.whole(),
     }
@@ -102,7 +110,7 @@ def restore(folder: Path, parts: Parts, job: dict[str, Any]) -> Progress | None:
         if state["job"] != job:
             raise ValueError(f"{path}: another job's: {state['job']}, and this one is {job}")
         parts.take_whole(state)
-        return Progress(state["step"], state["samples"], known=True)
+        return Progress(state["step"], state["samples"], True, state["passes"], state["loss"])
     if damaged:
         raise ValueError(f"{damaged[0]}: no checkpoint can be read; remove them to begin anew")
     return None

@@ -13,17 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from dovetail.train.group import Broken, Group, Waiting
+from dovetail.train.buffers import Buffers
+from dovetail.train.group import Broken, Group, Summing
 
 BUCKET_BYTES = 8 << 20
 """Gradients that travel together: the first set out while the others are still computed."""
-HEAD = 3
-"""Of the tail: loss, weight, whether weights are the user's."""
+HEAD = 4
+"""Of the tail: loss, weight, whether weights are the user's, whether training ends instead."""
+
+
+def trained_by(optimizer: torch.optim.Optimizer) -> set[nn.Parameter]:
+    """Returns the parameters that an optimizer trains."""
+    return {p for g in optimizer.param_groups for p in g["params"] if p.requires_grad}
 
 
 @dataclass(slots=True)
@@ -34,6 +41,17 @@ class Bucket:
     parameters: list[nn.Parameter]
     views: list[Tensor]
     missing: int = 0
+    version: int = 0
+
+    @property
+    def numbers(self) -> Tensor:
+        """Returns the buffer as numbers that can be added up on their way."""
+        return torch.view_as_real(self.flat) if self.flat.is_complex() else self.flat
+
+    def renew(self) -> None:
+        """Takes another buffer."""
+        self.flat = torch.zeros_like(self.flat)
+        self.views = _views(self.flat, self.parameters)
 
 
 def buckets_of(parameters: Iterable[nn.Parameter]) -> list[Bucket]:
@@ -50,81 +68,96 @@ def buckets_of(parameters: Iterable[nn.Parameter]) -> list[Bucket]:
     return [_bucket(group) for group in groups]
 
 
+def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    ends = list(accumulate(p.numel() for p in parameters))
+    return [flat[e - p.numel() : e].view(p.shape) for p, e in zip(parameters, ends, strict=True)]
+
+
 def _bucket(parameters: list[nn.Parameter]) -> Bucket:
     first = parameters[0]
     flat = torch.zeros(sum(p.numel() for p in parameters), dtype=first.dtype, device=first.device)
-    views, begin = [], 0
-    for p in parameters:
-        views.append(flat[begin : begin + p.numel()].view(p.shape))
-        begin += p.numel()
-    return Bucket(flat, parameters, views)
+    return Bucket(flat, parameters, _views(flat, parameters))
 
 
 class Tail:
     """What travels beside the gradients: loss, weight, running statistics, who had a gradient.
 
     Statistics of batch normalization differ between workers; their weighted mean replaces them, so
-    that all workers stay alike and any may leave.
+    that all workers stay alike and any may leave. How many batches they are of, the first with
+    samples says.
     """
 
-    def __init__(self, model: nn.Module, parameters: int, device: torch.device) -> None:
-        self._statistics = [
-            b
-            for m in model.modules()
-            if isinstance(m, _NormBase)
-            for b in (m.running_mean, m.running_var)
-            if b is not None
-        ]
-        self._parameters = parameters
-        length = HEAD + parameters + sum(b.numel() for b in self._statistics)
-        self.flat = torch.zeros(length, dtype=torch.float32, device=device)
+    def __init__(self, model: nn.Module, flags: int, device: torch.device) -> None:
+        norms = [m for m in model.modules() if isinstance(m, _NormBase)]
+        found = [b for m in norms for b in (m.running_mean, m.running_var) if b is not None]
+        counts = [b for m in norms if (b := m.num_batches_tracked) is not None]
+        self._statistics, self._counts = found, counts
+        self._flags = HEAD + flags
+        length = self._flags + sum(b.numel() for b in (*counts, *found))
+        self.flat = torch.zeros(length, dtype=torch.float64, device=device)
 
-    def fill(
-        self, loss: Tensor, weight: Tensor, part: float, *, weighted: bool, touched: list[bool]
-    ) -> None:
+    def renew(self) -> None:
+        """Takes another buffer."""
+        self.flat = torch.zeros_like(self.flat)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        """Returns the buffers that travel here."""
+        return [*self._counts, *self._statistics]
+
+    def fill(self, head: list[Tensor | float], flags: list[bool], part: float, first: bool) -> None:
         """Writes what this worker adds; `part` is its part of the iteration's samples."""
-        begin = HEAD + self._parameters
-        self.flat[0], self.flat[1] = loss, weight
-        self.flat[2:begin] = torch.tensor([weighted, *touched], dtype=torch.float32)
-        for b in self._statistics:
-            self.flat[begin : begin + b.numel()] = b.detach().flatten() * part
+        for i, value in enumerate(head):
+            self.flat[i] = value
+        self.flat[HEAD : self._flags] = torch.tensor(flags, dtype=torch.float64)
+        begin = self._flags
+        for b in self.buffers:
+            share = part if b.is_floating_point() else float(first)
+            self.flat[begin : begin + b.numel()] = b.detach().flatten() * share
             begin += b.numel()
 
     def restore(self) -> None:
         """Gives the statistics of all workers to this one."""
-        begin = HEAD + self._parameters
-        for b in self._statistics:
+        begin = self._flags
+        for b in self.buffers:
             b.copy_(self.flat[begin : begin + b.numel()].view(b.shape))
             begin += b.numel()
 
-    def touched(self) -> list[bool]:
-        """Returns which parameters had a gradient on any worker."""
-        return [t > 0 for t in self.flat[HEAD : HEAD + self._parameters].tolist()]
+    def flags(self) -> list[bool]:
+        """Returns which flags any worker has raised."""
+        return [t > 0 for t in self.flat[HEAD : self._flags].tolist()]
 
-    def weighted(self) -> bool:
-        """Returns whether a worker counted by a weight of the user's."""
-        return self.flat[2].item() > 0
+    def head(self) -> list[float]:
+        """Returns the sums of loss and weight, and who counts by weights or ends training."""
+        return self.flat[:HEAD].tolist()
 
 
 class Gradients:
     """The gradients of one model: accumulated, then added up over a group."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        trained = {p for g in optimizer.param_groups for p in g["params"] if p.requires_grad}
+        trained = trained_by(optimizer)
         self.parameters = [p for p in model.parameters() if p in trained]
         if len(self.parameters) != len(trained) or not trained:
-            raise ValueError("the optimizer must train parameters of the model, and only those")
+            raise ValueError(
+                "the optimizer must train parameters of the model, and only those; a loss or a"
+                " second model with parameters goes into one model (torch.nn.ModuleList)"
+            )
+        self._optimizer = optimizer
         self.device = self.parameters[0].device
         self._buckets = buckets_of(self.parameters)
         self._place = {p: i for i, p in enumerate(self.parameters)}
-        self._tail = Tail(model, len(self.parameters), self.device)
-        self._touched = [False] * len(self.parameters)
-        self._sent: list[Waiting] = []
+        count = len(self.parameters)
+        self._buffers = Buffers(model, others=Tail(model, 0, self.device).buffers)
+        self._tail = Tail(model, count + len(self._buffers), self.device)
+        self._touched, self._arrived = [False] * count, [False] * count
+        self._sent: list[Summing] = []
         self._group: Group | None = None
-        self._sending = False
+        self._sending = self._added = False
         self._broken: Broken | None = None
-        self._loss = torch.zeros((), device=self.device)
-        self._weight = torch.zeros((), device=self.device)
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._weight = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._last = torch.zeros(2, dtype=torch.float64)
         self._weighted = False
         for bucket in self._buckets:
             for p in bucket.parameters:
@@ -132,17 +165,39 @@ class Gradients:
 
     def begin(self, group: Group) -> None:
         """Starts an iteration: nothing accumulated, nothing sent."""
+        if not trained_by(self._optimizer) <= self._place.keys():
+            raise RuntimeError(
+                "the optimizer got parameters after the Job was made, or some were unfrozen: make"
+                " the Job when all that will ever be trained is, and freeze parameters after that"
+            )
         self._group, self._broken = group, None
-        self._sent, self._sending = [], False
-        self._touched = [False] * len(self.parameters)
+        self._sent, self._sending, self._added = [], False, False
+        count = len(self.parameters)
+        self._touched, self._arrived = [False] * count, [False] * count
         self._loss.zero_()
         self._weight.zero_()
         self._weighted = False
+        self._buffers.begin()
         for bucket in self._buckets:
             bucket.flat.zero_()
             bucket.missing = len(bucket.parameters)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Has the backward pass add to the buffers, also if the script has cleared gradients."""
+        for bucket in self._buckets:
             for p, view in zip(bucket.parameters, bucket.views, strict=True):
-                p.grad = view
+                if p.grad is not view:
+                    p.grad = view
+
+    def _look_for_changes(self) -> None:
+        """Raises RuntimeError if the script changed gradients that are not complete yet."""
+        if self._added and any(b.flat._version != b.version for b in self._buckets):
+            raise RuntimeError(
+                "gradients were changed between job.backward() and job.step(), where they are this"
+                " worker's only: clip by Job(clip_norm=...), leave unscaling to Job(scaler=...),"
+                " and do anything else in optimizer.register_step_pre_hook"
+            )
 
     def backward(
         self,
@@ -157,52 +212,94 @@ class Gradients:
 
         With a `weight` of the user's (tokens, say) the loss counts by that instead.
         """
+        self._look_for_changes()
+        self._hold()
         share: float | Tensor = part
         if weight is not None:
             self._weighted, share = True, weight
+            if float(weight) == 0:  # the mean over nothing is no number
+                return
         scaled = loss * share
         with torch.no_grad():
             self._loss += scaled.detach()
             self._weight += share
         self._sending = last
         scale(scaled).backward()  # type: ignore[no-untyped-call]
+        self._added = True
+        for bucket in self._buckets:
+            bucket.version = bucket.flat._version
 
-    def finish(self, part: float) -> None:
-        """Returns when the gradients are those of all workers. Raises Broken."""
+    def finish(self, part: float, *, first: bool, end: bool) -> bool:
+        """Returns when the gradients are those of all workers. Raises Broken.
+
+        `first` is the first worker with samples, `end` whether this one wants training to end
+        without this step; returns whether any does.
+        """
         assert self._group is not None
+        self._look_for_changes()
         self._send_all()
-        self._tail.fill(
-            self._loss, self._weight, part, weighted=self._weighted, touched=self._touched
-        )
+        flags = [*self._touched, *self._buffers.changed()]
+        head: list[Tensor | float] = [self._loss, self._weight, float(self._weighted), float(end)]
+        self._tail.fill(head, flags, part, first)
         self._sent.append(self._group.sum_gradients(self._tail.flat))
         for sent in self._sent:
             sent.wait()
-        self._tail.restore()
-        if self._tail.weighted():
+        _, weight, weighted, ended = self._tail.head()
+        if ended:
+            return True
+        flags = self._tail.flags()
+        if self._group.size > 1:
+            self._tail.restore()
+            self._buffers.take_changes(self._group, flags[len(self.parameters) :], first)
+        if weighted:
             for bucket in self._buckets:
-                bucket.flat.div_(self._tail.flat[1].to(bucket.flat.dtype))
-        if not all(self._touched):
-            self._forget_untouched()
+                bucket.flat.div_(weight or 1.0)
+        self._last = self._tail.flat[:2].clone()
+        self._forget_untouched(flags)
+        return False
+
+    def level_buffers(self, group: Group, first: bool) -> None:
+        """Gives all workers the buffers of the first that were ever seen to change."""
+        self._buffers.level(group, first)
 
     def release(self) -> None:
         """Lets go of what was sent: it would keep the connections of the group open."""
         self._sent, self._group = [], None
 
-    def loss(self) -> float:
-        """Returns the mean loss over the samples of the last iteration."""
-        loss, weight = self._tail.flat[:2].tolist()
-        return loss / weight if weight else float("nan")
+    def take_back(self) -> None:
+        """Makes the buffers ours again in a group that was given up. Raises Stuck.
 
-    def _forget_untouched(self) -> None:
+        What was sent may still be written to, in the next iteration even; an operation that does
+        not end keeps its buffers, and we take others.
+        """
+        if not all(sent.lets_go() for sent in self._sent):
+            self._tail.renew()
+            for bucket in self._buckets:
+                bucket.renew()
+        self.release()
+
+    def loss(self) -> float | None:
+        """Returns the mean loss over the samples of the last iteration; None before the first."""
+        loss, weight = self._last.tolist()
+        return loss / weight if weight else None
+
+    def _forget_untouched(self, touched: list[bool]) -> None:
         """Leaves parameters alone that no worker used, as an ordinary loop would."""
-        for p, touched in zip(self.parameters, self._tail.touched(), strict=True):
-            if not touched:
+        for p, used in zip(self.parameters, touched, strict=False):
+            if not used:
                 p.grad = None
 
     def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
         def filled(parameter: Tensor) -> None:
-            self._touched[self._place[parameter]] = True  # type: ignore[index]
+            place = self._place[parameter]  # type: ignore[index]
+            self._touched[place] = True
             if self._sending:
+                if self._arrived[place]:
+                    raise RuntimeError(
+                        "a gradient comes in several parts: layers used twice must be checkpointed"
+                        " with use_reentrant=False"
+                    )
+                self._arrived[place] = True
                 bucket.missing -= 1
                 self._send_filled()
 
@@ -224,6 +321,6 @@ class Gradients:
     def _send(self, bucket: Bucket) -> None:
         assert self._group is not None
         try:
-            self._sent.append(self._group.sum_gradients(bucket.flat))
+            self._sent.append(self._group.sum_gradients(bucket.numbers))
         except Broken as broken:  # inside the backward pass: told when it is over
             self._broken = broken

@@ -13,6 +13,7 @@ up, and `step` is where workers come and go.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -23,31 +24,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dovetail.train.aside import leave
-from dovetail.train.checkpoint import Progress, Writer, restore, snapshot
-from dovetail.train.desk import Desk
-from dovetail.train.dry_run import DryRun
-from dovetail.train.gradients import Gradients
-from dovetail.train.group import Broken
-from dovetail.train.line import Agent, Line, Nobody
-from dovetail.train.loader import Loader, Source, mixed, moved, seed_torch
-from dovetail.train.meeting import Host
-from dovetail.train.membership import Home, Leaving, Membership, Spoiled, Verdict
-from dovetail.train.reporter import Reporter
-from dovetail.train.samples import Indices, Order
-from dovetail.train.stages import Stopwatch, bound_memory
-from dovetail.train.state import Parts
-from dovetail.train.surroundings import Surroundings, hide_secret
-from dovetail.wire.worker import Finished, Regroup, Saved
-
-CLOSING_S = 2.0
-"""How long a worker that ends waits for an agent to hear its last words."""
-SPOILED_EXIT = 4
-"""The exit code of a worker that has nothing to go on from; a fresh one can begin anew."""
-SCHEDULES = ("step", "epoch")
+from dovetail.train.given import Given
+from dovetail.train.guards import (
+    look_at_kept,
+    look_at_model,
+    look_at_optimizer,
+    look_at_scheduler,
+)
+from dovetail.train.iterations import Iterations, Step
+from dovetail.train.loader import Loader, Source
+from dovetail.train.membership import Verdict
+from dovetail.train.state import KEPT, Parts, Stateful
+from dovetail.train.surroundings import Surroundings
 
 
-class Job:
+class Job(Iterations):
     """A model in training. Give it what the loop of the script used: model, optimizer, data."""
 
     def __init__(
@@ -56,8 +47,10 @@ class Job:
         optimizer: torch.optim.Optimizer,
         *,
         data: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         epochs: int = 1,
+        steps: int | None = None,
+        micro_batch: int = 0,
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
@@ -67,76 +60,91 @@ class Job:
         schedule: str = "step",
         scaler: torch.amp.GradScaler | None = None,
         clip_norm: float | None = None,
+        keep: Mapping[str, Stateful] | None = None,
         folder: str | Path | None = None,
         checkpoint_s: float = 600.0,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         """Raises ValueError for arguments that do not fit together.
 
-        `batch_size` is that of an iteration of all workers together. `data` is a map-style data
-        set or a tuple of tensors; `loaders` processes read it ahead. The `scheduler` is stepped
-        after each iteration or pass (`schedule`). Checkpoints go to `folder` (by default the
-        job's own) every `checkpoint_s` seconds; without a folder there are none.
+        `data` is a map-style data set, a tuple of tensors, or a DataLoader, which says itself how
+        it is read. `batch_size` is that of an iteration of all workers together; with `steps`
+        training ends after as many iterations, and `epochs` does not count. The `scheduler` is
+        stepped after each iteration or pass (`schedule`). What is in `keep` is saved with the
+        rest. Checkpoints go to `folder` (by default the job's own) every `checkpoint_s` seconds.
         """
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
-        about = Surroundings.of(environment)
-        source = Source(data, seed=seed, collate=collate)
-        self._order = Order(len(source), epochs, batch_size, seed, shuffle, drop_last)
-        self._optimizer, self._scheduler, self._schedule = optimizer, scheduler, schedule
-        self._scaler, self._clip_norm = scaler, clip_norm
-        self._gradients = Gradients(model, optimizer)
-        self.device = self._gradients.device
-        bound_memory(self.device, about.memory_bytes)
-        self._loader = Loader(source, loaders)  # forks: before any thread is there
-        others = {"scheduler": scheduler, "scaler": scaler}
-        self._parts = Parts(model, optimizer, {k: v for k, v in others.items() if v is not None})
-        self._progress = Progress()
-        self._watch = Stopwatch(loaders)
-        place = folder or about.folder
-        self._folder = Path(place) if place and not about.dry_run_steps else None
-        self._checkpoint_s = about.checkpoint_s or checkpoint_s
-        self._saved_s = time.monotonic()
-        self._begin_with_nothing()
-        self._open(about)
+        keep = keep or {}
+        look_at_model(model)
+        look_at_optimizer(optimizer)
+        look_at_scheduler(scheduler, schedule)
+        look_at_kept(keep)
+        given = Given.of(
+            data,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            loaders=loaders,
+            collate=collate,
+            seed=seed,
+        )
+        source = Source(given.data, seed=seed, collate=given.collate)
+        order = given.order(len(source), seed=seed, epochs=epochs, steps=steps)
+        if scaler is not None:
+            # A scaler has no factor before its first loss; who joins steps before it has one.
+            scaler.scale(torch.zeros((), device=next(model.parameters()).device))
+        others: dict[str, Any] = {"scheduler": scheduler, "scaler": scaler}
+        others = {name: part for name, part in others.items() if part is not None}
+        others |= {KEPT + name: part for name, part in keep.items()}
+        super().__init__(
+            Parts(model, optimizer, others),
+            order,
+            Step(scheduler, schedule, scaler, clip_norm, micro_batch),
+            Surroundings.of(environment),
+            loader=Loader(source, given.loaders),  # forks: before any thread is there
+            folder=Path(folder) if folder else None,
+            checkpoint_s=checkpoint_s,
+        )
+        self._joined = self._begun = self._by_pass = self._broken_off = False
 
-    def _begin_with_nothing(self) -> None:
-        self._batch: Indices = self._order.batch_at(0)
-        self._mine: list[Indices] = []
-        self._part = 0.0
-        self._due = 0
-        self._outcome: Verdict | Broken | None = None
-        self._begun = self._stopping = self._over = False
-
-    # What a script may ask.
+    # What a script may ask. Whoever asks takes part: before that, nobody knows.
 
     @property
     def first(self) -> bool:
-        """Returns whether this is the one worker that prints and saves for all."""
+        """Returns whether this is the one worker that prints and saves for all.
+
+        It may be another one later, when workers come and go.
+        """
+        self._take_part()
         return self._membership.leads
 
     @property
     def steps_done(self) -> int:
         """Returns the iterations done, by whatever workers."""
+        self._take_part()
         return self._progress.step
 
     @property
     def samples_done(self) -> int:
         """Returns the samples used, over all passes."""
+        self._take_part()
         return self._progress.samples
 
     @property
     def epoch(self) -> int:
         """Returns the pass over the data, from 0."""
-        return self._progress.samples // self._order.per_epoch
+        self._take_part()
+        return self._pass
 
     @property
     def loss(self) -> float:
-        """Returns the mean loss over all samples of the last iteration."""
-        return self._gradients.loss()
+        """Returns the mean loss over all samples of the last iteration; NaN before the first."""
+        self._take_part()
+        loss = self._loss()
+        return math.nan if loss is None else loss
 
     def digest(self) -> str:
         """Returns a checksum of model and optimizer, equal where they are bit by bit."""
+        self._take_part()
         return self._parts.digest()
 
     # What a script calls.
@@ -144,27 +152,23 @@ class Job:
     def batches(self) -> Iterator[Any]:
         """Yields this worker's micro-batches, on the device, until training is complete.
 
-        Each must be followed by `backward` and `step`. Ends the process when the job goes on
-        without this worker.
+        Within `epochs`, those of a pass. Each must be followed by `backward` and `step`. Ends the
+        process when the job goes on without this worker.
         """
-        if self._begun:
-            raise RuntimeError("job.batches() is all of the training: go through it once")
-        self._begun = True
-        try:
-            if self._dry_run is None:
-                self._membership.enter_next(time.monotonic())
-            self._over = self._progress.samples >= self._order.total
-            while not self._over:
-                yield from self._iteration()
-            self._finish()
-        except Leaving:
-            self._membership.leave()
-            self._close()
-            raise leave(0) from None
-        except Spoiled:
-            self._close()
-            sys.stderr.write("dovetail: nobody is left with the state of the job\n")
-            raise leave(SPOILED_EXIT) from None
+        if self._by_pass:
+            return self._of_a_pass()
+        self._begin_loop("batches")
+        return self._of_all_passes()
+
+    def epochs(self) -> Iterator[int]:
+        """Yields the number of each pass that is still to do; in it, go through `batches` once.
+
+        What stands behind that inner loop is done after each pass, on all workers. If training is
+        interrupted before it is done, it is done when training goes on.
+        """
+        self._begin_loop("epochs")
+        self._by_pass = True
+        return self._passes()
 
     def backward(self, loss: Tensor, weight: float | Tensor | None = None) -> None:
         """Adds the gradient of a micro-batch's mean loss, in place of `loss.backward()`.
@@ -173,269 +177,112 @@ class Job:
         which it is a mean, such as the number of tokens that are not padding.
         """
         if self._due != 1:
-            raise RuntimeError("call job.backward(loss) once for each batch of job.batches()")
+            raise RuntimeError(
+                "call job.backward(loss) once for each batch of job.batches(); several losses are"
+                " added up before"
+            )
         self._due = 2
         self._membership.alive()
         self._gradients.backward(
             loss,
             part=len(self._mine[0]) / len(self._batch),
             weight=weight,
-            scale=self._scaler.scale if self._scaler is not None else same,
+            scale=self._how.scaled,
             last=len(self._mine) == 1,
         )
 
-    def step(self) -> None:
+    def step(self) -> bool:
         """Ends a micro-batch; after the last, all workers step together.
 
-        In place of `optimizer.step()`, `optimizer.zero_grad()` and `scheduler.step()`.
+        In place of `optimizer.step()`, `optimizer.zero_grad()` and `scheduler.step()`. Returns
+        whether the step was made: not before the last micro-batch.
         """
         if self._due != 2:
             raise RuntimeError("call job.step() once, after job.backward(loss)")
         self._due = 0
         del self._mine[0]
-        if not self._mine:
-            self._complete()
+        if self._mine:
+            return False
+        self._complete()
+        return isinstance(self._outcome, Verdict) and not self._stopped
 
     def stop(self) -> None:
-        """Ends training early, on all workers, after the next iteration that is complete."""
+        """Ends training early, on all workers, after the iteration that is under way."""
         self._stopping = True
 
-    # An iteration.
+    # The loops.
 
-    def _iteration(self) -> Iterator[Any]:
-        self._outcome = None
+    def _begin_loop(self, name: str) -> None:
+        if self._begun:
+            raise RuntimeError(f"job.{name}() is all of the training: go through it once")
+        self._begun = True
+        self._guard.begin()
+
+    def _of_all_passes(self) -> Iterator[Any]:
+        self._join()
         try:
-            self._begin()
-        except Broken as broken:
-            self._outcome = broken
-        if self._outcome is None and not self._mine:
-            self._complete()
-        while self._outcome is None:
-            batch = self._load(self._mine[0])
-            self._due = 1
-            yield batch
-            if self._due:
-                raise RuntimeError("each batch needs job.backward(loss) and job.step()")
-        try:
-            if isinstance(self._outcome, Broken):
-                raise self._outcome
-            self._boundary(self._outcome)
-        except Broken as broken:
-            self._recover(broken)
+            while not self._complete_or_stopped:
+                yield from self._iteration()
+        except GeneratorExit:
+            self._broken_off = True
+            raise
+        self._finish()
 
-    def _begin(self) -> None:
-        members = self._membership
-        self._watch.begin()
-        if self._dry_run is not None:
-            members.manner = self._dry_run.manner()
-        self._batch = self._order.batch_at(self._progress.samples, members.manner.batch_size)
-        self._mine = self._share(self._progress.samples)
-        self._part = sum(map(len, self._mine)) / len(self._batch)
-        self._gradients.begin(members.group)
-        members.announce(save=self._save_is_due(), stop=self._stopping)
-
-    def _share(self, position: int) -> list[Indices]:
-        members = self._membership
-        batch = self._order.batch_at(position, members.manner.batch_size)
-        return members.manner.micro_batches(batch, members.group.rank, members.learning)
-
-    def _load(self, indices: Indices) -> Any:
-        with self._watch.input():
-            read = self._loader.take(self.epoch, indices, self._upcoming)
-        self._watch.read(read.storage_s, read.cpu_s)
-        # Dropout and the like depend on where in the order of samples we are, and nothing else.
-        seed_torch(mixed(self._order.seed, self._progress.samples, int(indices[0])))
-        return moved(read.batch, self.device)
-
-    def _upcoming(self) -> Iterator[tuple[int, Indices]]:
-        """Yields the micro-batches from now on, if nothing changes."""
-        position, mine = self._progress.samples, list(self._mine)
-        batch_size = self._membership.manner.batch_size
-        while position < self._order.total:
-            yield from ((position // self._order.per_epoch, indices) for indices in mine)
-            position += len(self._order.batch_at(position, batch_size))
-            if position < self._order.total:
-                mine = self._share(position)
-
-    def _complete(self) -> None:
-        """Makes the step that all workers make, or none."""
-        members, p = self._membership, self._progress
-        try:
-            with self._watch.network():
-                self._gradients.finish(self._part)
-                verdict = members.agree()
-                members.settle()
-        except Broken as broken:
-            self._outcome = broken
-            return
-        self._update()
-        p.step += 1
-        p.samples += len(self._batch)
-        if self._scheduler is not None and (
-            self._schedule == "step" or p.samples % self._order.per_epoch == 0
+    def _of_a_pass(self) -> Iterator[Any]:
+        p = self._progress
+        while not self._complete_or_stopped and (
+            p.samples < (p.passes + 1) * self._order.per_epoch or self._membership.learns
         ):
-            self._scheduler.step()
-        members.stepped(verdict)
-        self._watch.end()
-        self._outcome = verdict
+            yield from self._iteration()
 
-    def _update(self) -> None:
-        if self._scaler is not None:
-            self._scaler.unscale_(self._optimizer)
-        if self._clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._gradients.parameters, self._clip_norm)
-        if self._scaler is not None:
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
-        else:
-            self._optimizer.step()
+    def _passes(self) -> Iterator[int]:
+        self._join()
+        p, per_epoch = self._progress, self._order.per_epoch
+        try:
+            while True:
+                while self._membership.learns and not self._complete_or_stopped:
+                    self._work_without_samples()
+                p.passes = max(p.passes, p.samples // per_epoch - 1)
+                if self._stopped or p.passes * per_epoch >= self._order.total:
+                    break
+                yield p.passes
+                if not self._complete_or_stopped and p.samples < (p.passes + 1) * per_epoch:
+                    raise RuntimeError(
+                        "go through all of job.batches() in each pass of job.epochs(); to end"
+                        " training early call job.stop()"
+                    )
+                p.passes = max(p.passes + 1, p.samples // per_epoch)
+        except GeneratorExit:
+            self._broken_off = True
+            raise
+        self._finish()
 
-    # Between two iterations.
+    def _take_part(self) -> None:
+        """Joins the others, if that is still to do; ends for all what was ended by `break`."""
+        if not self._joined:
+            self._join()
+        elif self._broken_off and sys.exc_info()[1] is None:
+            self._end_for_all()
 
-    def _boundary(self, verdict: Verdict) -> None:
-        """Does what was agreed on. Raises Broken, Leaving."""
-        since_s = time.monotonic()
-        if self._dry_run is not None:
-            self._tried(self._dry_run)
-        if self.first:
-            self._reporter.iterated(self._membership.generation, self._gradients)
-        if verdict.stop or self._progress.samples >= self._order.total:
-            self._over = True
+    def _join(self) -> None:
+        if self._joined or self._dry_run is not None:
             return
-        if verdict.save or verdict.leave:
-            self._save(leave=verdict.leave)
-        if verdict.switch:
-            self._gradients.release()
-            self._membership.switch(since_s)
-            self._regrouped()
+        self._joined = True
+        with self._exits():
+            self._membership.enter_next(time.monotonic())
 
-    def _recover(self, broken: Broken) -> None:
-        """Gives up the iteration that is under way; it is done again by those who are left."""
-        since_s = time.monotonic()
-        self._gradients.release()
-        self._membership.broke(broken)
-        self._membership.enter_next(since_s)
-        self._regrouped()
+    def _end_for_all(self) -> None:
+        """Ends training on all workers without the iteration that is under way."""
+        self._broken_off, self._stopping, self._due = False, True, 0
+        if self._under_way:
+            self._mine, self._ends = [], True
+            if self._outcome is None:
+                self._complete()
+            self._conclude()
+        while not self._complete_or_stopped:
+            self._work_without_samples()
+        self._finish()
 
-    def _regrouped(self) -> None:
-        self._loader.forget()
-        self._watch.forget()
-        self._reporter.restart()
-        self._over = self._progress.samples >= self._order.total
-
-    def _save_is_due(self) -> bool:
-        if self._folder is None or not self.first or self._writer.busy:
-            return False
-        return time.monotonic() - self._saved_s > self._checkpoint_s
-
-    def _save(self, *, leave: bool) -> None:
-        """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
-        safe = True
-        if self.first:
-            self._saved_s = time.monotonic()
-            safe = self._save_here(at_once=leave)
-        self._desk.checkpoint_done(left=leave)
-        if leave and self._membership.all_well(safe):
-            raise Leaving
-
-    def _save_here(self, *, at_once: bool) -> bool:
-        if self._folder is None:
-            warn("no checkpoint: the job has no folder")
-            return False
-        state = snapshot(self._parts, self._progress, self._identity_of_data())
-        if not at_once:
-            self._writer.begin(state)
-            return True
-        self._writer.wait()
-        return self._writer.write(state)
-
-    def _identity_of_data(self) -> dict[str, int]:
-        order = self._order
-        return {"seed": order.seed, "samples": order.per_epoch, "shuffled": int(order.shuffle)}
-
-    def _first_state(self) -> Progress:
-        """Returns where training begins: at the newest checkpoint, if there is one."""
-        if self._folder is None:
-            return Progress(known=True)
-        found = restore(self._folder, self._parts, self._identity_of_data())
-        return found or Progress(known=True)
-
-    # The beginning and the end.
-
-    def _open(self, about: Surroundings) -> None:
-        """Gets in touch with the agent, if there is one."""
-        hide_secret()
-        identity, order = about.identity, self._order
-        self._desk = desk = Desk()
-        line = Line(identity, desk) if identity is not None else None
-        self._agent: Agent = line or Nobody()
-        self._dry_run: DryRun | None = None
-        if about.dry_run_steps:
-            self._dry_run = DryRun(
-                about.dry_run_steps,
-                about.dry_run_file,
-                batch_size=order.batch_size,
-                model=type(self._parts.model).__name__,
-            )
-        self._writer = Writer(
-            self._folder or Path(),
-            told=lambda step, samples: self._agent.say(Saved(step, samples)),
-            failed=warn,
-        )
-        self._membership = Membership(
-            Home(
-                me=identity.number if identity else 0,
-                agent=self._agent,
-                desk=desk,
-                host=Host(about.at),
-                at=about.at,
-                stall_s=about.stall_s,
-            ),
-            self._parts,
-            self._progress,
-            batch_size=order.batch_size,
-            begin=self._first_state,
-        )
-        self._reporter = Reporter(
-            self._agent,
-            self._progress,
-            self._watch,
-            self.device,
-            total=order.total,
-            every_s=about.report_s,
-        )
-        if line is None:
-            desk.hear(Regroup(0, (0,)))
-        else:
-            line.open(generation=lambda: self._membership.generation, again=self._membership.again)
-
-    def _tried(self, dry_run: DryRun) -> None:
-        dry_run.iterated(self._watch, self.device)
-        if self._progress.samples >= self._order.total:
-            self._progress.samples = 0  # few data are read again
-        if dry_run.over:
-            dry_run.report(sum(p.numel() for p in self._gradients.parameters), self.device)
-            self._close()
-            raise SystemExit(0)
-
-    def _finish(self) -> None:
-        if self.first and self._folder is not None:
-            self._save_here(at_once=True)
-        self._agent.say(Finished(self._progress.step, self._progress.samples))
-        self._close()
-
-    def _close(self) -> None:
-        self._writer.wait()
-        self._loader.close()
-        self._membership.close()
-        self._agent.close(CLOSING_S)
-
-
-def same(loss: Tensor) -> Tensor:
-    """Returns a loss as it is."""
-    return loss
-
-
-def warn(what: str) -> None:
-    """Tells the user, in the job's own log."""
-    sys.stderr.write(f"dovetail: {what}\n")
+    def _work_without_samples(self) -> None:
+        for _ in self._iteration():
+            raise AssertionError("who learns or ends has no samples")

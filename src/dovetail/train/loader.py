@@ -6,7 +6,9 @@ not on who reads it; so training on any number of workers sees the same samples.
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import dataclasses
 import multiprocessing
 import os
 import random
@@ -22,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.multiprocessing  # tensors travel between processes in shared memory
-from torch.utils.data import default_collate
+from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from dovetail.train.samples import Indices
 
@@ -58,19 +60,34 @@ def seed_torch(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
+def seed_all(seed: int) -> None:
+    """Seeds the generators that scripts draw from."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    seed_torch(seed)
+
+
 class Source:
     """The data of a job: a map-style data set, or tensors with one row a sample."""
 
     def __init__(self, data: Any, *, seed: int, collate: Callable[[list[Any]], Any] | None) -> None:
         self._data, self._seed = data, seed
         self._collate = collate or default_collate
-        self._is_tensors = isinstance(data, (tuple, list)) and all(
-            isinstance(t, torch.Tensor) for t in data
-        )
-        if self._is_tensors and len({len(t) for t in data}) != 1:
-            raise ValueError("the tensors of the data must have one row for each sample")
-        if not self._is_tensors and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-            raise ValueError("data must be a data set with a length, or a tuple of tensors")
+        if isinstance(data, tuple):
+            if not data or not all(isinstance(t, torch.Tensor) for t in data):
+                raise ValueError("a tuple of data holds tensors (torch.from_numpy makes them)")
+            if len({len(t) for t in data}) != 1:
+                raise ValueError("the tensors of the data must have one row for each sample")
+            if collate is not None:
+                self._data = TensorDataset(*data)
+        elif isinstance(data, IterableDataset) or not (
+            hasattr(data, "__getitem__") and hasattr(data, "__len__")
+        ):
+            raise ValueError(
+                "data must be a data set with a length, a DataLoader of one, or a tuple of tensors;"
+                " a stream (IterableDataset) has no samples that could be shared out and resumed"
+            )
+        self._is_tensors = isinstance(self._data, tuple)
 
     def __len__(self) -> int:
         """Returns the number of samples."""
@@ -88,10 +105,7 @@ class Source:
         return Read(batch, max(0.0, time.perf_counter() - wall - cpu_s), cpu_s)
 
     def _sample(self, epoch: int, index: int) -> Any:
-        seed = mixed(self._seed, epoch, index)
-        random.seed(seed)
-        np.random.seed(seed & 0xFFFFFFFF)
-        seed_torch(seed)
+        seed_all(mixed(self._seed, epoch, index))
         return self._data[index]
 
 
@@ -176,12 +190,22 @@ class Loader:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """Returns a batch with its tensors on a device."""
+    """Returns a batch with its tensors on a device, however they are nested."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
+    if callable(getattr(batch, "to", None)):
+        return batch.to(device)
     if isinstance(batch, dict):
-        return {k: moved(v, device) for k, v in batch.items()}
+        found = copy.copy(batch)
+        for key, value in batch.items():
+            found[key] = moved(value, device)
+        return found
     if isinstance(batch, (list, tuple)):
         parts: Sequence[Any] = [moved(v, device) for v in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        other = copy.copy(batch)
+        for field in dataclasses.fields(batch):
+            object.__setattr__(other, field.name, moved(getattr(batch, field.name), device))
+        return other
     return batch

@@ -33,7 +33,7 @@ from dovetail.wire.worker import Entered, FromWorker, Left, Lost, Meeting, Regro
 WAIT_S = 0.1
 ITERATIONS_OF_PATIENCE = 10
 """A training loop that shows no life for longer, and for longer than the stall, hangs."""
-SAVE, LEAVE, STOP, LEARN = 2, 3, 4, 5
+SAVE, LEAVE, LEARN = 2, 3, 4
 """Places in the announcement, after the generation and its square."""
 
 
@@ -52,7 +52,6 @@ class Verdict:
     switch: bool
     save: bool
     leave: bool
-    stop: bool
     learning: bool
 
 
@@ -99,7 +98,7 @@ class Membership:
         self._announced = -1
         self._members: tuple[int, ...] = (home.me,)
         self._iteration_s, self._began_s = 0.0, time.monotonic()
-        self._said = torch.zeros(6, dtype=torch.float64)
+        self._said = torch.zeros(5, dtype=torch.float64)
         self._agreeing: Waiting = DONE
         self._transfer: Transfer = Idle()
         self.group = Group(-1, 0, 1)
@@ -112,6 +111,11 @@ class Membership:
     def generation(self) -> int:
         """Returns the generation this worker trains in, -1 before the first."""
         return self._entered
+
+    @property
+    def learns(self) -> bool:
+        """Returns whether this worker does not have the whole state yet."""
+        return self.learning[self.group.rank]
 
     @property
     def leads(self) -> bool:
@@ -151,6 +155,9 @@ class Membership:
 
         The loop itself may be in the user's code for a while yet, and cannot answer.
         """
+        group = self.group
+        if group.generation == generation:
+            group.abandon()
         silent_s = time.monotonic() - self._alive_s
         if silent_s < self._patience_s():
             self._home.agent.say(Lost(generation, self._why_broken or "abandoned"))
@@ -164,7 +171,7 @@ class Membership:
 
     # An iteration: announce, train, agree.
 
-    def announce(self, *, save: bool, stop: bool) -> None:
+    def announce(self, *, save: bool) -> None:
         """Says to the other members which generation this one could enter after this iteration."""
         desk, newest = self._home.desk, self._home.desk.regroup
         now_s = time.monotonic()
@@ -177,7 +184,7 @@ class Membership:
             if self._keeps_the_state(newest) and (not stays or self._is_built(newest.generation)):
                 g = newest.generation
         self._announced = g
-        flags = (save or desk.save, desk.leave, stop, not self._transfer.complete)
+        flags = (save or desk.save, desk.leave, not self._transfer.complete)
         self._said = torch.tensor([g, g * g, *flags], dtype=torch.float64)
         self._transfer.begin()
         self._agreeing = self.group.sum_control(self._said)
@@ -195,7 +202,7 @@ class Membership:
         self._agreeing.wait()
         said = self._said.tolist()
         switch = self._announced != self._entered and agreed(said[:2], self.group.size)
-        return Verdict(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, STOP, LEARN)))
+        return Verdict(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN)))
 
     def settle(self) -> None:
         """Returns when the state may change: what is under way to joiners is. Raises Broken."""
@@ -234,7 +241,7 @@ class Membership:
         with suppress(Broken):  # it was part of what broke
             self._transfer.end()
         self._transfer, self._agreeing = Idle(), DONE
-        self.group.discard()  # so that others notice at once
+        self.group.discard(broken=True)  # so that others notice at once
 
     def enter_next(self, since_s: float) -> None:
         """Enters what is built for this worker, the oldest first; waits until something is.
@@ -308,20 +315,21 @@ class Membership:
     def _share_state(self) -> None:
         """Finds out who has the newest state, and starts passing it on to the others."""
         p = self._progress
-        row = torch.tensor([p.known, p.step if p.known else 0, p.samples, self._trained])
+        done = (p.samples, p.passes)
+        row = torch.tensor([p.known, p.step if p.known else 0, self._trained, *done])
         rows = self.group.gather(row.to(torch.int64)).tolist()
         if not any(known for known, *_ in rows):
             self._first_state()
-            row = torch.tensor([p.known, p.step, p.samples, False])
+            row = torch.tensor([p.known, p.step, False, p.samples, p.passes])
             rows = self.group.gather(row.to(torch.int64)).tolist()
-        known, step, samples, _ = best = max(rows, key=lambda r: (r[0], r[1]))
+        known, step, _, samples, passes = best = max(rows, key=lambda r: (r[0], r[1], r[4]))
         self.learning = tuple((r[0], r[1]) != (known, step) for r in rows)
         self._transfer = Idle()
         if any(self.learning):
             self._pass_on()
         if self.learning[self.group.rank]:
-            p.step, p.samples, p.known = step, samples, False
-        meanwhile = self.sends_while_training and any(r[3] for r in rows)
+            p.step, p.samples, p.passes, p.known = step, samples, passes, False
+        meanwhile = self.sends_while_training and any(r[2] for r in rows)
         if any(self.learning) and not meanwhile:
             self._pass_on_at_once()
         assert best[1] == p.step
@@ -335,6 +343,7 @@ class Membership:
             raise Spoiled
         p = self._progress
         p.step, p.samples, p.known = begun.step, begun.samples, True
+        p.passes, p.loss = begun.passes, begun.loss
         self._tainted = False
 
     def _pass_on(self) -> None:

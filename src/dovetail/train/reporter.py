@@ -52,7 +52,7 @@ class Reporter:
                 self._total,
                 memory_bytes(self._device),
                 self._watch.stage_s,
-                loss if math.isfinite(loss) else None,
+                loss if loss is not None and math.isfinite(loss) else None,
             )
         )
         self.restart()

@@ -7,7 +7,7 @@ next samples of the same order, so that each is used once per pass over the data
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -28,7 +28,8 @@ def permutation(seed: int, epoch: int, length: int) -> Indices:
 class Order:
     """The order of `length` samples over `epochs` passes, in global batches.
 
-    The last batch of a pass holds what is left, or is left out with `drop_last`.
+    The last batch of a pass holds what is left, or is left out with `drop_last`. With `steps` it
+    ends after as many iterations instead; `draw` gives the samples of a pass, if a sampler does.
     """
 
     length: int
@@ -37,10 +38,12 @@ class Order:
     seed: int = 0
     shuffle: bool = True
     drop_last: bool = False
+    steps: int | None = None
+    draw: Callable[[int], Indices] | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.epochs < 1:
-            raise ValueError("batch_size and epochs must be at least 1")
+        if min(self.batch_size, self.epochs, 1 if self.steps is None else self.steps) < 1:
+            raise ValueError("batch_size, epochs and steps must be at least 1")
         if self.per_epoch < 1:
             raise ValueError(f"{self.length} samples do not fill a batch of {self.batch_size}")
 
@@ -52,12 +55,18 @@ class Order:
     @property
     def total(self) -> int:
         """Returns the samples used in all passes."""
-        return self.per_epoch * self.epochs
+        if self.steps is None:
+            return self.per_epoch * self.epochs
+        passes, rest = divmod(self.steps, -(-self.per_epoch // self.batch_size))
+        return passes * self.per_epoch + min(rest * self.batch_size, self.per_epoch)
 
     def batch_at(self, position: int, batch_size: int = 0) -> Indices:
         """Returns the samples of the iteration that starts at a position."""
         epoch, offset = divmod(position, self.per_epoch)
-        end = min(offset + (batch_size or self.batch_size), self.per_epoch)
+        left = min(self.per_epoch - offset, self.total - position)
+        end = offset + min(batch_size or self.batch_size, left)
+        if self.draw is not None:
+            return self.draw(epoch)[offset:end]
         if self.shuffle:
             return permutation(self.seed, epoch, self.length)[offset:end]
         return np.arange(offset, end)
@@ -108,23 +117,28 @@ class Manner:
         if self.steps < 1 or self.batch_size < 1:
             raise ValueError("steps and batch_size must be at least 1")
 
+    def shares(self, count: int, learning: Sequence[bool] = ()) -> tuple[int, ...]:
+        """Returns how many of some samples each member is given; a learning one has none yet."""
+        weights = self.samples or (1,) * self.members
+        return split(count, present_only(weights, learning) if any(learning) else weights)
+
     def micro_batches(
-        self, batch: Indices, rank: int, learning: Sequence[bool] = ()
+        self, batch: Indices, rank: int, learning: Sequence[bool] = (), *, at_most: int = 0
     ) -> list[Indices]:
-        """Returns the micro-batches of one member; a learning member is given none yet.
+        """Returns the micro-batches of one member, of `at_most` so many samples.
 
         While some learn, the others take more micro-batches, none larger than it would be
         without: what fitted in memory still fits.
         """
-        weights = self.samples or (1,) * self.members
-        whole = split(len(batch), weights)
-        shares = split(len(batch), present_only(weights, learning)) if any(learning) else whole
+        whole, shares = self.shares(len(batch)), self.shares(len(batch), learning)
         begin = sum(shares[:rank])
         mine = batch[begin : begin + shares[rank]]
         steps = self.steps
         if shares[rank] > whole[rank]:
             largest = max(-(-w // self.steps) for w in whole)
             steps = -(-shares[rank] // largest)
+        if at_most:
+            steps = max(steps, -(-len(mine) // at_most))
         sizes = even(len(mine), steps)
         ends = np.cumsum((0, *sizes))
         return [mine[a:b] for a, b in pairwise(ends) if b > a]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +25,9 @@ ELEMENTWISE = frozenset(
     )
 )  # fmt: skip
 """Optimizers in which elements do not depend on each other: state can be sent in parts."""
+
+KEPT = "keep: "
+"""How the names of what a script keeps itself begin, among the others."""
 
 
 class Stateful(Protocol):
@@ -105,6 +109,31 @@ class Parts:
         for name, part in self.others.items():
             part.load_state_dict(skeleton["others"][name])
 
+    def settings(self, *, whole: bool) -> bytes:
+        """Returns plain values that a script may change in its loop: learning rates and the like.
+
+        The `whole` of them includes what the script keeps itself.
+        """
+        groups = self.optimizer.state_dict()["param_groups"]
+        others = {
+            name: part.state_dict()
+            for name, part in self.others.items()
+            if whole or not name.startswith(KEPT)
+        }
+        return to_bytes({"groups": groups, "others": others})
+
+    def take_settings(self, said: bytes) -> None:
+        """Takes on what `settings` gave."""
+        settings = from_bytes(said)
+        for mine, theirs in zip(self.optimizer.param_groups, settings["groups"], strict=True):
+            for key, value in theirs.items():
+                if isinstance(mine[key], Tensor):
+                    mine[key].copy_(value)
+                elif key != "params":
+                    mine[key] = value
+        for name, state in settings["others"].items():
+            self.others[name].load_state_dict(state)
+
     def whole(self) -> dict[str, Any]:
         """Returns everything as one dictionary, on the CPU and apart from the live tensors."""
         state: dict[str, Any] = {
@@ -167,6 +196,8 @@ def map_tensors(value: Any, change: Any) -> Any:
         return {k: map_tensors(v, change) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(map_tensors(v, change) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()  # numbers of numpy are not read back
     return value
 
 
@@ -184,10 +215,11 @@ def fill_holes(value: Any, tensors: Iterator[Tensor]) -> Any:
 def to_bytes(value: object) -> bytes:
     """Returns plain values and tensors as bytes."""
     buffer = io.BytesIO()
-    torch.save(value, buffer)
+    torch.save(map_tensors(value, lambda t: t), buffer)
     return buffer.getvalue()
 
 
 def from_bytes(said: bytes) -> Any:
     """Returns plain values and tensors from bytes; anything else is refused, never executed."""
-    return torch.load(io.BytesIO(said), weights_only=True)
+    # The GPU of who said it may have a number that none has here.
+    return torch.load(io.BytesIO(said), map_location="cpu", weights_only=True)

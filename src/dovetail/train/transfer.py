@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from dovetail.train.aside import start
+from dovetail.train.device_stream import Beside
 from dovetail.train.group import SLICE, Broken, Group, Patience
 from dovetail.train.state import Parts
 
@@ -143,6 +144,7 @@ class Giving:
         self._tensors = flattened(tensors)
         self._slices = slices_of(tensors, parts.units())
         self._at_once = not parts.elementwise
+        self._beside = Beside(tensors[0].device)
         self._next = 0
         self._skeleton_sent = False
         self._stop = threading.Event()
@@ -157,6 +159,7 @@ class Giving:
         """Starts sending, until `end`."""
         if not self.complete:
             self._stop.clear()
+            self._beside.begin()
             self._thread = Background(self._send, self._group.patience)
 
     def end(self) -> None:
@@ -170,6 +173,7 @@ class Giving:
     def run(self) -> None:
         """Sends all at once. Raises Broken."""
         self._stop.clear()
+        self._beside.begin()
         Background(self._send, self._group.patience).join()
 
     def _send(self) -> None:
@@ -178,7 +182,8 @@ class Giving:
             self._send_skeleton()
         first = True
         while not self.complete and (first or not self._stop.is_set()):
-            packed = pack(self._tensors, self._slices[self._next])
+            with self._beside.copying():
+                packed = pack(self._tensors, self._slices[self._next])
             self._tell(self._next)
             sent = [self._group.send(packed, to, TAG_SLICE) for to in self._learners]
             for one in sent:
@@ -211,6 +216,7 @@ class Learning:
         tensors = parts.tensors()
         self._tensors = flattened(tensors)
         self._slices = slices_of(tensors, parts.units())
+        self._beside = Beside(tensors[0].device)
         self._next = 0
         self._writing = threading.Lock()
         self._given_up = False
@@ -224,6 +230,7 @@ class Learning:
     def begin(self) -> None:
         """Starts receiving."""
         if not self.complete:
+            self._beside.begin()
             self._thread = Background(self._receive, self._group.patience)
 
     def end(self) -> None:
@@ -234,6 +241,7 @@ class Learning:
 
     def run(self) -> None:
         """Receives all at once. Raises Broken."""
+        self._beside.begin()
         self._join(Background(self._receive, self._group.patience))
 
     def _join(self, thread: Background) -> None:
@@ -258,7 +266,8 @@ class Learning:
             with self._writing, torch.no_grad():
                 if self._given_up:
                     return
-                unpack(self._tensors, spans, packed)
+                with self._beside.copying():
+                    unpack(self._tensors, spans, packed)
                 self._next = number + 1
 
 

@@ -1,0 +1,114 @@
+"""Buffers of a model that its forward pass changes: each worker changes its own.
+
+Running statistics of batch normalization are averaged (see `gradients`). Of all other buffers that
+changed on any worker, those of the first worker with samples become everybody's, as in torch's own
+data-parallel training: so all workers stay alike, and any may leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+import torch
+from torch import Tensor, nn
+
+from dovetail.train.group import Group
+
+COMPARED_BYTES = 1 << 20
+"""Buffers up to this size are compared; of larger ones only the version is looked at."""
+COMPARED_ITERATIONS = 3
+
+
+class Slot:
+    """A place in a module where a buffer lies, and the tensor that is meant to lie there."""
+
+    def __init__(self, module: nn.Module, name: str, tensor: Tensor) -> None:
+        self._module, self._name, self.tensor = module, name, tensor
+        self._version, self._before = tensor._version, torch.empty(0)
+        self._compared = 0
+        self.changes = False
+
+    def begin(self) -> None:
+        """Remembers the buffer as it is."""
+        self._version = self.tensor._version
+        small = self.tensor.numel() * self.tensor.element_size() <= COMPARED_BYTES
+        if small and not self.changes and self._compared < COMPARED_ITERATIONS:
+            self._compared += 1
+            self._before = self.tensor.clone()
+
+    def changed(self) -> bool:
+        """Returns whether the buffer is not what it was at the beginning.
+
+        A version says so, but not of what was written by way of `.data`: for that the buffer is
+        compared, in the first iterations.
+        """
+        self._put_back()
+        if self.tensor._version != self._version:
+            return True
+        if self._before.numel() and not torch.equal(self._before, self.tensor):
+            self.changes = True
+        self._before = torch.empty(0)
+        return self.changes
+
+    def _put_back(self) -> None:
+        """Has a buffer that was replaced by another tensor lie where it lay: others refer to it."""
+        now = self._module._buffers[self._name]
+        if now is self.tensor or now is None:
+            return
+        if now.shape != self.tensor.shape or now.dtype != self.tensor.dtype:
+            raise RuntimeError(f"the buffer {self._name!r} must keep its shape and type")
+        self.tensor.copy_(now)
+        self._module._buffers[self._name] = self.tensor
+
+
+class Buffers:
+    """All buffers of a model but those that are averaged."""
+
+    def __init__(self, model: nn.Module, *, others: Sequence[Tensor]) -> None:
+        known = {id(t) for t in others}
+        self._slots: list[Slot] = []
+        for module in model.modules():
+            for name, tensor in module._buffers.items():
+                if tensor is not None and id(tensor) not in known:
+                    known.add(id(tensor))
+                    self._slots.append(Slot(module, name, tensor))
+        self._ever = [False] * len(self._slots)
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self._slots)
+
+    def begin(self) -> None:
+        """Remembers them as they are."""
+        for slot in self._slots:
+            slot.begin()
+
+    @torch.no_grad()
+    def changed(self) -> list[bool]:
+        """Returns which have changed here since `begin`."""
+        return [slot.changed() for slot in self._slots]
+
+    def take_changes(self, group: Group, changed: Sequence[bool], first: bool) -> None:
+        """Gives all workers those of the first that any has changed. Raises Broken."""
+        self._ever = [a or b for a, b in zip(self._ever, changed, strict=True)]
+        self._give(group, changed, first)
+
+    def level(self, group: Group, first: bool) -> None:
+        """Gives all workers those of the first that ever changed. Raises Broken."""
+        self._give(group, self._ever, first)
+
+    @torch.no_grad()
+    def _give(self, group: Group, which: Sequence[bool], first: bool) -> None:
+        tensors = [slot.tensor for slot in compress(self._slots, which)]
+        if not tensors:
+            return
+        said = torch.cat([t.reshape(-1).view(torch.uint8) for t in tensors])
+        if not first:
+            said.zero_()
+        group.sum_gradients(said).wait()
+        begin = 0
+        for t in tensors:
+            size = t.numel() * t.element_size()
+            t.copy_(said[begin : begin + size].clone().view(t.dtype).view(t.shape))
+            begin += size

@@ -1,0 +1,143 @@
+"""What a script gives as its data: a data set, tensors, or the DataLoader that it had before."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from dovetail.train.loader import mixed, seed_all
+from dovetail.train.samples import Indices, Order
+
+Collate = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The data of a job and how it is read; `draws` gives the samples of each pass, if not None."""
+
+    data: Any
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    loaders: int
+    collate: Collate | None
+    draws: Draws | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: Any,
+        *,
+        batch_size: int | None,
+        shuffle: bool,
+        drop_last: bool,
+        loaders: int,
+        collate: Collate | None,
+        seed: int,
+    ) -> Given:
+        """Returns what the arguments of a job say. Raises ValueError."""
+        if isinstance(data, DataLoader):
+            if batch_size is not None or collate is not None or loaders or drop_last or not shuffle:
+                raise ValueError(
+                    "a DataLoader says itself how it is read: give batch_size, shuffle, drop_last,"
+                    " num_workers and collate_fn to it, and not to the Job"
+                )
+            return cls._of_loader(data, seed)
+        if batch_size is None:
+            raise ValueError("say batch_size, that of an iteration of all workers together")
+        return cls(data, batch_size, shuffle, drop_last, loaders, collate)
+
+    def order(self, length: int, *, seed: int, epochs: int, steps: int | None) -> Order:
+        """Returns the order of the samples of such data. Raises ValueError."""
+        return Order(
+            length if self.draws is None else self.draws.length,
+            epochs,
+            self.batch_size,
+            seed,
+            self.shuffle,
+            self.drop_last,
+            steps,
+            self.draws,
+        )
+
+    @classmethod
+    def _of_loader(cls, loader: DataLoader[Any], seed: int) -> Given:
+        if isinstance(loader.dataset, IterableDataset):
+            draws, shuffle = None, False  # refused with all other streams
+        else:
+            draws, shuffle = draws_of(loader.sampler, seed)
+            if loader.batch_size is None:
+                raise ValueError(
+                    "a DataLoader with a batch_sampler of its own (or without batches) cannot be"
+                    " shared out: give it batch_size, and a sampler for the order"
+                )
+        return cls(
+            loader.dataset,
+            loader.batch_size or 1,
+            shuffle,
+            loader.drop_last,
+            loader.num_workers,
+            loader.collate_fn,
+            draws,
+        )
+
+
+class Draws:
+    """The samples that a sampler draws in each pass, the same on every worker and when resumed.
+
+    Each worker draws all passes from the first on, as the ordinary loop would, so that a sampler
+    may have generators or counters of its own.
+    """
+
+    def __init__(self, sampler: Iterable[int], seed: int) -> None:
+        self._pristine, self._seed = sampler, seed
+        self._restart()
+        self.length = len(self(0))
+
+    def __call__(self, epoch: int) -> Indices:
+        """Returns the indices of a pass."""
+        if epoch not in self._drawn:
+            if epoch < self._next:
+                self._restart()
+            while self._next <= epoch:
+                self._draw()
+        return self._drawn[epoch]
+
+    def _restart(self) -> None:
+        self._sampler = copy.deepcopy(self._pristine)
+        self._next = 0
+        self._drawn: dict[int, Indices] = {}
+
+    def _draw(self) -> None:
+        epoch = self._next
+        seed_all(mixed(self._seed, epoch))
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+        drawn = np.fromiter((int(i) for i in self._sampler), dtype=np.int64)
+        if self._drawn and len(drawn) != self.length:
+            raise ValueError("a sampler must draw as many samples in each pass")
+        self._drawn = {e: d for e, d in self._drawn.items() if e == epoch - 1}
+        self._drawn[epoch] = drawn
+        self._next = epoch + 1
+
+
+def draws_of(sampler: Any, seed: int) -> tuple[Draws | None, bool]:
+    """Returns what a sampler draws, or None and whether it shuffles, which jobs do themselves."""
+    if isinstance(sampler, DistributedSampler):
+        raise ValueError("leave DistributedSampler out: the Job shares the samples out itself")
+    if isinstance(sampler, SequentialSampler):
+        return None, False
+    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+        return None, True
+    return Draws(sampler, seed), False

@@ -1,0 +1,368 @@
+"""The iterations of a job: a step that all workers make or none, and what happens between two.
+
+`Job` is what a script sees of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dovetail.train.aside import leave
+from dovetail.train.checkpoint import Progress
+from dovetail.train.desk import Desk
+from dovetail.train.dry_run import DryRun
+from dovetail.train.gradients import Gradients
+from dovetail.train.group import Broken, Stuck
+from dovetail.train.guards import (
+    Guard,
+)
+from dovetail.train.level import level
+from dovetail.train.line import Agent, Line, Nobody
+from dovetail.train.loader import Loader, mixed, moved, seed_all
+from dovetail.train.meeting import Host
+from dovetail.train.membership import Home, Leaving, Membership, Spoiled, Verdict
+from dovetail.train.reporter import Reporter
+from dovetail.train.samples import Indices, Order
+from dovetail.train.saving import Saving, What, warn
+from dovetail.train.stages import Stopwatch, bound_memory
+from dovetail.train.state import Parts
+from dovetail.train.surroundings import Surroundings, hide_secret
+from dovetail.wire.worker import Finished, Regroup, Saved
+
+CLOSING_S = 2.0
+"""How long a worker that ends waits for an agent to hear its last words."""
+SPOILED_EXIT = 4
+"""The exit code of a worker that has nothing to go on from; a fresh one can begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a step is made of a gradient, and in how large pieces that is computed."""
+
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None
+    schedule: str
+    scaler: torch.amp.GradScaler | None
+    clip_norm: float | None
+    micro_batch: int
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Returns a loss times the factor of the scaler, if there is one."""
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
+    def make(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
+        """Makes the step."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+        if self.scaler is not None:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        else:
+            optimizer.step()
+
+
+class Iterations:
+    """What a worker does with its part of the batches."""
+
+    _with_agent = False
+
+    def __init__(
+        self,
+        parts: Parts,
+        order: Order,
+        how: Step,
+        about: Surroundings,
+        *,
+        loader: Loader,
+        folder: Path | None,
+        checkpoint_s: float,
+    ) -> None:
+        """Gets ready, and in touch with the agent."""
+        self._parts, self._order, self._how = parts, order, how
+        self._gradients = Gradients(parts.model, parts.optimizer)
+        self.device = self._gradients.device
+        bound_memory(self.device, about.memory_bytes)
+        self._loader = loader
+        self._guard = Guard(parts.optimizer, how.scheduler, parts.others)
+        self._progress = Progress()
+        self._watch = Stopwatch(loader.loaders)
+        place = folder or about.folder
+        self._folder = place if not about.dry_run_steps else None
+        self._checkpoint_s = about.checkpoint_s or checkpoint_s
+        self._batch: Indices = order.batch_at(0)
+        self._mine: list[Indices] = []
+        self._shares: tuple[int, ...] = (0,)
+        self._due = 0
+        self._outcome: Verdict | Broken | None = None
+        self._under_way = self._stopping = self._ends = self._stopped = False
+        self._open(about)
+
+    @property
+    def _complete_or_stopped(self) -> bool:
+        return self._stopped or self._progress.samples >= self._order.total
+
+    @property
+    def _pass(self) -> int:
+        return self._progress.samples // self._order.per_epoch
+
+    def _loss(self) -> float | None:
+        loss = self._gradients.loss()
+        return self._progress.loss if loss is None else loss
+
+    @contextmanager
+    def _exits(self) -> Iterator[None]:
+        """Ends the process when the job goes on without it, or cannot go on here."""
+        try:
+            yield
+        except Leaving:
+            self._membership.leave()
+            self._close()
+            raise leave(0) from None
+        except Spoiled:
+            self._close()
+            warn("nobody is left with the state of the job")
+            raise leave(SPOILED_EXIT) from None
+        except Stuck as stuck:
+            warn(str(stuck))
+            raise leave(SPOILED_EXIT) from None
+
+    # An iteration.
+
+    def _iteration(self) -> Iterator[Any]:
+        self._under_way, self._outcome = True, None
+        try:
+            self._begin()
+        except Broken as broken:
+            self._outcome = broken
+        if self._outcome is None and not self._mine:
+            self._complete()
+        while self._outcome is None:
+            batch = self._load(self._mine[0])
+            self._due = 1
+            yield batch
+            if self._due:
+                raise RuntimeError("each batch needs job.backward(loss) and job.step()")
+        self._conclude()
+
+    def _begin(self) -> None:
+        members = self._membership
+        self._watch.begin()
+        if self._dry_run is not None:
+            members.manner = self._dry_run.manner()
+        self._ends = self._stopping
+        self._batch = self._order.batch_at(self._progress.samples, members.manner.batch_size)
+        self._shares = members.manner.shares(len(self._batch), members.learning)
+        self._mine = [] if self._ends else self._share(self._progress.samples)
+        self._gradients.begin(members.group)
+        members.announce(save=members.leads and self._saving.due)
+
+    def _share(self, position: int) -> list[Indices]:
+        members = self._membership
+        batch = self._order.batch_at(position, members.manner.batch_size)
+        return members.manner.micro_batches(
+            batch, members.group.rank, members.learning, at_most=self._how.micro_batch
+        )
+
+    def _load(self, indices: Indices) -> Any:
+        with self._watch.input():
+            read = self._loader.take(self._pass, indices, self._upcoming)
+        self._watch.read(read.storage_s, read.cpu_s)
+        # Dropout and the like depend on where in the order of samples we are, and nothing else.
+        seed_all(mixed(self._order.seed, self._progress.samples, int(indices[0])))
+        return moved(read.batch, self.device)
+
+    def _upcoming(self) -> Iterator[tuple[int, Indices]]:
+        """Yields the micro-batches from now on, if nothing changes."""
+        position, mine = self._progress.samples, list(self._mine)
+        batch_size = self._membership.manner.batch_size
+        while position < self._order.total:
+            yield from ((position // self._order.per_epoch, indices) for indices in mine)
+            position += len(self._order.batch_at(position, batch_size))
+            if position < self._order.total:
+                mine = self._share(position)
+
+    @property
+    def _source(self) -> int:
+        """Returns the first worker with samples: it runs the body of the loop."""
+        return next(i for i, count in enumerate(self._shares) if count)
+
+    def _complete(self) -> None:
+        """Makes the step that all workers make, or none."""
+        members, p = self._membership, self._progress
+        rank = members.group.rank
+        try:
+            with self._watch.network():
+                self._stopped = self._gradients.finish(
+                    self._shares[rank] / len(self._batch),
+                    first=rank == self._source,
+                    end=self._ends,
+                )
+                verdict = members.agree()
+                members.settle()
+                if not self._stopped:
+                    self._level(new_pass=p.samples % self._order.per_epoch == 0)
+        except Broken as broken:
+            self._outcome = broken
+            return
+        self._outcome = verdict
+        if not self._stopped:
+            self._guard.allow(True)
+            self._how.make(self._parts.optimizer, self._gradients.parameters)
+            self._guard.allow(False)
+            p.step += 1
+            p.samples += len(self._batch)
+            if self._how.scheduler is not None and (
+                self._how.schedule == "step" or p.samples % self._order.per_epoch == 0
+            ):
+                self._guard.scheduled()
+            members.stepped(verdict)
+            self._watch.end()
+
+    def _level(self, *, new_pass: bool = False, whole: bool = False) -> None:
+        """Gives settings to those that do not run the loop, or ran it with other numbers."""
+        group = self._membership.group
+        if group.size > 1 and (whole or new_pass or 0 in self._shares):
+            takes = new_pass or not self._shares[group.rank]
+            level(group, self._parts, source=self._source, takes=takes, whole=whole)
+            self._guard.forget()
+
+    # Between two iterations.
+
+    def _conclude(self) -> None:
+        """Does what was agreed on, or gives up what broke."""
+        outcome, self._outcome, self._under_way = self._outcome, None, False
+        assert outcome is not None
+        with self._exits():
+            try:
+                if isinstance(outcome, Broken):
+                    raise outcome
+                self._boundary(outcome)
+            except Broken as broken:
+                self._recover(broken)
+
+    def _boundary(self, verdict: Verdict) -> None:
+        """Does what was agreed on. Raises Broken, Leaving."""
+        since_s = time.monotonic()
+        if self._dry_run is not None:
+            self._tried(self._dry_run)
+        if self._complete_or_stopped:
+            return
+        if self._membership.leads:
+            self._reporter.iterated(self._membership.generation, self._gradients)
+        if 0 in self._shares and not verdict.learning:
+            self._level(whole=True)
+            self._gradients.level_buffers(
+                self._membership.group, self._membership.group.rank == self._source
+            )
+        if verdict.save or verdict.leave:
+            self._save(leave=verdict.leave)
+        if verdict.switch:
+            self._gradients.release()
+            self._membership.switch(since_s)
+            self._regrouped()
+
+    def _recover(self, broken: Broken) -> None:
+        """Gives up the iteration that is under way; it is done again by those who are left."""
+        since_s = time.monotonic()
+        self._membership.broke(broken)
+        self._gradients.take_back()
+        self._membership.enter_next(since_s)
+        self._regrouped()
+
+    def _regrouped(self) -> None:
+        self._loader.forget()
+        self._watch.forget()
+        self._reporter.restart()
+        self._guard.forget()
+
+    def _save(self, *, leave: bool) -> None:
+        """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
+        safe = not self._membership.leads or self._saving.save(at_once=leave)
+        self._desk.checkpoint_done(left=leave)
+        if leave and self._membership.all_well(safe):
+            raise Leaving
+
+    # The beginning and the end.
+
+    def _open(self, about: Surroundings) -> None:
+        """Gets in touch with the agent, if there is one."""
+        hide_secret()
+        identity, order = about.identity, self._order
+        if identity is not None:
+            if Iterations._with_agent:
+                raise RuntimeError("a script that is submitted has one Job: make it several jobs")
+            Iterations._with_agent = True
+        self._desk = desk = Desk()
+        line = Line(identity, desk) if identity is not None else None
+        self._agent: Agent = line or Nobody()
+        self._dry_run: DryRun | None = None
+        if about.dry_run_steps:
+            self._dry_run = DryRun(
+                about.dry_run_steps,
+                about.dry_run_file,
+                batch_size=order.batch_size,
+                model=type(self._parts.model).__name__,
+            )
+        self._saving = Saving(
+            self._folder,
+            self._checkpoint_s,
+            What(self._parts, self._progress, order, self._loss),
+            told=lambda step, samples: self._agent.say(Saved(step, samples)),
+        )
+        self._membership = Membership(
+            Home(
+                me=identity.number if identity else 0,
+                agent=self._agent,
+                desk=desk,
+                host=Host(about.at),
+                at=about.at,
+                stall_s=about.stall_s,
+            ),
+            self._parts,
+            self._progress,
+            batch_size=order.batch_size,
+            begin=self._saving.first_state,
+        )
+        self._reporter = Reporter(
+            self._agent,
+            self._progress,
+            self._watch,
+            self.device,
+            total=order.total,
+            every_s=about.report_s,
+        )
+        if line is None:
+            desk.hear(Regroup(0, (0,)))
+        else:
+            line.open(generation=lambda: self._membership.generation, again=self._membership.again)
+
+    def _tried(self, dry_run: DryRun) -> None:
+        dry_run.iterated(self._watch, self.device)
+        if self._progress.samples >= self._order.total:
+            self._progress.samples = 0  # few data are read again
+        if dry_run.over:
+            dry_run.report(sum(p.numel() for p in self._gradients.parameters), self.device)
+            self._close()
+            raise SystemExit(0)
+
+    def _finish(self) -> None:
+        if self._membership.leads:
+            self._saving.save_the_end()
+        self._agent.say(Finished(self._progress.step, self._progress.samples))
+        self._close()
+
+    def _close(self) -> None:
+        self._guard.end()
+        self._saving.close()
+        self._loader.close()
+        self._membership.close()
+        self._agent.close(CLOSING_S)
