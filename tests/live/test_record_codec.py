@@ -105,5 +105,16 @@ def test_a_damaged_record_is_refused(damaged: str) -> None:
         record_of(damaged)
 
 
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    nan = float("nan")
+    with pytest.raises(WireError, match=r"done_s: expected float, got 'nan'"):
+        record_text(JobRecord(7, done_s=nan))
+    with pytest.raises(WireError, match="priority"):
+        spec_text(JobSpec("a", (), "/", priority=nan))
+    named = JobSpec("NaN", ("NaN",), "/")
+    assert spec_of(spec_text(named)) == named
+    assert record_of(record_text(JobRecord(7, detail="NaN"))).detail == "NaN"
+
+
 def test_usual_values_take_no_room() -> None:
     assert record_text(JobRecord(7)) == '{"job":7}'

@@ -383,6 +383,15 @@ def test_a_question_is_exactly_one_of_the_known_or_refused(said: dict[str, Any])
     assert question_of(json.loads(line_of_question(asked))) == asked
 
 
+def test_a_question_says_no_more_than_what_is_unusual() -> None:
+    spec = JobSpec(name="a", command=("true",), workdir="/")
+    assert json.loads(line_of_question(Submit("k", (Submission(spec),)))) == {
+        "verb": "submit",
+        "key": "k",
+        "submissions": [{"spec": {"name": "a", "command": ["true"], "workdir": "/"}}],
+    }
+
+
 def test_the_client_says_when_nobody_is_there(home: Path) -> None:
     with pytest.raises(NoController, match=r"no controller runs in .* \(dovetail up starts one\)"):
         Client(home).ping()

@@ -159,7 +159,6 @@ class Desk:
         raise DovetailError(f"no answer to {type(question).__name__}")
 
     def _submit(self, asked: Submit, user: str) -> Submitted:
-        taken = []
         for submission in asked.submissions:
             spec = submission.spec
             if spec.paced and not self._house.paced:
@@ -174,9 +173,8 @@ class Desk:
                     "emulated nodes run no programs",
                     "give paced: true and duration, or start with --engine local",
                 )
-            # Whose job it is, the kernel says, never the file.
-            taken.append(replace(submission, spec=replace(spec, user=user)))
-        return Submitted(self._intake.submit(taken, key=asked.key, user=user))
+        # Whose job it is, the kernel says, never the file.
+        return Submitted(self._intake.submit(asked.submissions, key=asked.key, user=user))
 
     def _change(self, reader: Reader, asked: Change) -> Changed:
         if not asked.jobs:

@@ -11,12 +11,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from dovetail.wire.codec import WireError, build, parse_object
+from dovetail.wire.codec import PLAIN, WireError, build, parse_object, plain
 from dovetail.wire.submission import Submission
 
 R = TypeVar("R")
+_text = json.JSONEncoder(separators=(",", ":")).encode
 NEVER = float("inf")
 KEY_LENGTH_MAX = 64
 CROWDED = "too many clients at once"
@@ -362,18 +364,28 @@ def question_of(said: Mapping[str, Any]) -> Question:
 
 def _check_values(value: Any) -> None:
     """Raises WireError for a text no file or process could take, or a number no table holds."""
-    if isinstance(value, str):
-        if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value if c > "\ud7ff"):
+    kind = type(value)
+    if kind is str:
+        if "\0" in value or not (value.isascii() or _is_unicode(value)):
             raise WireError(f"a text holds what is no character: {value[:40]!r}")
-    elif isinstance(value, int) and abs(value) >= 1 << 53:
+    elif kind is int and abs(value) >= 1 << 53:
         raise WireError("a number is too large")
-    elif isinstance(value, dict):
-        for name in value:
+    elif kind is dict:
+        for name, entry in value.items():
             _check_values(name)
-            _check_values(value[name])
-    elif isinstance(value, list):
+            _check_values(entry)
+    elif kind is list:
         for entry in value:
             _check_values(entry)
+
+
+def _is_unicode(text: str) -> bool:
+    """Tells whether a text has no half of a pair of surrogates alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def verb_of(question: Question) -> str:
@@ -382,17 +394,17 @@ def verb_of(question: Question) -> str:
 
 
 def line_of_question(question: Question, token: str = "") -> bytes:
-    """Returns the line that asks a question."""
-    said = {"verb": verb_of(question), **values(question)}
+    """Returns the line that asks a question; what has its usual value is left out."""
+    said = {"verb": verb_of(question), **plain(question)}
     if token:
         said["token"] = token
-    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+    return _text(said).encode() + b"\n"
 
 
 def line_of_reply(reply: Reply) -> bytes:
     """Returns the line of a reply."""
     said = {"ok": not isinstance(reply, Refused), **values(reply)}
-    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+    return _text(said).encode() + b"\n"
 
 
 REPLY_BYTES_MAX = 1 << 28
@@ -411,15 +423,21 @@ def reply_of(line: bytes, cls: type[R]) -> R | Refused:
 
 def values(message: object) -> dict[str, Any]:
     """Returns the fields of a message as JSON values, all of them."""
-    return {f.name: _value(getattr(message, f.name)) for f in fields(message)}  # type: ignore[arg-type]
+    cls: type = type(message)
+    return {name: _value(getattr(message, name)) for name in _names(cls)}
+
+
+@lru_cache(maxsize=64)
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))
 
 
 def _value(value: object) -> Any:
-    if is_dataclass(value):
-        return values(value)
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, tuple):
         return [_value(v) for v in value]
-    return value
+    return values(value) if is_dataclass(value) else value
 
 
 OR_NONE = ("array", "array_of", "decided_s", "more_after", "progress", "saved_step")

@@ -188,7 +188,7 @@ class Intake:
 
 
 def _owned(submission: Submission, user: str) -> Submission:
-    if not user:
+    if not user or user == submission.spec.user:
         return submission
     return replace(submission, spec=replace(submission.spec, user=user))
 

@@ -39,6 +39,8 @@ class Needs:
     def resolved(self, submission: Submission) -> list[JobSpec]:
         """Returns the jobs of a submission, each with what it waits for. Raises InputError."""
         spec, tasks = submission.spec, submission.array or (-1,)
+        if not spec.after:
+            return [spec] * len(tasks)
         kinds = {need.kind for need in spec.after}
         if SINGLETON in kinds and submission.array:
             # Its own tasks bear the same name.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from dovetail.core.errors import IllegalPlan
 from dovetail.live.lifecycle import State
@@ -12,18 +11,25 @@ from dovetail.live.record import JobRecord
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.spec import JobSpec
 
+_NO_NUMBER = "NaN"
 DERIVED = ("gpus", "nodes")
 """What a placement computes from its spans."""
 
 
 def record_text(record: JobRecord) -> str:
-    """Returns a record as a JSON object; what has its usual value is left out."""
+    """Returns a record as a JSON object; what has its usual value is left out.
+
+    Raises WireError for what could not be read again: it must never be kept.
+    """
     said = plain(record)
     placement = said.get("placement")
     if placement:
         for name in DERIVED:
             placement.pop(name, None)
-    return _text(said)
+    text = _text(said)
+    if _NO_NUMBER in text:
+        record_of(text)
+    return text
 
 
 def record_of(text: str) -> JobRecord:
@@ -39,8 +45,14 @@ def record_of(text: str) -> JobRecord:
 
 
 def spec_text(spec: JobSpec) -> str:
-    """Returns a request as a JSON object; what has its usual value is left out."""
-    return _text(plain(spec))
+    """Returns a request as a JSON object; what has its usual value is left out.
+
+    Raises WireError for what could not be read again: it must never be kept.
+    """
+    text = _text(plain(spec))
+    if _NO_NUMBER in text:
+        spec_of(text)
+    return text
 
 
 def spec_of(text: str) -> JobSpec:
@@ -49,5 +61,4 @@ def spec_of(text: str) -> JobSpec:
     return spec
 
 
-def _text(said: dict[str, Any]) -> str:
-    return json.dumps(said, separators=(",", ":"))
+_text = json.JSONEncoder(separators=(",", ":")).encode

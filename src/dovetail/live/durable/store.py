@@ -104,7 +104,7 @@ def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> li
     for job, spec in enumerate(specs, start=number):
         record = JobRecord(job, submit_s=now, held=spec.hold)
         of, index = (spec.array_of, spec.array) if spec.array >= 0 else (None, None)
-        kept = spec_text(replace(spec, script=KEPT_APART if spec.script else ""))
+        kept = spec_text(replace(spec, script=KEPT_APART) if spec.script else spec)
         digest = _keep_script(db, spec.script) if spec.script else None
         text = record_text(record)
         who = (spec.name, spec.user, spec.queue)
