@@ -110,7 +110,7 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
     with pytest.raises(WireError, match=r"done_s: expected float, got 'nan'"):
         record_text(JobRecord(7, done_s=nan))
     with pytest.raises(WireError, match="priority"):
-        spec_text(JobSpec("a", (), "/", priority=nan))
+        spec_text(JobSpec("a", ("b",), "/", priority=nan))
     named = JobSpec("NaN", ("NaN",), "/")
     assert spec_of(spec_text(named)) == named
     assert record_of(record_text(JobRecord(7, detail="NaN"))).detail == "NaN"
