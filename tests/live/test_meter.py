@@ -7,7 +7,7 @@ import pytest
 from builders import Row, jobs_of
 from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import Learner
-from dovetail.live.measuring.meter import LAST, UNSEEN_S, Meters, Progress
+from dovetail.live.measuring.meter import LAST, UNSEEN_S, Gauge, Meters, Progress
 from dovetail.physics.learning import Learning
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
@@ -156,6 +156,18 @@ def test_a_clock_makes_a_thousand_samples_a_second(learner: Learner) -> None:
 def test_progress_is_told_to_a_sample(job: Job) -> None:
     progress = job.trains(100.0, 100.0)
     assert progress is not None and progress.grain_s == pytest.approx(1 / 100.0)
+
+
+def test_what_a_clock_says_counts_when_it_says_it_again_later() -> None:
+    def said(rate: float) -> Training:
+        return Training(1, 0, 0, rate, 0.1)
+
+    gauge = Gauge()
+    for rate, now in ((1000.0, 1.0), (500.0, 2.0), (500.0, 2.0)):
+        gauge = gauge.heard(said(rate), now, 1.0, clock=True)
+        assert gauge.rates == (), "it may say so only while others change over"
+    assert gauge.heard(said(500.0), 3.0, 1.0, clock=True).rates == (500.0,)
+    assert gauge.heard(said(400.0), 3.0, 1.0).rates == (400.0,)
 
 
 def test_a_job_that_went_back_to_a_checkpoint_has_made_less_progress(job: Job) -> None:

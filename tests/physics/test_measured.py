@@ -14,9 +14,10 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import Job, JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.reading import Reading
-from dovetail.physics.learning import SAME, Learning
+from dovetail.physics.learning import Learning
 from dovetail.physics.lessons import LEAST, NEWS, Key, Lessons
 from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.measured import SAME
 from dovetail.physics.mending import mended
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.sharing import Injected
@@ -166,6 +167,24 @@ def test_interference_is_measured_against_the_rate_alone() -> None:
     assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.5)
     limited = on(1, fractions=(0.5,))
     assert not told(learning, 0, limited, (1, on(1)), rate=10.0), "a limit is no interference"
+
+
+def test_a_trusted_guess_of_interference_stands_where_it_was_not_measured() -> None:
+    host, guest = Row(1, 9.0, model="a", shareable=True), Row(1, 9.0, model="b", shareable=True)
+    learning = learning_of(host, guest, xi=1.05, trusted=("a", "b"))
+    told(learning, 0, on(1), rate=100.0)
+    told(learning, 0, on(1), (1, on(1)), rate=50.0)
+    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 1.05)
+    assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.05)
+
+
+def test_a_trusted_guess_stands_to_the_last_bit_until_something_else_is_measured() -> None:
+    host, guest = Row(1, 9.0, model="a", shareable=True), Row(1, 9.0, model="b", shareable=True)
+    learning = learning_of(host, guest, xi=1.05, trusted=None)
+    told(learning, 0, on(1), rate=100.0)
+    told(learning, 0, on(1), (1, on(1)), rate=100.0 / 1.0501)
+    assert learning.ratio(0, 1, 1, 1) == pytest.approx(1.0501)
+    assert learning.physics.interference(0, 1, 1, 1) == (1.05, 1.05)
 
 
 def test_other_accumulation_steps_are_believed_to_be_as_bad_as_the_nearest_measured() -> None:

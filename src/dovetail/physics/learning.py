@@ -9,11 +9,8 @@ from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.reading import Reading
 from dovetail.physics.lessons import Company, Key, Lessons
-from dovetail.physics.measured import MeasuredPhysics, is_plain
+from dovetail.physics.measured import MeasuredPhysics, differs, is_plain
 from dovetail.physics.subjects import Subjects
-
-SAME = 0.005
-"""Measured within half a percent of what was believed, nothing is decided anew."""
 
 
 class Learning:
@@ -154,8 +151,3 @@ class Learning:
         """Returns the guessed speed of a placement alone over that of the same GPUs well placed."""
         well = float(self._prior.rates(placement.gpus)[self._prior.kind_of[job], placement.gpus])
         return self._prior.speed(job, placement, ()) / well if well > 0 else 1.0
-
-
-def differs(value: float, other: float) -> bool:
-    """Tells whether a value is another one; what is told was smoothed before."""
-    return abs(value - other) > SAME * max(abs(value), abs(other))

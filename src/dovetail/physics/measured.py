@@ -22,6 +22,10 @@ from dovetail.physics.mending import mended
 from dovetail.physics.subjects import Subjects
 
 
+SAME = 0.005
+"""Measured within half a percent of what was believed, nothing is decided anew."""
+
+
 class MeasuredPhysics:
     """What is believed at one moment; when something new is learned another one takes its place."""
 
@@ -109,11 +113,14 @@ class MeasuredPhysics:
     ) -> tuple[float, float]:
         """Returns the ratios as measured, or the guess.
 
-        A side that was never measured is not believed to be slowed less than the other one was.
+        A side that was never measured is not believed to be slowed less than the other one was,
+        unless the guess of both is trusted: that stands until something else is measured.
         """
         guess = self._prior.interference(job, steps, other, other_steps)
         mine = self._ratio(job, steps, other, other_steps)
         theirs = self._ratio(other, other_steps, job, steps)
+        if self._trusts(job) and self._trusts(other):
+            return _news(mine, guess[0]), _news(theirs, guess[1])
         return mine or max(guess[0], theirs), theirs or max(guess[1], mine)
 
     def footprint_bytes(self, job: int, steps: int) -> float:
@@ -229,11 +236,15 @@ class MeasuredPhysics:
         curve, guess = self._curve(job, measured, whole), self._guess(job, whole)
         factors = np.ones(whole + 1)
         np.divide(curve / curve[requested], guess, out=factors, where=guess > 0)
-        return factors
+        as_guessed = self._trusts(job) and not any(differs(f, 1.0) for f in factors.tolist())
+        return np.ones(whole + 1) if as_guessed else factors
 
     def _curve(self, job: int, measured: Mapping[int, float], width: int) -> Floats:
-        trusted = self._trusted is None or self._jobs.model.text(job) in self._trusted
-        return mended(self._guess(job, width), measured, trusted=trusted)
+        return mended(self._guess(job, width), measured, trusted=self._trusts(job))
+
+    def _trusts(self, job: int) -> bool:
+        """Tells whether the guess of a job's model was measured by somebody."""
+        return self._trusted is None or self._jobs.model.text(job) in self._trusted
 
     def _guess(self, job: int, width: int) -> Floats:
         row: Floats = self._prior.rates(width)[int(self._prior.kind_of[job])]
@@ -287,6 +298,16 @@ class MeasuredPhysics:
 def is_plain(placement: Placement) -> bool:
     """Tells whether nothing but neighbours slows a job: no limits, uneven samples, or turns."""
     return not (placement.fractions or placement.samples or placement.interleave)
+
+
+def differs(value: float, other: float) -> bool:
+    """Tells whether a value is another one; what is told was smoothed before."""
+    return abs(value - other) > SAME * max(abs(value), abs(other))
+
+
+def _news(measured: float, guess: float) -> float:
+    """Returns what was measured, if anything was and it is not what was guessed."""
+    return measured if measured and differs(measured, guess) else guess
 
 
 def _sealed(rows: Floats) -> Floats:

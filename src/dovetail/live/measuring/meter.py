@@ -8,7 +8,8 @@ change together when the rate alone becomes better known: the share that is done
 
 A report says what happened since the one before. It counts only if the one before was already
 made in the same generation beside the same neighbours; so neither a pause nor a switch is taken
-for slowness. The rate told is the median of the last five reports that count.
+for slowness. A clock says each change at once, so what it says counts when it says it again. The
+rate told is the median of the last five reports that count.
 """
 
 from __future__ import annotations
@@ -49,12 +50,15 @@ class Gauge:
     heard_s: float = float("-inf")
     samples: int = 0
     total_samples: int = 0
+    said: float = 0.0
     rates: tuple[float, ...] = ()
     inferred: float = 0.0
 
-    def heard(self, said: Training, now: float, since_s: float) -> Gauge:
+    def heard(self, said: Training, now: float, since_s: float, *, clock: bool = False) -> Gauge:
         """Returns the gauge after a report; its manner is as it is since `since_s`."""
-        same = said.generation == self.generation and self.heard_s >= since_s
+        same = said.generation == self.generation and since_s <= self.heard_s < now
+        if clock:
+            same = same and said.rate == self.said
         kept = self.rates if self.since_s == since_s else ()
         return replace(
             self,
@@ -63,6 +67,7 @@ class Gauge:
             heard_s=now,
             samples=said.samples,
             total_samples=said.total_samples or self.total_samples,
+            said=said.rate,
             rates=(*kept, said.rate)[-LAST:] if same else (),
         )
 
@@ -138,7 +143,7 @@ class Meters:
 
         `since_s` is since when it runs in this manner: this generation, beside these neighbours.
         """
-        gauge = self._gauges.get(job, Gauge()).heard(said, now, since_s)
+        gauge = self._gauges.get(job, Gauge()).heard(said, now, since_s, clock=spec.paced)
         for neighbour in neighbours:
             self._guard.note((job, placement), neighbour)
         news = False
