@@ -38,6 +38,7 @@ from dovetail.physics.sharing import Injected
 from dovetail.wire.agent import Order, Report
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
+from plain_meter import PlainMeter
 
 assert dovetail.policies
 NEVER = float("inf")
@@ -63,7 +64,7 @@ class Stage:
         gpus: int = 2,
         rules: Rules = RULES,
         costs: Costs | None = None,
-        meter: Callable[[], Meter] | None = None,
+        meter: Callable[[], Meter] = PlainMeter,
         injected: float = 0.0,
         database: Database | None = None,
         **words: Any,
@@ -164,7 +165,7 @@ class Stage:
             self.policy,
             recovered=recovered,
             launches=launch_of(Path("/jobs")),
-            meter=self.meter() if self.meter else None,
+            meter=self.meter(),
             rules=self.rules,
             **self.words,
         )

@@ -34,6 +34,7 @@ from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
 from dovetail.wire.agent import Launch, Order, Report
 from dovetail.wire.spec import JobSpec
+from plain_meter import PlainMeter
 
 assert dovetail.policies
 
@@ -106,7 +107,7 @@ class Play:
             parse_policy(self.policy),
             recovered=Recovered(1),
             launches=launch_of,
-            meter=Meters(learning) if self.learns else None,
+            meter=Meters(learning) if self.learns else PlainMeter(),
         )
         for number, (t, one) in enumerate(submitted, 1):
             line.at(t, lambda n=number, t=t, s=one: inbox.put(Accepted(n, s, t)))

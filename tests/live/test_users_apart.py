@@ -11,6 +11,7 @@ from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox
 from dovetail.study.live_cluster import build_mind
 from dovetail.wire.agent import Launch, Order
 from dovetail.wire.spec import JobSpec
+from plain_meter import PlainMeter
 
 
 class Nothing:
@@ -39,6 +40,7 @@ def shareable(*users: str, allowed: bool) -> list[bool]:
         mind.policy,
         recovered=Recovered(1, accepted=jobs),
         launches=lambda number, spec: Launch((), "", "", ""),
+        meter=PlainMeter(),
         owner="ann",
         share_between_users=allowed,
     )

@@ -116,6 +116,7 @@ def _serve(
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.engine import control_socket, running_engine
     from dovetail.live.node.transport import Loop
+    from dovetail.live.private_file import write_private
 
     lock = _lock(home)
     began_s = monotonic()
@@ -133,7 +134,7 @@ def _serve(
             loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
         )
         stack.callback(server.close)
-        running.write_text(json.dumps({"engine": engine, "given": json.loads(given)}))
+        write_private(running, json.dumps({"engine": engine, "given": json.loads(given)}))
         stack.callback(running.unlink, missing_ok=True)
         _log(f"agents of {engine} listen (process {os.getpid()})")
         ready()

@@ -17,11 +17,12 @@ from dovetail.wire.worker import (
     PROFILE_STEPS,
     REPORT,
     STALL,
+    STALL_S,
     TOKEN,
 )
 
 LOOPBACK = "127.0.0.1"
-STALL_S, REPORT_S = 60.0, 1.0
+REPORT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ HOST, MEMORY = "DOVETAIL_HOST", "DOVETAIL_MEMORY_BYTES"
 """Where workers on other nodes reach this one (loopback if not said); its bound of GPU memory."""
 REPORT, STALL, CHECKPOINT = "DOVETAIL_REPORT_S", "DOVETAIL_STALL_S", "DOVETAIL_CHECKPOINT_S"
 """Seconds between two `Training`, of silence until `Lost`, and between two checkpoints."""
+STALL_S = 60.0
+"""Members notice after so long that one of them hangs, unless told otherwise."""
 PROFILE_STEPS, PROFILE_FILE = "DOVETAIL_PROFILE_STEPS", "DOVETAIL_PROFILE_FILE"
 """A dry run: so many iterations per sub-batch, then one JSON line into the file, and the end."""
 

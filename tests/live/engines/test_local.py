@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -124,6 +125,7 @@ def test_a_fence_on_disk_is_found_again(tmp_path: Path) -> None:
     fence.obeys(3)
     fence.passes(1, 4)
     fence.use_up(1, 0)
+    assert stat.S_IMODE((tmp_path / "fence.json").stat().st_mode) == 0o600
     again = KeptFence(tmp_path / "fence.json")
     assert not again.obeys(2) and not again.passes(1, 3) and again.is_used_up(1, 0)
     (tmp_path / "fence.json").write_text('{"epoch": ')

@@ -41,6 +41,7 @@ from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
 from dovetail.wire.agent import ORDERS, REPORTS, Launch, Order, Report
 from dovetail.wire.spec import JobSpec
+from plain_meter import PlainMeter
 
 assert dovetail.policies
 
@@ -150,6 +151,7 @@ class Scene:
             self.policy,
             recovered=recovered,
             launches=launch_of,
+            meter=PlainMeter(),
             rules=RULES,
         )
         self._inbox = inbox

@@ -36,7 +36,7 @@ from dovetail.live.edges import (
     StoreError,
 )
 from dovetail.live.lifecycle import Step
-from dovetail.live.measuring.metering import Meter, PlainMeter
+from dovetail.live.measuring.metering import Meter
 from dovetail.live.snapshot import Snapshot
 from dovetail.wire.agent import (
     Report,
@@ -58,7 +58,7 @@ class LiveWorld:
         *,
         recovered: Recovered,
         launches: Launches,
-        meter: Meter | None = None,
+        meter: Meter,
         rules: Rules | None = None,
         owner: str = "",
         share_between_users: bool = False,
@@ -72,7 +72,7 @@ class LiveWorld:
             policy,
             epoch=recovered.epoch,
             launches=launches,
-            meter=meter or PlainMeter(),
+            meter=meter,
             rules=self._rules,
         )
         self._endings = Endings(site)

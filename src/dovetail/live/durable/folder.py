@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from dovetail.core.errors import InputError
+from dovetail.live.private_file import write_private
 
 TOKEN_BYTES = 32
 DYING_S = 2.0
@@ -64,13 +65,12 @@ class Folder:
     def keep_script(self, number: int, script: str) -> Path:
         """Returns the file that holds a job's script, written whole if it is not there already."""
         path = self.make_job(number) / "script"
-        said = script.encode()
         try:
-            if path.read_bytes() == said:
+            if path.read_bytes() == script.encode():
                 return path
         except FileNotFoundError:
             pass
-        _write_private(path, said, _PRIVATE_PROGRAM)
+        write_private(path, script, mode=_PRIVATE_PROGRAM, synced=True)
         return path
 
     def token(self) -> str:
@@ -79,7 +79,7 @@ class Folder:
             return self._token.read_text(encoding="ascii").strip()
         except FileNotFoundError:
             token = secrets.token_urlsafe(TOKEN_BYTES)
-            _write_private(self._token, token.encode("ascii"), _PRIVATE_FILE)
+            write_private(self._token, token, synced=True)
             return token
 
     def lock(self) -> FolderLock:
@@ -126,18 +126,3 @@ def _is_dying(process: str) -> bool:
         return process.isdecimal() and not Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return True
-
-
-def _write_private(path: Path, content: bytes, mode: int) -> None:
-    """Writes a file so that it appears whole and is on disk, for its owner alone."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise

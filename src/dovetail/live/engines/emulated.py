@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL
@@ -22,6 +23,7 @@ from dovetail.live.engines.paced import Costs, Paced
 from dovetail.live.engines.paced_job import Happening, PacedJob
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found, LaunchError
+from dovetail.live.private_file import write_private
 from dovetail.wire.agent import Alive, Order, Report, StartWorker
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
@@ -71,15 +73,11 @@ class FolderShelf:
 
     def write(self, folder: str, done_s: float) -> None:
         """Replaces what was written, whole."""
-        new = Path(folder) / "paced.new"
-        try:
+        # A full disk costs a paced job its progress at the next crash, nothing else.
+        with suppress(OSError):
             # The folder of jobs is not made: without it the cluster was removed, and stays so.
-            new.parent.mkdir(exist_ok=True, mode=0o700)
-            new.write_text(repr(done_s), encoding="ascii")
-            new.replace(Path(folder) / "paced")
-        except OSError:
-            # A full disk costs a paced job its progress at the next crash, nothing else.
-            new.unlink(missing_ok=True)
+            Path(folder).mkdir(exist_ok=True, mode=0o700)
+            write_private(Path(folder) / "paced", repr(done_s))
 
     def drop(self, folder: str) -> None:
         """Removes what was written."""

@@ -16,6 +16,7 @@ from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.transport import Loop
+from dovetail.live.private_file import write_private
 from dovetail.wire.agent import Order, Report, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
@@ -128,10 +129,8 @@ class KeptFence(Fence):
 
     def changed(self) -> None:
         """Writes it whole. A machine that loses power loses its workers too: no need to sync."""
-        draft = self._path.with_suffix(".new")
         try:
-            draft.write_text(json.dumps({"epoch": self.epoch, "jobs": self.jobs()}))
-            draft.replace(self._path)
+            write_private(self._path, json.dumps({"epoch": self.epoch, "jobs": self.jobs()}))
         except OSError:
             # On a full disk the present agent still remembers.
             return

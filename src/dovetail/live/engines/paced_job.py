@@ -15,6 +15,7 @@ from dovetail.core.placement import Interleave, Placement
 from dovetail.live.engines.paced import SAMPLES_PER_S, STEP_SAMPLES, Costs, Paced
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.worker import (
+    STALL_S,
     Abandon,
     Checkpoint,
     Entered,
@@ -33,10 +34,6 @@ from dovetail.wire.worker import (
 )
 
 NEVER = float("inf")
-STALL_S = 60.0
-"""Members notice after so long that one of them hangs."""
-
-
 UNSAID = -1.0
 """No rate at all: the next one is said whatever it is."""
 

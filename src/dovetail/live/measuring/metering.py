@@ -1,4 +1,4 @@
-"""How a report of training becomes progress: the protocol, and the least that keeps it."""
+"""How a report of training becomes progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.placement import Placement
-from dovetail.live.measuring.meter import PACED_RATE, Progress
+from dovetail.live.measuring.meter import Progress
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
@@ -57,44 +57,3 @@ class Meter(Protocol):
     def dump(self) -> str:
         """Returns what was learned, as text."""
         ...
-
-
-class PlainMeter:
-    """Believes a rate alone only where it is certain: of a clock, or from its owner's length."""
-
-    physics: Physics | None = None
-    unsaved: bool = False
-
-    def heard(
-        self,
-        job: int,
-        said: Training,
-        now: float,
-        *,
-        spec: JobSpec,
-        placement: Placement,
-        neighbours: Sequence[Neighbour],
-        since_s: float,
-    ) -> Progress | None:
-        """Returns samples over the rate alone, None if that is not known."""
-        alone = PACED_RATE if spec.paced else 0.0
-        if not alone and spec.duration_s and said.total_samples:
-            alone = said.total_samples / spec.duration_s
-        if not alone:
-            return None
-        return Progress(said.samples / alone, said.rate / alone, grain_s=1.0 / alone)
-
-    def length_s(self, job: int) -> float | None:
-        """Keeps nothing of reports."""
-        return None
-
-    def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
-        """Never parts a pair."""
-        return False
-
-    def ended(self, job: int) -> None:
-        """Has nothing to drop."""
-
-    def dump(self) -> str:
-        """Returns nothing: it learned nothing."""
-        return ""
