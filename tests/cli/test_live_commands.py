@@ -247,7 +247,7 @@ def test_secrets_stay_where_they_are(cluster: Cluster, work: Path) -> None:
     with sqlite3.connect(cluster.folder.store) as db:
         assert token not in "\n".join(db.iterdump())
     db.close()
-    for path in cluster.home.iterdir():
+    for path in cluster.home.rglob("*"):
         assert not path.stat().st_mode & 0o077, path
 
 
