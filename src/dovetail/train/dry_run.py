@@ -1,8 +1,9 @@
 """A dry run: a few iterations with each sub-batch, and a line of JSON about what they took.
 
 `DOVETAIL_PROFILE_STEPS=N` in the environment of a script asks for it. The script trains N
-iterations with the whole batch at once, then in two micro-batches, in four and so on, writes the
-line to the file that `DOVETAIL_PROFILE_FILE` names (or prints it) and ends. Nothing is saved.
+iterations in the smallest micro-batches, then in ones twice as large and so on up to the whole
+batch at once, writes the line to the file that `DOVETAIL_PROFILE_FILE` names (or prints it) and
+ends. Nothing is saved.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import torch
 
+from dovetail.train.device_memory import DeviceMemory
 from dovetail.train.samples import Manner
-from dovetail.train.stages import Stopwatch, memory_bytes
+from dovetail.train.stages import Stopwatch
 
 WARM_UP = 2
 """Iterations before the first is counted, and before each further sub-batch."""
@@ -35,7 +37,8 @@ class DryRun:
     def __init__(self, iterations: int, file: Path | None, *, batch_size: int, model: str) -> None:
         self._iterations, self._file = iterations, file
         self._batch_size, self._model = batch_size, model
-        steps = [1 << i for i in range(SUB_BATCHES_MAX)]
+        # The smallest first: the most that was held never falls again, of a process.
+        steps = [1 << i for i in reversed(range(SUB_BATCHES_MAX))]
         self._to_try = [s for s in steps if batch_size // s >= 1]
         self._done = 0
         self._found: list[dict[str, object]] = []
@@ -49,25 +52,26 @@ class DryRun:
         """Returns how the next iteration trains."""
         return Manner(self._batch_size, steps=self._to_try[len(self._found)])
 
-    def iterated(self, watch: Stopwatch, device: torch.device) -> None:
+    def iterated(self, watch: Stopwatch, memory: DeviceMemory) -> None:
         """Takes note of an iteration."""
         self._done += 1
+        if self._done == 1:
+            memory.renew()
         if self._done == WARM_UP:
             watch.forget()
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(device)
         if self._done < WARM_UP + self._iterations:
             return
         steps = self._to_try[len(self._found)]
-        self._found.append(
+        self._found.insert(
+            0,
             {
                 "samples": -(-self._batch_size // steps),
                 "steps": steps,
                 "iteration_s": watch.iteration_s,
                 "rate": self._batch_size / watch.iteration_s,
-                "memory_bytes": memory_bytes(device),
+                "memory_bytes": memory.held_bytes(),
                 "stage_s": list(watch.stage_s),
-            }
+            },
         )
         self._done = 0
 

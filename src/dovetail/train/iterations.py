@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from dovetail.train.aside import leave
 from dovetail.train.checkpoint import Progress
 from dovetail.train.desk import Desk
+from dovetail.train.device_memory import DeviceMemory
+from dovetail.train.device_stream import computed
 from dovetail.train.dry_run import DryRun
 from dovetail.train.gradients import Gradients
 from dovetail.train.group import Broken, Stuck
-from dovetail.train.guards import (
-    Guard,
-)
+from dovetail.train.guards import Guard
 from dovetail.train.level import level
 from dovetail.train.line import Agent, Line, Nobody
 from dovetail.train.loader import Loader, mixed, moved, seed_all
@@ -32,7 +32,7 @@ from dovetail.train.membership import Home, Leaving, Membership, Spoiled, Verdic
 from dovetail.train.reporter import Reporter
 from dovetail.train.samples import Indices, Order
 from dovetail.train.saving import Saving, What, warn
-from dovetail.train.stages import Stopwatch, bound_memory
+from dovetail.train.stages import Stopwatch
 from dovetail.train.state import Parts
 from dovetail.train.surroundings import Surroundings, hide_secret
 from dovetail.wire.worker import Finished, Regroup, Saved
@@ -90,7 +90,9 @@ class Iterations:
         self._parts, self._order, self._how = parts, order, how
         self._gradients = Gradients(parts.model, parts.optimizer)
         self.device = self._gradients.device
-        bound_memory(self.device, about.memory_bytes)
+        self._memory = DeviceMemory(self.device)
+        self._memory.bound(about.memory_bytes)
+        self._largest = 0
         self._loader = loader
         self._guard = Guard(parts.optimizer, how.scheduler, parts.others)
         self._progress = Progress()
@@ -199,6 +201,7 @@ class Iterations:
         """Makes the step that all workers make, or none."""
         members, p = self._membership, self._progress
         rank = members.group.rank
+        computed(self.device)  # or the rest of the backward pass would count as network
         try:
             with self._watch.network():
                 self._stopped = self._gradients.finish(
@@ -283,6 +286,16 @@ class Iterations:
         self._watch.forget()
         self._reporter.restart()
         self._guard.forget()
+        self._fit_memory()
+
+    def _fit_memory(self) -> None:
+        """Keeps no more of the GPU than the present micro-batches need: it may be shared now."""
+        if self._complete_or_stopped:
+            return
+        largest = max(map(len, self._share(self._progress.samples)), default=0)
+        if largest != self._largest:
+            self._memory.renew()
+        self._largest = largest
 
     def _save(self, *, leave: bool) -> None:
         """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
@@ -336,7 +349,7 @@ class Iterations:
             self._agent,
             self._progress,
             self._watch,
-            self.device,
+            self._memory,
             total=order.total,
             every_s=about.report_s,
         )
@@ -346,7 +359,7 @@ class Iterations:
             line.open(generation=lambda: self._membership.generation, again=self._membership.again)
 
     def _tried(self, dry_run: DryRun) -> None:
-        dry_run.iterated(self._watch, self.device)
+        dry_run.iterated(self._watch, self._memory)
         if self._progress.samples >= self._order.total:
             self._progress.samples = 0  # few data are read again
         if dry_run.over:

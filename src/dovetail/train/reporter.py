@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import time
 
-import torch
-
 from dovetail.train.checkpoint import Progress
+from dovetail.train.device_memory import DeviceMemory
 from dovetail.train.gradients import Gradients
 from dovetail.train.line import Agent
-from dovetail.train.stages import Stopwatch, memory_bytes
+from dovetail.train.stages import Stopwatch
 from dovetail.wire.worker import Training
 
 
@@ -22,13 +21,13 @@ class Reporter:
         agent: Agent,
         progress: Progress,
         watch: Stopwatch,
-        device: torch.device,
+        memory: DeviceMemory,
         *,
         total: int,
         every_s: float,
     ) -> None:
         self._agent, self._progress, self._watch = agent, progress, watch
-        self._device, self._total, self._every_s = device, total, every_s
+        self._memory, self._total, self._every_s = memory, total, every_s
         self.restart()
 
     def restart(self) -> None:
@@ -50,7 +49,7 @@ class Reporter:
                 (p.samples - self._samples) / (now_s - self._since_s),
                 self._watch.iteration_s,
                 self._total,
-                memory_bytes(self._device),
+                self._memory.held_bytes(),
                 self._watch.stage_s,
                 loss if loss is not None and math.isfinite(loss) else None,
             )

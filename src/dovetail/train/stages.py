@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
 
 KEPT = 101
 """Iterations over which medians are taken."""
@@ -84,18 +80,3 @@ class Stopwatch:
         if not self._kept:
             return ()
         return tuple(statistics.median(s[i] for s in self._kept) for i in range(4))
-
-
-def memory_bytes(device: torch.device) -> int:
-    """Returns the most memory held so far: of the device, or of the process on a CPU."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_reserved(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def bound_memory(device: torch.device, bytes_max: int) -> None:
-    """Refuses this process more memory of its GPU than a bound; a CPU has no such bound here."""
-    if device.type == "cuda" and bytes_max > 0:
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, bytes_max / total), device)

@@ -1,0 +1,222 @@
+"""Streams, memory and stage times on a GPU, which is played at torch's edge."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dovetail.train import Job, device_memory, iterations, stages
+from dovetail.train.device_memory import OUTSIDE_BYTES_MAX, DeviceMemory
+from dovetail.train.device_stream import Beside, computed
+from dovetail.train.dry_run import DryRun
+from dovetail.train.group import Patience
+from dovetail.train.samples import Manner
+from dovetail.train.state import Parts
+from dovetail.train.transfer import Giving
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+GIB = 1 << 30
+
+
+class PlayedStream:
+    def __init__(self, name: str, done: list[str]) -> None:
+        self.name, self._done = name, done
+
+    def record_event(self) -> str:
+        self._done.append(f"{self.name} notes")
+        return f"what {self.name} had"
+
+    def wait_event(self, event: str) -> None:
+        self._done.append(f"{self.name} waits for {event}")
+
+    def synchronize(self) -> None:
+        self._done.append(f"{self.name} is through")
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Gives what is asked of the GPU's streams."""
+    told: list[str] = []
+
+    @contextmanager
+    def on(stream: PlayedStream) -> Iterator[None]:
+        told.append(f"on {stream.name}")
+        yield
+        told.append("off")
+
+    loop = PlayedStream("the loop's", told)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: PlayedStream("another", told))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: loop)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    return told
+
+
+COPIED = ["on another", "another waits for what the loop's had", "copy", "off"]
+
+
+def test_copies_go_beside_the_loop_after_what_it_gave_and_are_complete(done: list[str]) -> None:
+    beside = Beside(GPU)
+    beside.begin()
+    with beside.copying():
+        done.append("copy")
+    assert done == ["the loop's notes", *COPIED, "another is through"]
+
+
+def test_a_cpu_needs_no_streams(done: list[str]) -> None:
+    beside = Beside(CPU)
+    beside.begin()
+    with beside.copying():
+        done.append("copy")
+    computed(CPU)
+    assert done == ["copy"]
+
+
+def test_the_loop_is_waited_for_where_its_time_is_taken(done: list[str]) -> None:
+    computed(GPU)
+    assert done == ["the loop's is through"]
+
+
+def test_state_is_read_for_joiners_beside_the_loop(
+    done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Linear(2, 1)
+    parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    sent: list[int] = []
+
+    def send(tensor: torch.Tensor, to: int, tag: int) -> Any:
+        sent.append(tag)
+        return SimpleNamespace(wait=lambda: None)
+
+    patience = Patience(gives_up=lambda: None, stalls=lambda what: None, stall_s=60)
+    giving = Giving(SimpleNamespace(send=send, patience=patience), [1], parts)  # type: ignore[arg-type]
+    giving._beside = Beside(GPU)
+    giving.begin()
+    giving.end()
+    assert giving.complete and len(sent) > 2
+    assert done == ["the loop's notes", *(w for w in COPIED if w != "copy"), "another is through"]
+
+
+class PlayedGpu:
+    """The memory of a GPU, as torch tells of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.peak = self.reserved = 2 * GIB
+        self.in_use = 5 * GIB // 2
+        self.fraction = -1.0
+        about = SimpleNamespace(total_memory=80 * GIB)
+        plays: dict[str, Any] = {
+            "max_memory_reserved": lambda device: self.peak,
+            "memory_reserved": lambda device: self.reserved,
+            "mem_get_info": lambda device: (80 * GIB - self.in_use, 80 * GIB),
+            "get_device_properties": lambda device: about,
+            "empty_cache": self.empty,
+            "reset_peak_memory_stats": self.reset,
+            "set_per_process_memory_fraction": self.limit,
+        }
+        for name, play in plays.items():
+            monkeypatch.setattr(torch.cuda, name, play)
+
+    def empty(self) -> None:
+        self.in_use -= self.reserved - GIB
+        self.reserved = GIB
+
+    def reset(self, device: torch.device) -> None:
+        self.peak = self.reserved
+
+    def limit(self, fraction: float, device: torch.device) -> None:
+        assert 0 <= fraction <= 1
+        self.fraction = fraction
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> PlayedGpu:
+    return PlayedGpu(monkeypatch)
+
+
+def test_what_a_process_holds_beside_its_tensors_counts(gpu: PlayedGpu) -> None:
+    memory = DeviceMemory(GPU)
+    assert memory.held_bytes() == 2.5 * GIB
+    gpu.in_use += 30 * GIB  # a neighbour
+    assert memory.held_bytes() == 2.5 * GIB, "seen alone, it is known"
+    assert DeviceMemory(GPU).held_bytes() == 2 * GIB + OUTSIDE_BYTES_MAX
+
+
+def test_memory_that_smaller_micro_batches_do_not_need_goes_back(gpu: PlayedGpu) -> None:
+    memory = DeviceMemory(GPU)
+    memory.renew()
+    assert gpu.reserved == GIB and memory.held_bytes() == 1.5 * GIB
+
+
+def test_tensors_are_bounded_so_that_the_process_stays_within_its_bound(gpu: PlayedGpu) -> None:
+    memory = DeviceMemory(GPU)
+    memory.bound(40 * GIB)
+    assert gpu.fraction == 39.5 / 80
+    memory.bound(GIB // 2)
+    assert gpu.fraction == 0.25 / 80, "however small, half is for tensors"
+    memory.bound(0)
+    assert gpu.fraction == 1.0
+    memory.bound(90 * GIB)
+    assert gpu.fraction == 1.0
+
+
+def test_on_a_cpu_the_process_counts_and_nothing_is_bounded_here(gpu: PlayedGpu) -> None:
+    memory = DeviceMemory(CPU)
+    memory.bound(GIB)
+    memory.renew()
+    assert gpu.fraction == -1.0 and gpu.reserved == 2 * GIB
+    assert memory.held_bytes() > device_memory.resource.getpagesize()
+
+
+def test_waiting_for_the_gpu_is_computing_and_not_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(stages.time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(iterations, "computed", lambda device: now_s.__setitem__(0, now_s[0] + 5.0))
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = Job(model, optimizer, data=(torch.ones(4, 2),), batch_size=2, environment={})
+    for (x,) in job.batches():
+        job.backward(model(x).mean())
+        job.step()
+    assert job._watch.stage_s[stages.COMPUTE] == 5.0 and job._watch.stage_s[stages.NETWORK] == 0.0
+
+
+def test_memory_is_given_back_when_micro_batches_get_another_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=16, environment={})
+    renewed: list[int] = []
+    monkeypatch.setattr(job._memory, "renew", lambda: renewed.append(job._largest))
+    for steps, count in ((1, 1), (1, 1), (4, 2), (4, 2), (2, 3)):
+        job._membership.manner = Manner(16, steps=steps)
+        job._fit_memory()
+        assert len(renewed) == count
+
+
+def test_a_dry_run_begins_with_the_smallest_for_what_was_held_never_falls(
+    gpu: PlayedGpu, tmp_path: Path
+) -> None:
+    run = DryRun(1, tmp_path / "said", batch_size=4, model="M")
+    watch, memory = stages.Stopwatch(0), DeviceMemory(GPU)
+    tried = []
+    while not run.over:
+        tried.append(run.manner().steps)
+        gpu.peak = max(gpu.peak, (4 // run.manner().steps) * GIB)
+        watch.begin()
+        watch.end()
+        watch._iterations.append(1.0)
+        run.iterated(watch, memory)
+    run.report(3, CPU)
+    said = json.loads((tmp_path / "said").read_text())["sub_batches"]
+    assert tried == sorted(tried, reverse=True) and set(tried) == {1, 2, 4}
+    assert [row["steps"] for row in said] == [1, 2, 4]
+    assert [row["memory_bytes"] / GIB for row in said] == [4.5, 2.5, 1.5]
