@@ -70,6 +70,16 @@ def look_at_kept(keep: Mapping[str, Any]) -> None:
             ) from None
 
 
+def look_at(
+    model: Any, optimizer: Any, scheduler: Any, schedule: str, keep: Mapping[str, Any]
+) -> None:
+    """Raises ValueError for what a job cannot train."""
+    look_at_model(model)
+    look_at_optimizer(optimizer)
+    look_at_scheduler(scheduler, schedule)
+    look_at_kept(keep)
+
+
 class Guard:
     """Looks on while a script trains, at what belongs to the job alone."""
 

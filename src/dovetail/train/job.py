@@ -25,12 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from dovetail.train.given import Given
-from dovetail.train.guards import (
-    look_at_kept,
-    look_at_model,
-    look_at_optimizer,
-    look_at_scheduler,
-)
+from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
 from dovetail.train.loader import Loader, Source
 from dovetail.train.membership import Verdict
@@ -74,10 +69,7 @@ class Job(Iterations):
         rest. Checkpoints go to `folder` (by default the job's own) every `checkpoint_s` seconds.
         """
         keep = keep or {}
-        look_at_model(model)
-        look_at_optimizer(optimizer)
-        look_at_scheduler(scheduler, schedule)
-        look_at_kept(keep)
+        look_at(model, optimizer, scheduler, schedule, keep)
         given = Given.of(
             data,
             batch_size=batch_size,
