@@ -584,6 +584,17 @@ def test_a_new_controller_finds_who_is_gone(elastic: Table) -> None:
     assert elastic.names(1.0) == ["start 6@0.1 g5", "2: abandon g4", "2: g5 is 2"]
 
 
+def test_no_end_is_forgotten_before_every_node_has_spoken(plain: Table) -> None:
+    """The controller may be killed again until then, and no record tells of the end yet."""
+    desired = Desired((Member(0, 0, 0), Member(1, 1, 0)))
+    plain.gang.restore(desired, (0, 1), ran=True)
+    survey(plain.gang, 0, [WorkerState(JOB, 0, 1, 0, exit_code=1)], 1.0)
+    assert instructions(plain.gang, 1.0, settled=False) == []
+    survey(plain.gang, 1, [WorkerState(JOB, 1, 1, 0)], 2.0)
+    assert take_stock(plain.gang, 2.0) == ()
+    assert "forget 0" in plain.names(2.0)
+
+
 def test_a_new_controller_lets_the_unwanted_leave(plain: Table) -> None:
     plain.gang.restore(None, (), ran=False)
     survey(plain.gang, 0, [row(3, 0)], 1.0)

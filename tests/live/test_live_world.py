@@ -320,15 +320,16 @@ def test_a_job_alone_on_a_gpu_is_tried_again_after_a_pause(stage: Make) -> None:
     assert s.record(1).state is State.COMPLETED
 
 
-def test_retries_are_limited(stage: Make) -> None:
+@pytest.mark.parametrize("retries", [1, 3])
+def test_retries_are_limited(stage: Make, retries: int) -> None:
     s = stage(nodes=1, gpus=1)
-    s.submit(1.0, duration_s=50.0, retries=1)
-    for t, worker in ((5.0, 0), (15.0, 1)):
+    s.submit(1.0, duration_s=50.0, retries=retries)
+    for worker, t in enumerate((5.0, 15.0, 30.0, 70.0)[: retries + 1]):
         s.at(t, lambda t=t, worker=worker: s.take(s.nodes.kill(1, worker, t)))
-    s.play(60.0)
+    s.play(100.0)
     record = s.record(1)
-    assert (record.state, record.reason, record.retries) == (State.FAILED, "RaisedSignal", 1)
-    assert "signal 9" in record.detail and "tried 2 times" in record.detail
+    assert (record.state, record.reason, record.retries) == (State.FAILED, "RaisedSignal", retries)
+    assert "signal 9" in record.detail and f"tried {retries + 1} times" in record.detail
 
 
 def test_a_silent_node_is_down_and_its_jobs_run_elsewhere(stage: Make) -> None:

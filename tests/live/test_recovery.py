@@ -62,6 +62,44 @@ def test_a_node_that_does_not_answer_holds_the_others_up_for_its_patience_only()
     s.check()
 
 
+def play_through(*kills: float) -> Stage:
+    """Plays a job that is preempted by another, and one that is over its limit, to their ends."""
+    s = Stage("srtf", nodes=1, gpus=3)
+    s.submit(1.0, gpus=2, duration_s=40.0)
+    s.submit(1.5, duration_s=100.0, time_limit_s=30.0)
+    s.submit(10.2, gpus=2, duration_s=8.0)
+    for until in (*kills, 100.0):
+        s.play(until)
+        s.line.pass_until(until + 0.3)
+    s.check()
+    return s
+
+
+@pytest.mark.parametrize("kills", [(5.4,), (8.0, 9.5), (12.3,), (4.0, 12.0, 19.5, 25.0)])
+def test_what_is_known_of_jobs_does_not_tell_how_often_controllers_were_killed(
+    kills: tuple[float, ...],
+) -> None:
+    undisturbed, killed = play_through(), play_through(*kills)
+    for job in (1, 2, 3):
+        one, other = undisturbed.record(job), killed.record(job)
+        assert (one.state, one.retries) == (other.state, other.retries)
+        for name in ("done_s", "attained_gpu_s", "first_start_s", "ran_s", "end_s"):
+            assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1.0), name
+    assert killed.record(1).attained_gpu_s == pytest.approx(80.0, abs=4.0)
+    assert killed.record(2).state is State.TIMEOUT
+
+
+def test_progress_that_nobody_reported_yet_is_reckoned_from_the_last_record() -> None:
+    s = Stage("srtf")
+    s.submit(1.0, duration_s=60.0)
+    s.play(20.2)
+    s.deaf.update({0, 1})
+    s.line.pass_until(24.5)
+    s.play(24.6)
+    assert s.world is not None
+    assert s.world.observe().progress.done_s((0,))[0] == pytest.approx(23.5, abs=0.2)
+
+
 @pytest.mark.slow
 def test_ten_thousand_jobs_are_back_in_two_seconds(tmp_path: Path) -> None:
     count = 10_000

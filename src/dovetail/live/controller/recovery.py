@@ -61,9 +61,10 @@ def _restore_gang(site: Site, life: Life, *, running: bool) -> None:
     desired = Placements(site).desired(life)
     site.gang(life).restore(desired, life.record.group, ran=running)
     if running:
-        life.running_s = site.now
-        left_s = max(0.0, life.spec.time_limit_s - life.record.ran_s)
-        site.timers.set(("limit", life.record.job), site.now + left_s)
+        # It ran on while no controller counted.
+        life.running_s = life.record.since_s
+        due_s = life.record.since_s + life.spec.time_limit_s - life.record.ran_s
+        site.timers.set(("limit", life.record.job), max(site.now, due_s))
 
 
 def _take_up_waiting(site: Site, arrivals: Arrivals, life: Life) -> None:
