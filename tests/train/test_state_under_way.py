@@ -86,7 +86,9 @@ def test_only_optimizers_known_to_work_element_by_element_are_sent_in_parts() ->
     assert not Parts(model, torch.optim.Adafactor(model.parameters())).elementwise
 
 
-@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD])
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD, torch.optim.NAdam]
+)
 def test_a_joiner_takes_on_the_state_of_another_bit_by_bit(optimizer: Any) -> None:
     one, other = parts(0, optimizer=optimizer), parts(1, optimizer=optimizer)
     assert one.digest() != other.digest()
@@ -102,6 +104,27 @@ def test_a_joiner_takes_on_the_state_of_another_bit_by_bit(optimizer: Any) -> No
         p.model(torch.randn(2, 2, 4, 4)).sum().backward()
         p.optimizer.step()
     assert one.digest() == other.digest()
+
+
+def test_state_keeps_its_type_beside_parameters_of_another() -> None:
+    """Torch would give it the type of the parameter, and a joiner read the wrong bytes."""
+
+    def double() -> Parts:
+        model = nn.Linear(3, 2).double()
+        trained = torch.optim.NAdam(model.parameters())
+        model(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
+        trained.step()
+        return Parts(model, trained)
+
+    def kinds(parts: Parts) -> list[torch.dtype]:
+        return [t.dtype for t in parts.tensors()]
+
+    one, joiner, resumed = double(), double(), double()
+    joiner.take_skeleton(one.skeleton())
+    resumed.take_whole(one.whole())
+    assert torch.float32 in kinds(one)
+    assert kinds(joiner) == kinds(resumed) == kinds(one)
+    assert resumed.digest() == one.digest()
 
 
 def test_tensors_with_holes_cannot_be_sent() -> None:

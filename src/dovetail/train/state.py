@@ -101,7 +101,7 @@ class Parts:
             for shape, stride, dtype, kind in skeleton["shapes"]
         ]
         try:
-            self.optimizer.load_state_dict(fill_holes(skeleton["optimizer"], iter(tensors)))
+            load_exactly(self.optimizer, fill_holes(skeleton["optimizer"], iter(tensors)))
         except (ValueError, KeyError) as error:
             raise ValueError(f"the optimizer is another one: {error}") from None
         if set(skeleton["others"]) != set(self.others):
@@ -148,7 +148,7 @@ class Parts:
         """Takes everything on. Raises ValueError for a state of another model."""
         try:
             self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            load_exactly(self.optimizer, state["optimizer"])
             for name, part in self.others.items():
                 part.load_state_dict(state["others"][name])
         except (RuntimeError, KeyError) as error:
@@ -173,6 +173,21 @@ class Parts:
 
 Hole = str
 HOLE: Hole = "\0tensor"
+
+
+def load_exactly(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Gives an optimizer a state, each tensor in the type that it had.
+
+    NOTE: torch gives all but `step` the type of the parameter: a float32 factor of NAdam would
+    become float64 in a float64 model, and have other bytes than the one it was read from.
+    """
+    optimizer.load_state_dict(state)
+    held = optimizer.state_dict()["state"]
+    for key, given in state["state"].items():
+        for name, value in given.items():
+            mine = held[key][name]
+            if isinstance(value, Tensor) and mine.dtype != value.dtype:
+                held[key][name] = value.to(mine.device)
 
 
 def held_tensors(model: nn.Module) -> list[Tensor]:
