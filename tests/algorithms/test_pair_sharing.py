@@ -15,6 +15,7 @@ from dovetail.algorithms.pair_sharing import (
     pays,
     sequential_s,
     threshold,
+    threshold_many,
 )
 from dovetail.physics.compute import Compute, iteration_s
 from dovetail.physics.memory import Memory
@@ -161,3 +162,10 @@ def test_a_longer_guest_never_makes_sharing_better() -> None:
             for n in np.linspace(0.1, 60, 200).tolist()
         ]
         assert all(a <= b + 1e-9 for a, b in pairwise(gains))
+
+
+@given(st.lists(st.tuples(ratios, ratios, st.floats(1.0, 3.0), st.floats(1.0, 3.0)), min_size=1))
+def test_many_thresholds_are_each_to_the_last_bit(rows: list[tuple[float, ...]]) -> None:
+    rows += [(1.0, 1.0, 1.0, 1.0), (2.0, 2.0, 1.0, 1.0), (1.5, 1.5, 1.0, 1.0)]
+    many = threshold_many(*np.array(rows).T)
+    assert many.tolist() == [threshold(*row) for row in rows]

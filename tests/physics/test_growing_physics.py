@@ -61,6 +61,9 @@ def answers(physics: Physics, jobs: int) -> list[object]:
         said.append((physics.footprint_bytes(job, 1), physics.fixed_bytes(job)))
         said.append((physics.accumulated(job, 2), physics.most_steps(job)))
         said.append((physics.top_speed(job, 2), physics.spread_speed(job)))
+        ours, theirs = physics.interferences([(job, 2)], [(o, 1) for o in range(jobs)])
+        each = [physics.interference(job, 2, other, 1) for other in range(jobs)]
+        assert list(zip(ours[0].tolist(), theirs[0].tolist(), strict=True)) == each
         for other in range(jobs):
             there = Placement(((0, ROWS[other].gpus),), (tuple(range(ROWS[other].gpus)),))
             said.append(physics.interference(job, 1, other, 1))

@@ -165,6 +165,11 @@ def test_interference_is_measured_against_the_rate_alone() -> None:
     assert learning.physics.interference(1, 1, 0, 1) == (1.5, 2.0)
     assert learning.physics.speed(0, on(1), [(1, on(1))]) == pytest.approx(0.5)
     assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.5)
+    ours, theirs = learning.physics.interferences([(0, 1), (1, 1)], [(0, 1), (1, 1)])
+    assert (ours.tolist(), theirs.tolist()) == (
+        [[1.05, 2.0], [1.5, 1.05]],
+        [[1.05, 1.5], [2.0, 1.05]],
+    )
     limited = on(1, fractions=(0.5,))
     assert not told(learning, 0, limited, (1, on(1)), rate=10.0), "a limit is no interference"
 

@@ -111,3 +111,17 @@ def threshold(host_ratio: float, guest_ratio: float, cut: float = 1.0, uncut: fl
         return reach / slope if slope > 0.0 else NEVER
     slope = guest_ratio * cut * (2.0 - 1.0 / host_ratio) - waits * uncut
     return (2.0 * waits - 1.0) / slope if slope > 0.0 else NEVER
+
+
+def threshold_many(host_ratio: Floats, guest_ratio: Floats, cut: Floats, uncut: Floats) -> Floats:
+    """Returns `threshold` of many pairs at once, to the last bit; all of one shape."""
+    waits = 1.0 - RELATIVE_TOLERANCE
+    even = host_ratio / (guest_ratio * cut)
+    at_even = overlapped_many_s(np.ones_like(even), even * cut, host_ratio, guest_ratio)
+    before = cut - waits * uncut
+    after = guest_ratio * cut * (2.0 - 1.0 / host_ratio) - waits * uncut
+    pays_at_even = at_even < waits * (2.0 + even * uncut)
+    slope = np.where(pays_at_even, before, after)
+    early = waits * 2.0 - host_ratio * (2.0 - 1.0 / guest_ratio)
+    reach = np.where(pays_at_even, early, 2.0 * waits - 1.0)
+    return np.divide(reach, slope, out=np.full_like(reach, NEVER), where=slope > 0.0)

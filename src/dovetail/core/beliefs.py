@@ -16,6 +16,8 @@ from dovetail.core.placement import Placement
 
 Neighbour = tuple[int, Placement]
 """A job that shares a GPU, and where it runs."""
+Side = tuple[int, int]
+"""A job as requested that may share GPUs, and its accumulation steps."""
 
 
 class BestBatches(NamedTuple):
@@ -136,6 +138,14 @@ class Physics(Protocol):
         self, job: int, steps: int, other: int, other_steps: int
     ) -> tuple[float, float]:
         """Returns shared over alone iteration time (>= 1) of two jobs that share GPUs, of each."""
+        ...
+
+    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+        """Returns `interference` of many at once: each of `sides` beside each of `others`.
+
+        Two arrays of shape [sides, others], to the last bit as for one pair: first the ratios of
+        `sides`, then those of `others`.
+        """
         ...
 
     def footprint_bytes(self, job: int, steps: int) -> float:

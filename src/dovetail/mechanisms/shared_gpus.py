@@ -104,7 +104,7 @@ class SharedGpus:
 
     def free_for(self, guest: int) -> int:
         """Returns the free GPUs that jobs of a class may have, by count."""
-        wanted = self.rules.guests[guest].gpu_type
+        wanted = self.rules.pairs.guests[guest].gpu_type
         occupancy = self.draft.occupancy
         if not wanted:
             return occupancy.free_gpus
@@ -154,7 +154,8 @@ class SharedGpus:
             self._alone_of[job] = self.view.shape(job).gpus
             return True
         memory = min(view.cluster.group_of(n).gpu_memory_bytes for n, _ in spans)
-        placement = self._named(spans, self.rules.steps_alone(job, memory))
+        guest = int(self.rules.guest_of[job])
+        placement = self._named(spans, self.rules.pairs.steps_alone(guest, memory))
         draft.place(job, placement)
         self._add(job, placement, placement.gpus)
         return True

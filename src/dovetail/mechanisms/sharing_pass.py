@@ -34,6 +34,8 @@ from dovetail.mechanisms.shared_gpus import Looked, Seat, SharedGpus
 
 NO_BENEFIT = "SharingDoesNotPay"
 """Why a job waits that would find room beside others, were it not for what that costs."""
+IN_A_ROW = 2
+"""So many classes short without a start between: then all are asked at once if they are."""
 
 
 class Beside(Protocol):
@@ -78,7 +80,7 @@ class Waiting:
     length_s: Floats
     guests: Ints
 
-    def only(self, rows: Ints | Bools) -> Waiting:
+    def only(self, rows: Ints | Bools | slice) -> Waiting:
         """Returns some of them."""
         return Waiting(self.jobs[rows], self.keys[rows], self.length_s[rows], self.guests[rows])
 
@@ -150,25 +152,33 @@ class _Search:
         rest of its class, unless any length would be, and that until the next start.
         """
         some = waiting.only(self._hopeful(waiting)[waiting.guests])
-        order = np.lexsort((some.jobs, some.keys))
-        jobs, guests = some.jobs[order].tolist(), some.guests[order].tolist()
-        alive = set(guests)
+        some = some.only(np.lexsort((some.jobs, some.keys)))
+        line = zip(some.jobs.tolist(), some.guests.tolist(), strict=True)
+        alive = set(some.guests.tolist())
         refused: set[int] = set()
-        started = 0
-        for job, guest in zip(jobs, guests, strict=True):
+        started = short = 0
+        for place, (job, guest) in enumerate(line):
             if guest not in alive or guest in refused:
                 continue
             tried = self._try(job, guest)
             if tried is Tried.STARTED:
-                started += 1
+                started, short = started + 1, 0
                 refused.clear()
             elif tried is Tried.REFUSED_ALL:
                 refused.add(guest)
             elif tried is Tried.SHORT:
                 alive.remove(guest)
+                short += 1
+                if short == IN_A_ROW:
+                    alive = self._still(alive, some.only(slice(place, None)))
                 if not alive:
                     break
         return started
+
+    def _still(self, alive: set[int], left: Waiting) -> set[int]:
+        """Returns the classes whose next job may still find a place."""
+        hopeful = self._hopeful(left.only(np.isin(left.guests, list(alive))))
+        return {guest for guest in alive if hopeful[guest]}
 
     def reasons(self, waiting: Waiting, started: int) -> Because:
         """Returns why jobs wait: for want of room, or because sharing does not pay."""
@@ -179,7 +189,7 @@ class _Search:
         if started:
             left = np.array([j for j in left.tolist() if j not in placed], np.int64)
         guests, example = _of_each(gpus.rules.guest_of[left])
-        fits = gpus.rules.fewest[guests][:, gpus.hosts] > 0
+        fits = gpus.rules.pairs.fewest[guests[:, None], gpus.hosts] > 0
         room = fits @ gpus.alone
         jobs = left[example][room >= self._needs(guests)].tolist()
         shapes = sorted({gpus.view.shape_of[job] for job in jobs})
@@ -194,11 +204,11 @@ class _Search:
     def _hopeful(self, waiting: Waiting) -> Bools:
         """Tells, by class, whether the shortest of some waiting jobs may find a place."""
         gpus = self._gpus
-        hopeful = np.zeros(len(gpus.rules.guests), bool)
+        hopeful = np.zeros(len(gpus.rules.pairs.guests), bool)
         shortest_s = np.full(len(hopeful), np.inf)
         np.minimum.at(shortest_s, waiting.guests, waiting.length_s)
         guests, _ = _of_each(waiting.guests)
-        gpus.rules.meet(guests)
+        gpus.rules.pairs.meet(guests)
         needs = self._needs(guests)
         offered = self._beside.offered(gpus, guests, shortest_s[guests])
         hopeful[guests] = needs <= np.maximum(offered, 0)

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+import numpy as np
+
+from dovetail.core.job import Floats
 from dovetail.physics.pairs import PairRatio
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.profile_file import ProfileSet, dump_profiles, parse_profiles
@@ -24,6 +27,17 @@ from dovetail.physics.provenance import Provenance, Sourced
 from dovetail.physics.throughput import iteration_s
 
 T = TypeVar("T")
+
+
+class Sway(NamedTuple):
+    """One side of a pair: its share of the GPU, what relieves it, and its pressure on others."""
+
+    share: float
+    relief: float
+    pressure: float
+
+
+NO_SWAY = Sway(0.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +59,23 @@ class Contention:
 
     def excess(self, load: float, share: float, other_load: float, other_share: float) -> float:
         """Returns by how much the ratio exceeds 1; it grows with the neighbour's load."""
-        mine, other = min(load, self.heaviest), min(other_load, self.heaviest)
-        pressure = other_share * float(other**self.growth)
-        return self.scale * share * pressure / (1 + self.relief * mine)
+        return self.between(self.sway(load, share), self.sway(other_load, other_share))
+
+    def sway(self, load: float, share: float) -> Sway:
+        """Returns what the law asks of one side, whoever the other is."""
+        held = min(load, self.heaviest)
+        return Sway(share, 1 + self.relief * held, share * float(held**self.growth))
+
+    def between(self, mine: Sway, other: Sway) -> float:
+        """Returns `excess` of one side beside the other."""
+        return self.scale * mine.share * other.pressure / mine.relief
+
+    def between_all(self, mine: Sequence[Sway], others: Sequence[Sway]) -> Floats:
+        """Returns `between` of each of `mine` beside each of `others`, to the last bit."""
+        share, relief, _ = np.array(mine).reshape(-1, 3).T
+        *_, pressure = np.array(others).reshape(-1, 3).T
+        every: Floats = (self.scale * share)[:, None] * pressure / relief[:, None]
+        return every
 
 
 def load(profile: ModelProfile, micro_batch: float) -> float:

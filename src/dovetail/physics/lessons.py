@@ -82,6 +82,10 @@ class Lessons:
         cells = self._ratios.get((mine, other), {})
         return {steps: cell.told for steps, cell in sorted(cells.items()) if cell.told}
 
+    def met(self, one: Key, other: Key) -> bool:
+        """Tells whether anything may be known of the two beside each other."""
+        return (one, other) in self._ratios or (other, one) in self._ratios
+
     def held_bytes(self, key: Key) -> Mapping[int, float]:
         """Returns the most a worker held, by the number of parts that a batch was cut into.
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, WorkerTime
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Side, WorkerTime
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
@@ -101,6 +101,11 @@ class LinearPhysics:
     ) -> tuple[float, float]:
         """Returns the ratio of jobs of unknown model, twice."""
         return self._xi, self._xi
+
+    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+        """Returns that ratio for every pair."""
+        ratios = np.full((len(sides), len(others)), self._xi)
+        return ratios, ratios
 
     def footprint_bytes(self, job: int, steps: int) -> float:
         """Returns 0: not known."""

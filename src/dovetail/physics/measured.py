@@ -9,10 +9,11 @@ guess. What is believed is fixed: when something is learned another belief takes
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, WorkerTime
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, Side, WorkerTime
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.placement import Placement
@@ -20,7 +21,6 @@ from dovetail.physics.lessons import Key, Lessons
 from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.mending import mended
 from dovetail.physics.subjects import Subjects
-
 
 SAME = 0.005
 """Measured within half a percent of what was believed, nothing is decided anew."""
@@ -122,6 +122,19 @@ class MeasuredPhysics:
         if self._trusts(job) and self._trusts(other):
             return _news(mine, guess[0]), _news(theirs, guess[1])
         return mine or max(guess[0], theirs), theirs or max(guess[1], mine)
+
+    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+        """Returns the guess for all pairs but those of which either side was measured."""
+        mine, theirs = (a.copy() for a in self._prior.interferences(sides, others))
+        key_of, met = self._subjects.key_of, self._lessons.met
+        for key, rows in _by_key(key_of, sides).items():
+            for other, columns in _by_key(key_of, others).items():
+                if not met(key, other):
+                    continue
+                for row, column in product(rows, columns):
+                    ratios = self.interference(*sides[row], *others[column])
+                    mine[row, column], theirs[row, column] = ratios
+        return mine, theirs
 
     def footprint_bytes(self, job: int, steps: int) -> float:
         """Returns what a job as requested holds on each GPU."""
@@ -313,6 +326,14 @@ def _news(measured: float, guess: float) -> float:
 def _sealed(rows: Floats) -> Floats:
     rows.setflags(write=False)
     return rows
+
+
+def _by_key(key_of: Sequence[Key], sides: Sequence[Side]) -> dict[Key, list[int]]:
+    """Returns the places of sides that learn from each other."""
+    places: dict[Key, list[int]] = {}
+    for place, (job, _) in enumerate(sides):
+        places.setdefault(key_of[job], []).append(place)
+    return places
 
 
 def _apart(one: tuple[int, int], other: tuple[int, int]) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, WorkerTime
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Physics, Side, WorkerTime
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
@@ -116,6 +116,12 @@ class NoisyPhysics:
             max(1.0, mine / self._beside(job, gpus[0], [other])),
             max(1.0, theirs / self._beside(other, gpus[1], [job])),
         )
+
+    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+        """Returns the believed ratios of all pairs; errors are drawn pair by pair."""
+        pairs = [[self.interference(*side, *other) for other in others] for side in sides]
+        both = np.array(pairs).reshape(len(sides), len(others), 2)
+        return both[:, :, 0], both[:, :, 1]
 
     def footprint_bytes(self, job: int, steps: int) -> float:
         """Returns the believed footprint, never below the true one."""

@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, WorkerTime
+from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Side, WorkerTime
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
@@ -27,7 +27,7 @@ from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.pipeline import Pipelines
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.rate_tables import RateTables
-from dovetail.physics.sharing import Injected, Interference
+from dovetail.physics.sharing import Injected, Interference, Load, ratios
 from dovetail.physics.throughput import fewest_steps, footprint_bytes, speed_relative
 from dovetail.physics.zoo import Catalogue
 
@@ -72,6 +72,7 @@ class PlacedPhysics:
         )
         self._rates = RateTables(self._row)
         self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
+        self._loads: dict[tuple[int, int], Load] = {}
         self._accumulated: dict[tuple[int, int], float] = {}
         self._take(jobs)
         self._reckon(jobs, range(len(self._kinds)))
@@ -191,15 +192,27 @@ class PlacedPhysics:
     ) -> tuple[float, float]:
         """Returns the ratios of two jobs on their requested GPUs."""
         key = (self._kind[job], steps, self._kind[other], other_steps)
-        ratios = self._ratios.get(key)
-        if ratios is None:
-            a, b = self._profile[job], self._profile[other]
-            mine = self._micro_batch(job, self._gpus[job], steps)
-            theirs = self._micro_batch(other, self._gpus[other], other_steps)
-            ratio = self._interference.ratio
-            ratios = ratio(a, mine, b, theirs), ratio(b, theirs, a, mine)
-            self._ratios[key] = ratios
-        return ratios
+        found = self._ratios.get(key)
+        if found is None:
+            a, b = self._load(job, steps), self._load(other, other_steps)
+            between = self._interference
+            found = a.beside(b, between), b.beside(a, between)
+            self._ratios[key] = found
+        return found
+
+    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+        """Returns the ratios of all pairs of jobs on their requested GPUs."""
+        mine, theirs = ([self._load(*side) for side in some] for some in (sides, others))
+        between = self._interference
+        return ratios(between, mine, theirs), ratios(between, theirs, mine).T
+
+    def _load(self, job: int, steps: int) -> Load:
+        key = (self._kind[job], steps)
+        load = self._loads.get(key)
+        if load is None:
+            micro_batch = self._micro_batch(job, self._gpus[job], steps)
+            load = self._loads[key] = Load(self._profile[job], micro_batch)
+        return load
 
     def footprint_bytes(self, job: int, steps: int) -> float:
         """Returns what the job holds on each of its requested GPUs; 0 if it has no model."""

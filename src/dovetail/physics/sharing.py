@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
+import numpy as np
+
 from dovetail.core.errors import InputError
-from dovetail.physics.contention import MeasuredContention, load, shipped_contention
+from dovetail.core.job import Floats
+from dovetail.physics.contention import (
+    NO_SWAY,
+    MeasuredContention,
+    Sway,
+    shipped_contention,
+)
+from dovetail.physics.contention import load as load_of
 from dovetail.physics.pairs import MeasuredPair, PairRatio
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.profile_file import ProfileSet
@@ -16,7 +26,8 @@ from dovetail.physics.profile_file import ProfileSet
 MEASURED = "measured"
 LEAST = 1e-6
 """The law's least excess where a measured one is set against it, so that none is divided by 0."""
-Side = tuple[int, int, float]
+Seen = tuple[int, int, float]
+"""The micro-batches of two and the ratio of the first."""
 
 
 class Interference(Protocol):
@@ -34,6 +45,21 @@ class Interference(Protocol):
         None stands for a job whose model is not known.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """A model, None where it is not known, at a micro-batch.
+
+    NOTE: each is itself alone, so that tables by load are read without hashing a profile.
+    """
+
+    model: ModelProfile | None
+    micro_batch: float
+
+    def beside(self, other: Load, between: Interference) -> float:
+        """Returns the ratio of this beside another."""
+        return between.ratio(self.model, self.micro_batch, other.model, other.micro_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +94,13 @@ class Measured:
         self, sets: Iterable[ProfileSet] = (), known: MeasuredContention | None = None
     ) -> None:
         self._known = known or shipped_contention()
-        self._sides: dict[tuple[str, str], list[Side]] = {}
+        self._sides: dict[tuple[str, str], list[Seen]] = {}
         self._add("", self._known.pairs)
         for one in sets:
             self._add(f"{one.family}/", one.pairs)
         self._tables: dict[tuple[ModelProfile, ModelProfile], MeasuredPair | None] = {}
         self._ratios: dict[tuple[ModelProfile, float, ModelProfile, float], float] = {}
+        self._sways: dict[Load, Sway] = {}
 
     def _add(self, family: str, pairs: Iterable[PairRatio]) -> None:
         for pair in pairs:
@@ -102,6 +129,33 @@ class Measured:
             self._ratios[key] = found
         return found
 
+    def ratios(self, mine: Sequence[Load], others: Sequence[Load]) -> Floats:
+        """Returns `ratio` of each of `mine` beside each of `others`, to the last bit."""
+        known = self._known
+        sways, against = ([self._sway(load) for load in some] for some in (mine, others))
+        found: Floats = 1.0 + known.law.value.between_all(sways, against)
+        others_of = _by_model(others)
+        for model, rows in _by_model(mine):
+            for other, columns in others_of:
+                if model is None or other is None:
+                    found[np.ix_(rows, columns)] = known.median_ratio
+                elif self._table(model, other) is not None:
+                    for row, column in product(rows, columns):
+                        found[row, column] = mine[row].beside(others[column], self)
+        return found
+
+    def _sway(self, load: Load) -> Sway:
+        found = self._sways.get(load)
+        if found is None:
+            found = self._sways[load] = (
+                self._of(load.model, load.micro_batch) if load.model else NO_SWAY
+            )
+        return found
+
+    def _of(self, profile: ModelProfile, micro_batch: float) -> Sway:
+        share = self._known.gpu_share(profile)
+        return self._known.law.value.sway(load_of(profile, micro_batch), share)
+
     def is_measured(self, mine: ModelProfile, other: ModelProfile) -> bool:
         """Tells whether the pair was measured at some batches."""
         return self._table(mine, other) is not None
@@ -109,9 +163,7 @@ class Measured:
     def _excess(
         self, mine: ModelProfile, other: ModelProfile, batch: float, beside: float
     ) -> float:
-        share, other_share = self._known.gpu_share(mine), self._known.gpu_share(other)
-        law = self._known.law.value
-        return law.excess(load(mine, batch), share, load(other, beside), other_share)
+        return self._known.law.value.between(self._of(mine, batch), self._of(other, beside))
 
     def _table(self, mine: ModelProfile, other: ModelProfile) -> MeasuredPair | None:
         key = (mine, other)
@@ -129,6 +181,22 @@ class Measured:
     def _measured_as(self, profile: ModelProfile) -> str:
         name = self._known.measured_as.get(profile.full_name)
         return name.value if name else ""
+
+
+def ratios(between: Interference, mine: Sequence[Load], others: Sequence[Load]) -> Floats:
+    """Returns the ratio of each of `mine` beside each of `others`: shape [mine, others]."""
+    if isinstance(between, Measured):
+        return between.ratios(mine, others)
+    every = [one.beside(other, between) for one in mine for other in others]
+    return np.array(every, np.float64).reshape(len(mine), len(others))
+
+
+def _by_model(loads: Sequence[Load]) -> list[tuple[ModelProfile | None, list[int]]]:
+    """Returns the places of each model."""
+    places: dict[int, tuple[ModelProfile | None, list[int]]] = {}
+    for place, load in enumerate(loads):
+        places.setdefault(id(load.model), (load.model, []))[1].append(place)
+    return list(places.values())
 
 
 def parse_interference(text: str | float, sets: Iterable[ProfileSet] = ()) -> Interference:

@@ -23,7 +23,7 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.pair_rules import offers
+from dovetail.mechanisms.pair_tables import offers
 from dovetail.mechanisms.shared_gpus import Seat, SharedGpus
 from dovetail.mechanisms.sharing_pass import decide
 
@@ -83,7 +83,7 @@ class BestBenefit:
 
         None where all of them have fewer than `need` GPUs.
         """
-        pairs = gpus.rules.row(guest)
+        pairs = gpus.rules.pairs.row(guest)
         bounds = _bounds_s(gpus, np.array([guest]))[0]
         rows = np.flatnonzero((bounds > length_s) & (gpus.alone > 0))
         if int(gpus.alone[rows].sum()) < need:
@@ -97,7 +97,7 @@ class BestBenefit:
 
 def _bounds_s(gpus: SharedGpus, guests: Ints) -> Floats:
     """Returns, by class and host, the length from which a job does not gain from the host."""
-    reach = gpus.rules.reach[guests][:, gpus.hosts]
+    reach = gpus.rules.pairs.reach[guests[:, None], gpus.hosts]
     return np.where(gpus.left_s > 0, gpus.left_s * reach * GENEROUS, 0.0)
 
 

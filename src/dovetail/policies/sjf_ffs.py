@@ -32,12 +32,12 @@ class FirstFit:
 
     def offered(self, gpus: SharedGpus, guests: Ints, shortest_s: Floats) -> Ints:
         """Returns the GPUs whose memory has room for a job of each class, whatever its length."""
-        return (gpus.rules.fewest[guests][:, gpus.hosts] > 0) @ gpus.alone
+        return (gpus.rules.pairs.fewest[guests[:, None], gpus.hosts] > 0) @ gpus.alone
 
     def seat(self, gpus: SharedGpus, guest: int, length_s: float, need: int) -> Seat | None:
         """Returns the first GPUs that will do, by node and number."""
-        gpus.rules.row(guest)
-        fewest = gpus.rules.fewest[guest][gpus.hosts]
+        gpus.rules.pairs.row(guest)
+        fewest = gpus.rules.pairs.fewest[guest][gpus.hosts]
         if int(gpus.alone[fewest > 0].sum()) < need:
             return None
         counts: dict[int, int] = {}
@@ -53,7 +53,7 @@ class FirstFit:
     def single_hosts(self, gpus: SharedGpus, guest: int, length_s: float) -> list[Seat]:
         """Returns seats beside one host each that holds the whole gang, by its first GPU."""
         wanted = int(gpus.rules.guest_gpus[guest])
-        fewest = gpus.rules.fewest[guest][gpus.hosts]
+        fewest = gpus.rules.pairs.fewest[guest][gpus.hosts]
         rows = dict.fromkeys(row for _, row in _in_order(gpus, fewest))
         whole = (row for row in rows if gpus.alone[row] >= wanted)
         return [Seat(((row, wanted),), int(fewest[row])) for row in whole]
