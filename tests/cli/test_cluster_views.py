@@ -164,8 +164,8 @@ def test_logs_prints_what_the_job_printed(cluster: ByHand, shell: Shell) -> None
 
 
 def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell: Shell) -> None:
-    assert shell.ok("hold", 2).out == "job 2 is held\n"
-    assert shell.ok("release", 2, 3).out == "job 2 is released\njob 3 is released\n"
+    assert shell.ok("hold", 2).out == "job 2 will be held\n"
+    assert shell.ok("release", 2, 3).out == "job 2 will be released\njob 3 will be released\n"
     assert shell.ok("cancel", 1, "--json").json == {"jobs": [1]}
     assert shell.ok("cancel", "--all", "--json").json == {"jobs": [1, 2, 3]}
     assert "name jobs, or --all" in shell.refused("cancel")

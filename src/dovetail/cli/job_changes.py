@@ -7,33 +7,50 @@ from pathlib import Path
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.job_numbers import jobs_of
+from dovetail.cli.job_states import states_of
+from dovetail.live.lifecycle import TERMINAL
 
-LIVE_MAX = 100_000
+LIVE_MAX, SAID_MAX = 100_000, 50
 
 DONE = {
     "cancel": "will be cancelled",
     "requeue": "will wait again",
-    "hold": "is held",
-    "release": "is released",
+    "hold": "will be held",
+    "release": "will be released",
 }
 
 
 @click.command("cancel")
 @click.argument("jobs", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All jobs that wait or run.")
+@click.option("--state", "-t", "states", multiple=True, help="Of all only these, as in PENDING.")
+@click.option("--user", "-u", default="", help="Of all only jobs of this user.")
+@click.option("--name", "-n", default="", help="Of all only jobs of this name.")
 @asks_a_cluster
-def cancel(home: Path, as_json: bool, jobs: tuple[str, ...], everything: bool) -> None:
+def cancel(
+    home: Path,
+    as_json: bool,
+    jobs: tuple[str, ...],
+    everything: bool,
+    states: tuple[str, ...],
+    user: str,
+    name: str,
+) -> None:
     """Cancel jobs: those that wait at once, those that run within their grace.
 
     \b
     Example:
-      dovetail cancel 12 14_3
+      dovetail cancel 12 14_3 15_[0-4,7]
+      dovetail cancel --state PENDING --name train
       dovetail cancel --all
     """
-    if bool(jobs) == everything:
-        raise click.UsageError("name jobs, or --all")
-    if everything:
-        jobs = tuple(str(row.job) for row in client_of(home).jobs(limit=LIVE_MAX).jobs)
+    if bool(jobs) == bool(everything or states or user or name):
+        raise click.UsageError("name jobs, or say --all, --state, --user or --name")
+    if not jobs:
+        wanted = states_of(states)
+        found = client_of(home).jobs(states=wanted, user=user, name=name, limit=LIVE_MAX)
+        jobs = tuple(str(row.job) for row in found.jobs if row.state not in TERMINAL)
     if jobs:
         _change("cancel", home, jobs, as_json)
     else:
@@ -89,9 +106,11 @@ def _change(verb: str, home: Path, jobs: tuple[str, ...], as_json: bool) -> None
         "hold": client.hold,
         "release": client.release,
     }
-    changed = does[verb](*jobs)
+    changed = does[verb](*jobs_of(jobs))
     if as_json:
         say_json(Changed(changed))
-        return
-    for job in changed:
-        click.echo(f"job {job} {DONE[verb]}")
+    elif len(changed) > SAID_MAX:
+        click.echo(f"{len(changed)} jobs {DONE[verb]}")
+    else:
+        for job in changed:
+            click.echo(f"job {job} {DONE[verb]}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.job_states import states_of
 
 if TYPE_CHECKING:
     from dovetail.live.door.verbs import Shown
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("ls")
 @click.option("--all", "ended", is_flag=True, help="Also jobs that are over.")
-@click.option("--state", "states", multiple=True, help="Only these states, as in RUNNING.")
+@click.option("--state", "-t", "states", multiple=True, help="Only these, as in RUNNING or PD,R.")
 @click.option("--user", default="", help="Only jobs of this user.")
 @click.option("--name", default="", help="Only jobs of this name.")
 @click.option(
@@ -42,7 +43,8 @@ def ls(
       dovetail ls
       dovetail ls --all --user alice --json
     """
-    found = client_of(home).jobs(states=states, user=user, name=name, ended=ended, limit=limit)
+    wanted = states_of(states)
+    found = client_of(home).jobs(states=wanted, user=user, name=name, ended=ended, limit=limit)
     if as_json:
         say_json(found)
         return

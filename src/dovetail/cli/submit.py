@@ -18,33 +18,48 @@ if TYPE_CHECKING:
 
 
 BEHIND = "dovetail.cli.submit.behind"
+INTERRUPTED = 130
 
 
 class SubmitCommand(click.Command):
     """Keeps apart what stands behind `--`: it is the job's own, whatever it looks like."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses what stands before `--`."""
+        """Parses what stands before `--`. Says what to do for an option that only sbatch has."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[BEHIND] = tuple(args[at + 1 :])
-        return super().parse_args(ctx, args[:at])
+        try:
+            return super().parse_args(ctx, args[:at])
+        except click.NoSuchOption as error:
+            from dovetail.workload.sbatch_options import instead
+
+            what, word = "submit has no such option", error.option_name
+            near = [name for name in error.possibilities or () if name not in ("--home", "--json")]
+            raise InputError(word, what, instead(word, near)) from None
 
 
 @click.command("submit", cls=SubmitCommand)
 @click.argument("words", nargs=-1, metavar="[FILE [ARGUMENTS]...] [-- COMMAND...]")
-@click.option("--gpus", help="GPUs, or a range for an elastic job, as in 1..4.")
-@click.option("--time", "time_limit", help="Time limit, as in 30m, 1:30:00 or 2-00:00:00.")
-@click.option("--name", help="The job's name.")
-@click.option("--array", help="Indices of an array of jobs, as in 0-9 or 1,3,5-7.")
-@click.option("--dependency", "after", help="As in afterok:12 or afterany:12:13.")
-@click.option("--output", help="The file of its output; %j stands for its number.")
+@click.option("--gpus", "-G", help="GPUs, or a range for an elastic job, as in 1..4.")
+@click.option("--time", "-t", "time_limit", help="Time limit, as in 30m, 1:30:00 or 2-00:00:00.")
+@click.option("--name", "--job-name", "-J", "name", help="The job's name.")
+@click.option("--array", "-a", help="Indices of an array, as in 0-9, 1,3,5-7 or 0-99%4.")
+@click.option("--dependency", "-d", "after", help="As in afterok:12 or afterany:12:13_2.")
+@click.option("--begin", "-b", help="Not before, as in 2h, now+2hours or 16:00.")
+@click.option("--output", "-o", help="The file of its output; %j stands for its number.")
+@click.option("--chdir", "-D", "workdir", help="Where it runs.")
+@click.option("--partition", "-p", "queue", help="The queue it belongs to.")
 @click.option("--model", help="What it trains: a name of `dovetail models`, or your own.")
 @click.option("--trains", is_flag=True, help="It is written with dovetail.train.")
 @click.option("--shareable", is_flag=True, help="Another job may use its GPUs beside it.")
-@click.option("--hold", is_flag=True, help="Do not start it before it is released.")
+@click.option("--hold", "-H", is_flag=True, help="Do not start it before it is released.")
 @click.option("--set", "fields", multiple=True, help="FIELD=VALUE, any field of a YAML spec.")
 @click.option("--env", multiple=True, help="NAME=VALUE, or NAME as it is here.")
-@click.option("--wait", is_flag=True, help="Return when it is over; exit code 0 if it completed.")
+@click.option(
+    "--wait", "-W", is_flag=True, help="Return when it is over; exit code 0 if it completed."
+)
+@click.option("--test-only", is_flag=True, help="Read and check it; submit nothing.")
+@click.option("--parsable", is_flag=True, help="Print numbers of jobs and nothing else.")
 @asks_a_cluster
 def submit(
     home: Path,
@@ -53,12 +68,15 @@ def submit(
     fields: tuple[str, ...],
     env: tuple[str, ...],
     wait: bool,
+    test_only: bool,
+    parsable: bool,
     **given: str | bool | None,
 ) -> int:
     """Submit a job: a batch script with #SBATCH lines, a YAML file (.yaml, .yml), or a command.
 
-    What is given here goes before what the file says. ARGUMENTS go to the script. When this
-    returns, the jobs are on disk and will not be lost.
+    What is given here goes before what the file says. ARGUMENTS go to the script (those that look
+    like options behind --). A FILE of - is a script on standard input. When this returns, the jobs
+    are on disk and will not be lost.
 
     \b
     Example:
@@ -68,30 +86,45 @@ def submit(
     """
     from dovetail.live.door.verbs import json_values
 
-    overrides = {k: "yes" if v is True else str(v) for k, v in given.items() if v}
-    overrides |= _fields(fields)
+    said = {k: v for k, v in given.items() if v is not None and v is not False}
+    overrides = {k: "yes" if v is True else str(v) for k, v in said.items()} | _fields(fields)
     behind = click.get_current_context().meta[BEHIND]
     if not words and not behind:
         raise click.UsageError("Missing FILE, or -- and a command")
     read = _read(words, behind, overrides, _environment(env))
     client = client_of(home)
-    numbers = client.submit(*read.submissions)
+    numbers = () if test_only else client.submit(*read.submissions)
     for line in read.ignored:
         click.echo(f"ignored: {line}", err=True)
+    for line in read.notes:
+        click.echo(f"note: {line}", err=True)
     if not as_json:
-        for number, submission in zip(numbers, read.submissions, strict=True):
-            tasks = f" ({len(submission.array)} tasks)" if submission.array else ""
-            click.echo(f"job {number} is submitted{tasks}")
-    ended = client.wait(*numbers) if wait else ()
+        _say_taken(read, numbers, parsable=parsable)
+    taken = {"jobs": numbers, "ignored": read.ignored, "notes": read.notes}
+    try:
+        ended = client.wait(*numbers) if wait and numbers else None
+    except KeyboardInterrupt:
+        if as_json:
+            click.echo(json.dumps(taken))
+        click.echo("\ndovetail: stopped waiting; what was submitted goes on", err=True)
+        return INTERRUPTED
     if as_json:
-        ends = [json_values(job) for job in ended]
-        said = {"jobs": numbers, "ignored": read.ignored, **({"ended": ends} if wait else {})}
-        click.echo(json.dumps(said))
-    else:
-        for job in ended:
+        ends = {} if ended is None else {"ended": [json_values(job) for job in ended]}
+        click.echo(json.dumps(taken | ends))
+    elif not parsable:
+        for job in ended or ():
             code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
             click.echo(f"job {job.job} is {job.state}{code}")
-    return int(any(job.state != "COMPLETED" for job in ended))
+    return int(any(job.state != "COMPLETED" for job in ended or ()))
+
+
+def _say_taken(read: Reading, numbers: tuple[int, ...], *, parsable: bool) -> None:
+    for number, submission in zip(numbers, read.submissions, strict=False):
+        tasks = f" ({len(submission.array)} tasks)" if submission.array else ""
+        click.echo(str(number) if parsable else f"job {number} is submitted{tasks}")
+    if not numbers:
+        jobs = sum(len(submission.array) or 1 for submission in read.submissions)
+        click.echo(f"{jobs} job{'s' if jobs > 1 else ''} can be read; nothing was submitted")
 
 
 def _read(
@@ -108,10 +141,26 @@ def _read(
         # Nobody asks for a range for another kind of program; a YAML file says it itself.
         overrides = {"trains": "yes", **overrides}
     now = datetime.now().astimezone()
+    if "begin" in overrides:
+        overrides = {**overrides, "begin": _begin(overrides["begin"], now)}
     by = Submitter(Path.cwd(), overrides, environment, os.environ, now)
     if not words:
         return read_command(behind, by)
-    return read_spec(Path(words[0]), by, (*words[1:], *behind))
+    path = Path("/dev/stdin" if words[0] == "-" else words[0])
+    if not path.exists() and not path.suffix:
+        what = "there is no such file"
+        raise InputError(words[0], what, "a command goes behind --, as in: submit -- python x.py")
+    return read_spec(path, by, (*words[1:], *behind))
+
+
+def _begin(text: str, now: datetime) -> str:
+    """Returns a moment as a span of time from now; a span as it is."""
+    from dovetail.workload.slurm_moment import seconds_until
+
+    try:
+        return f"{seconds_until(text, now):.3f}s"
+    except ValueError:
+        return text
 
 
 def _fields(given: tuple[str, ...]) -> dict[str, str]:

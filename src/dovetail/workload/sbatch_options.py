@@ -5,7 +5,7 @@ refused, and what to do instead.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 SHORT = {
     "J": "job-name", "n": "ntasks", "N": "nodes", "G": "gpus", "t": "time", "a": "array",
@@ -113,3 +113,30 @@ def near(word: str) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return "leave it out, or say what you need in a field of docs/job-specs.md"
+
+
+def instead(word: str, likely: Sequence[str]) -> str:
+    """Returns what to do instead of an option of sbatch that `dovetail submit` does not have.
+
+    `likely` are options it has that are spelt like that.
+    """
+    option = option_of(word)
+    if option.startswith("mem"):
+        return "for the whole job: --set memory=16G"
+    if option.startswith("cpus"):
+        return "for the whole job: --set cpus=8"
+    if option in (*COUNTED, "nodes"):
+        return "say how many GPUs, as in --gpus 4, or write it as #SBATCH in the script"
+    if option == "wrap":
+        return "a command goes behind --, as in: submit -- python train.py"
+    if option == "export":
+        return "as in --env NAME=VALUE, or --env NAME"
+    if option in DIRECT or option in FLAGS:
+        return f"as in --set {DIRECT.get(option) or '='.join(FLAGS[option])}"
+    if option in REFUSED or option in IGNORED:
+        return REFUSED.get(option) or f"leave it out: {IGNORED[option]}"
+    if option in KNOWN:
+        return "write it as #SBATCH in the script"
+    if likely:
+        return f"did you mean '{likely[0]}'?"
+    return "what is the script's own goes behind --; see 'dovetail submit --help'"

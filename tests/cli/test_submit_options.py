@@ -1,0 +1,96 @@
+"""What users of Slurm type at `submit`, `cancel` and `ls`: taken, or refused with what to do."""
+
+from pathlib import Path
+
+import pytest
+from command_runner import Shell
+
+from dovetail.cli.job_numbers import jobs_of
+from dovetail.cli.job_states import LETTERS, states_of
+from dovetail.core.errors import InputError
+from dovetail.live.lifecycle import State
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns the folder of the user, with a script in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#SBATCH --exclusive\necho\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("word", "mend"),
+    [
+        ("--wrap=echo", "a command goes behind --"),
+        ("-N2", "say how many GPUs, as in --gpus 4"),
+        ("--gres=gpu:2", "say how many GPUs"),
+        ("--mem=4G", "--set memory=16G"),
+        ("-c4", "--set cpus=8"),
+        ("--export=ALL", "--env NAME=VALUE"),
+        ("--nodelist=a", "the policy chooses the nodes"),
+        ("--account=a", "leave it out: accounts"),
+        ("--no-requeue", "--set requeue=no"),
+        ("--priority=3", "--set priority"),
+        ("--signal=USR1", "write it as #SBATCH in the script"),
+        ("--epochs=3", "what is the script's own goes behind --"),
+        ("--arry=0-3", "did you mean '--array'?"),
+    ],
+)
+def test_what_only_sbatch_or_the_script_knows_is_refused_with_what_to_do(
+    shell: Shell, work: Path, word: str, mend: str
+) -> None:
+    said = shell.refused("submit", "job.sh", word)
+    assert "submit has no such option" in said and mend in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-G", "2", "-t", "10m", "-J", "x", "-a", "0-3%2", "-o", "x.log", "-D", ".", "-p", "q"),
+        ("-d", "singleton,afterok:12_3", "-b", "16:00", "-H", "-W"),
+        ("--job-name", "x", "--begin", "2h", "--chdir", ".", "--partition", "q"),
+    ],
+)
+def test_options_have_their_names_of_slurm(shell: Shell, work: Path, words: list[str]) -> None:
+    said = shell.ok("submit", "--test-only", "job.sh", *words)
+    assert said.out.endswith("can be read; nothing was submitted\n")
+    assert said.err.startswith("note: job.sh, line 2: --exclusive: nobody shares")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--name", ""), "name: it is empty"),
+        (("--time", ""), "time_limit: '' is no time"),
+        (("--gpus", ""), "gpus: '' is no number of GPUs"),
+        (("--begin", "25:00"), "begin: '25:00' is no span of time"),
+    ],
+)
+def test_an_empty_value_is_not_taken_for_none(
+    shell: Shell, work: Path, words: tuple[str, ...], what: str
+) -> None:
+    assert what in shell.refused("submit", "--test-only", "job.sh", *words)
+
+
+def test_a_command_without_dashes_is_told_where_it_goes(shell: Shell, work: Path) -> None:
+    said = shell.refused("submit", "python", "x.py")
+    assert "there is no such file (a command goes behind --" in said
+
+
+def test_jobs_are_named_as_scancel_takes_them() -> None:
+    assert jobs_of(["12", "14,15_3", "16_[1-3,7]", "12"]) == (
+        "12", "14", "15_3", "16_1", "16_2", "16_3", "16_7",
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"16_\[a\].*no list of indices"):
+        jobs_of(["16_[a]"])
+
+
+def test_states_are_named_as_squeue_takes_them() -> None:
+    assert states_of(["pd,R", "COMPLETED"]) == ("PENDING", "RUNNING", "COMPLETED")
+    assert set(LETTERS.values()) == set(State)
+
+
+def test_cancel_wants_jobs_or_a_choice(shell: Shell) -> None:
+    assert "name jobs, or say --all" in shell.refused("cancel")
+    assert "name jobs, or say --all" in shell.refused("cancel", "3", "--state", "PD")
