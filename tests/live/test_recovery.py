@@ -62,6 +62,16 @@ def test_a_node_that_does_not_answer_holds_the_others_up_for_its_patience_only()
     s.check()
 
 
+def test_a_node_that_is_known_to_be_down_holds_nobody_up_again() -> None:
+    s = Stage("fifo", nodes=2, gpus=1)
+    s.deaf.add(1)
+    s.play(12.0)
+    s.submit(13.0, duration_s=3.0)
+    s.play(30.0)
+    assert next(t for t, _, o in s.orders if o.start is not None) == pytest.approx(13.0, abs=0.1)
+    s.check()
+
+
 def play_through(*kills: float) -> Stage:
     """Plays a job that is preempted by another, and one that is over its limit, to their ends."""
     s = Stage("srtf", nodes=1, gpus=3)
