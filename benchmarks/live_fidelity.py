@@ -1,6 +1,7 @@
 """The simulator against the live scheduler: the same jobs, the same policy, both ways.
 
     python -m benchmarks.live_fidelity [--quick] [--seed 2] [--real POLICY,...] [--speed 150]
+    python -m benchmarks.live_fidelity --policies all --real none [--placement ...] [--message-s 0]
     python -m benchmarks.live_fidelity --cpu [--policies fifo,srtf]
 
 Sixty jobs on emulated 4x4: in virtual time (controller, store, agents, messages; no waiting), then
@@ -19,12 +20,20 @@ import numpy as np
 
 from benchmarks import live_fidelity_cpu
 from dovetail.core.cluster import Cluster
+from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.record.plots import canvas
 from dovetail.study.given import Given
-from dovetail.study.live_fidelity import POLICIES, Fidelity, drawn_trace, served, simulated
+from dovetail.study.live_fidelity import (
+    POLICIES,
+    Fidelity,
+    drawn_trace,
+    policies_of,
+    served,
+    simulated,
+)
 from dovetail.study.live_play import live_cluster, serve
-from dovetail.study.virtual_live import play, specs_of
+from dovetail.study.virtual_live import MESSAGE_S, play, specs_of
 
 NODES, GPUS = 4, 4
 CLUSTER = f"{NODES}x{GPUS}"
@@ -51,13 +60,20 @@ def row(found: Fidelity) -> str:
     )
 
 
-def emulated(trace: Trace, policies: Sequence[str], switching: str) -> list[Fidelity]:
+def emulated(
+    trace: Trace,
+    policies: Sequence[str],
+    switching: str,
+    placement: str = PLACEMENT,
+    message_s: float = MESSAGE_S,
+) -> list[Fidelity]:
     """Plays a trace live in virtual time and in the simulator."""
-    given: Given = {"switching": switching, "placement": PLACEMENT}
-    print(f"\nVirtual time, {trace.name}, switching {switching}\n\n{HEAD}")
+    given: Given = {"switching": switching, "placement": placement}
+    how = f"switching {switching}, placement {placement}, messages of {message_s:g} s"
+    print(f"\nVirtual time, {trace.name}, {how}\n\n{HEAD}")
     found = []
     for policy in policies:
-        queries = play(trace, policy, Cluster.uniform(NODES, GPUS), given)
+        queries = play(trace, policy, Cluster.uniform(NODES, GPUS), given, message_s=message_s)
         one = Fidelity(policy, served(queries), simulated(trace, policy, _there(given)))
         print(row(one), flush=True)
         found.append(one)
@@ -139,27 +155,30 @@ def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="20 jobs, virtual time only")
-    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated, or all")
+    parser.add_argument("--placement", default=PLACEMENT, help="in virtual time")
+    parser.add_argument("--message-s", type=float, default=MESSAGE_S, help="in virtual time")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--real", default="afs-p", help="for real processes; or all, none")
     parser.add_argument("--speed", type=float, default=150.0)
     parser.add_argument("--cpu", action="store_true", help="twelve jobs that train, instead")
     parser.add_argument("--pictures", type=Path, default=None)
     given = parser.parse_args()
-    policies = given.policies.split(",")
+    policies = policies_of(given.policies)
     if given.cpu:
         found = live_fidelity_cpu.run(policies, HEAD, row)
         if given.pictures:
             draw(found, given.pictures / "live-cpu", "12 jobs that train")
         return
     trace = drawn_trace(20 if given.quick else 60, 1 if given.quick else 3, 16, seed=given.seed)
-    found = emulated(trace, policies, SWITCHING)
+    found = emulated(trace, policies, SWITCHING, given.placement, given.message_s)
     if given.pictures:
         chosen = [f for f in found if f.policy in ("afs-p", "sjf-bsbf")]
         draw(chosen, given.pictures / "live-virtual", "virtual time")
     if given.quick:
         return
-    emulated(trace, ["afs-p"], PREPARED)
+    resizing = [p for p in policies if "resize" in parse_policy(p).powers]
+    emulated(trace, resizing, PREPARED, given.placement, given.message_s)
     not_knowing(trace)
     if given.real != "none":
         real(trace, policies if given.real == "all" else given.real.split(","), given.speed)

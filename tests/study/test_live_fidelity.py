@@ -6,6 +6,7 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
+from dovetail.core.policy import registered
 from dovetail.core.trace import Trace
 from dovetail.study.given import Given
 from dovetail.study.live_fidelity import (
@@ -13,10 +14,11 @@ from dovetail.study.live_fidelity import (
     Fidelity,
     Outcome,
     drawn_trace,
+    policies_of,
     served,
     simulated,
 )
-from dovetail.study.virtual_live import play
+from dovetail.study.virtual_live import MESSAGE_S, play
 
 TRACE = drawn_trace(12, 0.5, 4, load=1.5, seed=3)
 SWITCHING: Given = {"switching": "restart:30"}
@@ -24,15 +26,38 @@ ON: Given = {**SWITCHING, "cluster": "2x2"}
 LIVE = Cluster.uniform(2, 2)
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, "muri-s"])
+SHARED = ("muri-s", "muri-l", "gandiva", "gavel", "gimbal", "antman")
+"""Policies under which jobs share GPUs, trade them, take turns or are put under limits."""
+CLOSE = 0.001
+
+
+def played(policy: str, message_s: float = MESSAGE_S) -> Fidelity:
+    """Returns how a policy serves the trace, live in virtual time and simulated."""
+    queries = play(TRACE, policy, LIVE, SWITCHING, message_s=message_s)
+    return Fidelity(policy, served(queries), simulated(TRACE, policy, ON))
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, *SHARED, "themis", "afs-s"])
 def test_live_and_simulated_agree(policy: str) -> None:
-    found = Fidelity(
-        policy, served(play(TRACE, policy, LIVE, SWITCHING)), simulated(TRACE, policy, ON)
-    )
+    found = played(policy)
     assert len(found.live.jct_s) == len(TRACE)
-    assert abs(found.jct) < 0.03 and abs(found.makespan) < 0.03
-    assert abs(found.queue_length) < 0.03 and abs(found.efficiency) < 0.03
-    assert found.apart("waiting") < 0.03 and found.apart("cluster_efficiency") < 0.03
+    assert abs(found.jct) < CLOSE and abs(found.makespan) < CLOSE
+    assert abs(found.queue_length) < CLOSE and abs(found.efficiency) < CLOSE
+    assert found.apart("waiting") < CLOSE and found.apart("cluster_efficiency") < CLOSE
+    assert abs(found.worst()[1]) < CLOSE
+
+
+@pytest.mark.parametrize("policy", ["gandiva", "gavel", "gimbal", "themis"])
+def test_what_differs_is_the_time_that_messages_take(policy: str) -> None:
+    found = played(policy, message_s=0.0)
+    assert found.worst()[1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_all_policies_are_those_that_run_jobs() -> None:
+    assert policies_of("fifo,srtf") == ("fifo", "srtf")
+    found = policies_of("all")
+    assert found[: len(POLICIES)] == POLICIES and "no-op" not in found
+    assert len(found) == len(set(found)) == len(registered()) - 1
 
 
 def test_the_trace_is_worth_the_comparison() -> None:

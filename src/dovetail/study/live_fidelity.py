@@ -19,7 +19,7 @@ import polars as pl
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats, JobTable
 from dovetail.core.messages import Fact
-from dovetail.core.policy import parse_policy
+from dovetail.core.policy import parse_policy, registered
 from dovetail.core.trace import Trace
 from dovetail.live.durable.queries import Queries
 from dovetail.record.metrics import job_frame, series_frame, summarize
@@ -34,7 +34,17 @@ from dovetail.workload.generate import Recipe, generate
 
 POLICIES = ("fifo", "srtf", "tiresias", "afs-p", "sjf-ffs", "sjf-bsbf")
 """Those that are held against each other: plain, preemptive, elastic and sharing ones."""
+IDLE = ("no-op",)
+"""Policies under which no job ever ends."""
 ADOPTED = (("elastic", 0.5), ("shareable", 0.5))
+
+
+def policies_of(words: str) -> tuple[str, ...]:
+    """Returns the policies of a comma-separated list; of `all`, every registered one."""
+    if words != "all":
+        return tuple(words.split(","))
+    others = (name for name in registered() if name not in (*POLICIES, *IDLE))
+    return (*POLICIES, *others)
 
 
 def drawn_trace(jobs: int, hours: float, gpus: int, *, load: float = 1.1, seed: int = 0) -> Trace:

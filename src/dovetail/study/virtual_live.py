@@ -29,7 +29,14 @@ from dovetail.live.engines.emulated import EmulatedNodes
 from dovetail.live.engines.paced import Costs
 from dovetail.live.lifecycle import TERMINAL
 from dovetail.live.measuring.meter import Meters
-from dovetail.live.virtual import NEVER, Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.virtual import (
+    NEVER,
+    EvenRoad,
+    Timeline,
+    VirtualClock,
+    VirtualInbox,
+    VirtualPost,
+)
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import build_mind, live_options, live_physics, manifest_text
 from dovetail.study.options import Options
@@ -79,6 +86,7 @@ class Nodes:
     line: Timeline
     nodes: EmulatedNodes
     put: Callable[[Report], None]
+    message_s: float = MESSAGE_S
     armed_s: float = NEVER
 
     def deliver(self, node: int, order: Order) -> None:
@@ -87,7 +95,7 @@ class Nodes:
 
     def _send(self, reports: list[Report]) -> None:
         for report in reports:
-            self.line.after(MESSAGE_S, lambda r=report: self.put(r))  # type: ignore[misc]
+            self.line.after(self.message_s, lambda r=report: self.put(r))  # type: ignore[misc]
         self.arm()
 
     def arm(self) -> None:
@@ -111,6 +119,7 @@ def play(
     *,
     guess: Given | None = None,
     report_s: float = REPORT_S,
+    message_s: float = MESSAGE_S,
     until_s: float = NEVER,
     decision_s: list[float] | None = None,
     store_at: Path | None = None,
@@ -135,7 +144,8 @@ def play(
     line = Timeline()
     clock, inbox = VirtualClock(line), VirtualInbox(line)
     nodes = _nodes(live_options(cluster, given), line, inbox, report_s)
-    post = VirtualPost(line, nodes.deliver)
+    nodes.message_s = message_s
+    post = VirtualPost(line, nodes.deliver, EvenRoad(message_s))
     world = LiveWorld(
         Edges(clock, inbox, post, store, store),
         mind.state,
@@ -175,11 +185,15 @@ def _stop_when_done(
 
 
 def _rules(report_s: float) -> Rules:
-    """Returns the patience of a controller whose nodes speak so often."""
+    """Returns the patience of a controller whose nodes speak so often.
+
+    No time passes here while a policy decides, however long this machine takes for it.
+    """
     rules = Rules()
     slower = max(1.0, report_s)
     return replace(
         rules,
+        decision_limit_s=NEVER,
         node_patience_s=rules.node_patience_s * slower,
         hail_every_s=rules.hail_every_s * slower,
         publish_every_s=rules.publish_every_s * slower,
