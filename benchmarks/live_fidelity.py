@@ -154,7 +154,7 @@ def draw(found: Sequence[Fidelity], stem: Path, title: str) -> None:
 def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="20 jobs, virtual time only")
+    parser.add_argument("--quick", action="store_true", help="30 jobs, virtual time only")
     parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated, or all")
     parser.add_argument("--placement", default=PLACEMENT, help="in virtual time")
     parser.add_argument("--message-s", type=float, default=MESSAGE_S, help="in virtual time")
@@ -170,7 +170,7 @@ def main() -> None:
         if given.pictures:
             draw(found, given.pictures / "live-cpu", "12 jobs that train")
         return
-    trace = drawn_trace(20 if given.quick else 60, 1 if given.quick else 3, 16, seed=given.seed)
+    trace = drawn_trace(30 if given.quick else 60, 1 if given.quick else 3, 16, seed=given.seed)
     found = emulated(trace, policies, SWITCHING, given.placement, given.message_s)
     if given.pictures:
         chosen = [f for f in found if f.policy in ("afs-p", "sjf-bsbf")]
