@@ -115,8 +115,6 @@ class Tending:
 
     def _digest(self, life: Life, news: Sequence[News]) -> None:
         deaths = [said for said in news if isinstance(said, Died)]
-        if any(isinstance(said, Finished) for said in news):
-            deaths = []
         for said in news:
             match said:
                 case Formed():
@@ -131,6 +129,7 @@ class Tending:
                     self._endings.stalled(life, said.silent_s)
                 case Vacated():
                     self._endings.vacated(life)
+        # A job that finished in the same instant is not placed any more.
         if deaths and life.is_placed:
             self._endings.died(life, deaths)
 
