@@ -166,9 +166,12 @@ def test_logs_prints_what_the_job_printed(cluster: ByHand, shell: Shell) -> None
 def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell: Shell) -> None:
     assert shell.ok("hold", 2).out == "job 2 will be held\n"
     assert shell.ok("release", 2, 3).out == "job 2 will be released\njob 3 will be released\n"
-    assert shell.ok("cancel", 1, "--json").json == {"jobs": [1]}
-    assert shell.ok("cancel", "--all", "--json").json == {"jobs": [1, 2, 3]}
-    assert "name jobs, or --all" in shell.refused("cancel")
+    assert shell.ok("cancel", 1, "--json").json == {"jobs": [1], "left": []}
+    assert shell.ok("cancel", "--all", "--json").json == {"jobs": [1, 2, 3], "left": []}
+    assert shell.ok("cancel", "--state", "PD,R", "--name", "nobody").out.startswith("no such jobs")
+    some = shell("cancel", 1, 4)
+    assert (some.code, some.out) == (1, "job 1 will be cancelled\n")
+    assert some.err == "dovetail: job 4: it is over (FAILED)\n"
     assert shell.ok("requeue", 4).out == "job 4 will wait again\n"
     assert "is over" in shell.refused("cancel", 4)
     assert "there is no such job" in shell.refused("hold", 77)

@@ -170,6 +170,40 @@ def test_a_list_can_be_filtered(cluster: ByHand) -> None:
         jobs(ListJobs(states=("BUSY",)))
 
 
+def test_ended_jobs_are_listed_by_their_ends(cluster: ByHand) -> None:
+    submit(cluster, *[Submission(spec()) for _ in range(5)])
+    for job, end_s in ((1, 60.0), (2, 20.0), (4, 40.0)):
+        cluster.record(job, state=State.COMPLETED, end_s=end_s)
+    cluster.record(5, state=State.FAILED, end_s=50.0)
+
+    def ended(**asked: Any) -> list[int]:
+        found = cluster.ask(ListJobs(states=("COMPLETED", "FAILED"), **asked))
+        assert isinstance(found, Listed)
+        return [row.job for row in found.jobs]
+
+    assert ended() == [1, 5, 4, 2]
+    assert ended(limit=2) == [1, 5], "the newest ends, not the newest jobs"
+    assert ended(since_s=40.0) == [1, 5, 4]
+    assert ended(since_s=61.0) == []
+    assert ended(user="nobody") == []
+
+
+def test_a_change_says_for_whom_it_is(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec(), (0, 1)), Submission(spec()))
+    cluster.record(1, state=State.COMPLETED, end_s=9.0)
+    cluster.record(2, state=State.COMPLETED, end_s=9.0)
+    cluster.run(4, [(0, 0)])
+    found = cluster.ask(Change("hold", "a", ("1", "2", "2_0", "4")))
+    assert isinstance(found, Changed)
+    assert found.jobs == (3,), "of the array only what is not over"
+    assert [(left.job, left.why) for left in found.left] == [
+        ("1", "it is over (COMPLETED)"),
+        ("2_0", "it is over (COMPLETED)"),
+        ("4", "it is on GPUs: only a job that waits can be held (RUNNING)"),
+    ]
+    assert cluster.ask(Change("hold", "a", ("1", "2", "2_0", "4"))) == found, "asked once more"
+
+
 def test_a_waiting_job_is_told_who_is_ahead_what_is_free_and_what_must_happen(
     cluster: ByHand,
 ) -> None:

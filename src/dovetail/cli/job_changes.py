@@ -36,7 +36,7 @@ def cancel(
     states: tuple[str, ...],
     user: str,
     name: str,
-) -> None:
+) -> int:
     """Cancel jobs: those that wait at once, those that run within their grace.
 
     \b
@@ -47,70 +47,70 @@ def cancel(
     """
     if bool(jobs) == bool(everything or states or user or name):
         raise click.UsageError("name jobs, or say --all, --state, --user or --name")
-    if not jobs:
+    chosen = not jobs
+    if chosen:
         wanted = states_of(states)
         found = client_of(home).jobs(states=wanted, user=user, name=name, limit=LIVE_MAX)
         jobs = tuple(str(row.job) for row in found.jobs if row.state not in TERMINAL)
     if jobs:
-        _change("cancel", home, jobs, as_json)
-    else:
-        click.echo('{"jobs": []}' if as_json else "no jobs wait or run")
+        return _change("cancel", home, jobs, as_json, chosen=chosen)
+    click.echo('{"jobs": [], "left": []}' if as_json else "no such jobs wait or run")
+    return 0
 
 
 @click.command("requeue")
 @click.argument("jobs", nargs=-1, required=True)
 @asks_a_cluster
-def requeue(home: Path, as_json: bool, jobs: tuple[str, ...]) -> None:
+def requeue(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
     """Let jobs wait again, whether they run or are over.
 
     \b
     Example:
       dovetail requeue 12
     """
-    _change("requeue", home, jobs, as_json)
+    return _change("requeue", home, jobs, as_json)
 
 
 @click.command("hold")
 @click.argument("jobs", nargs=-1, required=True)
 @asks_a_cluster
-def hold(home: Path, as_json: bool, jobs: tuple[str, ...]) -> None:
+def hold(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
     """Keep waiting jobs from starting, until they are released.
 
     \b
     Example:
       dovetail hold 12
     """
-    _change("hold", home, jobs, as_json)
+    return _change("hold", home, jobs, as_json)
 
 
 @click.command("release")
 @click.argument("jobs", nargs=-1, required=True)
 @asks_a_cluster
-def release(home: Path, as_json: bool, jobs: tuple[str, ...]) -> None:
+def release(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
     """Let held jobs start again when it is their turn.
 
     \b
     Example:
       dovetail release 12
     """
-    _change("release", home, jobs, as_json)
+    return _change("release", home, jobs, as_json)
 
 
-def _change(verb: str, home: Path, jobs: tuple[str, ...], as_json: bool) -> None:
-    from dovetail.live.door.verbs import Changed
-
-    client = client_of(home)
-    does = {
-        "cancel": client.cancel,
-        "requeue": client.requeue,
-        "hold": client.hold,
-        "release": client.release,
-    }
-    changed = does[verb](*jobs_of(jobs))
+def _change(
+    verb: str, home: Path, jobs: tuple[str, ...], as_json: bool, *, chosen: bool = False
+) -> int:
+    changed = client_of(home).change(verb, *jobs_of(jobs))
     if as_json:
-        say_json(Changed(changed))
-    elif len(changed) > SAID_MAX:
-        click.echo(f"{len(changed)} jobs {DONE[verb]}")
+        say_json(changed)
+    elif len(changed.jobs) > SAID_MAX:
+        click.echo(f"{len(changed.jobs)} jobs {DONE[verb]}")
     else:
-        for job in changed:
+        for job in changed.jobs:
             click.echo(f"job {job} {DONE[verb]}")
+    if chosen:
+        # Of those that were chosen by their state some may be over by now, which is as good.
+        return 0
+    for left in changed.left:
+        click.echo(f"dovetail: job {left.job}: {left.why}", err=True)
+    return 1 if changed.left else 0

@@ -110,19 +110,19 @@ class Client:
 
     def cancel(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
         """Ends jobs: waiting ones at once, running ones within their grace."""
-        return self._change("cancel", jobs, key)
+        return self.change("cancel", *jobs, key=key).jobs
 
     def requeue(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
         """Lets jobs wait again, running or ended."""
-        return self._change("requeue", jobs, key)
+        return self.change("requeue", *jobs, key=key).jobs
 
     def hold(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
         """Keeps waiting jobs from being started."""
-        return self._change("hold", jobs, key)
+        return self.change("hold", *jobs, key=key).jobs
 
     def release(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
         """Ends a hold."""
-        return self._change("release", jobs, key)
+        return self.change("release", *jobs, key=key).jobs
 
     def drain(self, node: int, *, undo: bool = False, key: str = "") -> None:
         """Gives a node no new work; `undo` opens it again."""
@@ -145,9 +145,13 @@ class Client:
         name: str = "",
         ended: bool = False,
         limit: int = 200,
+        since_s: float = 0.0,
     ) -> Listed:
-        """Returns the jobs, placed ones first, then waiting ones in the policy's order."""
-        return self._ask(ListJobs(tuple(states), user, name, ended, limit), Listed)
+        """Returns the jobs, placed ones first, then waiting ones in the policy's order.
+
+        If all `states` are ends: those that ended at `since_s` or later, the newest end first.
+        """
+        return self._ask(ListJobs(tuple(states), user, name, ended, limit, since_s), Listed)
 
     def show(self, job: int | str) -> Shown:
         """Returns all of one job."""
@@ -223,8 +227,9 @@ class Client:
                     raise
                 sleep(AGAIN_S)
 
-    def _change(self, verb: str, jobs: Sequence[int | str], key: str) -> tuple[int, ...]:
-        return self._ask(Change(verb, key or new_key(), tuple(map(str, jobs))), Changed).jobs
+    def change(self, verb: str, *jobs: int | str, key: str = "") -> Changed:
+        """Does one of these to jobs; says for which it is done, and which are left and why."""
+        return self._ask(Change(verb, key or new_key(), tuple(map(str, jobs))), Changed)
 
     def _ask(self, question: Question, cls: type[R]) -> R:
         """Asks, and asks the same again when the connection breaks: keys make that safe."""

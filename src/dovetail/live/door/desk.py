@@ -29,6 +29,7 @@ from dovetail.live.door.verbs import (
     History,
     JobRow,
     JobState,
+    Left,
     Listed,
     ListJobs,
     Logs,
@@ -49,6 +50,7 @@ from dovetail.live.door.verbs import (
     Why,
 )
 from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.intake import why_not
 from dovetail.live.durable.queries import LIVE, KeptJob, Reader
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.snapshot import Index, Snapshot
@@ -179,9 +181,15 @@ class Desk:
     def _change(self, reader: Reader, asked: Change) -> Changed:
         if not asked.jobs:
             raise InputError(asked.verb, "no job was named")
-        numbers = list(dict.fromkeys(n for text in asked.jobs for n in reader.numbers_of(text)))
-        self._intake.request(asked.verb, jobs=numbers, key=asked.key)
-        return Changed(tuple(numbers))
+        named = {text: reader.numbers_of(text) for text in asked.jobs}
+        numbers = list(dict.fromkeys(n for found in named.values() for n in found))
+        done = reader.asked_for(self._intake.request(asked.verb, jobs=numbers, key=asked.key))
+        left = [
+            Left(text, why_not(asked.verb, kept.record.state))
+            for text, found in named.items()
+            if not done.intersection(found) and (kept := reader.job(found[0])) is not None
+        ]
+        return Changed(tuple(n for n in numbers if n in done), tuple(left))
 
     def _drain(self, asked: Drain) -> Changed:
         verb = "undrain" if asked.undo else "drain"
@@ -193,7 +201,10 @@ class Desk:
         counts = reader.counts()
         if asked.states or asked.user or asked.name or asked.ended:
             wanted = _states(asked.states) or (None if asked.ended else LIVE)
-            found = reader.rows(wanted, user=asked.user, name=asked.name, limit=limit + 1)
+            since_s = asked.since_s if wanted and TERMINAL.issuperset(wanted) else None
+            found = reader.rows(
+                wanted, user=asked.user, name=asked.name, since_s=since_s, limit=limit + 1
+            )
             more = max(0, len(found) - limit)
             jobs = [KeptJob(record.job, spec, record, True) for spec, record in found[:limit]]
         else:

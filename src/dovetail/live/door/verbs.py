@@ -66,13 +66,17 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class ListJobs:
-    """List jobs: placed, waiting in the policy's order, and with `ended` those that are over."""
+    """List jobs: placed, waiting in the policy's order, and with `ended` those that are over.
+
+    If all `states` are ends: those that ended at `since_s` or later, the newest end first.
+    """
 
     states: tuple[str, ...] = ()
     user: str = ""
     name: str = ""
     ended: bool = False
     limit: int = 200
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +154,19 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A job, or all tasks of an array, as it was named, and why nothing is done to it."""
+
+    job: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
-    """The request is on disk and will be carried out for these jobs."""
+    """The request is on disk and will be carried out for these jobs, and not for those `left`."""
 
     jobs: tuple[int, ...] = ()
+    left: tuple[Left, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,12 @@ CREATE TABLE keys(
 """
 
 
+_SINCE = """
+CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs(end_s) WHERE end_s IS NOT NULL;
+"""
+"""What older stores of this format do not have, and get when they are opened."""
+
+
 class Committer(Protocol):
     """Carries work out in durable transactions: a `Database` itself, or a queue before it."""
 
@@ -132,6 +138,7 @@ class Database:
                 f"BEGIN; {_SCHEMA} PRAGMA application_id={APPLICATION};"
                 f" PRAGMA user_version={FORMAT}; COMMIT;"
             )
+        db.executescript(_SINCE)
         if pages_max:
             db.execute(f"PRAGMA max_page_count={int(pages_max)}")
 

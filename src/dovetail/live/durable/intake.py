@@ -239,8 +239,13 @@ def _refusal(db: sqlite3.Connection, request: Request) -> InputError | None:
     row = db.execute("SELECT state FROM jobs WHERE number = ?", (job,)).fetchone()
     if row is None:
         return InputError(f"job {job}", "there is no such job")
-    why = refused.get(State(row[0]))
-    return InputError(f"job {job}", f"it {why} ({row[0]})") if why else None
+    state = State(row[0])
+    return InputError(f"job {job}", why_not(request.verb, state)) if state in refused else None
+
+
+def why_not(verb: str, state: State) -> str:
+    """Returns why a verb is not for a job in a state; it may have left that state by now."""
+    return f"it {_REFUSED[verb].get(state, 'was not in a state for that')} ({state})"
 
 
 def _digest(*said: object) -> str:

@@ -102,20 +102,30 @@ class Queries:
         user: str = "",
         name: str = "",
         newest: bool = True,
+        since_s: float | None = None,
         limit: int = 0,
     ) -> list[tuple[JobSpec, JobRecord]]:
-        """Returns jobs that match, without their scripts; `limit` 0 means all."""
+        """Returns jobs that match, without their scripts; `limit` 0 means all.
+
+        With `since_s` those that ended then or later, by their ends instead of their numbers.
+        """
         tests, values = ["1"], list[object]()
         if states is not None:
-            tests.append(f"state IN ({','.join('?' * len(states))})")
+            # Ends have an index of their own, which the plus lets SQLite take.
+            plus = "" if since_s is None else "+"
+            tests.append(f"{plus}state IN ({','.join('?' * len(states))})")
             values.extend(sorted(states))
+        if since_s is not None:
+            tests.append("end_s >= ?")
+            values.append(since_s)
+        order = "number" if since_s is None else "end_s"
+        way = "DESC" if newest else "ASC"
         for column, wanted in (("user", user), ("name", name)):
             if wanted:
                 tests.append(f"{column} = ?")
                 values.append(wanted)
         found = self._all(
-            f"{_JOB} WHERE {' AND '.join(tests)}"
-            f" ORDER BY number {'DESC' if newest else 'ASC'} LIMIT ?",
+            f"{_JOB} WHERE {' AND '.join(tests)} ORDER BY {order} {way}, number {way} LIMIT ?",
             *values,
             limit or -1,
         )
@@ -184,6 +194,16 @@ class Queries:
         )
         return [Request(*row) for row in found]
 
+    def asked_for(self, seqs: Sequence[int]) -> set[int]:
+        """Returns the jobs that some requests are about."""
+        found: set[int] = set()
+        for first in range(0, len(seqs), ASKED):
+            part = seqs[first : first + ASKED]
+            marks = ",".join("?" * len(part))
+            sql = f"SELECT job FROM requests WHERE seq IN ({marks})"
+            found.update(job for (job,) in self._all(sql, *part))
+        return found
+
     def cancels(self) -> list[tuple[int, float]]:
         """Returns the jobs to be cancelled, and when that was asked first."""
         return self._all(
@@ -219,12 +239,17 @@ class Queries:
             limit,
         )
 
-    def all_facts(self) -> Iterator[str]:
-        """Yields all facts in order, as lines of the log.
+    def last_fact(self) -> int:
+        """Returns the number of the latest fact, 0 for none."""
+        row = self._one("SELECT max(seq) FROM facts")
+        return int(row[0] or 0) if row else 0
+
+    def all_facts(self, after: int = 0) -> Iterator[str]:
+        """Yields all facts behind a number in order, as lines of the log.
 
         Read in parts: a reader that takes its time must not keep the write-ahead log from ending.
         """
-        seq = 0
+        seq = after
         while part := self.facts_after(seq, PART):
             yield from (line for _, line in part)
             seq = part[-1][0]
