@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
+from typing import Any
 
 import pytest
 
