@@ -1,6 +1,8 @@
 """What is asked of NCCL, and what becomes of the buffers: the device is played at torch's edge."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -260,3 +262,12 @@ def test_dropped_things_wait_for_their_time() -> None:
     aside.ready()
     aside.drop([], lambda: (done.append(time.monotonic() - began), ended.set())[0], after_s=0.02)
     assert ended.wait(10) and done[0] >= 0.02
+
+
+def test_no_room_on_the_gpu_has_an_exit_code_of_its_own() -> None:
+    for raised, code in (("torch.OutOfMemoryError('full')", 5), ("RuntimeError('else')", 1)):
+        text = "import torch\nfrom dovetail.train.aside import ends_with\n"
+        text += f"ends_with(5, torch.OutOfMemoryError)\nraise {raised}"
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert b"Traceback" in done.stderr, "the user sees it too"

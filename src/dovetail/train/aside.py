@@ -12,6 +12,7 @@ import queue
 import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple
@@ -73,6 +74,21 @@ def leave(code: int) -> SystemExit:
     global _leaving
     _leaving = code
     return SystemExit(code)
+
+
+def ends_with(code: int, kind: type[BaseException]) -> None:
+    """Has this process end with a code when its script fails with an error of a kind."""
+    before = sys.excepthook
+
+    def tell(
+        what: type[BaseException], error: BaseException, trace: types.TracebackType | None
+    ) -> None:
+        global _leaving
+        before(what, error, trace)
+        if issubclass(what, kind):
+            _leaving = code
+
+    sys.excepthook = tell
 
 
 @atexit.register

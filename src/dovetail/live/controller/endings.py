@@ -30,6 +30,8 @@ OUTSIDE = (-9, -15)
 """Signals that a program does not send itself: what they end is tried again."""
 STATELESS = 4
 """How a program of `dovetail.train` ends that has lost its state; a fresh start mends it."""
+NO_ROOM = 5
+"""And one that found no room on its GPU."""
 ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
 """The states of a job that can still end."""
 NEARLY = 0.9
@@ -194,19 +196,27 @@ class Endings:
             self.end(life, Step.FAILED, reason="JobLaunchFailure", detail=said, code=code)
             return
         stateless = life.spec.trains and first.exit_code == STATELESS
-        foreign = first.why or stateless or first.exit_code in OUTSIDE
-        if MEMORY in first.why:
+        no_room = life.spec.trains and first.exit_code == NO_ROOM
+        crowded = no_room and self._is_shared(life)
+        foreign = first.why or stateless or crowded or first.exit_code in OUTSIDE
+        if MEMORY in first.why or (no_room and not crowded):
             self.end(
                 life, Step.OUT_OF_MEMORY, reason="OutOfMemory", detail=detail, code=first.exit_code
             )
         elif foreign:
             self.requeue(life, "failed", life.spec.grace_s)
             reason = "JobLaunchFailure" if first.why or stateless else SIGNALLED
+            reason = "OutOfMemory" if crowded else reason
             self.retry(life, reason, detail, code=first.exit_code)
         else:
             code = first.exit_code
             reason = SIGNALLED if code < 0 else "NonZeroExitCode"
             self.end(life, Step.FAILED, reason=reason, detail=detail, code=code)
+
+    def _is_shared(self, life: Life) -> bool:
+        """Tells whether a job has neighbours on its GPUs, which leave it less memory than alone."""
+        placement = self._site.placement(life)
+        return placement is not None and len(self._site.sharers(placement)) > 1
 
     def _go_on(self, life: Life, left: Sequence[int], detail: str) -> None:
         """Lets the survivors train on; in a while the lost ones are started under new numbers."""
