@@ -72,6 +72,18 @@ def test_a_node_that_is_known_to_be_down_holds_nobody_up_again() -> None:
     s.check()
 
 
+def test_a_gang_that_trains_is_told_nothing_by_the_next_controller() -> None:
+    s = Stage("afs-p", nodes=2, gpus=2)
+    s.submit(1.0, gpus=2, max_gpus=4, duration_s=60.0)
+    s.play(10.0)
+    generation, told = s.record(1).generation, len(s.orders)
+    assert len(s.record(1).members) == 4
+    s.play(20.0)
+    assert [o for _, _, o in s.orders[told:] if o.hail is None] == []
+    assert s.record(1).generation == generation
+    s.check()
+
+
 def play_through(*kills: float) -> Stage:
     """Plays a job that is preempted by another, and one that is over its limit, to their ends."""
     s = Stage("srtf", nodes=1, gpus=3)
