@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.job_states import states_of
+from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.live.client import Client
@@ -21,6 +24,10 @@ REPORTED = ("measured", "foreseen")
 @click.argument("job", default="")
 @click.option("--events", is_flag=True, help="What happened to all jobs and nodes.")
 @click.option("--all", "everything", is_flag=True, help="With the progress that jobs reported.")
+@click.option("--state", "-t", "states", multiple=True, help="Only these, as in FAILED or F,TO.")
+@click.option("--user", "-u", default="", help="Only jobs of this user.")
+@click.option("--name", "-n", default="", help="Only jobs of this name.")
+@click.option("--since", "-S", default="", help="Only those that ended within, as in 2h or 1d.")
 @click.option(
     "--limit",
     default=200,
@@ -37,11 +44,15 @@ def history(
     job: str,
     events: bool,
     everything: bool,
+    states: tuple[str, ...],
+    user: str,
+    name: str,
+    since: str,
     limit: int,
     export: Path | None,
     trace: Path | None,
 ) -> None:
-    """List the jobs that are over; of one JOB, all that happened to it.
+    """List the jobs that are over, the newest end first; of one JOB, all that happened to it.
 
     --export and --trace read the cluster's folder, whether a controller runs or not. What they
     write is read by `dovetail replay` and by `dovetail simulate`.
@@ -49,6 +60,7 @@ def history(
     \b
     Example:
       dovetail history
+      dovetail history --state FAILED,TIMEOUT --since 1d
       dovetail history 12
       dovetail history --export events.jsonl --trace jobs.csv
     """
@@ -57,17 +69,30 @@ def history(
     elif job or events:
         _facts(client_of(home), job, everything, as_json)
     else:
-        _ended(client_of(home), limit, as_json)
+        _ended(client_of(home), Wanted(states, user, name, since, limit), as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which of the jobs that are over."""
+
+    states: tuple[str, ...]
+    user: str
+    name: str
+    since: str
+    limit: int
 
 
 def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) -> None:
+    from dovetail.cli.replay import say_guessed
     from dovetail.study.live_log import export_log, export_trace
 
     said: dict[str, object] = {}
     if export is not None:
         said |= {"export": str(export), "lines": export_log(home.expanduser(), export)}
     if trace is not None:
-        said |= {"trace": str(trace), "jobs": export_trace(home.expanduser(), trace)}
+        made = export_trace(home.expanduser(), trace)
+        said |= {"trace": str(trace), "jobs": made.jobs, "guessed": made.guessed}
     if as_json:
         click.echo(json.dumps(said))
         return
@@ -75,6 +100,7 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
         click.echo(f"{said['lines']} lines written to {export}")
     if trace is not None:
         click.echo(f"{said['jobs']} jobs written to {trace}")
+        say_guessed(made.guessed)
 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
@@ -93,15 +119,26 @@ def sentence(fact: dict[str, object]) -> str:
     return f"{time_s:12.3f} s  {fact.get('e')}{job}  {details}".rstrip()
 
 
-def _ended(client: Client, limit: int, as_json: bool) -> None:
-    from dovetail.live.lifecycle import TERMINAL
+def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:
+    from dovetail.live.lifecycle import TERMINAL, State
 
-    found = client.jobs(states=sorted(TERMINAL), limit=limit)
+    states = states_of(wanted.states) or tuple(sorted(TERMINAL))
+    for state in states:
+        if state in set(State) - TERMINAL:
+            raise InputError(f"--state {state}", "such jobs are not over", "dovetail ls lists them")
+    found = client.jobs(
+        states=states,
+        user=wanted.user,
+        name=wanted.name,
+        since_s=_since_s(client, wanted.since) if wanted.since else 0.0,
+        limit=wanted.limit,
+    )
     if as_json:
         say_json(found)
         return
     if not found.jobs:
-        click.echo("no job is over yet")
+        asked = wanted.states or wanted.user or wanted.name or wanted.since
+        click.echo("no such job is over" if asked else "no job is over yet")
         return
     from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import ended_lines
@@ -109,3 +146,13 @@ def _ended(client: Client, limit: int, as_json: bool) -> None:
     terminal.say(ended_lines(found.jobs, terminal.width()))
     if found.more:
         click.echo("and older ones (--limit shows more)")
+
+
+def _since_s(client: Client, said: str) -> float:
+    """Returns the cluster's time so long ago. Raises InputError."""
+    from dovetail.workload.job_words import span
+
+    try:
+        return client.ping().now_s - span(said)
+    except ValueError as error:
+        raise InputError("--since", str(error)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.core.placement import Placement
-    from dovetail.study.live_log import Compared
+    from dovetail.study.live_predicted import Compared
     from dovetail.study.replay import Replayed
 
 SHOWN = 10
@@ -34,7 +35,8 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
       dovetail replay ~/.dovetail
     """
     from dovetail.cli.progress import bar, busy
-    from dovetail.study.live_log import exported, is_cluster, predict
+    from dovetail.study.live_log import exported, is_cluster
+    from dovetail.study.live_predicted import predict
     from dovetail.study.replay import replay as run
 
     log = log.expanduser()
@@ -91,6 +93,22 @@ def _say_prediction(compared: Compared) -> None:
         click.echo(f"  job {job.job:>6}{job.predicted_jct_s:10.1f} s {job.real_jct_s:10.1f} s")
     if jobs > SHOWN:
         click.echo(f"  and {jobs - SHOWN} jobs that are closer (--json lists them all)")
+    if len(compared.policies) > 1:
+        before = ", then ".join(compared.policies)
+        click.echo(f"made under {before}; all of it is compared with {compared.policy}")
+    say_guessed(compared.guessed)
+
+
+def say_guessed(jobs: Sequence[str]) -> None:
+    """Says which lengths are guesses: of jobs that never ran alone nobody measured a rate alone."""
+    if jobs:
+        named = ", ".join(jobs[:SHOWN]) + (", ..." if len(jobs) > SHOWN else "")
+        are = (
+            "the length of 1 job is a guess"
+            if len(jobs) == 1
+            else (f"the lengths of {len(jobs)} jobs are guesses")
+        )
+        click.echo(f"{are} (always shared its GPUs, no declared duration): {named}")
 
 
 def _where(placement: Placement | None) -> str:

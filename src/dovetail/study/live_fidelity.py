@@ -7,9 +7,8 @@ first submission to the last end (AFS section 2.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,17 +17,15 @@ import polars as pl
 
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats, JobTable
-from dovetail.core.messages import Fact
 from dovetail.core.policy import parse_policy, registered
 from dovetail.core.trace import Trace
 from dovetail.live.durable.queries import Queries
 from dovetail.record.metrics import job_frame, series_frame, summarize
-from dovetail.record.tally import Tally
 from dovetail.study.given import Given, read_options
 from dovetail.study.live_log import write_log
 from dovetail.study.options import adopted
 from dovetail.study.replay import read_recording
-from dovetail.study.run import build_physics, simulate
+from dovetail.study.run import simulate
 from dovetail.study.traces import with_models
 from dovetail.workload.generate import Recipe, generate
 
@@ -143,18 +140,10 @@ def simulated(trace: Trace, policy: str, given: Given) -> Outcome:
 def recorded(log: Path) -> Outcome:
     """Returns how an exported log of a live cluster says its jobs went. Raises InputError."""
     recording = read_recording(log)
-    trace, options = recording.trace, recording.options
-    truth = build_physics(trace, options)
-    tally = Tally(
-        options.cluster,
-        trace.jobs.gpus.tolist(),
-        trace.duration_s.tolist(),
-        [truth.scale(row) for row in range(len(trace))],
-    )
-    for batch in _instants(recording.facts):
-        tally.record(batch)
-    jobs = job_frame(trace, tally)
-    return _outcome(jobs, series_frame(tally), summarize(trace, tally, jobs, options.window))
+    tally = recording.tally()
+    jobs = job_frame(recording.trace, tally)
+    summary = summarize(recording.trace, tally, jobs, recording.options.window)
+    return _outcome(jobs, series_frame(tally), summary)
 
 
 def served(queries: Queries) -> Outcome:
@@ -163,11 +152,6 @@ def served(queries: Queries) -> Outcome:
         log = Path(folder) / "events.jsonl"
         write_log(queries, log)
         return recorded(log)
-
-
-def _instants(facts: tuple[Fact, ...]) -> Iterator[list[Fact]]:
-    for _, batch in groupby(facts, key=lambda fact: fact.t):
-        yield list(batch)
 
 
 def _outcome(

@@ -1,4 +1,4 @@
-"""The log of a live cluster as an event log like any other, and the same jobs simulated.
+"""The log of a live cluster as an event log like any other, and its jobs as a trace.
 
 The store says what happened; what a simulation needs besides is how long each job is alone on the
 GPUs it asked for. That is the progress it had made when it was over, in solo seconds; of a job
@@ -8,25 +8,25 @@ that is not over yet, what its owner declared, or the progress so far.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from dovetail.core.errors import InputError
-from dovetail.core.policy import parse_policy, spell
-from dovetail.core.trace import Trace
+from dovetail.core.trace import ENDS
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.queries import Queries, Reader
 from dovetail.live.lifecycle import TERMINAL
 from dovetail.live.record import JobRecord
 from dovetail.record.log import VERSION
-from dovetail.study.replay import read_recording
-from dovetail.study.run import simulate
+from dovetail.study.live_period import Period
+from dovetail.study.replay import in_order, options_of, read_recording, trace_of
+from dovetail.study.run import build_physics
 from dovetail.wire.spec import JobSpec
 from dovetail.workload.canonical import write_trace
 
@@ -37,24 +37,116 @@ def is_cluster(path: Path) -> bool:
 
 
 def log_lines(reader: Queries) -> Iterator[str]:
-    """Yields the lines of the event log of a live cluster. Raises InputError if it has none."""
+    """Yields the lines of the event log of a live cluster, since its nodes are what they are.
+
+    Raises InputError if it has none.
+    """
     said = reader.meta("manifest")
     if said is None:
         raise InputError("store", "no controller ever ran on it")
-    header = {"log": "dovetail", "version": VERSION, "manifest": json.loads(said)}
-    yield json.dumps(header)
-    for line in reader.all_facts():
+    period = Period.of(reader)
+    manifest = {**json.loads(said), "policies": period.policies}
+    yield json.dumps({"log": "dovetail", "version": VERSION, "manifest": manifest})
+    known = _known(reader, period, manifest)
+    for line in reader.all_facts(period.after):
         if '"e":"submitted"' in line:
             fact = json.loads(line)
-            fact["work_s"] = _work_s(reader, int(fact["job"]))
-            line = json.dumps(fact, separators=(",", ":"))
+            line = json.dumps({**fact, **known.get(fact["job"], {})}, separators=(",", ":"))
         yield line
     yield '{"e":"closed"}'
 
 
-def _work_s(reader: Queries, number: int) -> float | None:
-    found = reader.find(number)
-    return None if found is None else work_s(*found)
+def _known(
+    reader: Queries, period: Period, manifest: dict[str, Any]
+) -> Mapping[str, dict[str, Any]]:
+    """Returns what is known of each job only now: its length, if that is a guess, its scale."""
+    requests: dict[str, dict[str, Any]] = {}
+    company = _Company()
+    for line in reader.all_facts(period.after):
+        fact = json.loads(line)
+        name = fact.get("job")
+        if fact["e"] == "submitted":
+            requests.setdefault(name, fact)
+        elif name is not None and name not in requests:
+            raise InputError(
+                "store",
+                f"job {name} was under way when the nodes of this cluster became others",
+                "let jobs end before you bring it up on other nodes, or give each its own --home",
+            )
+        company.hear(fact)
+    known: dict[str, dict[str, Any]] = {}
+    alone = company.ran_alone()
+    models = {requests[name].get("model") for name in alone} - {None}
+    for name in requests:
+        found = reader.find(int(name))
+        if found is not None:
+            known[name] = {"work_s": work_s(*found)}
+            if found[0].after:
+                known[name]["after"] = [[x.kind, x.job] for x in found[0].after]
+            measured = name in alone or requests[name].get("model") in models
+            if not (measured or found[0].paced or found[0].duration_s) and name in company.ran:
+                known[name]["guessed"] = True
+    for name, scale in _scales([*requests.values()], manifest).items():
+        known.setdefault(name, {})["scale"] = scale
+    return known
+
+
+def _scales(requests: list[dict[str, Any]], manifest: dict[str, Any]) -> dict[str, float]:
+    """Returns the speed-up of each job over one GPU, as profiles have it."""
+    if not requests:
+        return {}
+    trace = trace_of("live", in_order(requests, live=True))
+    truth = build_physics(trace, options_of(manifest))
+    return {name: truth.scale(row) for row, name in enumerate(trace.jobs.job_id)}
+
+
+@dataclass(slots=True)
+class _Company:
+    """Who was ever alone on the GPUs it had, by the facts of a log in order."""
+
+    now: float = 0.0
+    ran: set[str] = field(default_factory=set)
+    _alone: set[str] = field(default_factory=set)
+    _gpus: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    _jobs: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    _since: set[str] = field(default_factory=set)
+
+    def hear(self, fact: dict[str, Any]) -> None:
+        """Hears the next fact."""
+        if fact["t"] > self.now:
+            self._look()
+            self.now = fact["t"]
+        if fact["e"] in ("started", "shrunk"):
+            self._leave(fact["job"])
+            self._sit(fact)
+        elif fact["e"] in ("stopped", "ended"):
+            self._leave(fact["job"])
+
+    def ran_alone(self) -> set[str]:
+        """Returns those that were alone for a while."""
+        self._look()
+        return self._alone
+
+    def _sit(self, fact: dict[str, Any]) -> None:
+        job, ids = fact["job"], fact.get("gpu_ids", [])
+        spans = zip(fact["on"], ids, strict=True) if ids else ()
+        self._gpus[job] = [(node, gpu) for (node, _), named in spans for gpu in named]
+        self.ran.add(job)
+        self._since.add(job)
+        for gpu in self._gpus[job]:
+            self._jobs.setdefault(gpu, set()).add(job)
+
+    def _leave(self, job: str) -> None:
+        for gpu in self._gpus.pop(job, ()):
+            self._jobs[gpu].discard(job)
+            self._since |= self._jobs[gpu]
+
+    def _look(self) -> None:
+        """Notes who of those whose company changed is alone from the last instant on."""
+        for job in self._since:
+            if job in self._gpus and all(len(self._jobs[gpu]) == 1 for gpu in self._gpus[job]):
+                self._alone.add(job)
+        self._since.clear()
 
 
 def work_s(spec: JobSpec, record: JobRecord) -> float | None:
@@ -92,8 +184,16 @@ def exported(path: Path) -> Iterator[Path]:
         yield log
 
 
-def export_trace(home: Path, out: Path) -> int:
-    """Writes the jobs of a live cluster that ran and are over as a canonical trace; how many.
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The jobs that were written as a trace, and those of them whose length is a guess."""
+
+    jobs: int
+    guessed: tuple[str, ...]
+
+
+def export_trace(home: Path, out: Path) -> Exported:
+    """Writes the jobs of a live cluster that ran and are over as a canonical trace.
 
     Of a job that was cancelled before it ran nobody knows how long it is.
     """
@@ -104,67 +204,8 @@ def export_trace(home: Path, out: Path) -> int:
     over = np.flatnonzero(ran.fill_null(False).to_numpy())
     if not len(over):
         raise InputError(str(home), "no job that ran is over yet")
-    write_trace(_restricted(recording.trace, over), out)
-    return len(over)
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """One job as it went and as the simulator says it should have gone."""
-
-    job: str
-    real_jct_s: float
-    predicted_jct_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """How well a simulation of the same jobs foretells what happened."""
-
-    policy: str
-    jobs: tuple[Prediction, ...]
-    real_jct_s: float
-    predicted_jct_s: float
-    real_makespan_s: float
-    predicted_makespan_s: float
-
-
-def predict(log: Path, policy: str = "") -> Compared:
-    """Returns the completed jobs of an exported log as they went, and simulated anew.
-
-    The simulator is given the lengths that the jobs turned out to have. Raises InputError.
-    """
-    recording = read_recording(log)
-    real = recording.jobs()
-    rows = np.flatnonzero((real["end"] == "completed").to_numpy())
-    if not len(rows):
-        raise InputError("live cluster", "no job has completed yet", "wait for one")
-    trace = _restricted(recording.trace, rows)
-    chosen = parse_policy(policy or str(recording.manifest["policy"]))
-    # What was declared on the live cluster is known to the simulator: the lengths are real ones.
-    options = replace(recording.options, forecast="known", belief="exact")
-    return _compared(spell(chosen), real, simulate(trace, chosen, options).jobs)
-
-
-def _restricted(trace: Trace, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Trace:
-    return Trace.of(trace.jobs.take(rows), trace.duration_s[rows], trace.name)
-
-
-def _compared(policy: str, real: pl.DataFrame, simulated: pl.DataFrame) -> Compared:
-    both = simulated.select("job_id", "jct_s", "submit_s", "finish_s").join(
-        real.select("job_id", "jct_s", "finish_s"), on="job_id", suffix="_real"
-    )
-    jobs = tuple(
-        Prediction(row["job_id"], row["jct_s_real"], row["jct_s"])
-        for row in both.iter_rows(named=True)
-        if row["jct_s"] is not None and row["jct_s_real"] is not None
-    )
-    first = float(both["submit_s"].min() or 0.0)  # type: ignore[arg-type]
-    return Compared(
-        policy,
-        jobs,
-        float(np.mean([j.real_jct_s for j in jobs])),
-        float(np.mean([j.predicted_jct_s for j in jobs])),
-        float(both["finish_s_real"].max() or 0.0) - first,  # type: ignore[arg-type]
-        float(both["finish_s"].max() or 0.0) - first,  # type: ignore[arg-type]
-    )
+    ends = [ENDS.index(how) for how in jobs["end"].to_numpy()[over]]
+    trace = replace(recording.trace.take(over), end=np.array(ends, np.int8))
+    write_trace(trace, out)
+    known = set(trace.jobs.job_id)
+    return Exported(len(over), tuple(job for job in recording.guessed if job in known))

@@ -40,6 +40,7 @@ from dovetail.live.measuring.meter import Meters
 from dovetail.live.wall import ThreadInbox, WallClock
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import Mind, build_mind, manifest_text
+from dovetail.study.live_period import begun
 from dovetail.study.rehearsal import rehearse
 
 LOG = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
         store = Store(committer, reader)
         recovered = store.recover()
         mind = _mind(wish, engine, store, recovered)
-        store.keep({"manifest": manifest_text(mind, wish.engine), "engine": wish.engine})
+        store.keep(begun(reader, manifest_text(mind, wish.engine), wish.engine))
         rehearse(wish.policy, engine.cluster, wish.given)
         _control(wish, folder, engine, mind, store, recovered, ready)
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):

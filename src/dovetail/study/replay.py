@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,15 @@ class Recording:
     facts: tuple[Fact, ...]
     scale: tuple[float, ...]
     """Per job: its speed-up over one GPU, as the run had it."""
+    guessed: tuple[str, ...] = ()
+    """Jobs of a live cluster whose length is a guess."""
+    after: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """By job of a live cluster: what it waited for, as the kind and the job."""
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Returns the policies the run was under, one after the other; one, if it was simulated."""
+        return tuple(self.manifest.get("policies") or (str(self.manifest["policy"]),))
 
     def tally(self) -> Tally:
         """Returns the fold of the log, the same as that of the run."""
@@ -82,10 +91,10 @@ def read_recording(path: Path) -> Recording:
     if not requests:
         raise InputError(str(path), "the log holds no job")
     try:
-        submitted = _in_order([*requests.values()], live=bool(manifest.get("live")))
-        trace = _trace(path.stem, submitted)
+        submitted = in_order([*requests.values()], live=bool(manifest.get("live")))
+        trace = trace_of(path.stem, submitted)
         scale = tuple(float(r.get("scale", r["gpus"])) for r in submitted)
-        options = _options(manifest)
+        options = options_of(manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(str(path), f"a record lacks or breaks a field: {error!r}") from None
     index_of = {job_id: i for i, job_id in enumerate(trace.jobs.job_id)}
@@ -97,10 +106,15 @@ def read_recording(path: Path) -> Recording:
             facts.append(fact_of(record, index_of))
         except InputError as error:
             raise InputError(f"{path}, line {line}", error.what) from None
-    return Recording(manifest, trace, options, tuple(facts), scale)
+    guessed = tuple(str(r["job"]) for r in submitted if r.get("guessed"))
+    after = {
+        row: tuple((kind, index_of[str(job)]) for kind, job in said if str(job) in index_of)
+        for row, said in enumerate(r.get("after", ()) for r in submitted)
+    }
+    return Recording(manifest, trace, options, tuple(facts), scale, guessed, after)
 
 
-def _in_order(submitted: list[dict[str, Any]], *, live: bool) -> list[dict[str, Any]]:
+def in_order(submitted: list[dict[str, Any]], *, live: bool) -> list[dict[str, Any]]:
     """Returns requests as they were made: jobs held or dependent enter the log when let go.
 
     Those of a live cluster have numbers, which part jobs of one moment as its table did.
@@ -154,7 +168,8 @@ def replay(
     return Replayed(spell(chosen), world.decisions, tuple(world.differences), trace)
 
 
-def _options(manifest: dict[str, Any]) -> Options:
+def options_of(manifest: dict[str, Any]) -> Options:
+    """Returns the options that a manifest says."""
     said = manifest["cluster"]
     cluster = Cluster(
         tuple(NodeGroup(**g) for g in said["groups"]),
@@ -177,7 +192,9 @@ def _options(manifest: dict[str, Any]) -> Options:
     )
 
 
-def _trace(name: str, submitted: list[dict[str, Any]]) -> Trace:
+def trace_of(name: str, submitted: list[dict[str, Any]]) -> Trace:
+    """Returns the jobs that records of submissions, in their order, ask for."""
+
     def numbers(key: str, usual: float) -> np.ndarray[Any, np.dtype[np.float64]]:
         said = (r.get(key) for r in submitted)
         return np.array([usual if value is None else float(value) for value in said])

@@ -7,7 +7,8 @@ seconds, and what differs from the simulator is what the control plane does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.controller.launches import launch_of
@@ -39,6 +41,7 @@ from dovetail.live.virtual import (
 )
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import build_mind, live_options, live_physics, manifest_text
+from dovetail.study.live_period import begun
 from dovetail.study.options import Options
 from dovetail.wire.agent import Order, Report
 from dovetail.wire.spec import JobSpec
@@ -77,6 +80,22 @@ def specs_of(trace: Trace) -> list[JobSpec]:
             )
         )
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user asks at a time of a job, or of a node."""
+
+    t: float
+    verb: str
+    job: int = 0
+    node: int = -1
+
+    def ask(self, intake: Intake) -> None:
+        """Asks it; who asks too late is told so, and leaves it at that."""
+        jobs = (self.job,) if self.job else ()
+        with suppress(InputError):
+            intake.request(self.verb, jobs=jobs, node=self.node, key=repr(self))
 
 
 @dataclass(slots=True)
@@ -123,13 +142,16 @@ def play(
     until_s: float = NEVER,
     decision_s: list[float] | None = None,
     store_at: Path | None = None,
+    specs: Sequence[JobSpec] = (),
+    asked: Sequence[Asked] = (),
 ) -> Queries:
     """Returns the store of a live cluster that has served all jobs of a trace, or until a time.
 
     With a `guess` the controller goes by other words than its jobs do, until it has measured.
     `decision_s` collects the wall time of each decision; the store is in memory but for a path.
+    Owners say what `specs` say (default: no more than the trace does), and later ask as in `asked`.
     """
-    specs = specs_of(trace)
+    specs = specs or specs_of(trace)
     mind = build_mind(
         policy,
         cluster,
@@ -155,12 +177,14 @@ def play(
         meter=Meters(mind.learning),
         rules=_rules(report_s),
     )
-    store.keep({"manifest": manifest_text(mind, "emulated")})
+    store.keep(begun(queries, manifest_text(mind, "emulated"), "emulated"))
     intake = Intake(store.committer, clock=clock, cluster=cluster, put=inbox.put)
     for number, (spec, submit_s) in enumerate(
         zip(specs, trace.jobs.submit_s.tolist(), strict=True)
     ):
         line.at(submit_s, lambda s=spec, n=number: _submit(intake, s, n))  # type: ignore[misc]
+    for request in asked:
+        line.at(request.t, lambda r=request: r.ask(intake))  # type: ignore[misc]
     nodes.arm()
     _stop_when_done(line, intake, queries, len(specs), until_s)
     run_loop(world, mind.policy, decision_s=decision_s)

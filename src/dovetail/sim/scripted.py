@@ -1,0 +1,145 @@
+"""The simulated world with users who act by the clock: what they asked of a real cluster, again.
+
+Jobs may come later than they were submitted, leave the queue and come back, be put back from
+their GPUs, and be cancelled; all of it when it really happened. A job that waited for another
+comes when that has ended or started here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dovetail.core.messages import Fact, Recorder, Stopped, Submitted, Withdrawn
+from dovetail.core.plan import Change, Draft
+from dovetail.core.policy import Policy
+from dovetail.sim.handover import Handover
+from dovetail.sim.scene import Scene
+from dovetail.sim.world import NEVER, OVER, SimWorld
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A job is put back from its GPUs (with `why`, and what it keeps), or leaves the queue."""
+
+    t: float
+    job: int
+    why: str = ""
+    keeps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """A job joins the queue so long after another has ended, or started."""
+
+    job: int
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Who joins the queue when, who leaves it or the GPUs, and who is cancelled; by time.
+
+    `after_end` and `after_start` say, by job, who joins the queue because of it.
+    """
+
+    arrivals: Sequence[tuple[float, int]]
+    leaves: Sequence[Leave] = ()
+    cancelled_s: Mapping[int, float] = field(default_factory=dict)
+    after_end: Mapping[int, Sequence[Follow]] = field(default_factory=dict)
+    after_start: Mapping[int, Sequence[Follow]] = field(default_factory=dict)
+
+
+class ScriptedWorld(SimWorld):
+    """A simulated world in which a script says what users do."""
+
+    def __init__(self, scene: Scene, script: Script, policy: Policy, recorder: Recorder) -> None:
+        # What is asked at a moment is looked for where nodes change, after all that ends then.
+        moments = [*scene.capacity, *((leave.t, ()) for leave in script.leaves)]
+        timed = replace(scene, capacity=sorted(moments, key=lambda moment: moment[0]))
+        super().__init__(timed, policy, recorder)
+        self._submit = [*(t for t, _ in script.arrivals), NEVER]
+        self._who = [job for _, job in script.arrivals]
+        self._script, self._next_leave = script, 0
+
+    def apply(self, draft: Draft) -> None:
+        """Carries a draft out; who waited for a job to start comes."""
+        begun = [c.job for c in draft.changes() if c.before is None]
+        super().apply(draft)
+        for job in begun:
+            self._let_follow(self._script.after_start.get(job, ()))
+
+    def _finish_jobs(self, now: float, facts: list[Fact]) -> list[int]:
+        ended = super()._finish_jobs(now, facts)
+        for job in ended:
+            self._let_follow(self._script.after_end.get(job, ()))
+        return ended
+
+    def _place(self, change: Change, handover: Handover, facts: list[Fact]) -> list[int]:
+        before_s, now = self._from_s[change.job], self.state.now
+        neighbours = super()._place(change, handover, facts)
+        if change.before is not None and self._limit is not None:
+            # The clock of a real time limit goes on while a job changes its GPUs.
+            self._from_s[change.job] = max(before_s, now)
+            self._schedule(change.job)
+        return neighbours
+
+    def _let_follow(self, those: Sequence[Follow]) -> None:
+        for follow in those:
+            come_s = self.state.now + follow.delay_s
+            at = bisect_right(self._submit, come_s, lo=self._next)
+            self._submit.insert(at, come_s)
+            self._who.insert(at, follow.job)
+
+    def _submit_jobs(self, now: float, facts: list[Fact]) -> list[int]:
+        state, arrived = self.state, []
+        while self._submit[self._next] <= now:
+            job = self._who[self._next]
+            self._next += 1
+            quit_s = self._script.cancelled_s.get(job, NEVER)
+            here = job in state.waiting or job in state.plan.placed
+            if here or self._version[job] == OVER or quit_s <= now:
+                continue
+            state.arrive(job)
+            arrived.append(job)
+            facts.append(Submitted(now, job, state.length[job]))
+            if quit_s < NEVER:
+                self._quit_s[job] = quit_s
+                self._schedule_quit(job)
+        return arrived
+
+    def _change_capacity(self, now: float, facts: list[Fact]) -> list[int]:
+        evicted = super()._change_capacity(now, facts)
+        leaves = self._script.leaves
+        while self._next_leave < len(leaves) and leaves[self._next_leave].t <= now:
+            leave = leaves[self._next_leave]
+            self._next_leave += 1
+            if not leave.why:
+                self._withdraw(leave.job, facts)
+            elif leave.job in self.state.plan.placed:
+                self._put_back(leave, facts)
+                evicted.append(leave.job)
+        return evicted
+
+    def _withdraw(self, job: int, facts: list[Fact]) -> None:
+        state = self.state
+        if job not in state.waiting:
+            return
+        state.withdraw(job)
+        self._version[job] += 1
+        facts.append(Withdrawn(state.now, job))
+        changes = state.view.changes
+        changes.ended = [*changes.ended, job]
+
+    def _put_back(self, leave: Leave, facts: list[Fact]) -> None:
+        state, job = self.state, leave.job
+        neighbours = self._on_gpus_of(state.plan.placed[job]) - {job}
+        self._book_run(job)
+        self._expansions.forget(job)
+        state.evict(job)
+        if not leave.keeps:
+            state.done[job] = 0.0
+        self._forget_end(job)
+        facts.append(Stopped(state.now, job, leave.why, state.done[job]))
+        self._retime(sorted(neighbours), facts)

@@ -1,0 +1,159 @@
+"""The log of a live cluster: of its present nodes, with what is known of each job only now."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.store import Store
+from dovetail.live.lifecycle import State
+from dovetail.live.record import JobRecord
+from dovetail.study.live_cluster import build_mind, manifest_text
+from dovetail.study.live_fidelity import drawn_trace, served, simulated
+from dovetail.study.live_log import log_lines, write_log
+from dovetail.study.live_period import begun
+from dovetail.study.replay import read_recording
+from dovetail.study.virtual_live import play
+from dovetail.wire.spec import JobSpec
+
+SPEC = JobSpec(name="job", command=("train",), workdir="/")
+
+
+def manifest(policy: str = "fifo", cluster: str = "1x2", engine: str = "local:2") -> str:
+    return manifest_text(
+        build_mind(policy, Cluster.parse(cluster), {}, said_s=lambda job: 0.0), engine
+    )
+
+
+class Kept:
+    """A store with some facts and jobs."""
+
+    def __init__(self, *facts: dict[str, Any], after: int = 0, **specs: JobSpec) -> None:
+        self.lines = [json.dumps(fact, separators=(",", ":")) for fact in facts]
+        self.specs = {int(name[1:]): spec for name, spec in specs.items()}
+        self.kept = {
+            "manifest": manifest("sjf-bsbf"),
+            "period": json.dumps({"after": after, "policies": ["sjf-bsbf"]}),
+        }
+
+    def meta(self, name: str) -> str | None:
+        return self.kept.get(name)
+
+    def all_facts(self, after: int = 0) -> Iterator[str]:
+        yield from self.lines[after:]
+
+    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+        done = JobRecord(job, submit_s=0.0, state=State.COMPLETED, done_s=7.0)
+        return self.specs.get(job, SPEC), done
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """Returns the submissions of the log by job."""
+        lines = [json.loads(line) for line in log_lines(self)]  # type: ignore[arg-type]
+        return {line["job"]: line for line in lines if line.get("e") == "submitted"}
+
+
+def submitted(t: float, job: int, **rest: Any) -> dict[str, Any]:
+    return {"t": t, "e": "submitted", "job": str(job), "gpus": 1, "length_s": None, **rest}
+
+
+def started(t: float, job: int, gpu: int) -> dict[str, Any]:
+    on = {"on": [[0, 1]], "gpu_ids": [[gpu]]}
+    return {"t": t, "e": "started", "job": str(job), "how": "start", **on, "rate": 1.0, "from": t}
+
+
+def ended(t: float, job: int) -> dict[str, Any]:
+    return {"t": t, "e": "ended", "job": str(job), "how": "completed"}
+
+
+def shared_all_along(**specs: JobSpec) -> Kept:
+    """Job 1 begins alone; 2 and 3 always share, 3 with 2 alone."""
+    return Kept(
+        *(submitted(0.0, job) for job in (1, 2, 3)),
+        started(0.0, 1, 0),
+        started(5.0, 2, 0),
+        ended(9.0, 1),
+        started(9.0, 3, 0),
+        ended(12.0, 2),
+        ended(12.0, 3),
+        **specs,
+    )
+
+
+def test_lengths_of_jobs_that_always_shared_are_marked_as_guesses() -> None:
+    jobs = shared_all_along().jobs()
+    assert [jobs[n].get("guessed", False) for n in ("1", "2", "3")] == [False, True, True]
+    assert jobs["2"]["work_s"] == 7.0
+
+
+def test_a_length_that_its_owner_declared_or_that_is_a_clock_is_no_guess() -> None:
+    declared, paced = replace(SPEC, duration_s=60.0), replace(SPEC, paced=True, duration_s=60.0)
+    jobs = shared_all_along(j2=declared, j3=paced).jobs()
+    assert not any(jobs[n].get("guessed") for n in ("1", "2", "3"))
+
+
+def test_a_job_whose_model_was_seen_alone_is_measured() -> None:
+    kept = shared_all_along()
+    for row in (0, 1):
+        kept.lines[row] = json.dumps({**json.loads(kept.lines[row]), "model": "cnn"})
+        kept.lines[row] = kept.lines[row].replace(": ", ":")
+    assert [n for n, job in kept.jobs().items() if job.get("guessed")] == ["3"]
+
+
+def test_a_log_is_of_the_nodes_that_the_cluster_has_now() -> None:
+    old = [submitted(0.0, 1), started(0.0, 1, 0), ended(9.0, 1)]
+    kept = Kept(*old, submitted(20.0, 2), after=len(old))
+    assert list(kept.jobs()) == ["2"]
+
+
+def test_jobs_that_were_under_way_when_the_nodes_changed_are_refused_in_words() -> None:
+    old = [submitted(0.0, 1), started(0.0, 1, 0)]
+    with pytest.raises(InputError, match=r"job 1 was under way when the nodes .* own --home"):
+        Kept(*old, ended(9.0, 1), after=len(old)).jobs()
+
+
+def test_a_period_begins_with_other_nodes_and_not_with_another_policy() -> None:
+    database = Database(None)
+    queries = Queries(database.connection)
+    store = Store(database, queries)
+    said = []
+    for policy, cluster, engine in (
+        ("fifo", "1x2", "local:2"),
+        ("fifo", "1x2", "local:2"),
+        ("srtf", "1x2", "local:2"),
+        ("srtf", "2x2", "emulated:2x2"),
+    ):
+        store.keep(begun(queries, manifest(policy, cluster, engine), engine))
+        said.append(json.loads(queries.meta("period") or ""))
+        database.connection.execute(
+            'INSERT INTO facts(t, job, line) VALUES (1.0, NULL, \'{"t":1.0,"e":"woke"}\')'
+        )
+    fifo, srtf = (json.loads(manifest(policy))["policy"] for policy in ("fifo", "srtf"))
+    assert said == [
+        {"after": 0, "policies": [fifo]},
+        {"after": 0, "policies": [fifo]},
+        {"after": 0, "policies": [fifo, srtf]},
+        {"after": 3, "policies": [srtf]},
+    ]
+    database.close()
+
+
+def test_efficiency_of_a_live_log_is_that_of_the_simulated_run(tmp_path: Path) -> None:
+    """Throughput over that on one GPU is in the log, so it weighs there as it does in a run."""
+    trace = drawn_trace(12, 0.5, 4, load=1.5, seed=3)
+    given = {"switching": "restart:30"}
+    queries = play(trace, "afs-p", Cluster.uniform(2, 2), given)
+    write_log(queries, log := tmp_path / "events.jsonl")
+    recording = read_recording(log)
+    gpus = recording.trace.jobs.gpus.tolist()
+    assert any(s < 0.95 * g for s, g in zip(recording.scale, gpus, strict=True))
+    predicted = simulated(trace, "afs-p", {**given, "cluster": "2x2"})
+    summary = recording.summary()
+    assert summary["cluster_efficiency"] == pytest.approx(predicted.efficiency, rel=0.01)
+    assert served(queries).efficiency == pytest.approx(predicted.efficiency, rel=0.01)
