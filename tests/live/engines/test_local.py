@@ -7,21 +7,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dovetail.core.errors import InputError
-from dovetail.live.engines import cgroup
+from dovetail.core.errors import DovetailError, InputError
+from dovetail.live.engines import cgroup, engine
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
-from dovetail.live.engines.devices import Devices, slots, usable_cores
+from dovetail.live.engines.devices import Devices, keep_names, slots, usable_cores
 from dovetail.live.engines.engine import EngineWords, cluster_of, open_engine
-from dovetail.live.engines.local import KeptFence, LocalSetting
+from dovetail.live.engines.local import KeptFence, LocalNodes, LocalSetting
+from dovetail.live.engines.nvml import Found
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
 from dovetail.live.node.launcher import Exit
-from dovetail.wire.agent import Launch, StartWorker
+from dovetail.live.node.transport import Loop
+from dovetail.wire.agent import Launch, Order, StartWorker
 
 NO_GROUPS = ControlGroups(0, None, None)
 LAUNCH = Launch(("program",), "/job", "/job/out", "/work", trains=True)
@@ -240,3 +243,44 @@ def test_groups_that_killed_agents_left_are_swept_and_no_living_cluster_misses_i
     back = ControlGroups(1, own / "dovetail-left", None)
     monkeypatch.setattr(os, "access", lambda path, mode: True)
     assert back.make("7-2", 0.5, 0) and (own / "dovetail-left" / "7-2").is_dir()
+
+
+def nodes_of(folder: Path, devices: Devices, loop: Loop) -> LocalNodes:
+    return LocalNodes([folder / "0"], [devices], loop, time.monotonic, NO_GROUPS)
+
+
+def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
+    swapped = replace(TWO_GPUS, names=("GPU-1", "GPU-0"))
+    asleep = (sys.executable, "-c", "import time; time.sleep(60)")
+    launch = Launch(asleep, str(folder), str(folder / "out"), str(folder))
+    with closing(Loop()) as loop:
+        with closing(nodes_of(folder, swapped, loop)):
+            pass
+        with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
+            start = StartWorker(7, 0, 1, 1, launch)
+            nodes.handle(0, Order(1, start=start), 0.0)
+            assert nodes.alive == [(0, 7, 0)]
+        with pytest.raises(DovetailError, match=r"on the GPUs GPU-0, GPU-1, and now .* GPU-1, GPU"):
+            nodes_of(folder, swapped, loop)
+        with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
+            nodes.end_all(0.0, 0.0)
+            give_up_s = time.monotonic() + 30.0
+            while nodes.alive:
+                assert time.monotonic() < give_up_s
+                nodes.tick(0.0)
+                time.sleep(0.01)
+
+
+def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = [TWO_GPUS]
+    monkeypatch.setattr(engine, "gpus", lambda: Found(seen[0]))
+    monkeypatch.setattr(engine, "is_running", lambda home: True)
+    (folder / "nodes" / "0").mkdir(parents=True)
+    engine.running_engine(folder).write_text('{"engine": "local", "given": {}}')
+    keep_names(folder / "nodes" / "0", TWO_GPUS.names)
+    open_engine("local", folder).start_agents()
+    seen[0] = replace(TWO_GPUS, names=("GPU-1",))
+    with pytest.raises(InputError, match="have GPU-0, GPU-1, not GPU-1"):
+        open_engine("local", folder).start_agents()

@@ -5,9 +5,12 @@ GPUs are known by their UUIDs, which no reboot and no other process changes.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 SLOT_TYPE = "cpu"
 
@@ -37,6 +40,20 @@ def slots(count: int, *, first: int = 0, of: int = 0) -> Devices:
     cores = tuple(_cores(slot, total, usable) for slot in range(first, first + count))
     names = tuple(f"slot-{slot}" for slot in range(count))
     return Devices(names, SLOT_TYPE, machine_memory_bytes() / total, cores)
+
+
+def names_kept(folder: Path) -> tuple[str, ...] | None:
+    """Returns the devices that a node's agent last had, in the order workers go by."""
+    try:
+        return tuple(json.loads((folder / "devices.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def keep_names(folder: Path, names: tuple[str, ...]) -> None:
+    """Keeps the devices of a node's agent; what a full disk loses is not missed."""
+    with suppress(OSError):
+        (folder / "devices.json").write_text(json.dumps(names), encoding="utf-8")
 
 
 def usable_cores() -> int:

@@ -20,7 +20,13 @@ from typing import Protocol
 from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges import Incoming, Post
-from dovetail.live.engines.devices import Devices, machine_memory_bytes, slots, usable_cores
+from dovetail.live.engines.devices import (
+    Devices,
+    machine_memory_bytes,
+    names_kept,
+    slots,
+    usable_cores,
+)
 from dovetail.live.engines.nvml import gpus
 from dovetail.live.file_lock import is_locked
 from dovetail.live.node.transport import AgentLink
@@ -276,6 +282,7 @@ class AgentsHere:
             runs = {}
         same = runs.get("engine") == self._text
         if same and (not self.paced or runs.get("given") == json.loads(self._given)):
+            self._check_devices()
             return
         raise InputError(
             "--engine",
@@ -283,6 +290,17 @@ class AgentsHere:
             "with these or other options",
             "take them down first (dovetail down --drain), or say what they were started with",
         )
+
+    def _check_devices(self) -> None:
+        """Raises InputError if the agents that run have other GPUs than are seen from here."""
+        kept = None if self.paced else names_kept(self._home / "nodes" / "0")
+        here = () if kept is None else devices_of(self._words)[0].names
+        if kept is not None and kept != here:
+            raise InputError(
+                "--engine",
+                f"agents that run here have {', '.join(kept)}, not {', '.join(here)}",
+                "say the same CUDA_VISIBLE_DEVICES, or first: dovetail down --drain",
+            )
 
 
 def is_running(home: Path) -> bool:

@@ -8,8 +8,9 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from dovetail.core.errors import DovetailError
 from dovetail.live.engines.cgroup import ControlGroups
-from dovetail.live.engines.devices import Devices
+from dovetail.live.engines.devices import Devices, keep_names, names_kept
 from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
 from dovetail.live.engines.worker_hub import WorkerHub
@@ -167,6 +168,15 @@ class LocalNodes:
         setting = LocalSetting(devices, socket, self._groups)
         launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain)
         agent = Agent(node, devices.names, launcher, fence=KeptFence(folder / "fence.json"))
+        before = names_kept(folder) or devices.names
+        if agent.alive and devices.are_gpus and before != devices.names:
+            # Workers are known by the place of their GPU: each would be taken for another's.
+            hub.close()
+            raise DovetailError(
+                f"workers run on the GPUs {', '.join(before)}, and now those here are "
+                f"{', '.join(devices.names)}; say the same CUDA_VISIBLE_DEVICES, or end them first"
+            )
+        keep_names(folder, devices.names)
         hub.attach(agent)
         # The loop wakes when a worker ends; `tick` then polls.
         self._loop.watch(launcher.fileno(), selectors.EVENT_READ, lambda _: None)
