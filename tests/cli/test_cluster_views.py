@@ -91,6 +91,8 @@ def test_show_and_why_say_everything_but_secrets(cluster: ByHand, shell: Shell) 
     shown = shell.ok("show", 1).out
     assert "environment  API_KEY" in shown
     assert "where        0:1" in shown
+    old = shell.ok("show", 4).out
+    assert "waited       0:10" in old and "ran          1:05" in old
     why = shell.ok("why", 2).out.splitlines()
     assert why[0].startswith("job 2 is PENDING (Resources): it is next")
     assert "  - 1 GPU is free, at most 1 on one node" in why
@@ -137,6 +139,23 @@ def test_top_draws_anew_on_a_terminal_until_it_is_interrupted(cluster: ByHand) -
 def test_nodes_prints_a_cell_for_each_gpu(cluster: ByHand, shell: Shell) -> None:
     assert "[.][1]" in shell.ok("nodes").out
     assert shell.ok("nodes", "--json").json["nodes"][0]["jobs"] == [[], [1]]
+
+
+def test_history_can_be_asked_for_some(cluster: ByHand, shell: Shell) -> None:
+    cluster.record(3, held=False, state=State.COMPLETED, end_s=95.0)
+    cluster.record(4, end_s=60.0)
+
+    def jobs(*words: object) -> list[int]:
+        return [row["job"] for row in shell.ok("history", "--json", *words).json["jobs"]]
+
+    assert jobs() == [3, 4]
+    assert jobs("--state", "F") == jobs("--state", "failed,to") == [4]
+    assert jobs("--name", "later") == jobs("--since", "10s") == [3]
+    assert jobs("--user", "ann", "--limit", 1) == [3]
+    assert shell.ok("history", "--user", "bob").out == "no such job is over\n"
+    assert "such jobs are not over" in shell.refused("history", "--state", "R")
+    assert "no such state" in shell.refused("history", "--state", "busy")
+    assert "'yesterday' is no span of time" in shell.refused("history", "--since", "yesterday")
 
 
 def test_history_lists_what_is_over_and_what_happened(cluster: ByHand, shell: Shell) -> None:

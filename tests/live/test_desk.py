@@ -437,6 +437,14 @@ def test_the_last_lines_of_a_log(tmp_path: Path, content: str, tail: int, expect
         assert "".join(output.read()) + output.rest() == expected
 
 
+def test_what_goes_to_the_null_device_is_no_log(tmp_path: Path) -> None:
+    with OutputReader(Path(os.devnull)) as output:
+        assert list(output.read()) == []
+    os.mkfifo(tmp_path / "pipe")
+    with OutputReader(tmp_path / "pipe") as output, pytest.raises(InputError, match="plain file"):
+        list(output.read())
+
+
 def test_states_of_jobs_are_tracked_with_all_tasks_of_arrays(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(), array=(0, 1)), Submission(spec()))
     cluster.record(2, state=State.COMPLETED, exit_code=0)

@@ -81,14 +81,20 @@ def show(home: Path, as_json: bool, job: str) -> None:
 def _lines(found: Shown) -> list[tuple[str, str]]:
     """Returns what is worth saying of a job, line by line."""
     from dovetail.cli.cluster_tables import gpus_text, job_name, progress_text, span
+    from dovetail.live.door.verbs import NEVER
 
     row = found.row
+    started, over = row.start_s < NEVER, row.end_s < NEVER
     lines = [
         ("job", job_name(row) + (f" (job {row.job})" if row.array >= 0 else "")),
         ("name", row.name),
         ("user", row.user),
         ("state", row.state + (f" ({row.reason})" if row.reason not in ("", "None") else "")),
         ("detail", found.detail),
+        ("waited", span(row.start_s - row.submit_s) if started else ""),
+        ("ran", span(row.end_s - row.start_s) if started and over else ""),
+        ("queue", found.queue),
+        ("priority", f"{found.priority:g}" if found.priority else ""),
         ("gpus", gpus_text(row) + (f" {found.gpu_type}" if found.gpu_type else "")),
         ("where", row.where),
         ("workers", ", ".join(found.workers)),
@@ -104,7 +110,7 @@ def _lines(found: Shown) -> list[tuple[str, str]]:
         ("environment", ", ".join(found.environment)),
         ("depends on", ", ".join(found.after)),
         ("time limit", span(found.time_limit_s)),
-        ("retries", str(row.retries)),
+        ("tried again", str(row.retries) if row.retries else ""),
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
         ("allows", ", ".join(_allowed(found))),
     ]

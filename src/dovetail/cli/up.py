@@ -25,6 +25,7 @@ START_S = 180.0
 """A fresh install compiles what the policy needs before it is up."""
 POLL_S = 0.05
 STOP_S = 60.0
+INTERRUPTED = 130
 
 
 @click.command("up")
@@ -191,7 +192,7 @@ def _say_up(wish: Wish, address: str, as_json: bool, pid: int) -> None:
 @click.command("down")
 @click.option("--drain", is_flag=True, help="Start no more jobs and wait for those that run.")
 @asks_a_cluster
-def down(home: Path, as_json: bool, drain: bool) -> None:
+def down(home: Path, as_json: bool, drain: bool) -> int:
     """Stop the controller. Jobs that run go on; the next `dovetail up` takes them over.
 
     With --drain it waits until the running jobs are over, and then stops.
@@ -205,13 +206,19 @@ def down(home: Path, as_json: bool, drain: bool) -> None:
     counts = dict(client.jobs(limit=1).counts)
     running = sum(counts.get(state, 0) for state in ("RUNNING", "CONFIGURING"))
     client.down(drain=drain)
-    _await_end(home.expanduser(), None if drain else STOP_S)
+    try:
+        _await_end(home.expanduser(), None if drain else STOP_S)
+    except KeyboardInterrupt:
+        goes_on = "; it starts no more jobs, and stops when those that run are over"
+        click.echo(f"\ndovetail: not waited for{goes_on if drain else ''}", err=True)
+        return INTERRUPTED
     if as_json:
         click.echo(json.dumps({"down": True, "left_running": 0 if drain else running}))
     elif drain or not running:
         click.echo("the controller is stopped; no job runs")
     else:
         click.echo(f"the controller is stopped; {running} jobs run on until the next dovetail up")
+    return 0
 
 
 def _await_end(home: Path, patience_s: float | None) -> None:

@@ -56,6 +56,8 @@ class OutputReader:
         return self._decoder.decode(b"", final=True)
 
     def _open(self) -> bool:
+        if str(self._path) == os.devnull:
+            return False
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
