@@ -30,10 +30,10 @@ def test_scores_part_at_the_thresholds() -> None:
     view = Stage(
         [row(1, 1)], "lucid", physics=Light(trace_of(row(1, 1), row(2, 1), row(4, 1)).jobs)
     ).view
-    assert [ScoreRule(0.2, 0.6).score(view, job) for job in range(3)] == [0, 1, 2]
-    assert ScoreRule(0.1, 0.1).score(view, 0) == 0
-    assert ScoreRule(0.0, 0.1).score(view, 0) == 1
-    assert ScoreRule(0.0, 0.0).score(view, 0) == 2
+    assert [ScoreRule(0.2, 0.6).scores(view)(job) for job in range(3)] == [0, 1, 2]
+    assert ScoreRule(0.1, 0.1).scores(view)(0) == 0
+    assert ScoreRule(0.0, 0.1).scores(view)(0) == 1
+    assert ScoreRule(0.0, 0.0).scores(view)(0) == 2
 
 
 def test_least_gpu_time_goes_first_and_nobody_is_stopped() -> None:

@@ -33,6 +33,7 @@ def test_a_queue_is_a_sorted_list_and_a_scan_walks_it(
     model = sorted((key, job) for job, key in waiting.items() if job not in gone)
     assert list(queue) == [job for _, job in model]
     assert len(queue) == len(model)
+    assert queue.gpus == sum(SHAPES[SHAPE_OF[job]].gpus for _, job in model)
     assert queue.first() == (model[0][1] if model else None)
     assert queue.shapes_waiting() == sorted({SHAPE_OF[j] for _, j in model})
     for shape in range(3):

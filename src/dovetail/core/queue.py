@@ -46,6 +46,11 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self._key)
 
+    @property
+    def gpus(self) -> int:
+        """Returns the GPUs that all waiting jobs together ask for."""
+        return sum(self.shapes[shape].gpus * len(jobs) for shape, jobs in self._active.items())
+
     def __contains__(self, job: int) -> bool:
         return job in self._key
 

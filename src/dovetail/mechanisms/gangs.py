@@ -104,16 +104,27 @@ def pack(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]
     """
     hosts = _hosts(view, draft)
     taken: set[int] = set()
+    kind_of, shape_of, shareable = view.physics.kind_of, view.shape_of, view.jobs.shareable
+    # NOTE: thousands may wait, of few sorts; asked job by job who may join whom took 40 times
+    # as long.
+    welcome: dict[tuple[int, int], list[_Alike]] = {}
     for guest in waiting:
         if not hosts:
             break
         alike = hosts.get(int(view.jobs.gpus[guest]))
-        if not alike or not view.jobs.shareable[guest]:
+        if not alike or not shareable[guest]:
             continue
-        for one in sorted(alike):
-            host = alike[one][-1]
-            if not _may_join(view, draft, guest, host, one, bad):
+        sort = (shape_of[guest], int(kind_of[guest]))
+        if sort not in welcome:
+            welcome[sort] = [
+                one
+                for one in sorted(alike)
+                if _may_join(view, draft, guest, alike[one][-1], one, bad)
+            ]
+        for one in welcome[sort]:
+            if one not in alike:
                 continue
+            host = alike[one][-1]
             if join(draft, guest, host):
                 taken.add(alike[one].pop())
                 if not alike[one]:

@@ -6,6 +6,7 @@ GPU's memory it holds, whichever is more. Lucid (ASPLOS 2023) section 3.3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dovetail.core.view import View
@@ -24,9 +25,19 @@ class ScoreRule:
         if not 0 <= self.tiny <= self.jumbo <= 1:
             raise ValueError("0 <= tiny <= jumbo <= 1 must hold: they are parts of a GPU")
 
-    def score(self, view: View, job: int) -> int:
-        """Returns the score of a job on the smallest GPUs of the cluster."""
+    def scores(self, view: View) -> Callable[[int], int]:
+        """Returns what tells the score of a job on the smallest GPUs, reckoned once a kind."""
         memory = min(group.gpu_memory_bytes for group in view.cluster.groups)
-        held = view.physics.footprint_bytes(job, 1) / memory if memory else 0.0
-        asked = max(view.physics.utilization(job), held)
-        return TINY if asked <= self.tiny else MEDIUM if asked <= self.jumbo else JUMBO
+        kind_of, known = view.physics.kind_of, dict[int, int]()
+
+        def score(job: int) -> int:
+            kind = int(kind_of[job])
+            if kind not in known:
+                held = view.physics.footprint_bytes(job, 1) / memory if memory else 0.0
+                asked = max(view.physics.utilization(job), held)
+                known[kind] = (
+                    TINY if asked <= self.tiny else MEDIUM if asked <= self.jumbo else JUMBO
+                )
+            return known[kind]
+
+        return score

@@ -129,6 +129,7 @@ class StarSeats:
         self._rank = rank
         self._unequal = unequal
         self._hosts: list[int] | None = None
+        self._shared: set[int] = set()
 
     def start(self, guest: int, welcome: Callable[[int], bool]) -> bool:
         """Starts a waiting job in the company of welcome jobs; False if it finds no seat.
@@ -144,12 +145,21 @@ class StarSeats:
         return False
 
     def _candidates(self, guest: int, welcome: Callable[[int], bool]) -> Iterator[Placement]:
-        shape = self._view.shape(guest)
-        hosts = [h for h in self._willing() if welcome(h) and self._type_fits(h, shape.gpu_type)]
-        placed = self._draft.placed
-        for host in hosts:
-            if placed[host].gpus == shape.gpus:
-                yield Placement(placed[host].spans, placed[host].gpu_ids)
+        shape, placed = self._view.shape(guest), self._draft.placed
+        willing, shared = self._willing(), self._shared
+
+        def equal(host: int) -> bool:
+            return placed[host].gpus == shape.gpus and host not in shared
+
+        hosts = [
+            host
+            for host in willing
+            if (self._unequal or equal(host))
+            and welcome(host)
+            and self._type_fits(host, shape.gpu_type)
+        ]
+        for host in filter(equal, hosts):
+            yield Placement(placed[host].spans, placed[host].gpu_ids)
         if not self._unequal:
             return
         for host in hosts:
@@ -166,6 +176,8 @@ class StarSeats:
         """Returns the jobs on named GPUs of open nodes whose owners allow sharing, by rank."""
         if self._hosts is None:
             closed, shareable = self._draft.occupancy.closed, self._view.jobs.shareable
+            held = self._draft.occupancy.named.values()
+            self._shared = {job for holders in held if len(holders) > 1 for job in holders}
             self._hosts = sorted(
                 (
                     job

@@ -97,8 +97,8 @@ class Lucid:
     def _fill(self, view: View, draft: Draft, watched: Watched) -> list[int]:
         """Starts waiting jobs in order, alone or beside others; returns those beside others."""
         company = Company(view, draft, lambda job: False)
-        scores = ScoreRule(self.tiny, self.jumbo)
-        seats = StarSeats(view, draft, lambda job: scores.score(view, job), unequal=self.unequal)
+        score = ScoreRule(self.tiny, self.jumbo).scores(view)
+        seats = StarSeats(view, draft, score, unequal=self.unequal)
         packs = self._under_load(view)
         kind_of = view.physics.kind_of
         no_room: set[int] = set()
@@ -116,7 +116,7 @@ class Lucid:
             alike = (shape, int(kind_of[job]))
             if not packs or alike in no_seat or not view.jobs.shareable[job]:
                 continue
-            if seats.start(job, self._welcome(view, job, scores, watched)):
+            if seats.start(job, self._welcome(view, job, score, watched)):
                 guests.append(job)
             else:
                 no_seat.add(alike)
@@ -131,27 +131,26 @@ class Lucid:
         return [job for _, job in sorted(zip(_left_service(view, line), line, strict=True))]
 
     def _welcome(
-        self, view: View, guest: int, scores: ScoreRule, watched: Watched
+        self, view: View, guest: int, score: Callable[[int], int], watched: Watched
     ) -> Callable[[int], bool]:
-        mine = scores.score(view, guest)
+        mine, bad = score(guest), watched.bad
         if int(view.jobs.gpus[guest]) > self.most_gpus:
             return lambda host: False
 
         def welcome(host: int) -> bool:
             return (
                 int(view.jobs.gpus[host]) <= self.most_gpus
-                and mine + scores.score(view, host) <= self.score_limit
-                and kinds_of(view, guest, host) not in watched.bad
+                and mine + score(host) <= self.score_limit
+                and not (bad and kinds_of(view, guest, host) in bad)
             )
 
         return welcome
 
     def _under_load(self, view: View) -> bool:
-        asked = sum(view.shape(job).gpus for job in view.waiting)
         held = sum(placement.gpus for placement in view.running.values())
         occupancy = view.plan.occupancy
         there = sum(c for n, c in enumerate(view.cluster.capacity) if n not in occupancy.closed)
-        return asked + held > self.load * there
+        return view.waiting.gpus + held > self.load * there
 
     def _watch(self, view: View, draft: Draft, watched: Watched, guests: Sequence[int]) -> Watched:
         """Returns the memory in which each new guest and those beside it are watched."""
