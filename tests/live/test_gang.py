@@ -548,6 +548,17 @@ def test_one_inventory_without_a_worker_may_be_an_old_one(plain: Table) -> None:
     assert plain.names(15.0) == ["end 0 in 0"]
 
 
+def test_an_old_inventory_that_comes_twice_is_still_an_old_one(plain: Table) -> None:
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    survey(plain.gang, 0, [], 1.0)
+    survey(plain.gang, 0, [], 1.5)
+    assert plain.names(1.5) == []
+    survey(plain.gang, 0, [], 3.0)
+    assert plain.names(3.0) == ["end 0 in 0"]
+
+
 def test_a_worker_whose_order_was_lost_is_not_missed(plain: Table) -> None:
     plain.want((0, 0, 0))
     assert plain.names(0.0) == ["start 0@0.0 g1"]

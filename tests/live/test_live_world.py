@@ -26,12 +26,12 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.durable.intake import Intake
-from dovetail.live.edges import StoreError
+from dovetail.live.edges import Accepted, StoreError
 from dovetail.live.engines.paced import Costs
 from dovetail.live.lifecycle import State
 from dovetail.live.virtual import VirtualClock
 from dovetail.wire.agent import Report, WorkerEnded
-from dovetail.wire.spec import Dependency
+from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.worker import Checkpoint
 
 Make = Callable[..., Stage]
@@ -72,6 +72,22 @@ def test_a_job_is_submitted_placed_started_and_ends(stage: Make) -> None:
     assert s.starts(1) == [(0, 0, 0), (1, 0, 1)]
     assert ended_s(s, 1) == pytest.approx(11.0, abs=0.02)
     assert record.done_s == pytest.approx(10.0, abs=0.02)
+
+
+def test_a_submit_that_is_heard_of_twice_is_one_job(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=5.0)
+    spec = JobSpec("job", (), "/", gpus=1, min_gpus=1, max_gpus=1, duration_s=5.0, paced=True)
+
+    def again() -> None:
+        assert s.inbox is not None
+        s.inbox.put(Accepted(1, spec, 1.0))
+
+    s.at(3.0, again)
+    s.at(8.0, again)
+    s.play(30.0)
+    assert kinds(s.of(1)) == ["Submitted", "Started", "Measured", "Ended"]
+    assert s.starts(1) == [(0, 0, 0)]
 
 
 def test_orders_go_out_only_after_the_entry_that_explains_them(stage: Make) -> None:
@@ -318,6 +334,16 @@ def test_a_job_alone_on_a_gpu_is_tried_again_after_a_pause(stage: Make) -> None:
     again = [f.t for f in s.of(1) if isinstance(f, Submitted)][1]
     assert again - withdrawn == pytest.approx(RULES.backoff_s[0])
     assert s.record(1).state is State.COMPLETED
+
+
+def test_a_time_limit_counts_what_ran_before_a_failure(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=100.0, time_limit_s=20.0)
+    s.at(11.0, lambda: s.take(s.nodes.kill(1, 0, 11.0)))
+    s.play(60.0)
+    assert (s.record(1).state, s.record(1).retries) == (State.TIMEOUT, 1)
+    assert ended_s(s, 1) == pytest.approx(22.0, abs=0.5)
+    assert s.record(1).ran_s == pytest.approx(20.0, abs=0.1)
 
 
 @pytest.mark.parametrize("retries", [1, 3])
