@@ -31,6 +31,21 @@ def test_a_torch_that_sees_none_of_the_gpus_is_told(
     assert last.startswith("no GPU to measure on: torch ") and "sees none" in last
 
 
+def test_what_fails_does_not_stop_the_rest_and_is_named_at_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(bench: gpu.Bench) -> None:
+        raise RuntimeError("no such device")
+
+    for name, part in (("pauses", fails), ("pair", print), ("resume", fails), ("profile", print)):
+        monkeypatch.setattr(gpu, name, part)
+    with pytest.raises(SystemExit, match="failed: pauses, resume"):
+        gpu.main(["--device", "cpu", "--words", SMALL])
+    said = capsys.readouterr().out
+    assert said.count("Bench(device='cpu'") == 2
+    assert "pauses failed: RuntimeError: no such device" in said
+
+
 @pytest.mark.slow
 def test_all_of_it_is_played_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--device", "cpu", "--rounds", "1", "--seconds", "0.5", "--megabytes", "0.1"]
