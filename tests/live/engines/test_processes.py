@@ -379,6 +379,8 @@ def test_nothing_is_left_when_an_agent_and_a_keeper_are_killed(
     processes = there()
     if keeper_first:
         os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
+        until(lambda: not alive(processes[0]))  # The worker itself needs nobody for that.
+        assert any(alive(p) for p in processes)
     agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
     if not keeper_first:
         os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
