@@ -336,6 +336,16 @@ def test_a_job_alone_on_a_gpu_is_tried_again_after_a_pause(stage: Make) -> None:
     assert s.record(1).state is State.COMPLETED
 
 
+def test_a_requeue_that_comes_while_a_job_ends_is_carried_out_at_the_end() -> None:
+    s = Stage("fifo")
+    s.submit(1.0, duration_s=10.0)
+    s.ask(5.0, "cancel", 1)
+    s.ask(5.0, "requeue", 1)
+    s.play(60.0)
+    assert [f.how for f in s.of(1) if isinstance(f, Ended)] == ["cancelled", "completed"]
+    assert s.record(1).state is State.COMPLETED and s.store.queries.pending() == []
+
+
 def test_a_time_limit_counts_what_ran_before_a_failure(stage: Make) -> None:
     s = stage(nodes=1, gpus=1)
     s.submit(1.0, duration_s=100.0, time_limit_s=20.0)
