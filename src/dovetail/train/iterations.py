@@ -29,6 +29,7 @@ from dovetail.train.line import Agent, Line, Nobody
 from dovetail.train.loader import Loader, mixed, moved, seed_all
 from dovetail.train.meeting import Host
 from dovetail.train.membership import Home, Leaving, Membership, Spoiled, Verdict
+from dovetail.train.pulse import Pulse
 from dovetail.train.reporter import Reporter
 from dovetail.train.samples import Indices, Order
 from dovetail.train.saving import Saving, What, warn
@@ -356,9 +357,11 @@ class Iterations:
             total=order.total,
             every_s=about.report_s,
         )
+        self._pulse = Pulse(self._lives)
         if line is None:
             desk.hear(Regroup(0, (0,)))
         else:
+            self._pulse.start()
             line.open(generation=lambda: self._membership.generation, again=self._membership.again)
 
     def _tried(self, dry_run: DryRun) -> None:
@@ -376,7 +379,13 @@ class Iterations:
         self._agent.say(Finished(self._progress.step, self._progress.samples))
         self._close()
 
+    def _lives(self) -> None:
+        """Hears, on another thread, that this one does something."""
+        self._membership.alive()
+        self._reporter.lives()
+
     def _close(self) -> None:
+        self._pulse.close()
         self._guard.end()
         self._saving.close()
         self._loader.close()

@@ -68,8 +68,7 @@ class Job(Iterations):
         stepped after each iteration or pass (`schedule`). What is in `keep` is saved with the
         rest. Checkpoints go to `folder` (by default the job's own) every `checkpoint_s` seconds.
         """
-        keep = keep or {}
-        look_at(model, optimizer, scheduler, schedule, keep)
+        look_at(model, optimizer, scheduler, schedule, keep or {})
         given = Given.of(
             data,
             batch_size=batch_size,
@@ -86,7 +85,7 @@ class Job(Iterations):
             scaler.scale(torch.zeros((), device=next(model.parameters()).device))
         others: dict[str, Any] = {"scheduler": scheduler, "scaler": scaler}
         others = {name: part for name, part in others.items() if part is not None}
-        others |= {KEPT + name: part for name, part in keep.items()}
+        others |= {KEPT + name: part for name, part in (keep or {}).items()}
         super().__init__(
             Parts(model, optimizer, others),
             order,

@@ -12,6 +12,9 @@ from dovetail.train.line import Agent
 from dovetail.train.stages import Stopwatch
 from dovetail.wire.worker import Training
 
+REPEAT_S = 30.0
+"""After how long a script that is busy with other things than training is heard of again."""
+
 
 class Reporter:
     """Reports of the worker that leads; the others are silent."""
@@ -28,6 +31,8 @@ class Reporter:
     ) -> None:
         self._agent, self._progress, self._watch = agent, progress, watch
         self._memory, self._total, self._every_s = memory, total, every_s
+        self._last: Training | None = None
+        self._said_s = time.monotonic()
         self.restart()
 
     def restart(self) -> None:
@@ -41,17 +46,27 @@ class Reporter:
         if now_s - self._since_s < self._every_s:
             return
         p, loss = self._progress, gradients.loss()
-        self._agent.say(
-            Training(
-                generation,
-                p.step,
-                p.samples,
-                (p.samples - self._samples) / (now_s - self._since_s),
-                self._watch.iteration_s,
-                self._total,
-                self._memory.held_bytes(),
-                self._watch.stage_s,
-                loss if loss is not None and math.isfinite(loss) else None,
-            )
+        self._last = Training(
+            generation,
+            p.step,
+            p.samples,
+            (p.samples - self._samples) / (now_s - self._since_s),
+            self._watch.iteration_s,
+            self._total,
+            self._memory.held_bytes(),
+            self._watch.stage_s,
+            loss if loss is not None and math.isfinite(loss) else None,
         )
+        self._say(now_s)
         self.restart()
+
+    def lives(self) -> None:
+        """Repeats the last report if it is long ago: the script does something else for a while."""
+        now_s = time.monotonic()
+        if self._last is not None and now_s - self._said_s > REPEAT_S:
+            self._say(now_s)
+
+    def _say(self, now_s: float) -> None:
+        self._said_s = now_s
+        if self._last is not None:
+            self._agent.say(self._last)
