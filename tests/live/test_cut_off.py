@@ -1,0 +1,49 @@
+"""A machine that is cut off for a while and comes back: never two generations of a job at once.
+
+The one node of a local cluster keeps its workers while nobody hears of it. A job that is wanted
+anew starts only when the agent has said who is there, and the old workers are gone.
+"""
+
+import pytest
+from live_stage import Stage
+
+from dovetail.core.messages import NodeChanged
+from dovetail.live.lifecycle import State
+
+
+def one_machine(policy: str, *, healed_s: float, killed_s: float = 0.0) -> Stage:
+    """Plays a job of up to two GPUs on a machine that nobody hears of from 8 s on."""
+    stage = Stage(policy, nodes=1, gpus=2)
+    elastic = policy == "afs-p"
+    stage.submit(1.0, duration_s=300.0, min_gpus=1, max_gpus=2 if elastic else 1)
+    stage.at(8.0, lambda: stage.deaf.add(0))
+    stage.at(healed_s, stage.deaf.clear)
+    if killed_s:
+        stage.play(killed_s)
+    stage.play(900.0)
+    stage.check()
+    return stage
+
+
+@pytest.mark.parametrize("killed_s", [0.0, 12.0, 30.0])
+@pytest.mark.parametrize("healed_s", [20.0, 36.0, 60.0])
+@pytest.mark.parametrize("policy", ["fifo", "afs-p"])
+def test_a_new_generation_starts_when_the_old_one_is_gone(
+    policy: str, healed_s: float, killed_s: float
+) -> None:
+    s = one_machine(policy, healed_s=healed_s, killed_s=killed_s)
+    assert s.record(1).state is State.COMPLETED
+    generations = {o.start.worker: o.start.generation for _, _, o in s.orders if o.start}
+    old = {worker for worker, generation in generations.items() if generation == 1}
+    gone = 0
+    for _, _, order in s.orders:
+        if order.forget is not None and order.forget.worker in old:
+            gone |= 1 << order.forget.worker
+        if order.start is not None and order.start.worker not in old:
+            assert gone == sum(1 << worker for worker in old), "the old ones are still there"
+
+
+def test_the_machine_was_really_given_up_and_the_job_began_anew() -> None:
+    s = one_machine("fifo", healed_s=36.0)
+    assert [f.state for f in s.facts if isinstance(f, NodeChanged)] == ["down", "up"]
+    assert len(s.starts(1)) == 2
