@@ -4,7 +4,6 @@ refused, and what to do instead.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 SHORT = {
@@ -109,6 +108,8 @@ def option_of(word: str) -> str:
 
 def near(word: str) -> str:
     """Returns a hint for a word that is no option."""
+    import difflib  # asked for by mistakes alone, and every submit imports this file
+
     close = difflib.get_close_matches(word.lstrip("-"), sorted(KNOWN), n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
