@@ -155,6 +155,7 @@ def test_history_can_be_asked_for_some(cluster: ByHand, shell: Shell) -> None:
     assert shell.ok("history", "--user", "bob").out == "no such job is over\n"
     assert "such jobs are not over" in shell.refused("history", "--state", "R")
     assert "no such state" in shell.refused("history", "--state", "busy")
+    assert "choose among jobs, not events" in shell.refused("history", 4, "--since", "2h")
     assert "'yesterday' is no span of time" in shell.refused("history", "--since", "yesterday")
 
 
@@ -196,6 +197,7 @@ def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell:
     assert "there is no such job" in shell.refused("hold", 77)
     assert shell.ok("drain", 0).out == "node 0 takes no new work\n"
     assert "no such node" in shell.refused("drain", 3)
+    assert "is no number of a node (dovetail nodes lists them)" in shell.refused("drain", "n1")
 
 
 def test_submit_hands_over_a_script_a_file_or_a_command(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.core.errors import InputError
 
 
 @click.command("nodes")
@@ -29,10 +30,10 @@ def nodes(home: Path, as_json: bool) -> None:
 
 
 @click.command("drain")
-@click.argument("node", type=click.IntRange(0))
+@click.argument("node")
 @click.option("--undo", is_flag=True, help="Give it work again.")
 @asks_a_cluster
-def drain(home: Path, as_json: bool, node: int, undo: bool) -> None:
+def drain(home: Path, as_json: bool, node: str, undo: bool) -> None:
     """Give a node no new work; what runs there may finish, whatever the policy.
 
     \b
@@ -40,8 +41,10 @@ def drain(home: Path, as_json: bool, node: int, undo: bool) -> None:
       dovetail drain 3
       dovetail drain 3 --undo
     """
-    client_of(home).drain(node, undo=undo)
+    if not (node.isdecimal() and node.isascii() and len(node) < 10):
+        raise InputError(f"node '{node}'", "is no number of a node", "dovetail nodes lists them")
+    client_of(home).drain(int(node), undo=undo)
     if as_json:
-        click.echo(f'{{"node": {node}, "draining": {"false" if undo else "true"}}}')
+        click.echo(f'{{"node": {int(node)}, "draining": {"false" if undo else "true"}}}')
     else:
         click.echo(f"node {node} {'takes work again' if undo else 'takes no new work'}")

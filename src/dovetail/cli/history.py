@@ -66,6 +66,8 @@ def history(
     """
     if export is not None or trace is not None:
         _export(home, export, trace, as_json)
+    elif (job or events) and (states or user or name or since):
+        raise click.UsageError("--state, --user, --name and --since choose among jobs, not events")
     elif job or events:
         _facts(client_of(home), job, everything, as_json)
     else:
