@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dovetail.live.private_file import write_private
+
 SLOT_TYPE = "cpu"
 
 
@@ -53,7 +55,7 @@ def names_kept(folder: Path) -> tuple[str, ...] | None:
 def keep_names(folder: Path, names: tuple[str, ...]) -> None:
     """Keeps the devices of a node's agent; what a full disk loses is not missed."""
     with suppress(OSError):
-        (folder / "devices.json").write_text(json.dumps(names), encoding="utf-8")
+        write_private(folder / "devices.json", json.dumps(names))
 
 
 def usable_cores() -> int:
