@@ -615,6 +615,20 @@ def test_a_new_controller_lets_the_unwanted_leave(plain: Table) -> None:
     assert plain.heard() == [Vacated()]
 
 
+def test_a_new_controller_gives_one_who_leaves_no_more_than_its_grace(elastic: Table) -> None:
+    elastic.gang.restore(None, (), ran=False)
+    survey(elastic.gang, 0, [row(3, 0, 1)], 1.0)
+    assert elastic.names(1.0) == ["3: checkpoint, leave"]
+    assert "end 3 in 5" in elastic.names(6.0)
+
+
+def test_who_is_left_of_a_generation_on_a_lost_node_is_told_to_abandon_it(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 1, 0))
+    elastic.gang.lose(1)
+    elastic.want((0, 0, 0), now=10)
+    assert elastic.names(10) == ["0: abandon g1", "0: g2 is 0"]
+
+
 def test_a_new_controller_ends_a_plain_worker_that_another_is_to_replace(plain: Table) -> None:
     plain.gang.generation = 4
     plain.gang.restore(Desired((Member(7, 0, 0),)), (), ran=True)
