@@ -327,6 +327,12 @@ def test_a_new_agent_takes_over_what_it_finds() -> None:
     assert do(agent, start=start(generation=0)) and stage.starts == []
 
 
+def test_a_new_agent_without_a_fence_obeys_nothing_older_than_what_it_finds() -> None:
+    agent, stage = scene(from_before=[Found(start(generation=5), "t", 1.0)])
+    assert do(agent, start=start(worker=1, generation=4)) == [] and stage.starts == []
+    assert do(agent, start=start(worker=1, generation=5))
+
+
 ORDERS = st.one_of(
     st.builds(
         lambda w, g: {"start": start(worker=w, generation=g + w)},
