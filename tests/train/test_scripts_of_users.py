@@ -337,6 +337,31 @@ def test_passes_are_gone_through_one_by_one_and_resumed_where_they_were(tmp_path
     assert run(tmp_path / "parts", -1) == ([2, 3, 4], 4)
 
 
+def test_who_learned_the_state_over_the_end_of_a_pass_goes_on_in_the_next() -> None:
+    """What is done after a pass was done by the others, and its result came with the state."""
+    job, _ = job_of(epochs=3)
+    p, after = job._progress, []
+    for samples, passes, found in ((0, 0, 0), (SIZE, 0, 0), (COUNT, 0, 0), (COUNT, 1, 1)):
+        p.samples, p.passes = samples, passes
+        job._find_pass()
+        after.append(p.passes == found)
+    p.samples, p.passes = COUNT + SIZE, 0
+    job._find_pass()
+    assert p.passes == 1
+    assert all(after)
+
+
+def test_passes_end_with_steps_in_the_middle_of_one() -> None:
+    job, model = job_of(steps=10)
+    seen = []
+    for epoch in job.epochs():
+        for x, y in job.batches():
+            job.backward(cross_entropy(model(x), y))
+            job.step()
+        seen.append((epoch, job.steps_done))
+    assert seen == [(0, 7), (1, 10)]
+
+
 def test_a_pass_that_is_not_gone_through_is_told() -> None:
     job, _ = job_of(epochs=2)
     with pytest.raises(RuntimeError, match=r"all of job\.batches"):

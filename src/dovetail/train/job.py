@@ -220,11 +220,22 @@ class Job(Iterations):
         self._finish()
 
     def _of_a_pass(self) -> Iterator[Any]:
-        p = self._progress
-        while not self._complete_or_stopped and (
-            p.samples < (p.passes + 1) * self._order.per_epoch or self._membership.learns
-        ):
+        p, per_epoch = self._progress, self._order.per_epoch
+        while not self._complete_or_stopped:
+            self._find_pass()
+            if p.samples >= (p.passes + 1) * per_epoch and not self._membership.learns:
+                return
             yield from self._iteration()
+
+    def _find_pass(self) -> None:
+        """Counts passes that others have ended while this worker was learning the state.
+
+        At the end of one, what is done after it may be still to do; in the middle it is not.
+        """
+        p = self._progress
+        if not self._complete_or_stopped:
+            ended, inside = divmod(p.samples, self._order.per_epoch)
+            p.passes = ended if inside else max(p.passes, ended - 1)
 
     def _passes(self) -> Iterator[int]:
         self._join()
@@ -233,7 +244,7 @@ class Job(Iterations):
             while True:
                 while self._membership.learns and not self._complete_or_stopped:
                     self._work_without_samples()
-                p.passes = max(p.passes, p.samples // per_epoch - 1)
+                self._find_pass()
                 if self._stopped or p.passes * per_epoch >= self._order.total:
                     break
                 yield p.passes
