@@ -84,6 +84,16 @@ def test_a_gang_that_trains_is_told_nothing_by_the_next_controller() -> None:
     s.check()
 
 
+def test_a_deadline_stays_where_it_was() -> None:
+    s = Stage("fifo")
+    s.submit(1.0, duration_s=100.0, deadline_s=20.0)
+    s.play(10.0)
+    s.play(60.0)
+    assert s.record(1).state is State.DEADLINE
+    assert s.record(1).end_s == pytest.approx(21.0, abs=0.5)
+    s.check()
+
+
 def play_through(*kills: float) -> Stage:
     """Plays a job that is preempted by another, and one that is over its limit, to their ends."""
     s = Stage("srtf", nodes=1, gpus=3)
