@@ -61,9 +61,9 @@ def _restore_gang(site: Site, life: Life, *, running: bool) -> None:
     desired = Placements(site).desired(life)
     site.gang(life).restore(desired, life.record.group, ran=running)
     if running:
-        # It ran on while no controller counted.
-        life.running_s = life.record.since_s
-        due_s = life.record.since_s + life.spec.time_limit_s - life.record.ran_s
+        # It ran on while no controller counted; a clock that was set back counts as standing still.
+        life.running_s = min(life.record.since_s, site.now)
+        due_s = life.running_s + life.spec.time_limit_s - life.record.ran_s
         site.timers.set(("limit", life.record.job), max(site.now, due_s))
 
 
