@@ -156,6 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="30 jobs, virtual time only")
     parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated, or all")
+    parser.add_argument("--switching", default=SWITCHING, help="in virtual time")
     parser.add_argument("--placement", default=PLACEMENT, help="in virtual time")
     parser.add_argument("--message-s", type=float, default=MESSAGE_S, help="in virtual time")
     parser.add_argument("--seed", type=int, default=2)
@@ -171,7 +172,7 @@ def main() -> None:
             draw(found, given.pictures / "live-cpu", "12 jobs that train")
         return
     trace = drawn_trace(30 if given.quick else 60, 1 if given.quick else 3, 16, seed=given.seed)
-    found = emulated(trace, policies, SWITCHING, given.placement, given.message_s)
+    found = emulated(trace, policies, given.switching, given.placement, given.message_s)
     if given.pictures:
         chosen = [f for f in found if f.policy in ("afs-p", "sjf-bsbf")]
         draw(chosen, given.pictures / "live-virtual", "virtual time")
