@@ -56,6 +56,7 @@ def test_a_home_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     home.chmod(0o755)
     with pytest.raises(InputError, match="chmod 700"):
         Folder(home).make()
+    assert list(home.iterdir()) == []
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be used"):
         Folder(tmp_path / "file").make()

@@ -43,7 +43,8 @@ def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
     Example:
       dovetail agent --home ~/.dovetail --engine local:4
     """
-    from dovetail.live.engines.engine import EngineWords, check_home
+    from dovetail.live.engines.engine import EngineWords
+    from dovetail.live.private_file import check_home
 
     words = EngineWords.parse(engine)
     check_home(home)

@@ -1,9 +1,11 @@
-"""Files that appear whole and that only their owner may read."""
+"""Files that appear whole and that only their owner may read, and the folder they lie in."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from dovetail.core.errors import InputError
 
 
 def write_private(path: Path, content: str, *, mode: int = 0o600, synced: bool = False) -> None:
@@ -20,3 +22,23 @@ def write_private(path: Path, content: str, *, mode: int = 0o600, synced: bool =
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def check_home(home: Path) -> None:
+    """Raises InputError unless the folder is ours alone: jobs run as its owner, and no other."""
+    try:
+        seen = home.stat()
+    except OSError as error:
+        raise InputError(str(home), f"cannot be used: {error.strerror}") from None
+    if seen.st_uid != os.geteuid():
+        raise InputError(
+            str(home),
+            "belongs to another user; jobs run as the owner of the folder, and no other",
+            "choose a --home of your own",
+        )
+    if seen.st_mode & 0o077:
+        raise InputError(
+            str(home),
+            "other users may enter it",
+            f"choose a folder for the cluster alone; if it is one: chmod 700 {home}",
+        )

@@ -9,12 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import stat
 from pathlib import Path
 from time import monotonic, sleep
 
 from dovetail.core.errors import InputError
-from dovetail.live.private_file import write_private
+from dovetail.live.private_file import check_home, write_private
 
 TOKEN_BYTES = 32
 DYING_S = 2.0
@@ -44,17 +43,13 @@ class Folder:
     def make(self) -> None:
         """Makes the folder for its owner alone. Raises InputError if others may enter it."""
         try:
-            for folder in (self.home, self.home / "nodes", self.home / "jobs"):
-                folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
-            seen = self.home.stat()
+            self.home.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+            # Before anything is made in it: it may be somebody's folder, named by mistake.
+            check_home(self.home)
+            for folder in (self.home / "nodes", self.home / "jobs"):
+                folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
         except OSError as error:
             raise InputError(str(self.home), f"cannot be used: {error.strerror}") from None
-        if seen.st_uid != os.geteuid():
-            raise InputError(str(self.home), "belongs to another user")
-        if stat.S_IMODE(seen.st_mode) & 0o077:
-            raise InputError(
-                str(self.home), "other users may enter it", f"run: chmod 700 {self.home}"
-            )
 
     def make_job(self, number: int) -> Path:
         """Returns the folder of a job, made if it was not there."""

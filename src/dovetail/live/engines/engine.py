@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from dovetail.live.engines.devices import (
 from dovetail.live.engines.nvml import gpus
 from dovetail.live.file_lock import is_locked
 from dovetail.live.node.transport import AgentLink
+from dovetail.live.private_file import check_home
 
 LOG = logging.getLogger(__name__)
 LOCAL, EMULATED = "local", "emulated"
@@ -177,22 +177,6 @@ def running_engine(home: Path) -> Path:
 def agent_lock(home: Path) -> Path:
     """Returns the file whose lock the process of the agents holds while it lives."""
     return home / "nodes" / "agent.lock"
-
-
-def check_home(home: Path) -> None:
-    """Raises InputError unless the folder is ours alone: jobs run as its owner, and no other."""
-    try:
-        seen = home.stat()
-    except OSError as error:
-        raise InputError(str(home), f"cannot be used: {error.strerror}") from None
-    if seen.st_uid != os.geteuid():
-        raise InputError(
-            str(home),
-            "belongs to another user; jobs run as the owner of the folder, and no other",
-            "choose a --home of your own",
-        )
-    if seen.st_mode & 0o077:
-        raise InputError(str(home), "other users may enter it", f"run: chmod 700 {home}")
 
 
 class AgentsHere:
