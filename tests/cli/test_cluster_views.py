@@ -194,6 +194,10 @@ def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell:
     assert some.err == "dovetail: job 4: it is over (FAILED)\n"
     assert shell.ok("requeue", 4).out == "job 4 will wait again\n"
     assert "is over" in shell.refused("cancel", 4)
+    shell.ok("hold", 2)
+    shell.ok("cancel", 1)
+    both = shell.refused("hold", 1, 4)
+    assert "job 1: it is on GPUs" in both and "; job 4: it is over (FAILED)" in both
     assert "there is no such job" in shell.refused("hold", 77)
     assert shell.ok("drain", 0).out == "node 0 takes no new work\n"
     assert "no such node" in shell.refused("drain", 3)

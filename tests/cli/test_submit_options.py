@@ -64,7 +64,8 @@ def test_options_have_their_names_of_slurm(shell: Shell, work: Path, words: list
         (("--name", ""), "name: it is empty"),
         (("--time", ""), "time_limit: '' is no time"),
         (("--gpus", ""), "gpus: '' is no number of GPUs"),
-        (("--begin", "25:00"), "begin: '25:00' is no span of time"),
+        (("--begin", "25:00"), "--begin: '25:00' is no moment, as in now+2hours, 16:00"),
+        (("--begin", "2001-01-01"), "--begin: 2001-01-01 is past"),
     ],
 )
 def test_an_empty_value_is_not_taken_for_none(

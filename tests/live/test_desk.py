@@ -203,6 +203,8 @@ def test_a_change_says_for_whom_it_is(cluster: ByHand) -> None:
         ("4", "it is on GPUs: only a job that waits can be held (RUNNING)"),
     ]
     assert cluster.ask(Change("hold", "a", ("1", "2", "2_0", "4"))) == found, "asked once more"
+    with pytest.raises(InputError, match=r"^job 2_0: it is over \(COMPLETED\)$"):
+        cluster.ask(Change("hold", "b", ("2_0",)))
 
 
 def test_a_waiting_job_is_told_who_is_ahead_what_is_free_and_what_must_happen(

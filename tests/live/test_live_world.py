@@ -72,6 +72,7 @@ def test_a_job_is_submitted_placed_started_and_ends(stage: Make) -> None:
     assert s.starts(1) == [(0, 0, 0), (1, 0, 1)]
     assert ended_s(s, 1) == pytest.approx(11.0, abs=0.02)
     assert record.done_s == pytest.approx(10.0, abs=0.02)
+    assert record.samples == record.total_samples > 0
 
 
 def test_a_submit_that_is_heard_of_twice_is_one_job(stage: Make) -> None:

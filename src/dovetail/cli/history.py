@@ -99,10 +99,14 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
         click.echo(json.dumps(said))
         return
     if export is not None:
-        click.echo(f"{said['lines']} lines written to {export}")
+        click.echo(f"{_counted(said['lines'], 'line')} written to {export}")
     if trace is not None:
-        click.echo(f"{said['jobs']} jobs written to {trace}")
+        click.echo(f"{_counted(said['jobs'], 'job')} written to {trace}")
         say_guessed(made.guessed)
+
+
+def _counted(number: object, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:

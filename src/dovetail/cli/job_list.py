@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @click.command("ls")
 @click.option("--all", "ended", is_flag=True, help="Also jobs that are over.")
 @click.option("--state", "-t", "states", multiple=True, help="Only these, as in RUNNING or PD,R.")
-@click.option("--user", default="", help="Only jobs of this user.")
-@click.option("--name", default="", help="Only jobs of this name.")
+@click.option("--user", "-u", default="", help="Only jobs of this user.")
+@click.option("--name", "-n", default="", help="Only jobs of this name.")
 @click.option(
     "--limit",
     default=50,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,13 +155,17 @@ def _read(
 
 
 def _begin(text: str, now: datetime) -> str:
-    """Returns a moment as a span of time from now; a span as it is."""
+    """Returns a moment as a span of time from now; a span as it is. Raises InputError."""
+    from dovetail.workload.job_words import span
     from dovetail.workload.slurm_moment import seconds_until
 
+    with suppress(ValueError):
+        span(text)
+        return text
     try:
         return f"{seconds_until(text, now):.3f}s"
-    except ValueError:
-        return text
+    except ValueError as error:
+        raise InputError("--begin", str(error), "or a span of time, as in 2h") from None
 
 
 def _fields(given: tuple[str, ...]) -> dict[str, str]:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @click.command("top")
 @click.option("--once", is_flag=True, help="Print one picture and end.")
 @click.option(
-    "--every", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Seconds."
+    "--every",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="Seconds from one picture to the next.",
 )
 @click.option(
     "--jobs",

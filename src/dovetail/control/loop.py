@@ -16,14 +16,23 @@ from dovetail.core.policy import Decision, Policy, name_of
 from dovetail.core.view import Changes, View
 
 
-def check_needs(policy: Policy, knows: frozenset[str], withheld_powers: frozenset[str]) -> None:
-    """Raises InputError if the policy needs knowledge or powers that it is not given."""
+def check_needs(
+    policy: Policy,
+    knows: frozenset[str],
+    withheld_powers: frozenset[str],
+    *,
+    supplier: str = "known",
+) -> None:
+    """Raises InputError if the policy needs knowledge or powers that it is not given.
+
+    `supplier` is the forecast of this world that supplies most.
+    """
     missing = sorted(policy.knows - knows)
     if missing:
         raise InputError(
             f"policy '{name_of(policy)}'",
             f"it needs to know: {', '.join(missing)}",
-            "choose a forecast that supplies it, as in --forecast known, or another policy",
+            f"choose a forecast that supplies it, as in --forecast {supplier}, or another policy",
         )
     denied = sorted(policy.powers & withheld_powers)
     if denied:

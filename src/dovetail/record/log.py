@@ -261,7 +261,8 @@ def read_log(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]
         with path.open(encoding="utf-8") as file:
             header = json.loads(file.readline() or "null")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(str(path), f"cannot be read as an event log: {error}") from None
+        said = error.strerror if isinstance(error, OSError) else error
+        raise InputError(str(path), f"cannot be read as an event log: {said}") from None
     if not isinstance(header, dict) or header.get("log") != "dovetail":
         raise InputError(f"{path}, line 1", "this is not a dovetail event log")
     if header.get("version") != VERSION:

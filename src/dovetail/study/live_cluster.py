@@ -85,7 +85,8 @@ def build_mind(
     options = live_options(cluster, given)
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
     forecast = parse_live_forecast(options.forecast, jobs, said_s, options.seed)
-    check_needs(chosen, granted(forecast), options.without)
+    supplier = LIVE_DEFAULTS["forecast"]
+    check_needs(chosen, granted(forecast), options.without, supplier=supplier)
     prior = believed(live_physics(jobs, options), jobs, options.belief, options.seed)
     trusted = None if paced and not guessing else _trusted(options)
     learning = Learning(prior, jobs, measured, trusted, paced=paced)

@@ -53,7 +53,7 @@ def output_within(
         raise InputError(given.where, f"output: '{given.value}' names no file")
     whole = inside / path.name
     if not given.trusted and not _is_within(root, whole.resolve()):
-        raise _outside(given, "output", root)
+        raise _refused(given, "output", f"leads out of {root}")
     return str(whole)
 
 
@@ -67,10 +67,10 @@ def _resolved(root: Path, directory: Path, base: Path, given: Given, field: str)
     if given.trusted:
         return (directory / path).resolve()
     if ".." in path.parts:
-        raise InputError(given.where, f"{field}: '{given.value}' climbs up with '..'")
+        raise _refused(given, field, "climbs up with '..'")
     resolved = (base / path).resolve()
     if not _is_within(root, resolved):
-        raise _outside(given, field, root)
+        raise _refused(given, field, f"leads out of {root}")
     return resolved
 
 
@@ -78,9 +78,9 @@ def _is_within(root: Path, resolved: Path) -> bool:
     return resolved.is_relative_to(root.resolve())
 
 
-def _outside(given: Given, field: str, root: Path) -> InputError:
+def _refused(given: Given, field: str, why: str) -> InputError:
     return InputError(
         given.where,
-        f"{field}: '{given.value}' leads out of {root}",
+        f"{field}: '{given.value}' {why}",
         f"a file cannot do that; say it on the command line, as in --set {field}=PATH",
     )

@@ -123,7 +123,10 @@ class Tending:
                     self._reports.take(life, said.said)
                 case Saved() if said.step > life.record.saved_step:
                     self._site.lives.write(life, saved_step=said.step)
-                case Finished():
+                case Finished(samples):
+                    if samples >= 0 and life.is_placed:
+                        # Its last report was made before that.
+                        self._site.lives.write(life, samples=samples)
                     self._endings.end(life, Step.FINISHED, code=0)
                 case Stalled():
                     self._endings.stalled(life, said.silent_s)

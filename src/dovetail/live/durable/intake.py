@@ -28,6 +28,8 @@ from dovetail.wire.spec_faults import faults
 from dovetail.wire.submission import Submission
 
 KEY_MAX = 200
+SAID_MAX = 4
+"""Of more refusals beside the first only the number is said."""
 TASKS_MAX = 10_000
 """Jobs of one submit at most, all arrays together."""
 
@@ -227,8 +229,16 @@ def _fitting(db: sqlite3.Connection, asked: Sequence[Request]) -> list[Request]:
         else:
             refusals.append(refusal)
     if not fitting:
-        raise refusals[0]
+        raise _together(refusals)
     return fitting
+
+
+def _together(refusals: Sequence[InputError]) -> InputError:
+    """Returns one error that says of several jobs why a verb is not for them."""
+    first, *others = refusals
+    more = [f"and {len(others) - SAID_MAX} more"] if len(others) > SAID_MAX else []
+    said = "; ".join([first.what, *map(str, others[:SAID_MAX]), *more])
+    return InputError(first.where, said, first.mend)
 
 
 def _refusal(db: sqlite3.Connection, request: Request) -> InputError | None:
@@ -236,11 +246,12 @@ def _refusal(db: sqlite3.Connection, request: Request) -> InputError | None:
     if refused is None:
         return None
     job = min(request.job, 2**62)
-    row = db.execute("SELECT state FROM jobs WHERE number = ?", (job,)).fetchone()
+    sql = "SELECT state, array_of, array_index FROM jobs WHERE number = ?"
+    row = db.execute(sql, (job,)).fetchone()
     if row is None:
         return InputError(f"job {job}", "there is no such job")
-    state = State(row[0])
-    return InputError(f"job {job}", why_not(request.verb, state)) if state in refused else None
+    state, name = State(row[0]), str(job) if row[1] is None else f"{row[1]}_{row[2]}"
+    return InputError(f"job {name}", why_not(request.verb, state)) if state in refused else None
 
 
 def why_not(verb: str, state: State) -> str:
