@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,23 @@ def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None
     assert dict(recovered.meta) == {"epoch": "1", "measured": "{}"}
     assert recovered.epoch == 1
     assert store_of(database).recover().epoch == 2
+    database.close()
+
+
+def test_the_clock_goes_on_from_the_newest_time_that_any_record_knows(path: Path) -> None:
+    database = Database(path)
+    store = store_of(database)
+    submit(store, spec("a"), spec("b"))
+    where = Placement(((0, 2),))
+    starts = tuple(Started(2.0, job, "start", where, 1.5, 2.0) for job in (1, 2))
+    running = JobRecord(1, State.RUNNING, 1.0, 3, where, (Member(4, 0, 1),), since_s=50.0)
+    ending = JobRecord(2, State.COMPLETING, 1.0, 3, since_s=3.0)
+    store.write(Entry((Submitted(1.0, 1, 60.0), Submitted(1.0, 2, 60.0), *starts), (ending,)))
+    assert store.recover().now_s == 2.0 + 1.0
+    store.write(Entry((), (running,)))
+    assert store.recover().now_s == 50.0
+    store.write(Entry((), (replace(ending, state=State.COMPLETED, end_s=70.0),)))
+    assert store.recover().now_s == 70.0
     database.close()
 
 

@@ -41,7 +41,7 @@ def _take_up_placed(site: Site, life: Life) -> None:
     record, state = life.record, site.state
     assert record.placement is not None
     running = record.state is State.RUNNING
-    passed_s = max(0.0, site.now - record.since_s)
+    passed_s = site.now - record.since_s
     course = Course(
         done_s=record.done_s + (record.rate * passed_s if running else 0.0),
         attained_gpu_s=record.attained_gpu_s + record.placement.gpus * passed_s,
@@ -61,8 +61,8 @@ def _restore_gang(site: Site, life: Life, *, running: bool) -> None:
     desired = Placements(site).desired(life)
     site.gang(life).restore(desired, life.record.group, ran=running)
     if running:
-        # It ran on while no controller counted; a clock that was set back counts as standing still.
-        life.running_s = min(life.record.since_s, site.now)
+        # It ran on while no controller counted.
+        life.running_s = life.record.since_s
         due_s = life.running_s + life.spec.time_limit_s - life.record.ran_s
         site.timers.set(("limit", life.record.job), max(site.now, due_s))
 

@@ -264,11 +264,12 @@ class Queries:
         return tuple(self._all("SELECT name, value FROM meta ORDER BY name"))
 
     def last_s(self) -> float:
-        """Returns the latest time on record, 0 for an empty store: the clock goes on from it."""
+        """Returns the latest time at which something is on record to have happened, else 0."""
         last = [
             self._one(f"SELECT {time} FROM {table} ORDER BY {key} DESC LIMIT 1")
             for table, key, time in (
                 ("jobs", "number", "submit_s"),
+                ("jobs WHERE end_s IS NOT NULL", "end_s", "end_s"),
                 ("requests", "seq", "t"),
                 ("facts", "seq", "t"),
             )

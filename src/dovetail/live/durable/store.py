@@ -54,9 +54,11 @@ class Store:
         """Returns what a new controller starts from; its epoch is newer than any before."""
         epoch = self.committer.do(_raise_epoch)
         live = self.queries.live()
+        # A job that runs for long is put on record often, though nothing happens.
+        known_s = max((job.record.since_s for job in live), default=0.0)
         return Recovered(
             epoch=epoch,
-            now_s=self.queries.last_s(),
+            now_s=max(self.queries.last_s(), known_s),
             jobs=tuple((job.spec, job.record) for job in live if job.arrived),
             accepted=tuple(
                 Accepted(job.number, job.spec, job.record.submit_s)
