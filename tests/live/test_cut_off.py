@@ -9,6 +9,7 @@ from live_stage import Stage
 
 from dovetail.core.messages import NodeChanged
 from dovetail.live.lifecycle import State
+from dovetail.wire.worker import STALL_S
 
 
 def one_machine(policy: str, *, healed_s: float, killed_s: float = 0.0) -> Stage:
@@ -47,3 +48,19 @@ def test_the_machine_was_really_given_up_and_the_job_began_anew() -> None:
     s = one_machine("fifo", healed_s=36.0)
     assert [f.state for f in s.facts if isinstance(f, NodeChanged)] == ["down", "up"]
     assert len(s.starts(1)) == 2
+
+
+def test_who_could_not_be_asked_is_not_killed_for_his_silence() -> None:
+    """One of three hangs. When the others notice, another is cut off, too shortly to be lost."""
+    s = Stage("fifo", nodes=3, gpus=1)
+    s.submit(1.0, gpus=3, duration_s=60.0)
+    hangs_s = 6.05
+    notices_s = hangs_s + STALL_S
+    s.at(hangs_s, lambda: s.take(s.nodes.hang(1, 0, hangs_s)))
+    s.at(notices_s - 0.02, lambda: s.deaf.add(2))
+    s.at(notices_s + s.rules.hung_s - 0.6, s.deaf.clear)
+    s.play(200.0)
+    assert [f for f in s.facts if isinstance(f, NodeChanged)] == []
+    assert {o.end.worker for _, _, o in s.orders if o.end} == {0}
+    assert s.record(1).state is State.COMPLETED
+    s.check()

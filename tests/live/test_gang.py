@@ -46,6 +46,7 @@ class Table:
         launch = Launch(("python", "x.py"), "/f", "/o", "/w", trains=trains, grace_s=5.0)
         self.gang = Gang(JOB, launch, RULES, fixed=fixed, hands_over=hands_over)
         self.held: set[tuple[int, int]] = set()
+        self.back_s: dict[int, float] = {}
         self.news: list[News] = []
 
     def want(self, *members: tuple[int, int, int], now: float = 0.0, **rest: object) -> None:
@@ -54,7 +55,11 @@ class Table:
 
     def orders(self, now: float) -> list[Instruction]:
         """Lets the gang decide; returns what it says, starts of workers shortened."""
-        self.gang.step(now, lambda node, gpu: (node, gpu) not in self.held)
+        self.gang.step(
+            now,
+            lambda node, gpu: (node, gpu) not in self.held,
+            lambda node: self.back_s.get(node, 0.0),
+        )
         self.news.extend(self.gang.news())
         return instructions(self.gang, now)
 
@@ -476,6 +481,29 @@ def test_a_worker_that_hangs_is_found_by_its_silence(elastic: Table) -> None:
     elastic.say(2, 11.1, lost=Lost(1, "abandoned"))
     assert "end 1 in 0" not in elastic.names(15.0)
     assert "end 1 in 0" in elastic.names(20.0)
+
+
+def test_nobody_is_silent_while_nobody_could_ask_him(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 1, 0))
+    elastic.say(0, 10.0, lost=Lost(1, "stalled"))
+    elastic.orders(11.0)
+    elastic.back_s[1] = 19.5
+    assert "end 1 in 0" not in elastic.names(20.0)
+    assert elastic.gang.next_s(20.0) == 29.5
+    assert "end 1 in 0" not in elastic.names(29.4)
+    assert "end 1 in 0" in elastic.names(29.5)
+
+
+def test_nobody_is_silent_before_a_new_controller_found_him(elastic: Table) -> None:
+    elastic.gang.generation = 1
+    elastic.gang.restore(Desired((Member(0, 0, 0), Member(1, 1, 0))), (0, 1), ran=True)
+    lost = WorkerState(JOB, 0, 1, 0, entered=1, lost=Lost(1, "stalled"))
+    survey(elastic.gang, 0, [lost], 100.0)
+    survey(elastic.gang, 1, [row(1, 0, 1)], 110.0)
+    take_stock(elastic.gang, 110.0)
+    assert elastic.names(110.0) == ["0: abandon g1", "1: abandon g1"]
+    elastic.say(1, 110.1, lost=Lost(1, "abandoned"))
+    assert elastic.names(110.1) == ["0: g2 is 0,1", "1: g2 is 0,1"]
 
 
 def test_if_all_answer_the_same_ones_try_again(elastic: Table) -> None:

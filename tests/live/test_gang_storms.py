@@ -236,6 +236,7 @@ class Storm:
             gang.step(
                 self.now,
                 lambda node, gpu, job=gang.job: self.floor.is_free(job, node, gpu, self.seats),  # type: ignore[misc]
+                lambda _: 0.0,
             )
             self._put(gang)
         for gang in self.gangs:

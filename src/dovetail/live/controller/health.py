@@ -24,9 +24,13 @@ SAID = "nodes closed"
 
 @dataclass(slots=True)
 class Node:
-    """One node: when its agent was last heard, and whether its inventory is known."""
+    """One node: when its agent was last heard, and whether its inventory is known.
+
+    `back_s` is when it was heard again after so long a silence that orders may have been lost.
+    """
 
     heard_s: float
+    back_s: float
     gpus: tuple[str, ...]
     surveyed: bool = False
     down: bool = False
@@ -43,7 +47,7 @@ class Health:
         self._all_drained = False
         self._said: dict[int, str] = {}
         self.nodes = [
-            Node(site.now, tuple(str(gpu) for gpu in range(count)))
+            Node(site.now, site.now, tuple(str(gpu) for gpu in range(count)))
             for count in site.state.view.cluster.installed
         ]
 
@@ -82,8 +86,19 @@ class Health:
         info = self.nodes[node]
         if info.down and info.heard_s < self._site.now:
             self._hail(node)
+        if self._is_away(info):
+            info.back_s = self._site.now
         info.heard_s = self._site.now
         return True
+
+    def reached_s(self, node: int) -> float:
+        """Returns since when the agent of a node can be spoken to: now, if it seems to be away."""
+        info = self.nodes[node]
+        return self._site.now if self._is_away(info) else info.back_s
+
+    def _is_away(self, info: Node) -> bool:
+        """Tells whether a node is silent for longer than it should be."""
+        return self._site.now > info.heard_s + self._site.rules.resend_s
 
     def survey(self, said: Inventory) -> None:
         """Compares what an agent has with what is wanted of it."""

@@ -99,7 +99,11 @@ class Tending:
         job = life.record.job
         if site.settled:
             self._digest(life, gang.news())
-            gang.step(site.now, lambda node, gpu: self._health.may_start(job, node, gpu))
+            gang.step(
+                site.now,
+                lambda node, gpu: self._health.may_start(job, node, gpu),
+                self._health.reached_s,
+            )
             self._digest(life, gang.news())
         wanted = gang.wanted.numbers if gang.wanted is not None else ()
         if any(number not in gang.workers for number in wanted):

@@ -56,9 +56,9 @@ class Target:
 class Worker:
     """What is known of one worker: `alive` once it is known to have been started.
 
-    `ready` and `entered` are generations, `lost` the one whose collectives it lost. It is asked to
-    leave (save and end) at `leave_s` and told to end at `end_s` with `grace_s`. The rest is when it
-    was last told what.
+    `ready` and `entered` are generations, `lost` the one whose collectives it lost. It was started,
+    or found, at `since_s`. It is asked to leave (save and end) at `leave_s` and told to end at
+    `end_s` with `grace_s`. The rest is when it was last told what.
     """
 
     worker: int

@@ -20,7 +20,7 @@ from dataclasses import replace
 from dovetail.live.controller.rules import Rules
 from dovetail.live.gangs.crew import LONG_AGO, NEVER, Desired, Manner, Target, Worker
 from dovetail.live.gangs.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
-from dovetail.live.gangs.trust import KEPT, Trust
+from dovetail.live.gangs.trust import KEPT, Reached, Trust
 from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid
 
 Free = Callable[[int, int], bool]
@@ -243,7 +243,7 @@ class Gang:
         news, self._news = self._news, []
         return news
 
-    def step(self, now: float, free: Free) -> None:
+    def step(self, now: float, free: Free, reached: Reached) -> None:
         """Decides what is to happen next; call it after all reports of an instant."""
         self.stuck = False
         if self.vacating:
@@ -253,7 +253,7 @@ class Gang:
         if self.wanted is None or self._finished:
             return
         if self.elastic:
-            self._judge(now)
+            self._judge(now, reached)
             self._step_elastic(self.wanted, now, free)
             if self.target is not None:
                 self._dismiss(self.wanted, self.target, now)
@@ -382,9 +382,9 @@ class Gang:
         for old in [g for g in self.meetings if g < self.generation - KEPT]:
             del self.meetings[old]
 
-    def _judge(self, now: float) -> None:
+    def _judge(self, now: float, reached: Reached) -> None:
         """Finds who hangs: in collectives that others lost, in preparing, or altogether."""
-        for worker in self.trust.judge(self._by_number(), now):
+        for worker in self.trust.judge(self._by_number(), now, reached):
             worker.end_by(now, 0.0, f"it was silent for {self.rules.hung_s:g} s")
         target = self.target
         if target is None:

@@ -6,9 +6,12 @@ agents; of those who live, whoever does not answer an `Abandon` hangs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from dovetail.live.gangs.crew import NEVER, Worker
+
+Reached = Callable[[int], float]
+"""Returns since when the agent of a node can be spoken to; at most the present."""
 
 KEPT = 8
 """Generations before the newest that are remembered, though nobody is known to be in them."""
@@ -24,6 +27,7 @@ class Trust:
         self._dead: set[int] = set()
         self._distrusted: set[int] = set()
         self._lost_s: dict[int, float] = {}
+        self._silent_s: list[float] = []
 
     def begin(self, generation: int, members: tuple[int, ...], entered: Collection[int]) -> None:
         """Takes note of a new generation; `entered` are those that workers are in."""
@@ -50,6 +54,7 @@ class Trust:
         self._dead.clear()
         self._distrusted.clear()
         self._lost_s.clear()
+        self._silent_s.clear()
 
     def is_broken(self, generation: int) -> bool:
         """Tells whether a generation cannot go on."""
@@ -62,9 +67,13 @@ class Trust:
         doubted = self._lost_s.get(generation, NEVER) + self._patience_s <= now
         return generation >= 0 and (doubted or self.is_broken(generation))
 
-    def judge(self, workers: Sequence[Worker], now: float) -> list[Worker]:
-        """Returns who hangs in a lost generation; distrusts those in which all have answered."""
+    def judge(self, workers: Sequence[Worker], now: float, reached: Reached) -> list[Worker]:
+        """Returns who hangs in a lost generation; distrusts those in which all have answered.
+
+        Nobody is silent before somebody could ask him.
+        """
         hung: list[Worker] = []
+        self._silent_s.clear()
         for generation, first_s in sorted(self._lost_s.items()):
             inside = [w for w in workers if generation in (w.entered, w.told)]
             if not inside or self.is_broken(generation):
@@ -73,10 +82,15 @@ class Trust:
             silent = [w for w in inside if w.lost < generation]
             if not silent:
                 self._distrusted.add(generation)
-            elif now >= first_s + self._hung_s:
-                hung.extend(silent)
+            for worker in silent:
+                since_s = max(first_s, worker.since_s, reached(worker.node))
+                if now >= since_s + self._hung_s:
+                    hung.append(worker)
+                else:
+                    self._silent_s.append(since_s)
         return hung
 
     def due_s(self) -> list[float]:
         """Returns when to judge again."""
-        return [t + d for t in self._lost_s.values() for d in (self._patience_s, self._hung_s)]
+        doubted = [t + self._patience_s for t in self._lost_s.values()]
+        return doubted + [t + self._hung_s for t in self._silent_s]
