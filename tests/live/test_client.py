@@ -76,6 +76,14 @@ def test_every_verb_of_the_command_line_is_a_method(cluster: ByHand) -> None:
     server.stop()
 
 
+def test_a_client_looks_where_the_commands_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOVETAIL_HOME", raising=False)
+    assert Client().home == Path.home() / ".dovetail"
+    monkeypatch.setenv("DOVETAIL_HOME", "/tmp/of-mine")
+    assert Client().home == Path("/tmp/of-mine")
+    assert Client("/tmp/other").home == Path("/tmp/other")
+
+
 def test_the_same_key_submits_once(cluster: ByHand) -> None:
     server = serve(cluster)
     client = Client(cluster.home)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_HOME = "~/.dovetail"
+INTERRUPTED = 130
+"""The exit code of a command that waited until Ctrl-C, as shells have it."""
 
 home_option = click.option(
     "--home",

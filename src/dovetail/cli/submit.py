@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of
+from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 BEHIND = "dovetail.cli.submit.behind"
-INTERRUPTED = 130
 
 
 class SubmitCommand(click.Command):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of
+from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ START_S = 180.0
 """A fresh install compiles what the policy needs before it is up."""
 POLL_S = 0.05
 STOP_S = 60.0
-INTERRUPTED = 130
 
 
 @click.command("up")

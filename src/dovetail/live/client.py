@@ -29,6 +29,7 @@ from typing import TypeVar
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.door.verbs import (
     CROWDED,
+    REPLY_BYTES_MAX,
     Change,
     Changed,
     Down,
@@ -64,7 +65,6 @@ from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
 R = TypeVar("R")
-REPLY_BYTES_MAX = 1 << 26
 AGAIN_S = 0.1
 POLL_S = 0.2
 DEFAULT_HOME = "~/.dovetail"
@@ -85,13 +85,15 @@ class Broken(Exception):
 class Client:
     """Asks the controller whose folder is `home`, or the one at a loopback `address`.
 
+    Without either it looks where the commands do: in `DOVETAIL_HOME`, else `~/.dovetail`.
     `patience_s` is how long to go on asking a controller that does not answer; one that is not
     there at all is reported at once. Raises InputError for what the user can mend.
     """
 
     def __init__(
-        self, home: str | Path = DEFAULT_HOME, *, address: str = "", patience_s: float = 20.0
+        self, home: str | Path = "", *, address: str = "", patience_s: float = 20.0
     ) -> None:
+        home = home or os.environ.get("DOVETAIL_HOME") or DEFAULT_HOME
         self.home = Path(home).expanduser().absolute()
         self._address = address
         self._patience_s = patience_s

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dovetail.wire.spec import JobSpec
 
+TASKS_MAX = 10_000
+"""Jobs of one submit at most, all its arrays together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:

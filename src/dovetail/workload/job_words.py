@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.wire.spec import ASKED, INFINITE, SINGLETON
+from dovetail.wire.submission import TASKS_MAX
 
 INDEX_MAX = 4_000_000
-TASKS_MAX = 10_000
-"""The largest index of an array (Slurm's own bound), and the most tasks of one."""
+"""The largest index of an array (Slurm's own bound)."""
 
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}

@@ -25,13 +25,11 @@ from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.wire.codec import plain
 from dovetail.wire.spec import CORRESPONDING, SINGLETON, JobSpec
 from dovetail.wire.spec_faults import faults
-from dovetail.wire.submission import Submission
+from dovetail.wire.submission import TASKS_MAX, Submission
 
 KEY_MAX = 200
 SAID_MAX = 4
 """Of more refusals beside the first only the number is said."""
-TASKS_MAX = 10_000
-"""Jobs of one submit at most, all arrays together."""
 
 _RUNS = frozenset({State.CONFIGURING, State.RUNNING})
 _OVER = "is over"
