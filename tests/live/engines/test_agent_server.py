@@ -1,0 +1,117 @@
+"""Whom the process of the agents obeys and tells: the newest controller, and no other user."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from dovetail.live.engines.agent_server import AgentServer
+from dovetail.live.node.transport import TO_AGENTS, Addressed, Loop
+from dovetail.wire.agent import REPORTS, Alive, Hail, Order, Report
+
+
+class Scene:
+    """A server of one node that answers nothing by itself, and the controllers that call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.loop = Loop()
+        self.carried_out: list[int] = []
+        self.server = AgentServer(self.loop, path, self, 1, lambda: 0.0)
+
+    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+        self.carried_out.append(order.epoch)
+        return []
+
+    def tick(self, now: float) -> list[Report]:
+        return []
+
+    def next_due(self) -> float:
+        return 0.0
+
+    def end_all(self, grace_s: float, now: float) -> list[Report]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def alive(self) -> Sequence[tuple[int, int, int]]:
+        return ()
+
+    def call(self) -> socket.socket:
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link.connect(str(self.path))
+        link.setblocking(False)
+        self.turn()
+        return link
+
+    def say(self, link: socket.socket, epoch: int) -> None:
+        link.sendall(TO_AGENTS.encode(Addressed(0, Order(epoch, hail=Hail(epoch)))))
+        self.turn()
+
+    def turn(self) -> None:
+        for _ in range(3):
+            self.loop.wait(0.0)
+
+
+REPORT = Report(0, alive=Alive(0))
+
+
+def told(link: socket.socket) -> list[Report]:
+    try:
+        return [REPORTS.decode(line) for line in link.recv(10_000).splitlines()]
+    except BlockingIOError:
+        return []
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path / "s")
+    yield scene
+    scene.server.close()
+    scene.loop.close()
+
+
+def test_reports_go_to_the_newest_controller_alone_whoever_speaks_last(scene: Scene) -> None:
+    with scene.call() as old, scene.call() as new, scene.call() as silent:
+        scene.say(old, 1)
+        scene.server.publish([REPORT])
+        assert [told(link) for link in (old, new, silent)] == [[REPORT], [], []]
+        scene.say(new, 2)
+        scene.say(old, 1)
+        scene.server.publish([REPORT])
+        assert [told(link) for link in (old, new, silent)] == [[], [REPORT], []]
+
+
+def test_an_older_controller_is_told_nothing_when_the_newest_is_gone(scene: Scene) -> None:
+    with scene.call() as old:
+        with scene.call() as new:
+            scene.say(old, 1)
+            scene.say(new, 2)
+        scene.turn()
+        scene.server.publish([REPORT])
+        assert told(old) == []
+
+
+def test_another_user_is_not_even_listened_to(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail.live.own_socket.uid_behind", lambda link: -1)
+    with scene.call() as link:
+        assert link.recv(1) == b""
+    assert scene.carried_out == []
+
+
+def test_nonsense_and_nodes_that_do_not_exist_reach_no_agent(scene: Scene) -> None:
+    with scene.call() as link:
+        for node in (-1, 1):
+            link.sendall(TO_AGENTS.encode(Addressed(node, Order(1, hail=Hail(1)))))
+        scene.turn()
+        assert scene.carried_out == []
+        link.sendall(b"{}\n")
+        scene.turn()
+        assert link.recv(1) == b""
