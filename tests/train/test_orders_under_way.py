@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from train_scene import Scene, assert_untouched, read, rehearse
 
-from dovetail.wire.worker import Entered, Left
+from dovetail.wire.worker import Entered, Finished, Left
 
 LONG = Scene(samples=1500, epochs=1, pace_s=0.003)
 
@@ -46,3 +46,16 @@ def test_a_generation_under_construction_outlives_that_an_older_one_is_entered(
         assert [e.generation for e in stage.all_said(0, Entered)] == [first, without, newest]
         assert stage.ended(0, 2) == [0, 0]
     assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+
+
+def test_no_script_comes_to_see_a_model_that_is_not_all_there(tmp_path: Path) -> None:
+    """Training ends before the joiner has learned the state: it ends as one who leaves."""
+    scene = replace(LONG, samples=640, slice_bytes=8)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0))
+        stage.entered(stage.regroup(0, 1))
+        assert stage.ended(0, 1) == [0, 0]
+        assert len(stage.all_said(1, Finished)) == 1
+    assert (tmp_path / "log" / "1.jsonl").read_text() == ""
+    assert_untouched(scene, read(tmp_path / "log"))

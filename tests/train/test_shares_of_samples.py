@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.train.samples import Manner, Order, even, split
+from dovetail.train.samples import Manner, Order, even, none_below, split
 
 FEW = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -81,6 +81,35 @@ def test_while_some_learn_no_micro_batch_is_larger_than_it_will_be() -> None:
     assert [len(m) for m in manner.micro_batches(batch, 0)] == [10, 10]
     alone = manner.micro_batches(batch, 0, (False, True, True))
     assert [len(m) for m in alone] == [10] * 6
+
+
+@FEW
+@given(
+    count=st.integers(2, 40),
+    weights=st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(sum),
+    steps=st.integers(1, 6),
+    at_most=st.sampled_from([0, 3, 5]),
+)
+def test_no_worker_is_given_a_single_sample_if_the_model_cannot_train_on_one(
+    count: int, weights: list[int], steps: int, at_most: int
+) -> None:
+    """Batch normalization fails on one, which the last batch of a pass left some workers."""
+    manner = Manner(16, len(weights), steps, tuple(weights), at_least=2)
+    batch = np.arange(count)
+    parts = [
+        m
+        for rank in range(len(weights))
+        for m in manner.micro_batches(batch, rank, at_most=at_most)
+    ]
+    assert np.array_equal(np.concatenate(parts), batch)
+    assert min(map(len, parts)) >= 2
+    assert not at_most or max(map(len, parts)) <= at_most
+
+
+def test_single_samples_go_to_who_has_least() -> None:
+    assert none_below((1, 1, 1, 1), 2) == (2, 2, 0, 0)
+    assert none_below((8, 1, 3), 2) == (8, 0, 4)
+    assert none_below((0, 1), 2) == (0, 1)
 
 
 def test_even_shares_put_the_larger_first() -> None:

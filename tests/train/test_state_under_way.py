@@ -175,3 +175,44 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_is_told(
     assert told == ["checkpoint of step 2 not saved: [Errno 28] No space left on device"]
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-000000000001.pt"]
     assert restore(tmp_path, parts(1), {}) == Progress(1, 10, known=True)
+
+
+def test_schedulers_in_sequence_go_on_from_a_state_that_was_sent() -> None:
+    """They ask a `Counter` for more than a dictionary knows."""
+
+    def sequence() -> Parts:
+        model = nn.Linear(2, 1)
+        trained = torch.optim.SGD(model.parameters(), lr=1.0)
+        schedules = torch.optim.lr_scheduler
+        steps = [schedules.LinearLR(trained, 0.1), schedules.MultiStepLR(trained, [2, 4])]
+        return Parts(model, trained, {"scheduler": schedules.SequentialLR(trained, steps, [3])})
+
+    one, other = sequence(), sequence()
+    other.take_skeleton(one.skeleton())
+    rates: list[list[float]] = [[], []]
+    for found, held in zip(rates, (one, other), strict=True):
+        for _ in range(9):
+            held.optimizer.step()
+            held.others["scheduler"].step()  # type: ignore[attr-defined]
+            found.append(held.optimizer.param_groups[0]["lr"])
+    assert rates[0] == rates[1]
+    assert len(set(rates[0])) == 5
+
+
+def test_the_state_of_a_model_says_of_which_version_it_is() -> None:
+    state = from_bytes(to_bytes(parts(0).model.state_dict()))
+    assert state._metadata == parts(0).model.state_dict()._metadata  # type: ignore[attr-defined]
+
+
+def test_a_model_that_is_another_takes_nothing_on() -> None:
+    one = parts(0)
+    one.model.register_buffer("mask", torch.ones(3))
+    with pytest.raises(ValueError, match="another one than that of the other workers"):
+        parts(1).take_skeleton(one.skeleton())
+
+
+def test_settings_that_a_script_adds_are_given_too() -> None:
+    one, other = parts(0), parts(1)
+    one.optimizer.param_groups[0]["name"] = "all"
+    other.take_settings(one.settings(whole=False))
+    assert other.optimizer.param_groups[0]["name"] == "all"

@@ -205,7 +205,7 @@ def test_memory_is_given_back_when_micro_batches_get_another_size(
 def test_a_dry_run_begins_with_the_smallest_for_what_was_held_never_falls(
     gpu: PlayedGpu, tmp_path: Path
 ) -> None:
-    run = DryRun(1, tmp_path / "said", batch_size=4, model="M")
+    run = DryRun(1, tmp_path / "said", batch_size=4, at_least=1, model="M")
     watch, memory = stages.Stopwatch(0), DeviceMemory(GPU)
     tried = []
     while not run.over:

@@ -28,12 +28,12 @@ class Slot:
         self._version, self._before = tensor._version, torch.empty(0)
         self._compared = 0
         self.changes = False
+        self.small = tensor.numel() * tensor.element_size() <= COMPARED_BYTES
 
     def begin(self) -> None:
         """Remembers the buffer as it is."""
         self._version = self.tensor._version
-        small = self.tensor.numel() * self.tensor.element_size() <= COMPARED_BYTES
-        if small and not self.changes and self._compared < COMPARED_ITERATIONS:
+        if self.small and not self.changes and self._compared < COMPARED_ITERATIONS:
             self._compared += 1
             self._before = self.tensor.clone()
 
@@ -43,7 +43,7 @@ class Slot:
         A version says so, but not of what was written by way of `.data`: for that the buffer is
         compared, in the first iterations.
         """
-        self._put_back()
+        self.put_back()
         if self.tensor._version != self._version:
             return True
         if self._before.numel() and not torch.equal(self._before, self.tensor):
@@ -51,7 +51,7 @@ class Slot:
         self._before = torch.empty(0)
         return self.changes
 
-    def _put_back(self) -> None:
+    def put_back(self) -> None:
         """Has a buffer that was replaced by another tensor lie where it lay: others refer to it."""
         now = self._module._buffers[self._name]
         if now is self.tensor or now is None:
@@ -60,6 +60,36 @@ class Slot:
             raise RuntimeError(f"the buffer {self._name!r} must keep its shape and type")
         self.tensor.copy_(now)
         self._module._buffers[self._name] = self.tensor
+
+
+class Before:
+    """Buffers as they were before an iteration that may have to be done again."""
+
+    def __init__(self) -> None:
+        self._tensors: list[Tensor] = []
+        self._room: dict[int, Tensor] = {}
+
+    @torch.no_grad()
+    def remember(self, tensors: list[Tensor]) -> None:
+        """Copies them."""
+        self._room |= {id(t): torch.empty_like(t) for t in tensors if id(t) not in self._room}
+        self._tensors = tensors
+        if tensors:
+            torch._foreach_copy_(self._copies(), tensors)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Makes them what they were, unless that was forgotten."""
+        if self._tensors:
+            torch._foreach_copy_(self._tensors, self._copies())
+        self.forget()
+
+    def forget(self) -> None:
+        """Needs what was before no more."""
+        self._tensors = []
+
+    def _copies(self) -> list[Tensor]:
+        return [self._room[id(t)] for t in self._tensors]
 
 
 class Buffers:
@@ -84,6 +114,16 @@ class Buffers:
         for slot in self._slots:
             slot.begin()
 
+    def at_risk(self) -> list[Tensor]:
+        """Returns those that an iteration may change, and that are copied in no time or must be."""
+        both = zip(self._slots, self._ever, strict=True)
+        return [slot.tensor for slot, ever in both if ever or slot.small]
+
+    def lie_where_they_lay(self) -> None:
+        """Puts back those that were replaced by other tensors."""
+        for slot in self._slots:
+            slot.put_back()
+
     @torch.no_grad()
     def changed(self) -> list[bool]:
         """Returns which have changed here since `begin`."""
@@ -95,8 +135,15 @@ class Buffers:
         self._give(group, changed, first)
 
     def level(self, group: Group, first: bool) -> None:
-        """Gives all workers those of the first that ever changed. Raises Broken."""
-        self._give(group, self._ever, first)
+        """Gives all workers those of the first that ever changed. Raises Broken.
+
+        Which did, whoever joined lately has not seen.
+        """
+        if self._slots:
+            ever = torch.tensor(self._ever, dtype=torch.float64)
+            group.sum_control(ever).wait()
+            self._ever = [count > 0 for count in ever.tolist()]
+            self._give(group, self._ever, first)
 
     @torch.no_grad()
     def _give(self, group: Group, which: Sequence[bool], first: bool) -> None:

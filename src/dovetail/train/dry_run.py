@@ -34,12 +34,15 @@ def device_name(device: torch.device) -> str:
 class DryRun:
     """Which sub-batch is tried now, and what the ones before took."""
 
-    def __init__(self, iterations: int, file: Path | None, *, batch_size: int, model: str) -> None:
+    def __init__(
+        self, iterations: int, file: Path | None, *, batch_size: int, at_least: int, model: str
+    ) -> None:
+        """`at_least` so many samples are tried at a time."""
         self._iterations, self._file = iterations, file
-        self._batch_size, self._model = batch_size, model
+        self._batch_size, self._at_least, self._model = batch_size, at_least, model
         # The smallest first: the most that was held never falls again, of a process.
         steps = [1 << i for i in reversed(range(SUB_BATCHES_MAX))]
-        self._to_try = [s for s in steps if batch_size // s >= 1]
+        self._to_try = [s for s in steps if batch_size // s >= at_least]
         self._done = 0
         self._found: list[dict[str, object]] = []
 
@@ -50,7 +53,9 @@ class DryRun:
 
     def manner(self) -> Manner:
         """Returns how the next iteration trains."""
-        return Manner(self._batch_size, steps=self._to_try[len(self._found)])
+        return Manner(
+            self._batch_size, steps=self._to_try[len(self._found)], at_least=self._at_least
+        )
 
     def iterated(self, watch: Stopwatch, memory: DeviceMemory) -> None:
         """Takes note of an iteration."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from dovetail.train.buffers import Buffers
+from dovetail.train.buffers import Before, Buffers
 from dovetail.train.group import Broken, Group, Summing
 
 BUCKET_BYTES = 8 << 20
@@ -159,6 +159,7 @@ class Gradients:
         self._weight = torch.zeros((), dtype=torch.float64, device=self.device)
         self._last = torch.zeros(2, dtype=torch.float64)
         self._weighted = False
+        self._before = Before()
         for bucket in self._buckets:
             for p in bucket.parameters:
                 p.register_post_accumulate_grad_hook(self._hook(bucket))  # type: ignore[no-untyped-call]
@@ -178,6 +179,8 @@ class Gradients:
         self._weight.zero_()
         self._weighted = False
         self._buffers.begin()
+        if group.size > 1:  # alone nothing breaks
+            self._before.remember([*self._tail.buffers, *self._buffers.at_risk()])
         for bucket in self._buckets:
             bucket.flat.zero_()
             bucket.missing = len(bucket.parameters)
@@ -266,12 +269,18 @@ class Gradients:
         """Lets go of what was sent: it would keep the connections of the group open."""
         self._sent, self._group = [], None
 
+    def made(self) -> None:
+        """Takes note that the step was made: nothing of this iteration is taken back any more."""
+        self._before.forget()
+
     def take_back(self) -> None:
-        """Makes the buffers ours again in a group that was given up. Raises Stuck.
+        """Undoes an iteration whose group was given up before the step. Raises Stuck.
 
         What was sent may still be written to, in the next iteration even; an operation that does
-        not end keeps its buffers, and we take others.
+        not end keeps its gradients, and we take others.
         """
+        self._buffers.lie_where_they_lay()
+        self._before.restore()
         if not all(sent.lets_go() for sent in self._sent):
             self._tail.renew()
             for bucket in self._buckets:

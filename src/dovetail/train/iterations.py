@@ -34,7 +34,7 @@ from dovetail.train.reporter import Reporter
 from dovetail.train.samples import Indices, Order
 from dovetail.train.saving import Saving, What, warn
 from dovetail.train.stages import Stopwatch
-from dovetail.train.state import Parts
+from dovetail.train.state import Parts, number_of
 from dovetail.train.surroundings import Surroundings, hide_secret
 from dovetail.wire.worker import Finished, Regroup, Saved
 
@@ -207,23 +207,24 @@ class Iterations:
         computed(self.device)  # or the rest of the backward pass would count as network
         try:
             with self._watch.network():
-                self._stopped = self._gradients.finish(
+                stopped = self._gradients.finish(
                     self._shares[rank] / len(self._batch),
                     first=rank == self._source,
                     end=self._ends,
                 )
                 verdict = members.agree()
                 members.settle()
-                if not self._stopped:
+                if not stopped:
                     self._level(new_pass=p.samples % self._order.per_epoch == 0)
         except Broken as broken:
             self._outcome = broken
             return
-        self._outcome = verdict
-        if not self._stopped:
+        self._outcome, self._stopped = verdict, stopped
+        if not stopped:
             self._guard.allow(True)
             self._how.make(self._parts.optimizer, self._gradients.parameters)
             self._guard.allow(False)
+            self._gradients.made()
             p.step += 1
             p.samples += len(self._batch)
             if self._how.scheduler is not None and (
@@ -327,12 +328,14 @@ class Iterations:
                 about.dry_run_steps,
                 about.dry_run_file,
                 batch_size=order.batch_size,
+                at_least=min(self._parts.at_least, order.batch_size),
                 model=type(self._parts.model).__name__,
             )
+        what = What(self._parts, self._progress, order, self._loss)
         self._saving = Saving(
             self._folder,
             self._checkpoint_s,
-            What(self._parts, self._progress, order, self._loss),
+            what,
             told=lambda step, samples: self._agent.say(Saved(step, samples)),
         )
         self._membership = Membership(
@@ -347,6 +350,7 @@ class Iterations:
             self._parts,
             self._progress,
             batch_size=order.batch_size,
+            script=number_of(what.identity(), order.batch_size, order.total),
             begin=self._saving.first_state,
         )
         self._reporter = Reporter(
@@ -378,6 +382,8 @@ class Iterations:
             self._saving.save_the_end()
         self._agent.say(Finished(self._progress.step, self._progress.samples))
         self._close()
+        if self._membership.learns:  # it has half a model: no script must come to see that
+            raise leave(0)
 
     def _lives(self) -> None:
         """Hears, on another thread, that this one does something."""

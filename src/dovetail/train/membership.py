@@ -80,11 +80,16 @@ class Membership:
         progress: Progress,
         *,
         batch_size: int,
+        script: int,
         begin: Callable[[], Progress],
     ) -> None:
-        """`begin` gives the first state of all: a checkpoint's, or that of the script."""
+        """`begin` gives the first state of all: a checkpoint's, or that of the script.
+
+        `script` is a number for data, batches and length, the same on workers that can train
+        together.
+        """
         self._home, self._parts, self._progress = home, parts, progress
-        self._batch_size, self._begin = batch_size, begin
+        self._batch_size, self._script, self._begin = batch_size, script, begin
         self._device = next(parts.model.parameters()).device
         self._builders: dict[int, Builder] = {}
         self._lock = threading.Lock()
@@ -304,7 +309,11 @@ class Membership:
         order = builder.regroup
         self._members = order.members
         self.manner = Manner(
-            order.batch_size or self._batch_size, len(order.members), order.steps, order.samples
+            order.batch_size or self._batch_size,
+            len(order.members),
+            order.steps,
+            order.samples,
+            self._parts.at_least,
         )
         self._share_state()
         self._entering = False
@@ -315,14 +324,16 @@ class Membership:
     def _share_state(self) -> None:
         """Finds out who has the newest state, and starts passing it on to the others."""
         p = self._progress
-        done = (p.samples, p.passes)
-        row = torch.tensor([p.known, p.step if p.known else 0, self._trained, *done])
-        rows = self.group.gather(row.to(torch.int64)).tolist()
+        rows = self._tell_all(p.step if p.known else 0, self._trained)
         if not any(known for known, *_ in rows):
             self._first_state()
-            row = torch.tensor([p.known, p.step, False, p.samples, p.passes])
-            rows = self.group.gather(row.to(torch.int64)).tolist()
-        known, step, _, samples, passes = best = max(rows, key=lambda r: (r[0], r[1], r[4]))
+            rows = self._tell_all(p.step, False)
+        known, step, _, samples, passes, script = best = max(rows, key=lambda r: (r[0], r[1], r[4]))
+        if script != self._script:
+            raise ValueError(
+                "the other workers train on other data, in other batches, in another order or for"
+                " longer or less: was the script changed since they began?"
+            )
         self.learning = tuple((r[0], r[1]) != (known, step) for r in rows)
         self._transfer = Idle()
         if any(self.learning):
@@ -333,6 +344,13 @@ class Membership:
         if any(self.learning) and not meanwhile:
             self._pass_on_at_once()
         assert best[1] == p.step
+
+    def _tell_all(self, step: int, trained: bool) -> list[list[int]]:
+        """Returns what all members say of themselves, by rank. Raises Broken."""
+        p = self._progress
+        row = [p.known, step, trained, p.samples, p.passes, self._script]
+        found: list[list[int]] = self.group.gather(torch.tensor(row, dtype=torch.int64)).tolist()
+        return found
 
     def _first_state(self) -> None:
         """Gives the first member the state that all begin with."""

@@ -92,6 +92,20 @@ def even(count: int, parts: int) -> tuple[int, ...]:
     return split(count, (1,) * parts)
 
 
+def none_below(shares: Sequence[int], least: int) -> tuple[int, ...]:
+    """Returns shares of which none is below the least but 0, if there is enough for one."""
+    found = list(shares)
+    while True:
+        some = [i for i, n in enumerate(found) if n]
+        few = [i for i in some if found[i] < least]
+        if not few or len(some) == 1:
+            return tuple(found)
+        gives = few[-1]
+        takes = min((i for i in some if i != gives), key=found.__getitem__)
+        found[takes] += found[gives]
+        found[gives] = 0
+
+
 def present_only(weights: Sequence[int], learning: Sequence[bool]) -> list[int]:
     """Returns the weights of those who do not learn any more; even if all those are 0."""
     present = [0 if learns else w for w, learns in zip(weights, learning, strict=True)]
@@ -103,13 +117,15 @@ class Manner:
     """How the members of a generation share an iteration, in rank order.
 
     `samples` are weights of the members, all equal if empty; `steps` the micro-batches of each;
-    `batch_size` the samples of an iteration.
+    `batch_size` the samples of an iteration. No micro-batch is below `at_least` if there are as
+    many samples.
     """
 
     batch_size: int
     members: int = 1
     steps: int = 1
     samples: tuple[int, ...] = ()
+    at_least: int = 1
 
     def __post_init__(self) -> None:
         if self.samples and len(self.samples) != self.members:
@@ -120,7 +136,8 @@ class Manner:
     def shares(self, count: int, learning: Sequence[bool] = ()) -> tuple[int, ...]:
         """Returns how many of some samples each member is given; a learning one has none yet."""
         weights = self.samples or (1,) * self.members
-        return split(count, present_only(weights, learning) if any(learning) else weights)
+        shares = split(count, present_only(weights, learning) if any(learning) else weights)
+        return none_below(shares, self.at_least)
 
     def micro_batches(
         self, batch: Indices, rank: int, learning: Sequence[bool] = (), *, at_most: int = 0
@@ -139,6 +156,6 @@ class Manner:
             steps = -(-shares[rank] // largest)
         if at_most:
             steps = max(steps, -(-len(mine) // at_most))
-        sizes = even(len(mine), steps)
+        sizes = even(len(mine), max(1, min(steps, len(mine) // self.at_least)))
         ends = np.cumsum((0, *sizes))
         return [mine[a:b] for a, b in pairwise(ends) if b > a]

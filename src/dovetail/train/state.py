@@ -7,8 +7,10 @@ back without executing anything (`weights_only`).
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 ELEMENTWISE = frozenset(
     getattr(torch.optim, name)
@@ -31,7 +34,7 @@ KEPT = "keep: "
 
 
 class Stateful(Protocol):
-    """A scheduler of learning rates, or a scaler of gradients."""
+    """What has state beside the model: a scheduler, a scaler, what a script keeps itself."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns its state."""
@@ -68,6 +71,11 @@ class Parts:
         return [[i] for i in numbers] + list(units.values())
 
     @property
+    def at_least(self) -> int:
+        """Returns on how many samples at a time the model can train: normalizing takes two."""
+        return 2 if any(isinstance(m, _BatchNorm) for m in self.model.modules()) else 1
+
+    @property
     def elementwise(self) -> bool:
         """Returns whether each element of a parameter is updated from its own state alone.
 
@@ -83,9 +91,10 @@ class Parts:
     def skeleton(self) -> bytes:
         """Returns the plain values, with the shapes of the optimizer's tensors."""
         plain, tensors = self._split()
-        shapes = [(tuple(t.shape), t.stride(), t.dtype, t.device.type) for t in tensors]
+        shapes = [(*_kind(t), t.device.type) for t in tensors]
         others = {name: part.state_dict() for name, part in self.others.items()}
-        return to_bytes({"optimizer": plain, "shapes": shapes, "others": others})
+        held = [_kind(t) for t in held_tensors(self.model)]
+        return to_bytes({"held": held, "optimizer": plain, "shapes": shapes, "others": others})
 
     def take_skeleton(self, said: bytes) -> None:
         """Takes on the plain values; the optimizer's tensors are there, but still empty.
@@ -93,6 +102,11 @@ class Parts:
         Raises ValueError for a state of another model.
         """
         skeleton = from_bytes(said)
+        if skeleton["held"] != [_kind(t) for t in held_tensors(self.model)]:
+            raise ValueError(
+                "the model is another one than that of the other workers, in its parameters or"
+                " buffers: was the script changed since they began, or does it change the model?"
+            )
         device = next(self.model.parameters()).device
         tensors = [
             torch.empty_strided(
@@ -127,7 +141,7 @@ class Parts:
         settings = from_bytes(said)
         for mine, theirs in zip(self.optimizer.param_groups, settings["groups"], strict=True):
             for key, value in theirs.items():
-                if isinstance(mine[key], Tensor):
+                if isinstance(mine.get(key), Tensor):
                     mine[key].copy_(value)
                 elif key != "params":
                     mine[key] = value
@@ -171,6 +185,16 @@ class Parts:
         return map_tensors(self.optimizer.state_dict(), hole), tensors
 
 
+def _kind(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
+    """Returns what two tensors have in common when the bytes of one make sense in the other."""
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def number_of(*what: object) -> int:
+    """Returns a number for plain values, hardly ever the same one for others."""
+    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:7])
+
+
 Hole = str
 HOLE: Hole = "\0tensor"
 
@@ -208,7 +232,7 @@ def map_tensors(value: Any, change: Any) -> Any:
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {k: map_tensors(v, change) for k, v in value.items()}
+        return _like(value, {k: map_tensors(v, change) for k, v in value.items()})
     if isinstance(value, (list, tuple)):
         return type(value)(map_tensors(v, change) for v in value)
     if isinstance(value, np.generic):
@@ -216,12 +240,26 @@ def map_tensors(value: Any, change: Any) -> Any:
     return value
 
 
+def _like(dictionary: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
+    """Returns items in a dictionary of the same kind, if that is one that can be read back.
+
+    A scheduler counts on its `Counter`, and a model's state says of which version it is.
+    """
+    if type(dictionary) not in (Counter, OrderedDict):
+        return items
+    found = copy.copy(dictionary)
+    vars(found).update(vars(dictionary))
+    for key, value in items.items():
+        found[key] = value
+    return found
+
+
 def fill_holes(value: Any, tensors: Iterator[Tensor]) -> Any:
     """Returns the nested values with tensors in the holes, in order."""
     if isinstance(value, str) and value == HOLE:
         return next(tensors)
     if isinstance(value, dict):
-        return {k: fill_holes(v, tensors) for k, v in value.items()}
+        return _like(value, {k: fill_holes(v, tensors) for k, v in value.items()})
     if isinstance(value, (list, tuple)):
         return type(value)(fill_holes(v, tensors) for v in value)
     return value
