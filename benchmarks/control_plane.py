@@ -1,6 +1,6 @@
-"""The control plane under load: decisions, answers, submits, memory.
+"""The control plane under load: answers, submits, memory (decisions: benchmarks.decisions).
 
-    python -m benchmarks.control_plane [--only decisions|answers|memory] [--jobs 10000]
+    python -m benchmarks.control_plane [--only answers|memory] [--jobs 10000]
         [--nodes 125] [--finished 100000] [--policies fifo,srtf,...]
 
 Decisions and memory: the real controller, store and agents in virtual time, in this process.
@@ -32,7 +32,6 @@ from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
 GPUS = 8
-POLICIES = "fifo,srtf,tiresias,afs-p,sjf-bsbf"
 TASKS = 1000
 """Jobs that one array holds."""
 
@@ -68,28 +67,6 @@ def crowd(waiting: int, gpus: int, seed: int = 0) -> Trace:
         shareable=rng.uniform(size=count) < 0.5,
     )
     return with_models(Trace.of(jobs, np.exp(rng.normal(8, 1, count)), "crowd"), seed)
-
-
-def decisions(policies: list[str], waiting: int, nodes: int) -> None:
-    """Says how long decisions take while so many wait."""
-    print(
-        f"\nDecisions, {nodes * GPUS} GPUs, {waiting:,} jobs wait (load {os.getloadavg()[0]:.1f})\n"
-    )
-    print(
-        "| policy | decisions | first | p50 | p99 | most |\n| --- | --- | --- | --- | --- | --- |"
-    )
-    trace = crowd(waiting, nodes * GPUS)
-    for policy in policies:
-        took_s: list[float] = []
-        cluster = Cluster.uniform(nodes, GPUS)
-        play(trace, policy, cluster, {}, report_s=300.0, until_s=600.0, decision_s=took_s)
-        later = took_s[1:]
-        print(
-            f"| {policy} | {len(took_s)} | {took_s[0] * 1e3:.0f} ms"
-            f" | {percentile(later, 0.5):.1f} ms | {percentile(later, 0.99):.1f} ms"
-            f" | {max(later) * 1e3:.0f} ms |",
-            flush=True,
-        )
 
 
 def asked(what: str, ask: Callable[[], object], times: int = 60) -> None:
@@ -198,17 +175,14 @@ def memory(finished: int, nodes: int) -> None:
 def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("decisions", "answers", "memory"), default=None)
+    parser.add_argument("--only", choices=("answers", "memory"), default=None)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=125)
     parser.add_argument("--finished", type=int, default=100_000)
-    parser.add_argument("--policies", default=POLICIES)
+    parser.add_argument("--policy", default="fifo")
     given = parser.parse_args()
-    policies = given.policies.split(",")
-    if given.only in (None, "decisions"):
-        decisions(policies, given.jobs, given.nodes)
     if given.only in (None, "answers"):
-        answers(policies[0], given.jobs, given.nodes)
+        answers(given.policy, given.jobs, given.nodes)
     if given.only in (None, "memory"):
         memory(given.finished, given.nodes)
 
