@@ -1,9 +1,9 @@
 """The control plane under load: answers, submits, memory (decisions: benchmarks.decisions).
 
     python -m benchmarks.control_plane [--only answers|memory] [--jobs 10000]
-        [--nodes 125] [--finished 100000] [--policies fifo,srtf,...]
+        [--nodes 125] [--finished 100000] [--policy fifo]
 
-Decisions and memory: the real controller, store and agents in virtual time, in this process.
+Memory: the real controller, store and agents in virtual time, in this process.
 Answers and submits: a cluster of real processes, asked over its socket and by whole commands.
 """
 
