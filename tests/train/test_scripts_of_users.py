@@ -25,6 +25,7 @@ from torch.utils.data import (
 )
 
 from dovetail.train import Job
+from dovetail.train.group import DONE, Done, Group
 from dovetail.train.loader import moved
 from dovetail.train.samples import Manner
 
@@ -410,3 +411,43 @@ def test_what_a_script_keeps_is_saved(tmp_path: Path) -> None:
 
 def test_the_loss_is_not_known_before_the_first_iteration() -> None:
     assert math.isnan(job_of()[0].loss)
+
+
+@pytest.mark.parametrize(
+    "buffer", [torch.ones(3, 1).expand(3, 4), torch.ones(4, 4)[:, :2], torch.eye(3).to_sparse()]
+)
+def test_a_model_that_could_not_be_sent_is_told_at_once(buffer: Tensor) -> None:
+    model, optimizer = parts()
+    model.register_buffer("mask", buffer)
+    with pytest.raises(ValueError, match="mask is expanded"):
+        Job(model, optimizer, data=data(), batch_size=SIZE, environment={})
+
+
+class Strange(nn.Linear):
+    def get_extra_state(self) -> Path:
+        return Path()
+
+
+def test_state_that_could_not_be_read_back_is_told_at_once() -> None:
+    """A checkpoint with it would be refused, after all the training."""
+    model = nn.Sequential(Strange(4, 2)).double()
+    with pytest.raises(ValueError, match="the state of the model must be plain"):
+        Job(
+            model, torch.optim.SGD(model.parameters()), data=data(), batch_size=SIZE, environment={}
+        )
+
+
+def test_who_waits_for_a_checkpoint_before_leaving_does_not_complain() -> None:
+    job, _ = job_of()
+    group, seen = Group(1, 0, 1), []
+
+    def seen_in_between(values: Tensor) -> Done:
+        seen.append(group.patience._stall_s)
+        return DONE
+
+    next(job.batches())
+    job._membership.group = group
+    group.sum_control = seen_in_between  # type: ignore[method-assign,assignment]
+    assert job._membership.all_well(True)
+    assert seen == [math.inf]
+    assert math.isfinite(group.patience._stall_s)

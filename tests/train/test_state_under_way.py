@@ -1,6 +1,7 @@
 """State is cut into slices, sent and put together again; checkpoints are whole or not there."""
 
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,41 @@ def test_settings_that_a_script_adds_are_given_too() -> None:
     one.optimizer.param_groups[0]["name"] = "all"
     other.take_settings(one.settings(whole=False))
     assert other.optimizer.param_groups[0]["name"] == "all"
+
+
+def test_who_waits_for_a_slow_disk_shows_that_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would count as hung, and be killed before the checkpoint is there."""
+    enough, waited = threading.Event(), []
+
+    def waits() -> None:
+        waited.append(1)
+        if len(waited) == 3:
+            enough.set()
+
+    monkeypatch.setattr(checkpoint, "WAIT_S", 0.001)
+    monkeypatch.setattr(checkpoint, "write", lambda *_: enough.wait(20))
+    writer = Writer(tmp_path, lambda *done: None, pytest.fail, waits)
+    assert writer.write({"step": 1, "samples": 2})
+    assert len(waited) >= 3
+
+
+class Scaled(nn.Linear):
+    """Has state beside tensors."""
+
+    scale = 1.0
+
+    def get_extra_state(self) -> dict[str, float]:
+        return {"scale": self.scale}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        self.scale = state["scale"]
+
+
+def test_who_joins_learns_what_modules_keep_beside_tensors() -> None:
+    models = [nn.Sequential(Scaled(2, 2), nn.Linear(2, 1)) for _ in range(2)]
+    one, other = (Parts.of(m, torch.optim.SGD(m.parameters()), {}, {}) for m in models)
+    models[0][0].scale = 3.0  # type: ignore[assignment]
+    other.take_skeleton(one.skeleton())
+    assert models[1][0].scale == 3.0

@@ -138,7 +138,8 @@ def send_slowly(slice_bytes: int) -> None:
     send = transfer.Giving._send
 
     def one_slice(giving: transfer.Giving) -> None:
-        giving._stop.set()
+        if not giving._at_once:
+            giving._stop.set()
         send(giving)
 
     transfer.Giving._send = one_slice  # type: ignore[method-assign]

@@ -7,13 +7,13 @@ data-parallel training: so all workers stay alike, and any may leave.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 
 import torch
 from torch import Tensor, nn
 
-from dovetail.train.group import Group
+from dovetail.train.group import Group, Waiting
 
 COMPARED_BYTES = 1 << 20
 """Buffers up to this size are compared; of larger ones only the version is looked at."""
@@ -145,17 +145,23 @@ class Buffers:
             self._ever = [count > 0 for count in ever.tolist()]
             self._give(group, self._ever, first)
 
-    @torch.no_grad()
     def _give(self, group: Group, which: Sequence[bool], first: bool) -> None:
         tensors = [slot.tensor for slot in compress(self._slots, which)]
-        if not tensors:
-            return
-        said = torch.cat([t.reshape(-1).view(torch.uint8) for t in tensors])
-        if not first:
-            said.zero_()
-        group.sum_gradients(said).wait()
-        begin = 0
-        for t in tensors:
-            size = t.numel() * t.element_size()
-            t.copy_(said[begin : begin + size].clone().view(t.dtype).view(t.shape))
-            begin += size
+        for on_gpu in (False, True):  # a buffer may stay on the CPU beside a model on a GPU
+            some = [t for t in tensors if t.is_cuda == on_gpu]
+            if some:
+                give(some, group.sum_gradients if on_gpu else group.sum_control, first)
+
+
+@torch.no_grad()
+def give(tensors: Sequence[Tensor], add_up: Callable[[Tensor], Waiting], first: bool) -> None:
+    """Gives all members the tensors of the first. Raises Broken."""
+    said = torch.cat([t.reshape(-1).view(torch.uint8) for t in tensors])
+    if not first:
+        said.zero_()
+    add_up(said).wait()
+    begin = 0
+    for t in tensors:
+        size = t.numel() * t.element_size()
+        t.copy_(said[begin : begin + size].clone().view(t.dtype).view(t.shape))
+        begin += size

@@ -18,6 +18,7 @@ from dovetail.train.state import Parts
 FORMAT = 2
 KEPT = 2
 """Files kept; older ones are removed when a newer one is safe on disk."""
+WAIT_S = 1.0
 NAME = re.compile(r"checkpoint-(\d{12})\.pt")
 
 
@@ -123,10 +124,16 @@ class Writer:
     """
 
     def __init__(
-        self, folder: Path, told: Callable[[int, int], None], failed: Callable[[str], None]
+        self,
+        folder: Path,
+        told: Callable[[int, int], None],
+        failed: Callable[[str], None],
+        waits: Callable[[], None] = lambda: None,
     ) -> None:
-        self._folder, self._told, self._failed = folder, told, failed
+        """`waits` is called again and again by who waits: a disk may take minutes."""
+        self._folder, self._told, self._failed, self._waits = folder, told, failed, waits
         self._thread: threading.Thread | None = None
+        self._safe = True
 
     @property
     def busy(self) -> bool:
@@ -136,21 +143,29 @@ class Writer:
     def begin(self, state: dict[str, Any]) -> None:
         """Writes a snapshot in the background; ends the one before first."""
         self.wait()
-        self._thread = threading.Thread(target=self.write, args=(state,), name="dovetail-save")
+        self._thread = threading.Thread(target=self._write, args=(state,), name="dovetail-save")
         self._thread.start()
 
     def write(self, state: dict[str, Any]) -> bool:
         """Writes a snapshot now; returns whether it is safe on disk."""
+        self.begin(state)
+        self.wait()
+        return self._safe
+
+    def wait(self) -> None:
+        """Returns when nothing is being written."""
+        while self._thread is not None:
+            self._thread.join(WAIT_S)
+            self._waits()
+            if not self._thread.is_alive():
+                self._thread = None
+
+    def _write(self, state: dict[str, Any]) -> None:
+        self._safe = False
         try:
             write(self._folder, state["step"], state)
         except OSError as error:
             self._failed(f"checkpoint of step {state['step']} not saved: {error}")
-            return False
-        self._told(state["step"], state["samples"])
-        return True
-
-    def wait(self) -> None:
-        """Returns when nothing is being written."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        else:
+            self._told(state["step"], state["samples"])
+            self._safe = True

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dovetail.train.state import Stateful, from_bytes, to_bytes
+from dovetail.train.state import ExtraState, Stateful, from_bytes, to_bytes
+from dovetail.train.transfer import is_dense
 
 UNSUITABLE = {
     "LBFGS": "evaluates the loss again and again within a step",
@@ -27,6 +28,12 @@ def look_at_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"the model must be a torch.nn.Module, not {type(model).__name__}")
     kinds = {kind.__name__ for kind in type(model).__mro__}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.layout != torch.strided or not is_dense(tensor):
+            raise ValueError(
+                f"{name} is expanded, cut out of another tensor or sparse, and could not be sent to"
+                " workers that join: make it .contiguous(), or dense"
+            )
     if kinds & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}:
         raise ValueError(
             "give the model itself: the Job takes the place of torch.nn.parallel, and a script that"
@@ -57,17 +64,14 @@ def look_at_scheduler(scheduler: Any, schedule: str) -> None:
         )
 
 
-def look_at_kept(keep: Mapping[str, Any]) -> None:
-    """Raises ValueError for what a script wants kept that cannot be."""
-    for name, part in keep.items():
-        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
-            raise ValueError(f"keep[{name!r}] must have state_dict() and load_state_dict()")
-        try:
-            from_bytes(to_bytes(part.state_dict()))
-        except Exception as error:  # whatever torch or pickle say of it
-            raise ValueError(
-                f"the state of keep[{name!r}] must be plain values and tensors: {error}"
-            ) from None
+def look_at_kept(name: str, part: Any) -> None:
+    """Raises ValueError for what is to be saved and sent, but cannot be."""
+    if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+        raise ValueError(f"{name} must have state_dict() and load_state_dict()")
+    try:
+        from_bytes(to_bytes(part.state_dict()))
+    except Exception as error:  # whatever torch or pickle say of it
+        raise ValueError(f"the state of {name} must be plain values and tensors: {error}") from None
 
 
 def look_at(
@@ -77,7 +81,11 @@ def look_at(
     look_at_model(model)
     look_at_optimizer(optimizer)
     look_at_scheduler(scheduler, schedule)
-    look_at_kept(keep)
+    if scheduler is not None:
+        look_at_kept("the scheduler", scheduler)
+    look_at_kept("the model", ExtraState(model))
+    for name, part in keep.items():
+        look_at_kept(f"keep[{name!r}]", part)
 
 
 class Guard:

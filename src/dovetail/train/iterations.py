@@ -270,12 +270,15 @@ class Iterations:
             self._gradients.level_buffers(
                 self._membership.group, self._membership.group.rank == self._source
             )
+            self._membership.level()
         if verdict.save or verdict.leave:
             self._save(leave=verdict.leave)
         if verdict.switch:
             self._gradients.release()
             self._membership.switch(since_s)
             self._regrouped()
+        elif verdict.again:
+            self._membership.pass_on_again()
 
     def _recover(self, broken: Broken) -> None:
         """Gives up the iteration that is under way; it is done again by those who are left."""
@@ -337,6 +340,7 @@ class Iterations:
             self._checkpoint_s,
             what,
             told=lambda step, samples: self._agent.say(Saved(step, samples)),
+            waits=self._lives,
         )
         self._membership = Membership(
             Home(

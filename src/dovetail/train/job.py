@@ -29,7 +29,7 @@ from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
 from dovetail.train.loader import Loader, Source
 from dovetail.train.membership import Verdict
-from dovetail.train.state import KEPT, Parts, Stateful
+from dovetail.train.state import Parts, Stateful
 from dovetail.train.surroundings import Surroundings
 
 
@@ -83,11 +83,8 @@ class Job(Iterations):
         if scaler is not None:
             # A scaler has no factor before its first loss; who joins steps before it has one.
             scaler.scale(torch.zeros((), device=next(model.parameters()).device))
-        others: dict[str, Any] = {"scheduler": scheduler, "scaler": scaler}
-        others = {name: part for name, part in others.items() if part is not None}
-        others |= {KEPT + name: part for name, part in (keep or {}).items()}
         super().__init__(
-            Parts(model, optimizer, others),
+            Parts.of(model, optimizer, {"scheduler": scheduler, "scaler": scaler}, keep or {}),
             order,
             Step(scheduler, schedule, scaler, clip_norm, micro_batch),
             Surroundings.of(environment),

@@ -12,6 +12,7 @@ built for them, the oldest first. Entering starts with comparing steps: members 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from dovetail.wire.worker import Entered, FromWorker, Left, Lost, Meeting, Regro
 WAIT_S = 0.1
 ITERATIONS_OF_PATIENCE = 10
 """A training loop that shows no life for longer, and for longer than the stall, hangs."""
-SAVE, LEAVE, LEARN = 2, 3, 4
+SAVE, LEAVE, LEARN, AGAIN = 2, 3, 4, 5
 """Places in the announcement, after the generation and its square."""
 
 
@@ -47,12 +48,16 @@ class Spoiled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What all members agreed on for the end of an iteration."""
+    """What all members agreed on for the end of an iteration.
+
+    `again`: those who learn begin anew, since the state was changed.
+    """
 
     switch: bool
     save: bool
     leave: bool
     learning: bool
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +105,11 @@ class Membership:
         self._wanted_once = False
         self._trained = False
         self._tainted = False
+        self._whole = True
         self._announced = -1
         self._members: tuple[int, ...] = (home.me,)
         self._iteration_s, self._began_s = 0.0, time.monotonic()
-        self._said = torch.zeros(5, dtype=torch.float64)
+        self._said = torch.zeros(6, dtype=torch.float64)
         self._agreeing: Waiting = DONE
         self._transfer: Transfer = Idle()
         self.group = Group(-1, 0, 1)
@@ -189,7 +195,8 @@ class Membership:
             if self._keeps_the_state(newest) and (not stays or self._is_built(newest.generation)):
                 g = newest.generation
         self._announced = g
-        flags = (save or desk.save, desk.leave, not self._transfer.complete)
+        again = isinstance(self._transfer, Giving) and self._transfer.is_stale()
+        flags = (save or desk.save, desk.leave, again or not self._transfer.complete, again)
         self._said = torch.tensor([g, g * g, *flags], dtype=torch.float64)
         self._transfer.begin()
         self._agreeing = self.group.sum_control(self._said)
@@ -207,7 +214,7 @@ class Membership:
         self._agreeing.wait()
         said = self._said.tolist()
         switch = self._announced != self._entered and agreed(said[:2], self.group.size)
-        return Verdict(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN)))
+        return Verdict(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN, AGAIN)))
 
     def settle(self) -> None:
         """Returns when the state may change: what is under way to joiners is. Raises Broken."""
@@ -216,16 +223,30 @@ class Membership:
     def stepped(self, verdict: Verdict) -> None:
         """Takes note of a complete step."""
         self._trained = True
+        if isinstance(self._transfer, Giving):
+            self._transfer.stepped()
         if isinstance(self._transfer, Learning) and self._transfer.complete:
             self._progress.known, self._tainted = True, False
         if any(self.learning) and not verdict.learning:
             self._transfer = Idle()
             self.learning = (False,) * self.group.size
 
+    def level(self) -> None:
+        """Takes note that all members have the same, also what no step makes."""
+        self._whole = True
+
+    def pass_on_again(self) -> None:
+        """Begins anew to pass on the state. Raises Broken."""
+        if self.learns:
+            self._progress.known = False
+        self._pass_on(again=True)
+
     def all_well(self, well: bool) -> bool:
-        """Returns whether all members are well. Raises Broken."""
+        """Returns whether all members are well, however long one saves. Raises Broken."""
         count = torch.tensor([float(well)], dtype=torch.float64)
+        self.group.have(self._patience(math.inf))
         self.group.sum_control(count).wait()
+        self.group.have(self._patience(self._patience_s()))
         return int(count.item()) == self.group.size
 
     # Between iterations: entering, breaking, leaving.
@@ -299,13 +320,7 @@ class Membership:
         self._drop_builders(below=generation)
         old.discard()
         self._entered, self._why_broken, self._entering = generation, None, True
-        self.group.have(
-            Patience(
-                gives_up=self._reason_to_give_up,
-                stalls=self._complain,
-                stall_s=self._patience_s(),
-            )
-        )
+        self.group.have(self._patience(self._patience_s()))
         order = builder.regroup
         self._members = order.members
         self.manner = Manner(
@@ -328,7 +343,8 @@ class Membership:
         if not any(known for known, *_ in rows):
             self._first_state()
             rows = self._tell_all(p.step, False)
-        known, step, _, samples, passes, script = best = max(rows, key=lambda r: (r[0], r[1], r[4]))
+        best = max(rows, key=lambda r: (r[0] > 0, r[1], r[0], r[4]))
+        known, step, _, samples, passes, script = best
         if script != self._script:
             raise ValueError(
                 "the other workers train on other data, in other batches, in another order or for"
@@ -338,7 +354,8 @@ class Membership:
         self._transfer = Idle()
         if any(self.learning):
             self._pass_on()
-        if self.learning[self.group.rank]:
+        self._whole = not self.learning[self.group.rank]
+        if not self._whole:
             p.step, p.samples, p.passes, p.known = step, samples, passes, False
         meanwhile = self.sends_while_training and any(r[2] for r in rows)
         if any(self.learning) and not meanwhile:
@@ -348,7 +365,14 @@ class Membership:
     def _tell_all(self, step: int, trained: bool) -> list[list[int]]:
         """Returns what all members say of themselves, by rank. Raises Broken."""
         p = self._progress
-        row = [p.known, step, trained, p.samples, p.passes, self._script]
+        row = [
+            p.known + (p.known and self._whole),
+            step,
+            trained,
+            p.samples,
+            p.passes,
+            self._script,
+        ]
         found: list[list[int]] = self.group.gather(torch.tensor(row, dtype=torch.int64)).tolist()
         return found
 
@@ -364,7 +388,7 @@ class Membership:
         p.passes, p.loss = begun.passes, begun.loss
         self._tainted = False
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, *, again: bool = False) -> None:
         """Gets the state on its way to those who learn it."""
         ranks = range(self.group.size)
         learners = [r for r in ranks if self.learning[r]]
@@ -373,7 +397,7 @@ class Membership:
         me = self.group.rank
         if me in pupils:
             if pupils[me]:
-                self._transfer = Giving(self.group, pupils[me], self._parts)
+                self._transfer = Giving(self.group, pupils[me], self._parts, again=again)
         else:
             source = next(g for g, theirs in pupils.items() if me in theirs)
             self._tainted = True
@@ -383,7 +407,7 @@ class Membership:
         """Passes on all of the state before the first iteration: nobody trains meanwhile."""
         self._transfer.run()
         if isinstance(self._transfer, Learning):
-            self._progress.known, self._tainted = True, False
+            self._progress.known, self._tainted, self._whole = True, False, True
         self._transfer = Idle()
         self.learning = (False,) * self.group.size
 
@@ -392,6 +416,9 @@ class Membership:
         if self._home.desk.gave_up(self._entered):
             return "abandoned"
         return self._why_broken
+
+    def _patience(self, stall_s: float) -> Patience:
+        return Patience(gives_up=self._reason_to_give_up, stalls=self._complain, stall_s=stall_s)
 
     def _complain(self, what: str) -> None:
         if self._complained < self._entered:

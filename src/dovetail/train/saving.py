@@ -37,11 +37,18 @@ class Saving:
     """The checkpoints of a job; without a folder there are none."""
 
     def __init__(
-        self, folder: Path | None, every_s: float, what: What, told: Callable[[int, int], None]
+        self,
+        folder: Path | None,
+        every_s: float,
+        what: What,
+        *,
+        told: Callable[[int, int], None],
+        waits: Callable[[], None],
     ) -> None:
+        """`told` hears what is safe; `waits` is called while the loop waits for the disk."""
         self._folder, self._every_s, self._what = folder, every_s, what
         self._saved_s = time.monotonic()
-        self._writer = Writer(folder or Path(), told=told, failed=warn)
+        self._writer = Writer(folder or Path(), told=told, failed=warn, waits=waits)
 
     @property
     def due(self) -> bool:
@@ -69,7 +76,6 @@ class Saving:
         if not at_once:
             self._writer.begin(state)
             return True
-        self._writer.wait()
         return self._writer.write(state)
 
     def save_the_end(self) -> None:

@@ -11,7 +11,7 @@ import copy
 import hashlib
 import io
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,6 +33,10 @@ KEPT = "keep: "
 """How the names of what a script keeps itself begin, among the others."""
 
 
+EXTRA = "_extra_state"
+"""How names of the extra state of modules end."""
+
+
 class Stateful(Protocol):
     """What has state beside the model: a scheduler, a scaler, what a script keeps itself."""
 
@@ -43,6 +47,22 @@ class Stateful(Protocol):
         """Takes a state on."""
 
 
+class ExtraState:
+    """What modules keep beside tensors (`get_extra_state`)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns it by the names of the modules."""
+        state = self._model.state_dict()
+        return {name: value for name, value in state.items() if name.endswith(EXTRA)}
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Gives it to the modules."""
+        self._model.load_state_dict(state_dict, strict=False)
+
+
 @dataclass(slots=True)
 class Parts:
     """The objects of the user's script that have state."""
@@ -51,9 +71,29 @@ class Parts:
     optimizer: torch.optim.Optimizer
     others: dict[str, Stateful] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        others: Mapping[str, Stateful | None],
+        keep: Mapping[str, Stateful],
+    ) -> Parts:
+        """Returns the parts of a script that has these others, if they are, and keeps these."""
+        found = {name: part for name, part in others.items() if part is not None}
+        found |= {KEPT + name: part for name, part in keep.items()}
+        extra = ExtraState(model)
+        if extra.state_dict():
+            found[KEPT + "extra state of the model"] = extra
+        return cls(model, optimizer, found)
+
     def tensors(self) -> list[Tensor]:
         """Returns the tensors of model and optimizer, the live ones, in a fixed order."""
         return [t.detach() for t in (*held_tensors(self.model), *self._split()[1])]
+
+    def versions(self) -> list[int]:
+        """Returns numbers that grow whenever parameters change."""
+        return [p._version for p in self.model.parameters()]
 
     def units(self) -> list[list[int]]:
         """Returns the tensors, by their places in `tensors`, in groups that change together.

@@ -9,7 +9,10 @@ a model.
 
 That holds if a slice has all that its update depends on: elements of a parameter travel with
 those of its state. Where elements depend on others (an optimizer that is not known to work element
-by element, or hooks of the user's), all is sent before the first step, and that step waits.
+by element, or hooks of the user's), all is sent before the first step, and that step waits. So it
+is when state comes to be while it is sent (a parameter that is trained for the first time, say), or
+the script changes the model between two steps: what was sent is worth nothing, and all is sent
+again.
 """
 
 from __future__ import annotations
@@ -138,15 +141,17 @@ class Idle:
 class Giving:
     """A member that trains and sends its state to others between the steps."""
 
-    def __init__(self, group: Group, learners: Sequence[int], parts: Parts) -> None:
+    def __init__(
+        self, group: Group, learners: Sequence[int], parts: Parts, *, again: bool = False
+    ) -> None:
+        """Sends it all before the next step, if it does so `again`."""
         self._group, self._learners, self._parts = group, tuple(learners), parts
-        tensors = parts.tensors()
-        self._tensors = flattened(tensors)
-        self._slices = slices_of(tensors, parts.units())
-        self._at_once = not parts.elementwise
-        self._beside = Beside(tensors[0].device)
-        self._next = 0
-        self._skeleton_sent = False
+        self._again, self._at_once = again, again or not parts.elementwise
+        self._tensors: list[Tensor] = []
+        self._slices: list[list[Span]] = []
+        self._next = NO_MORE
+        self._versions: list[int] = []
+        self._stale = self._skeleton_sent = False
         self._stop = threading.Event()
         self._thread: Background | None = None
 
@@ -158,9 +163,23 @@ class Giving:
     def begin(self) -> None:
         """Starts sending, until `end`."""
         if not self.complete:
-            self._stop.clear()
-            self._beside.begin()
-            self._thread = Background(self._send, self._group.patience)
+            self._thread = self._start()
+
+    def stepped(self) -> None:
+        """Takes note of a step, made on the state as far as it was sent."""
+        if not self.complete and self._places() != [t.data_ptr() for t in self._tensors]:
+            self._stale = True
+        self._versions = self._parts.versions()
+
+    def is_stale(self) -> bool:
+        """Returns whether the model is not what was sent and steps have made of it.
+
+        NOTE: not asked of what is sent again. A script that changes the model in each iteration,
+        against all advice, would keep those who join waiting for ever.
+        """
+        if self._next != NO_MORE and not self._again:
+            self._stale |= self._versions != self._parts.versions()
+        return self._stale
 
     def end(self) -> None:
         """Returns when the tensors may change. Raises Broken."""
@@ -172,9 +191,22 @@ class Giving:
 
     def run(self) -> None:
         """Sends all at once. Raises Broken."""
+        self._start().join()
+
+    def _start(self) -> Background:
+        if self._next == NO_MORE:
+            tensors = self._parts.tensors()
+            self._tensors = flattened(tensors)
+            self._slices = slices_of(tensors, self._parts.units())
+            self._beside = Beside(tensors[0].device)
+            self._versions = self._parts.versions()
+            self._next = 0
         self._stop.clear()
         self._beside.begin()
-        Background(self._send, self._group.patience).join()
+        return Background(self._send, self._group.patience)
+
+    def _places(self) -> list[int]:
+        return [t.data_ptr() for t in self._parts.tensors()]
 
     def _send(self) -> None:
         if not self._skeleton_sent:
