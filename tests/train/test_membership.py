@@ -1,0 +1,171 @@
+"""What one member makes of what the others say: who has the state, who goes on, who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from train_scene import Scene
+
+from dovetail.train.checkpoint import Progress
+from dovetail.train.desk import Desk
+from dovetail.train.group import DONE, Group, Waiting
+from dovetail.train.meeting import Host
+from dovetail.train.membership import Home, Membership, Spoiled
+from dovetail.train.samples import Manner
+from dovetail.wire.worker import FromWorker, Lost, Regroup
+
+SCRIPT = 11
+STALL_S = 60.0
+
+
+class Told:
+    """An agent that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[FromWorker] = []
+
+    def say(self, message: FromWorker) -> None:
+        self.said.append(message)
+
+    def close(self, wait_s: float) -> None:
+        pass
+
+
+class Others(Group):
+    """A group whose other members say what the test lets them say."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(3, rank, size)
+        self.rows: Sequence[Sequence[int]] = ()
+        self.add: Sequence[float] = ()
+
+    def gather(self, row: torch.Tensor) -> torch.Tensor:
+        rows = [torch.tensor(other) for other in self.rows]
+        rows[self.rank : self.rank] = [row]
+        return torch.stack(rows)
+
+    def sum_control(self, values: torch.Tensor) -> Waiting:
+        values[: len(self.add)] += torch.tensor(self.add, dtype=values.dtype)
+        return DONE
+
+
+def member(
+    rank: int = 0,
+    size: int = 2,
+    *,
+    step: int = 0,
+    known: bool = False,
+    script: int = SCRIPT,
+    begin: Callable[[], Progress] = lambda: Progress(known=True),
+) -> tuple[Membership, Others]:
+    """Returns worker 10 + rank of generation 3, among others that are 10, 11, ..."""
+    home = Home(10 + rank, Told(), Desk(), Host("127.0.0.1"), "127.0.0.1", STALL_S)
+    progress = Progress(step, 16 * step, known)
+    one = Membership(
+        home, Scene().parts(), progress, batch_size=16, script=script, begin=begin
+    )  # fmt: skip
+    one.group = others = Others(rank, size)
+    one._members, one._entered = tuple(range(10, 10 + size)), 3
+    one._trained, one.learning = known, (False,) * size
+    one.manner = Manner(16, size)
+    one._pass_on = lambda **_: None  # type: ignore[method-assign]
+    return one, others
+
+
+def row(step: int, *, known: bool = True, script: int = SCRIPT) -> Sequence[int]:
+    """Returns what another member says of itself."""
+    other, group = member(0, 1, step=step, known=known, script=script)
+    said: list[Sequence[int]] = []
+    group.gather = lambda row: said.append(row.tolist()) or row[None]  # type: ignore[func-returns-value,method-assign]
+    other._share_state()
+    return said[0]
+
+
+def test_who_is_a_step_behind_learns_from_who_is_ahead() -> None:
+    behind, others = member(1, step=4, known=True)
+    others.rows = [row(5)]
+    behind._share_state()
+    assert behind.learning == (False, True) and behind.learns
+    assert (behind._progress.step, behind._progress.known) == (5, False)
+    ahead, others = member(0, step=5, known=True)
+    others.rows = [row(4)]
+    ahead._share_state()
+    assert ahead.learning == (False, True) and not ahead.learns
+    assert ahead._progress == Progress(5, 80, True)
+
+
+def test_the_first_with_the_whole_state_leads() -> None:
+    """It reports and saves: half a state must never become a checkpoint."""
+    joiner, others = member(0, 3)
+    others.rows = [row(5), row(5)]
+    joiner._share_state()
+    assert joiner.learning == (True, False, False) and not joiner.leads
+    for rank, leads in ((1, True), (2, False)):
+        trainer, others = member(rank, 3, step=5, known=True)
+        others.rows = [row(0, known=False), row(5)]
+        trainer._share_state()
+        assert trainer.leads is leads
+
+
+def test_members_of_another_script_do_not_train_together() -> None:
+    joiner, others = member(1)
+    others.rows = [row(5, script=SCRIPT + 1)]
+    with pytest.raises(ValueError, match="was the script changed"):
+        joiner._share_state()
+
+
+def test_who_has_half_a_state_begins_only_from_a_checkpoint() -> None:
+    one, _ = member(0, 1)
+    one._tainted = True
+    with pytest.raises(Spoiled):
+        one._share_state()
+    one, _ = member(0, 1, begin=lambda: Progress(7, 112, True))
+    one._tainted = True
+    one._share_state()
+    assert one._progress == Progress(7, 112, True) and not one._tainted
+
+
+def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
+    one, _ = member(0, 2, step=5, known=True)
+    one._home.desk.hear(Regroup(4, (11, 12)))
+    one.learning = (False, True)
+    one.announce(save=False)
+    assert one._announced == 3
+    one.learning = (False, False)
+    one.announce(save=False)
+    assert one._announced == 4
+
+
+@pytest.mark.parametrize(("theirs", "switches"), [(3, False), (4, True), (5, False)])
+def test_nobody_switches_unless_all_announce_the_same(theirs: int, *, switches: bool) -> None:
+    one, others = member(0, 2, step=5, known=True)
+    others.add = (theirs, theirs * theirs)
+    one._home.desk.hear(Regroup(4, (11,)))
+    one.announce(save=False)
+    assert one.agree().switch is switches
+
+
+def test_all_are_well_only_if_each_is() -> None:
+    one, others = member(0, 3)
+    others.add = (2.0,)
+    assert one.all_well(True) and not one.all_well(False)
+    others.add = (1.0,)
+    assert not one.all_well(True)
+
+
+def test_a_training_loop_that_hangs_does_not_answer() -> None:
+    """The thread that listens lives on; if it answered nobody would ever find the loop."""
+    one, _ = member(0, 2, step=5, known=True)
+    told = one._home.agent
+    assert isinstance(told, Told)
+    one.alive()
+    one._probed(3)
+    assert told.said == [Lost(3, "abandoned")]
+    one._alive_s -= STALL_S + 1
+    one._probed(3)
+    assert told.said == [Lost(3, "abandoned")]
