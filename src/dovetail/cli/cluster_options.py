@@ -41,6 +41,11 @@ def client_of(home: Path) -> Client:
     return Client(home)
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns `1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def say_json(message: object) -> None:
     """Prints a reply as one JSON object."""
     from dovetail.live.door.verbs import json_values

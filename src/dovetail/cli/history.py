@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, counted, say_json
 from dovetail.cli.job_states import states_of
 from dovetail.core.errors import InputError
 
@@ -91,7 +91,8 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
 
     said: dict[str, object] = {}
     if export is not None:
-        said |= {"export": str(export), "lines": export_log(home.expanduser(), export)}
+        lines = export_log(home.expanduser(), export)
+        said |= {"export": str(export), "lines": lines}
     if trace is not None:
         made = export_trace(home.expanduser(), trace)
         said |= {"trace": str(trace), "jobs": made.jobs, "guessed": made.guessed}
@@ -99,14 +100,10 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
         click.echo(json.dumps(said))
         return
     if export is not None:
-        click.echo(f"{_counted(said['lines'], 'line')} written to {export}")
+        click.echo(f"{counted(lines, 'line')} written to {export}")
     if trace is not None:
-        click.echo(f"{_counted(said['jobs'], 'job')} written to {trace}")
+        click.echo(f"{counted(made.jobs, 'job')} written to {trace}")
         say_guessed(made.guessed)
-
-
-def _counted(number: object, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.cluster_options import counted
+
 if TYPE_CHECKING:
     from dovetail.core.placement import Placement
     from dovetail.study.live_predicted import Compared
@@ -83,7 +85,7 @@ def _say_differences(found: Replayed) -> None:
 
 def _say_prediction(compared: Compared) -> None:
     jobs = len(compared.jobs)
-    click.echo(f"{jobs} jobs completed; of them, predicted by simulation against real:")
+    click.echo(f"{counted(jobs, 'job')} completed; predicted by simulation against real:")
     click.echo(f"  mean JCT  {compared.predicted_jct_s:10.1f} s {compared.real_jct_s:10.1f} s")
     click.echo(
         f"  makespan  {compared.predicted_makespan_s:10.1f} s {compared.real_makespan_s:10.1f} s"

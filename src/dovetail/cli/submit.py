@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of
+from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _say_taken(read: Reading, numbers: tuple[int, ...], *, parsable: bool) -> No
         click.echo(str(number) if parsable else f"job {number} is submitted{tasks}")
     if not numbers:
         jobs = sum(len(submission.array) or 1 for submission in read.submissions)
-        click.echo(f"{jobs} job{'s' if jobs > 1 else ''} can be read; nothing was submitted")
+        click.echo(f"{counted(jobs, 'job')} can be read; nothing was submitted")
 
 
 def _read(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of
+from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -216,7 +216,8 @@ def down(home: Path, as_json: bool, drain: bool) -> int:
     elif drain or not running:
         click.echo("the controller is stopped; no job runs")
     else:
-        click.echo(f"the controller is stopped; {running} jobs run on until the next dovetail up")
+        run = f"{counted(running, 'job')} {'runs' if running == 1 else 'run'}"
+        click.echo(f"the controller is stopped; {run} on until the next dovetail up")
     return 0
 
 

@@ -45,7 +45,8 @@ def load_profiles(path: Path) -> ProfileSet:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as trouble:
-        raise InputError(str(path), f"cannot be read: {trouble}") from trouble
+        why = trouble.strerror if isinstance(trouble, OSError) else trouble
+        raise InputError(str(path), f"cannot be read: {why}") from trouble
     return parse_profiles(text, where=str(path))
 
 
