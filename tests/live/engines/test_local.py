@@ -24,7 +24,16 @@ from dovetail.live.engines.nvml import Found
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
 from dovetail.live.node.launcher import Exit
 from dovetail.live.node.transport import Loop
-from dovetail.wire.agent import Launch, Order, StartWorker
+from dovetail.wire.agent import (
+    EndWorker,
+    Forget,
+    Hail,
+    Launch,
+    Order,
+    StartWorker,
+    TellWorkers,
+)
+from dovetail.wire.worker import Regroup
 
 NO_GROUPS = ControlGroups(0, None, None)
 LAUNCH = Launch(("program",), "/job", "/job/out", "/work", trains=True)
@@ -63,12 +72,12 @@ def test_a_training_worker_learns_how_to_call_and_sees_its_gpu_alone() -> None:
 def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
     order = StartWorker(7, 3, 1, 1, PLAIN, rank=5, world_size=8, local_rank=0, local_world_size=2)
     order = replace(order, master="10.0.0.1:1234", local_gpus=(1, 0))
-    env = environment(order, TWO_GPUS)
+    env = environment(order, TWO_GPUS, DOVETAIL_TOKEN="another's", DOVETAIL_HOME="/h", MINE="1")
     said = {k: env[k] for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     assert said == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.0.0.1", "1234")
     assert env["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-0", "the local rank names its own GPU"
-    assert "DOVETAIL_TOKEN" not in env
+    assert "DOVETAIL_TOKEN" not in env and "DOVETAIL_HOME" not in env and env["MINE"] == "1"
 
 
 def test_a_share_is_said_where_mps_runs(tmp_path: Path) -> None:
@@ -269,6 +278,22 @@ def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
                 assert time.monotonic() < give_up_s
                 nodes.tick(0.0)
                 time.sleep(0.01)
+
+
+def test_a_later_agent_starts_nothing_that_was_started_before(folder: Path) -> None:
+    start = StartWorker(7, 0, 3, 0, Launch(("true",), str(folder), str(folder / "out"), "/"))
+    with closing(Loop()) as loop:
+        with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
+            for worker in (0, 1):
+                nodes.handle(0, Order(2, end=EndWorker(7, worker, 0.0)), 0.0)
+            told = TellWorkers(7, (1,), regroup=Regroup(3, (1,)))
+            nodes.handle(0, Order(2, tell=told), 0.0)
+            nodes.handle(0, Order(2, forget=Forget(7, 0)), 0.0)
+        with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
+            assert nodes.handle(0, Order(1, hail=Hail(1)), 0.0) == [], "an older controller"
+            assert nodes.handle(0, Order(2, start=start), 0.0) == [], "a number of before"
+            older = replace(start, worker=2, generation=2)
+            assert nodes.handle(0, Order(2, start=older), 0.0) == [], "an older generation"
 
 
 def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(

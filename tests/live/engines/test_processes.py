@@ -495,3 +495,33 @@ def test_the_environment_ordered_is_there_and_stdin_is_empty(folder: Path) -> No
     launcher.start(start, "t", 0.0)
     assert end_of(launcher).exit_code == 0
     assert (folder / "out.log").read_text() == f"x y '' {folder}\n"
+
+
+def test_a_worker_has_no_files_but_its_own(folder: Path) -> None:
+    """The lock of its keeper above all: it says that the keeper lives."""
+    text = "import os; print(sorted(os.listdir('/proc/self/fd'))[:-1])"
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, *python(text)), "t", 0.0)
+    assert end_of(launcher).exit_code == 0
+    assert (folder / "out.log").read_text() == "['0', '1', '2']\n"
+
+
+def test_an_end_is_on_record_only_when_nothing_of_the_worker_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keeper may be killed at any instant: what it has put on record nobody looks after."""
+    recorded: list[bool] = []
+
+    class Ends:
+        def run(self, order: dict[str, Any]) -> tuple[str, int]:
+            return "", 0
+
+        def end_strays(self) -> None:
+            recorded.append((tmp_path / "exit.json").exists())
+
+    monkeypatch.setattr(keeper, "Keeper", Ends)
+    monkeypatch.setattr(keeper, "prctl", lambda option, value: None)
+    keeper.write(str(tmp_path), "order.json", {})
+    with (tmp_path / "lock").open("w") as lock:
+        keeper.main(str(tmp_path), lock.fileno())
+    assert recorded == [False] and (tmp_path / "exit.json").exists()
