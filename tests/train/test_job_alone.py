@@ -1,6 +1,8 @@
 """A job in one process is the ordinary loop, bit by bit where nothing is added up in parts."""
 
+import errno
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +17,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from train_scene import Scene, job_of, train
 
-from dovetail.train import Job
+from dovetail.train import Job, checkpoint
 from dovetail.train.samples import Manner, permutation
+from dovetail.wire.worker import TOKEN, Checkpoint
 
 SCENE = Scene(samples=90, batch_size=16, epochs=2)
 
@@ -72,6 +75,40 @@ def test_a_job_that_is_complete_is_not_trained_again(tmp_path: Path) -> None:
     losses, again = run(SCENE, folder=tmp_path)
     assert losses == []
     assert again.digest() == end.digest()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_nobody_leaves_before_what_it_has_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, full: bool
+) -> None:
+    def no_room(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    parts = SCENE.parts()
+    job = job_of(SCENE, parts, folder=tmp_path, environment={})
+    job._desk.hear(Checkpoint(leave=True))
+    with monkeypatch.context() as disk:
+        if full:
+            disk.setattr(checkpoint.os, "fsync", no_room)
+        batches = job.batches()
+        _, x, y = next(batches)
+        job.backward(cross_entropy(parts.model(x), y))
+        job.step()
+        if full:
+            next(batches)
+        else:
+            with pytest.raises(SystemExit) as left:
+                next(batches)
+            assert left.value.code == 0
+    assert job.steps_done == 1
+    assert len(checkpoint.saved(tmp_path)) == (0 if full else 1)
+
+
+def test_the_secret_of_a_worker_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a script starts, readers of data above all, could speak to the agent in its name."""
+    monkeypatch.setenv(TOKEN, "secret")
+    job_of(SCENE, SCENE.parts(), environment={})
+    assert TOKEN not in os.environ
 
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path: Path) -> None:
