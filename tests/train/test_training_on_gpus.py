@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from dovetail.train import Job, device_memory, iterations, stages
+from dovetail.train import Job, device_memory, iterations, stages, transfer
 from dovetail.train.device_memory import OUTSIDE_BYTES_MAX, DeviceMemory
 from dovetail.train.device_stream import Beside, computed
 from dovetail.train.dry_run import DryRun
@@ -94,8 +94,8 @@ def test_state_is_read_for_joiners_beside_the_loop(
         return SimpleNamespace(wait=lambda: None)
 
     patience = Patience(gives_up=lambda: None, stalls=lambda what: None, stall_s=60)
+    monkeypatch.setattr(transfer, "Beside", lambda device: Beside(GPU))
     giving = Giving(SimpleNamespace(send=send, patience=patience), [1], parts)  # type: ignore[arg-type]
-    giving._beside = Beside(GPU)
     giving.begin()
     giving.end()
     assert giving.complete and len(sent) > 2
