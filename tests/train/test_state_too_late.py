@@ -1,0 +1,58 @@
+"""What arrives after a generation was given up changes nothing."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from train_scene import Scene
+
+from dovetail.train import transfer
+from dovetail.train.group import DONE, Broken, Group, Patience, Waiting
+
+
+class Late(Group):
+    """A group in which slices arrive only when `come` is set; nobody has patience for them."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1, 2)
+        self.come = threading.Event()
+
+        def at_once() -> str:
+            return "abandoned"
+
+        self.have(Patience(gives_up=at_once, stalls=lambda what: None, stall_s=60.0))
+
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Waiting:
+        if tag != transfer.TAG_SLICE:
+            tensor.zero_()
+            return DONE
+        tensor.fill_(1)
+        return self
+
+    def wait(self) -> None:
+        assert self.come.wait(30.0)
+
+
+def test_a_slice_that_comes_after_giving_up_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, group = Scene(), Late()
+    given = scene.parts(init=1).skeleton()
+    monkeypatch.setattr(transfer, "receive_skeleton", lambda *_: given)
+    mine = scene.parts(init=2)
+    learning = transfer.Learning(group, 0, mine)
+    before = mine.digest()
+    learning.begin()
+    background = learning._thread
+    assert background is not None
+    with pytest.raises(Broken, match="abandoned"):
+        learning.end()
+    group.come.set()
+    background._thread.join(30.0)
+    assert not background._thread.is_alive()
+    assert mine.digest() == before and not learning.complete
