@@ -8,7 +8,7 @@ from builders import Row, scene_of, trace_of
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.profile import ModelProfile
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing import Injected, Interference
 from dovetail.physics.zoo import shipped
 from dovetail.sim.scene import Scene
 
@@ -16,7 +16,7 @@ MODELS = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3", "")
 
 
 @dataclass(frozen=True)
-class Uneven:
+class Uneven(Interference):
     """Ratios that differ with the models and fall with smaller micro-batches."""
 
     worst: float

@@ -13,7 +13,7 @@ from dovetail.physics.blur import Blur
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.noisy import NoisyPhysics
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing import Injected, Interference
 from dovetail.physics.throughput import footprint_bytes
 from dovetail.physics.zoo import lookup, shipped
 
@@ -129,7 +129,7 @@ def test_ratios_are_shared_over_alone(kind: str) -> None:
 
 
 def test_a_gang_goes_at_the_pace_of_its_worst_neighbour() -> None:
-    class ByName:
+    class ByName(Interference):
         def ratio(self, mine: object, b: float, other: object, c: float) -> float:
             return {"bert": 1.2, "cifar10": 1.9}.get(getattr(other, "name", ""), 1.0)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dovetail.physics.sharing import Injected, Load, Measured, ratios
+from dovetail.physics.sharing import Injected, Load, Measured
 from dovetail.physics.zoo import zoo
 
 
@@ -15,11 +15,11 @@ def test_measured_pairs_the_law_and_unknown_models_are_as_one_by_one() -> None:
     measured = sum(between.is_measured(a, b) for a in known for b in known)
     assert 0 < measured < len(known) ** 2, "both the table and the law are asked"
     others = loads[::3]
-    found = ratios(between, loads, others)
+    found = between.ratios(loads, others)
     assert found.tolist() == [[one.beside(other, Measured()) for other in others] for one in loads]
 
 
 def test_nobody_beside_somebody_is_an_empty_table() -> None:
     load = Load(None, 1.0)
-    assert ratios(Measured(), [], [load]).shape == (0, 1)
-    assert ratios(Injected(1.5), [load], []).shape == (1, 0)
+    assert Measured().ratios([], [load]).shape == (0, 1)
+    assert Injected(1.5).ratios([load], []).shape == (1, 0)

@@ -27,7 +27,7 @@ from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.pipeline import Pipelines
 from dovetail.physics.profile import ModelProfile
 from dovetail.physics.rate_tables import RateTables
-from dovetail.physics.sharing import Injected, Interference, Load, ratios
+from dovetail.physics.sharing import Injected, Interference, Load
 from dovetail.physics.throughput import fewest_steps, footprint_bytes, speed_relative
 from dovetail.physics.zoo import Catalogue
 
@@ -204,7 +204,7 @@ class PlacedPhysics:
         """Returns the ratios of all pairs of jobs on their requested GPUs."""
         mine, theirs = ([self._load(*side) for side in some] for some in (sides, others))
         between = self._interference
-        return ratios(between, mine, theirs), ratios(between, theirs, mine).T
+        return between.ratios(mine, theirs), between.ratios(theirs, mine).T
 
     def _load(self, job: int, steps: int) -> Load:
         key = (self._kind[job], steps)

@@ -46,6 +46,11 @@ class Interference(Protocol):
         """
         ...
 
+    def ratios(self, mine: Sequence[Load], others: Sequence[Load]) -> Floats:
+        """Returns `ratio` of each of `mine` beside each of `others`: shape [mine, others]."""
+        every = [one.beside(other, self) for one in mine for other in others]
+        return np.array(every, np.float64).reshape(len(mine), len(others))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
@@ -63,7 +68,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Injected:
+class Injected(Interference):
     """One ratio for every pair: what the sweep of SJF-BSBF Figure 6(b) injects."""
 
     xi: float = 1.0
@@ -83,7 +88,7 @@ class Injected:
         return self.xi
 
 
-class Measured:
+class Measured(Interference):
     """Ratios as measured where the pair was, by the law fitted to those pairs elsewhere.
 
     The pairs of `sets` (as `examples/measure_gpu.py` writes them) go before the shipped ones. A job
@@ -181,14 +186,6 @@ class Measured:
     def _measured_as(self, profile: ModelProfile) -> str:
         name = self._known.measured_as.get(profile.full_name)
         return name.value if name else ""
-
-
-def ratios(between: Interference, mine: Sequence[Load], others: Sequence[Load]) -> Floats:
-    """Returns the ratio of each of `mine` beside each of `others`: shape [mine, others]."""
-    if isinstance(between, Measured):
-        return between.ratios(mine, others)
-    every = [one.beside(other, between) for one in mine for other in others]
-    return np.array(every, np.float64).reshape(len(mine), len(others))
 
 
 def _by_model(loads: Sequence[Load]) -> list[tuple[ModelProfile | None, list[int]]]:
