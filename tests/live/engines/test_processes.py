@@ -407,10 +407,10 @@ def test_a_mark_is_another_for_each_worker_and_none_where_locks_are_limited(
 def test_a_worker_of_another_release_is_ended_and_cleared_away(folder: Path) -> None:
     agent_that_dies(folder, order(folder, "sleep", "60"))
     path = folder / "workers" / "7-0"
+    process = keeper_of(folder, "7-0")  # It has read its order by now.
     written = json.loads((path / "order.json").read_bytes())
     written["start"]["unheard_of"] = 1
     (path / "order.json").write_text(json.dumps(written))
-    process = keeper_of(folder, "7-0")
     assert ProcessLauncher(folder / "workers").found() == []
     until(lambda: not alive(process))
     assert json.loads((path / "exit.json").read_bytes())["exit_code"] == -signal.SIGKILL
