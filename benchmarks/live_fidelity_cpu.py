@@ -7,6 +7,7 @@ Nothing is fitted to the outcome.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -23,7 +24,6 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import Trace
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.queries import Reader
-from dovetail.live.record import JobRecord
 from dovetail.physics.profile import Curve, ModelProfile
 from dovetail.physics.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.provenance import Provenance, Sourced
@@ -36,11 +36,13 @@ from dovetail.wire.spec import JobSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 SLOTS, JOBS, PATIENCE_S = 2, 12, 400.0
+EPOCH = 1500
+"""Samples of an epoch."""
 BETWEEN_S = 8.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
 SHORTEST_S, LONGEST_S = 10.0, 30.0
-APART_S = 8.0
-"""A long run takes so much longer than a short one at least."""
+FIRST, ALONE_S, RUNS = 20, 10.0, 2
+"""Each program runs alone for some epochs at first, and then as often as this, so long at least."""
 PAIR_S = 12.0
 """How long each of a pair would take alone: long enough to be measured side by side."""
 ENDLESS = 1_000_000
@@ -50,14 +52,15 @@ TOGETHER = "sjf-ffs"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A program that trains for a number of epochs, and the samples of one."""
+    """A network of `cpu_worker` that is trained for a number of epochs."""
 
     model: str
-    path: str
-    epoch: int
     batch: int
-    epochs: tuple[int, int]
-    """Of a short run on one slot and on two."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Returns the program, without its epochs."""
+        return "-m", "benchmarks.cpu_worker", self.model, str(EPOCH), str(self.batch)
 
     def spec(
         self, epochs: int, gpus: int = 1, *, elastic: bool = False, share: bool = False
@@ -65,7 +68,7 @@ class Script:
         """Returns a job of so many epochs."""
         return JobSpec(
             self.model,
-            (sys.executable, str(ROOT / self.path), str(epochs)),
+            (sys.executable, *self.words, str(epochs)),
             str(ROOT),
             gpus=gpus,
             min_gpus=1 if elastic else gpus,
@@ -77,10 +80,7 @@ class Script:
         )
 
 
-SCRIPTS = (
-    Script("digits-cnn", "examples/train/digits_cnn.py", 1500, 60, (60, 6)),
-    Script("sums-transformer", "examples/train/tiny_transformer.py", 10_000, 250, (1, 1)),
-)
+SCRIPTS = (Script("dense", 500), Script("convolutional", 500))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +98,17 @@ class Bench:
 
 
 def measure() -> Bench:
-    """Runs each program alone, short and long, on one slot and on two, then each pair on one.
-
-    What grows with the length is the rate, what does not is the start (and the end).
-    """
+    """Runs each program alone on two slots and on one, then each pair on one."""
     rate: dict[tuple[str, int], float] = {}
-    starts = []
+    starts: list[float] = []
     with live_cluster(f"local:{SLOTS}", TOGETHER) as cluster:
         for s in SCRIPTS:
-            rate[s.model, SLOTS], start_s = _alone(cluster, s, SLOTS)
-            starts.append(start_s)
+            rate[s.model, SLOTS], took_s = _alone(cluster, s, SLOTS)
+            starts += took_s
         with _other_slot_busy(cluster):
             for s in SCRIPTS:
-                rate[s.model, 1], start_s = _alone(cluster, s, 1)
-                starts.append(start_s)
+                rate[s.model, 1], took_s = _alone(cluster, s, 1)
+                starts += took_s
             for pair in combinations_with_replacement(SCRIPTS, 2):
                 _run(cluster, *(_half_of_pair(s, rate[s.model, 1]) for s in pair))
         learned = _learned(cluster)
@@ -132,30 +129,38 @@ def _other_slot_busy(cluster: LiveCluster) -> Iterator[None]:
 
 
 def _half_of_pair(script: Script, rate: float) -> JobSpec:
-    spec = script.spec(max(1, round(PAIR_S * rate / script.epoch)), share=True)
+    spec = script.spec(max(1, round(PAIR_S * rate / EPOCH)), share=True)
     # Not to be parted, however much they slow each other: that is what is asked.
     return replace(spec, preemptible=False)
 
 
-def _alone(cluster: LiveCluster, script: Script, slots: int) -> tuple[float, float]:
-    """Returns samples a second, and the seconds that a run takes besides.
-
-    The long run is made longer until it takes much longer than the short one.
-    """
-    epochs = script.epochs[slots - 1]
-    short, short_s = _timed(cluster, script, epochs, slots)
-    while True:
-        epochs *= 3
-        long, long_s = _timed(cluster, script, epochs, slots)
-        if long_s - short_s >= APART_S:
-            rate = (long - short) / (long_s - short_s)
-            return rate, short_s - short / rate
+def _alone(cluster: LiveCluster, script: Script, slots: int) -> tuple[float, list[float]]:
+    """Returns samples a second, and how long each start took."""
+    epochs, runs = FIRST, [_timed(cluster, script.spec(FIRST, slots))]
+    while runs[0].trained_s < ALONE_S:
+        epochs = math.ceil(1.2 * epochs * ALONE_S / runs[0].trained_s)
+        runs = [_timed(cluster, script.spec(epochs, slots)) for _ in range(RUNS)]
+    rate = epochs * EPOCH * len(runs) / sum(run.trained_s for run in runs)
+    return rate, [run.start_s for run in runs]
 
 
-def _timed(cluster: LiveCluster, script: Script, epochs: int, slots: int) -> tuple[int, float]:
-    """Returns the samples of a run and how long it took."""
-    (record,) = _run(cluster, script.spec(epochs, slots))
-    return epochs * script.epoch, record.end_s - record.submit_s
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How long a job took from its GPUs to its first step, and from there to its end."""
+
+    start_s: float
+    trained_s: float
+
+
+def _timed(cluster: LiveCluster, spec: JobSpec) -> Run:
+    """Runs a job, and reads in the cluster's log when it did what."""
+    (number,) = _run(cluster, spec)
+    with Reader(Folder(cluster.home).store) as reader:
+        first: dict[str, float] = {}
+        for t_s, fact in reader.facts(number):
+            first.setdefault(fact["e"], t_s)
+    started_s, training_s, ended_s = (first[e] for e in ("started", "measured", "ended"))
+    return Run(training_s - started_s, ended_s - training_s)
 
 
 def _with_curve(profile: ModelProfile, rate: Mapping[tuple[str, int], float]) -> ModelProfile:
@@ -163,18 +168,14 @@ def _with_curve(profile: ModelProfile, rate: Mapping[tuple[str, int], float]) ->
     curve = Curve((1, SLOTS), tuple(size / rate[profile.name, n] for n in (1, SLOTS)))
     return replace(
         profile,
-        curve=Sourced(curve, Provenance.MEASURED, "two lengths alone"),
+        curve=Sourced(curve, Provenance.MEASURED, "runs alone"),
         max_gpus=replace(profile.max_gpus, value=SLOTS),
     )
 
 
-def _run(cluster: LiveCluster, *specs: JobSpec) -> list[JobRecord]:
-    """Runs jobs that come at once to their ends; returns their records."""
-    jobs = [(0.0, spec) for spec in specs]
-    numbers = serve(cluster, jobs, speed=1.0, patience_s=PATIENCE_S)
-    with Reader(Folder(cluster.home).store) as reader:
-        found = [reader.record(number) for number in numbers]
-    return [record for record in found if record is not None]
+def _run(cluster: LiveCluster, *specs: JobSpec) -> tuple[int, ...]:
+    """Runs jobs that come at once to their ends; returns their numbers."""
+    return serve(cluster, [(0.0, spec) for spec in specs], speed=1.0, patience_s=PATIENCE_S)
 
 
 def _learned(cluster: LiveCluster) -> ProfileSet:
@@ -191,13 +192,12 @@ def drawn(bench: Bench, seed: int = 0) -> tuple[Trace, list[JobSpec]]:
     kind = rng.integers(len(SCRIPTS), size=JOBS).astype(np.int32)
     wanted_s = rng.uniform(SHORTEST_S, LONGEST_S, JOBS)
     rate = np.array([bench.rate[SCRIPTS[k].model, int(n)] for k, n in zip(kind, gpus, strict=True)])
-    epoch = np.array([SCRIPTS[k].epoch for k in kind])
-    epochs = np.maximum(1, np.round(wanted_s * rate / epoch)).astype(int)
+    epochs = np.maximum(1, np.round(wanted_s * rate / EPOCH)).astype(int)
     table = replace(
         JobTable.build([str(n) for n in range(1, JOBS + 1)], submit_s, gpus.astype(np.int64)),
         model=Labels(kind, tuple(s.model for s in SCRIPTS)),
     )
-    plain = Trace.of(table, epochs * epoch / rate, "twelve")
+    plain = Trace.of(table, epochs * EPOCH / rate, "twelve")
     trace = adopted(plain, ADOPTED, seed)
     trace.jobs.max_gpus[:] = np.minimum(trace.jobs.max_gpus, SLOTS)
     specs = [
