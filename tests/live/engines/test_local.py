@@ -34,6 +34,7 @@ from dovetail.wire.agent import (
     TellWorkers,
 )
 from dovetail.wire.worker import Regroup
+from patience import FOR_EVER_S, until
 
 NO_GROUPS = ControlGroups(0, None, None)
 LAUNCH = Launch(("program",), "/job", "/job/out", "/work", trains=True)
@@ -164,10 +165,8 @@ def run(folder: Path, groups: ControlGroups, text: str, **limits: Any) -> Exit:
     launcher = ProcessLauncher(folder / "workers", setting)
     launch = Launch((sys.executable, "-c", text), str(folder), str(folder / "out"), str(folder))
     launcher.start(StartWorker(7, 0, 1, 0, launch, **limits), "t", 0.0)
-    give_up_s = time.monotonic() + 30.0
-    while not (ends := launcher.poll()):
-        assert time.monotonic() < give_up_s
-        time.sleep(0.01)
+    ends: list[Exit] = []
+    until(lambda: ends.extend(launcher.poll()) or ends)
     launcher.close()
     return ends[0]
 
@@ -260,7 +259,7 @@ def nodes_of(folder: Path, devices: Devices, loop: Loop) -> LocalNodes:
 
 def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
     swapped = replace(TWO_GPUS, names=("GPU-1", "GPU-0"))
-    asleep = (sys.executable, "-c", "import time; time.sleep(60)")
+    asleep = (sys.executable, "-c", f"import time; time.sleep({FOR_EVER_S})")
     launch = Launch(asleep, str(folder), str(folder / "out"), str(folder))
     with closing(Loop()) as loop:
         with closing(nodes_of(folder, swapped, loop)):
@@ -273,11 +272,7 @@ def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
             nodes_of(folder, swapped, loop)
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
             nodes.end_all(0.0, 0.0)
-            give_up_s = time.monotonic() + 30.0
-            while nodes.alive:
-                assert time.monotonic() < give_up_s
-                nodes.tick(0.0)
-                time.sleep(0.01)
+            until(lambda: (nodes.tick(0.0), not nodes.alive)[1])
 
 
 def test_a_later_agent_starts_nothing_that_was_started_before(folder: Path) -> None:

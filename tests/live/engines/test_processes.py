@@ -23,8 +23,7 @@ from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
 from dovetail.wire.worker import Entered, Finished
-
-DEADLINE_S = 20.0
+from patience import FOR_EVER_S, is_there, until
 
 
 @pytest.fixture
@@ -38,13 +37,6 @@ def folder() -> Iterator[Path]:
             launcher.signal(found.order.job, found.order.worker, signal.SIGKILL)
         until(lambda one=launcher: (one.poll(), not one.alive)[1])  # type: ignore[misc]
     shutil.rmtree(path)
-
-
-def until(holds: Callable[[], object]) -> None:
-    give_up_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < give_up_s, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def order(folder: Path, *command: str, worker: int = 0, generation: int = 1) -> StartWorker:
@@ -185,7 +177,7 @@ def test_a_polite_end_reaches_the_worker(folder: Path) -> None:
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
         "open('there', 'w').close()\n"
-        "time.sleep(60)"
+        "time.sleep(3600)"
     )
     launcher = ProcessLauncher(folder / "workers")
     launcher.start(order(folder, *python(text)), "t", 0.0)
@@ -197,7 +189,7 @@ def test_a_polite_end_reaches_the_worker(folder: Path) -> None:
 def test_an_end_right_after_the_start_is_not_lost(folder: Path) -> None:
     for worker, number in enumerate((signal.SIGTERM, signal.SIGKILL) * 3):
         launcher = ProcessLauncher(folder / f"w{worker}")
-        launcher.start(order(folder, "sleep", "60", worker=worker), "t", 0.0)
+        launcher.start(order(folder, "sleep", FOR_EVER_S, worker=worker), "t", 0.0)
         time.sleep(0.01 * worker)
         launcher.signal(7, worker, number)
         assert end_of(launcher).exit_code == -number
@@ -208,7 +200,7 @@ def test_a_worker_that_ignores_sigterm_is_killed_after_its_grace(folder: Path) -
         "import signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "open('there', 'w').close()\n"
-        "time.sleep(60)"
+        "time.sleep(3600)"
     )
     agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
     agent.handle(Order(1, start=order(folder, *python(text))), time.monotonic())
@@ -222,28 +214,32 @@ def test_a_worker_that_ignores_sigterm_is_killed_after_its_grace(folder: Path) -
 
 
 FORKS = """
-import os, time
+import os, sys, time
+names = ('child-False', 'child-True')
 for leaves in (False, True):
     if os.fork() == 0:
         if leaves:
             os.setsid()
             if os.fork():
                 os._exit(0)
-        open(f'child-{leaves}', 'w').write(str(os.getpid()))
-        time.sleep(60)
-time.sleep(%s)
+        with open(f'child-{leaves}.new', 'w') as file:
+            file.write(str(os.getpid()))
+        os.rename(f'child-{leaves}.new', f'child-{leaves}')
+        time.sleep(3600)
+while sys.argv[1] == 'stays' or not all(map(os.path.exists, names)):
+    time.sleep(0.01)
 """
 
 
-@pytest.mark.parametrize("sleep", ["0.2", "60"])
-def test_all_children_die_with_a_worker_wherever_they_went(folder: Path, sleep: str) -> None:
+@pytest.mark.parametrize("manner", ["ends", "stays"])
+def test_all_children_die_with_a_worker_wherever_they_went(folder: Path, manner: str) -> None:
     launcher = ProcessLauncher(folder / "workers")
-    launcher.start(order(folder, *python(FORKS % sleep)), "t", 0.0)
+    launcher.start(order(folder, *python(FORKS), manner), "t", 0.0)
     files = [folder / "child-False", folder / "child-True"]
-    until(lambda: all(f.exists() and f.read_text() for f in files))
-    if sleep == "60":
+    until(lambda: all(f.exists() for f in files))
+    if manner == "stays":
         launcher.signal(7, 0, signal.SIGKILL)
-    assert end_of(launcher).exit_code == (-9 if sleep == "60" else 0)
+    assert end_of(launcher).exit_code == (-9 if manner == "stays" else 0)
     for file in files:
         assert not Path(f"/proc/{file.read_text()}").exists(), "not even a zombie is left"
 
@@ -270,7 +266,7 @@ def agent_that_dies(folder: Path, start: StartWorker) -> int:
 
 
 def test_a_new_agent_finds_a_worker_that_runs_and_ends_it(folder: Path) -> None:
-    agent_that_dies(folder, order(folder, "sleep", "60"))
+    agent_that_dies(folder, order(folder, "sleep", FOR_EVER_S))
     agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
     (report,) = agent.handle(Order(2, hail=Hail(2)), 0.0)
     assert report.inventory is not None
@@ -278,7 +274,7 @@ def test_a_new_agent_finds_a_worker_that_runs_and_ends_it(folder: Path) -> None:
     assert (state.job, state.worker, state.exit_code, state.started_s) == (7, 0, None, 5.0)
     assert state.entered == 1
 
-    again = agent.handle(Order(2, start=order(folder, "sleep", "60")), 0.0)
+    again = agent.handle(Order(2, start=order(folder, "sleep", FOR_EVER_S)), 0.0)
     assert again[0].started is not None, "it runs already: nothing is started twice"
     assert len(list((folder / "workers").iterdir())) == 1
     agent.handle(Order(2, end=EndWorker(7, 0, 5.0)), 0.0)
@@ -292,7 +288,7 @@ def test_a_new_agent_finds_a_worker_that_runs_and_ends_it(folder: Path) -> None:
 def test_a_keeper_is_ready_for_signals_before_it_says_who_it_is(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "workers")
     for worker in range(5):
-        launcher.start(order(folder, "sleep", "60", worker=worker), "t", 0.0)
+        launcher.start(order(folder, "sleep", FOR_EVER_S, worker=worker), "t", 0.0)
         told = folder / "workers" / f"7-{worker}" / "keeper.json"
         until(told.exists)
         os.kill(json.loads(told.read_bytes())["pid"], signal.SIGTERM)
@@ -314,13 +310,13 @@ def test_a_new_agent_learns_how_a_worker_ended_meanwhile(folder: Path) -> None:
 
 def test_a_worker_whose_keeper_was_killed_is_gone_and_said_to_be(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "workers")
-    text = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    text = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(3600)"
     launcher.start(order(folder, *python(text)), "t", 0.0)
     until(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
     child = int((folder / "pid").read_text())
     os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
     assert end_of(launcher) == Exit(7, 0, -9, LOST)
-    until(lambda: not alive(child))
+    until(lambda: not is_there(child))
 
 
 ESCAPES = """
@@ -328,7 +324,7 @@ import os, sys, time
 def stay(name):
     open(name + '.new', 'w').write(str(os.getpid()))
     os.rename(name + '.new', name)
-    time.sleep(60)
+    time.sleep(3600)
 if sys.argv[1:]:
     stay(sys.argv[1])
 for name in ('forked', 'detached', 'disguised'):
@@ -361,11 +357,11 @@ def test_nothing_that_a_worker_forked_outlives_a_keeper_that_is_killed(folder: P
     launcher = ProcessLauncher(folder / "workers")
     start, there = escape(folder)
     launcher.start(start, "t", 0.0)
-    launcher.start(order(folder, "sleep", "60", worker=1), "t", 0.0)
+    launcher.start(order(folder, "sleep", FOR_EVER_S, worker=1), "t", 0.0)
     processes = there()
     os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
     assert end_of(launcher) == Exit(7, 0, -9, LOST)
-    assert not any(alive(p) for p in processes), "the end was told while something still ran"
+    assert not any(is_there(p) for p in processes), "the end was told while something still ran"
     assert launcher.poll() == [] and launcher.alive == 1, "the other worker is nobody's stray"
     launcher.close()
 
@@ -379,8 +375,8 @@ def test_nothing_is_left_when_an_agent_and_a_keeper_are_killed(
     processes = there()
     if keeper_first:
         os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
-        until(lambda: not alive(processes[0]))  # The worker itself needs nobody for that.
-        assert any(alive(p) for p in processes)
+        until(lambda: not is_there(processes[0]))  # The worker itself needs nobody for that.
+        assert any(is_there(p) for p in processes)
     agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
     if not keeper_first:
         os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
@@ -391,7 +387,7 @@ def test_nothing_is_left_when_an_agent_and_a_keeper_are_killed(
     reports = []
     until(lambda: reports.extend(agent.tick(1.0)) or reports)
     assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGKILL
-    assert not any(alive(p) for p in processes)
+    assert not any(is_there(p) for p in processes)
 
 
 def test_a_mark_is_another_for_each_worker_and_none_where_locks_are_limited(
@@ -405,14 +401,14 @@ def test_a_mark_is_another_for_each_worker_and_none_where_locks_are_limited(
 
 
 def test_a_worker_of_another_release_is_ended_and_cleared_away(folder: Path) -> None:
-    agent_that_dies(folder, order(folder, "sleep", "60"))
+    agent_that_dies(folder, order(folder, "sleep", FOR_EVER_S))
     path = folder / "workers" / "7-0"
     process = keeper_of(folder, "7-0")  # It has read its order by now.
     written = json.loads((path / "order.json").read_bytes())
     written["start"]["unheard_of"] = 1
     (path / "order.json").write_text(json.dumps(written))
     assert ProcessLauncher(folder / "workers").found() == []
-    until(lambda: not alive(process))
+    until(lambda: not is_there(process))
     assert json.loads((path / "exit.json").read_bytes())["exit_code"] == -signal.SIGKILL
     assert ProcessLauncher(folder / "workers").found() == []
     assert not path.exists()
@@ -421,7 +417,7 @@ def test_a_worker_of_another_release_is_ended_and_cleared_away(folder: Path) -> 
 def test_an_order_that_cannot_be_read_just_now_is_no_reason_to_forget_a_worker(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent_that_dies(folder, order(folder, "sleep", "60"))
+    agent_that_dies(folder, order(folder, "sleep", FOR_EVER_S))
 
     def fails(path: Path) -> bytes:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -439,16 +435,9 @@ def keeper_of(folder: Path, name: str) -> int:
     return int(json.loads(said.read_text())["pid"])
 
 
-def alive(pid: int) -> bool:
-    try:
-        return keeper.stat_of(pid)[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_another_process_with_the_number_of_a_keeper_is_left_alone(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "workers")
-    launcher.start(order(folder, "sleep", "60"), "t", 0.0)
+    launcher.start(order(folder, "sleep", FOR_EVER_S), "t", 0.0)
     until((folder / "workers" / "7-0" / "keeper.json").exists)
     os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
     end_of(launcher)
@@ -463,7 +452,7 @@ def test_another_process_with_the_number_of_a_keeper_is_left_alone(folder: Path)
 
 def test_a_stopped_worker_and_a_stopped_keeper_are_killed_all_the_same(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "workers")
-    launcher.start(order(folder, "sh", "-c", "kill -STOP $$; sleep 60"), "t", 0.0)
+    launcher.start(order(folder, "sh", "-c", "kill -STOP $$; sleep 3600"), "t", 0.0)
     until((folder / "workers" / "7-0" / "keeper.json").exists)
     os.kill(keeper_of(folder, "7-0"), signal.SIGSTOP)
     launcher.signal(7, 0, signal.SIGKILL)
@@ -478,7 +467,7 @@ def test_what_an_agent_began_to_write_is_no_worker(folder: Path) -> None:
 
 
 def test_a_word_cut_off_by_a_crash_was_not_said(folder: Path) -> None:
-    agent_that_dies(folder, order(folder, "sleep", "60"))
+    agent_that_dies(folder, order(folder, "sleep", FOR_EVER_S))
     said = folder / "workers" / "7-0" / "said"
     launcher = ProcessLauncher(folder / "workers")
     launcher.keep(7, 0, Finished(20, 200))
