@@ -54,7 +54,10 @@ class Stopped(BaseException):
 
 
 class Stage:
-    """One cluster through the lives of its controllers. `at` lets something happen at a time."""
+    """One cluster through the lives of its controllers. `at` lets something happen at a time.
+
+    Its clock goes on while no controller runs, unless it `stands` then, as that of a real one.
+    """
 
     def __init__(
         self,
@@ -67,9 +70,11 @@ class Stage:
         meter: Callable[[], Meter] = PlainMeter,
         injected: float = 0.0,
         database: Database | None = None,
+        report_s: float = 1.0,
+        stands: bool = False,
         **words: Any,
     ) -> None:
-        self.line = Timeline()
+        self.line, self.stands = Timeline(), stands
         self.at = self.line.at
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
         self.cluster = Cluster.uniform(nodes, gpus)
@@ -84,6 +89,7 @@ class Stage:
             physics=self._physics(table),
             costs=costs or Costs(),
             alive_s=1.0,
+            report_s=report_s,
         )
         self.facts: list[Fact] = []
         self.written: list[Entry] = []
@@ -139,7 +145,9 @@ class Stage:
     def play(self, until: float) -> None:
         """Runs one controller up to a time, when it is killed; or until it stops by itself."""
         recovered = self.store.recover()
-        clock, self.inbox = VirtualClock(self.line), VirtualInbox(self.line)
+        ahead_s = recovered.now_s - self.line.now if self.stands else 0.0
+        clock = VirtualClock(self.line, ahead_s)
+        self.inbox = VirtualInbox(self.line, ahead_s)
         table = empty()
         lengths = {str(r.job): spec.duration_s for spec, r in recovered.jobs}
 

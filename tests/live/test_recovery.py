@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
 import pytest
-from live_stage import Stage
+from live_stage import NEVER, RULES, Stage
 
 from dovetail.live.durable.database import Database
 from dovetail.live.lifecycle import State
@@ -38,6 +39,49 @@ def test_a_job_that_ended_while_nobody_looked_is_found_ended() -> None:
     assert s.record(1).state is State.COMPLETED and s.record(1).exit_code == 0
     assert s.record(2).state is State.FAILED
     s.check()
+
+
+def test_a_limit_counts_what_a_quiet_job_ran_before_its_controller_was_killed() -> None:
+    quiet = replace(RULES, stall_s=NEVER)
+    s = Stage("fifo", nodes=1, gpus=1, rules=quiet, report_s=NEVER, stands=True)
+    s.submit(0.0, duration_s=9000.0, time_limit_s=1800.0)
+    s.play(29 * 60.0)
+    s.line.pass_until(3000.0)
+    s.play(4000.0)
+    (told,) = [t for t, _, order in s.orders if order.end is not None]
+    assert told == pytest.approx(3000.0 + 60.0, abs=s.rules.persist_every_s + 1.0)
+    record = s.record(1)
+    assert record.state is State.TIMEOUT and record.ran_s == pytest.approx(1800.0, abs=1.0)
+    assert record.attained_gpu_s == pytest.approx(1800.0, abs=2.0)
+
+
+def test_a_job_that_waits_for_its_time_waits_no_longer_when_its_controller_was_killed() -> None:
+    s = Stage("fifo", stands=True)
+    s.submit(1.0, begin_s=600.0)
+    s.play(590.0)
+    s.play(700.0)
+    began = next(t for t, _, order in s.orders if order.start is not None)
+    assert began == pytest.approx(601.0, abs=s.rules.persist_every_s + 1.0)
+
+
+def test_an_empty_cluster_keeps_nothing() -> None:
+    s = Stage("fifo")
+    s.submit(1.0, duration_s=5.0)
+    s.play(20.0)
+    written = len(s.written)
+    s.play(500.0)
+    assert not s.written[written:]
+    assert [f for f in s.facts if f.t > 7.0] == []
+
+
+def test_a_full_disk_that_cannot_keep_the_time_holds_nobody_up() -> None:
+    s = Stage("fifo", nodes=1, gpus=1, report_s=NEVER)
+    s.submit(1.0, duration_s=50.0)
+    s.at(20.0, lambda: s.refuses.extend([True] * 4))
+    s.play(60.0)
+    assert s.record(1).state is State.COMPLETED and s.record(1).end_s == pytest.approx(
+        51.0, abs=0.1
+    )
 
 
 def test_a_request_on_record_is_carried_out_by_the_next_controller() -> None:

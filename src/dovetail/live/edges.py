@@ -49,6 +49,9 @@ class NodeLost:
 
 Incoming = Accepted | Request | Report | NodeLost
 
+CLOCK = "clock"
+"""The name under which the journal keeps the cluster's time while nothing else tells of it."""
+
 
 class Clock(Protocol):
     """The cluster's time: seconds since it was first brought up. It never runs backwards."""

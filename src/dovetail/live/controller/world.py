@@ -9,6 +9,7 @@ instant or all of it, and says every order again that may not have been heard.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dovetail.control.state import ClusterState
 from dovetail.core.messages import Explained, Refused, Woke
@@ -28,8 +29,10 @@ from dovetail.live.controller.site import Launches, Site
 from dovetail.live.controller.tending import Tending
 from dovetail.live.durable.recovered import Recovered
 from dovetail.live.edges import (
+    CLOCK,
     Accepted,
     Edges,
+    Entry,
     Incoming,
     NodeLost,
     Request,
@@ -89,6 +92,7 @@ class LiveWorld:
         self._late: list[Incoming] = []
         self._leaving = self._emptying = False
         self._because: tuple[object, ...] | None = None
+        self._time_kept_s = site.now
         take_up(site, self._arrivals, self._health, recovered)
         # Of an empty cluster nobody is asked anything: nor is a simulation's policy.
         self._ask_s = site.now if len(site.lives) else NEVER
@@ -134,7 +138,7 @@ class LiveWorld:
         """Waits for the next instant, and lets it happen."""
         site = self._site
         self._picture.publish_if_due()
-        due = min(site.timers.next_s, self._picture.due_s)
+        due = min(site.timers.next_s, self._picture.due_s, self._tell_time_s)
         if site.settled:
             due = min(due, until, self._ask_s)
         come = self._late or self._edges.inbox.wait(due)
@@ -281,7 +285,25 @@ class LiveWorld:
             self._keep(lambda: self._edges.journal.write(entry))
             self._arrivals.kept()
             self._picture.changed = True
+        if entry.facts or entry.records:
+            self._time_kept_s = site.now
+        elif site.now >= self._tell_time_s:
+            self._keep_time()
         self._tending.say()
+
+    @property
+    def _tell_time_s(self) -> float:
+        """Returns when the time must be kept, if nothing that happens tells of it until then."""
+        if not len(self._site.lives):
+            return NEVER
+        return self._time_kept_s + self._rules.persist_every_s
+
+    def _keep_time(self) -> None:
+        """Keeps the present: what jobs ran and waited counts, though this controller is killed."""
+        self._time_kept_s = self._site.now
+        # A disk that is full now takes it the next time.
+        with suppress(StoreError):
+            self._edges.journal.write(Entry(meta=((CLOCK, repr(self._site.now)),)))
 
     def _keep(self, write: Callable[[], None]) -> None:
         """Writes, and goes on trying while the store cannot; whatever comes meanwhile waits."""

@@ -19,7 +19,7 @@ from dovetail.live.durable.fact_lines import job_in, live_lines
 from dovetail.live.durable.queries import Queries
 from dovetail.live.durable.record_codec import record_text, spec_of, spec_text
 from dovetail.live.durable.recovered import Recovered
-from dovetail.live.edges import Accepted, Entry, Request
+from dovetail.live.edges import CLOCK, Accepted, Entry, Request
 from dovetail.live.record import JobRecord
 from dovetail.wire.spec import JobSpec
 
@@ -53,12 +53,12 @@ class Store:
     def recover(self) -> Recovered:
         """Returns what a new controller starts from; its epoch is newer than any before."""
         epoch = self.committer.do(_raise_epoch)
-        live = self.queries.live()
+        live, meta = self.queries.live(), self.queries.all_meta()
         # A job that runs for long is put on record often, though nothing happens.
         known_s = max((job.record.since_s for job in live), default=0.0)
         return Recovered(
             epoch=epoch,
-            now_s=max(self.queries.last_s(), known_s),
+            now_s=max(self.queries.last_s(), known_s, float(dict(meta).get(CLOCK, 0.0))),
             jobs=tuple((job.spec, job.record) for job in live if job.arrived),
             accepted=tuple(
                 Accepted(job.number, job.spec, job.record.submit_s)
@@ -66,7 +66,7 @@ class Store:
                 if not job.arrived
             ),
             requests=tuple(self.queries.pending()),
-            meta=self.queries.all_meta(),
+            meta=meta,
         )
 
 
