@@ -44,6 +44,16 @@ class PlainMeter:
         """Never parts a pair."""
         return False
 
+    def ran_out(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        gpu_memory_bytes: float,
+    ) -> bool:
+        """Learns nothing."""
+        return False
+
     def ended(self, job: int) -> None:
         """Has nothing to drop."""
 

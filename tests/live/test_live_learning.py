@@ -4,7 +4,7 @@ What the nodes really do (`truth`) is not what the policy believes; workers repo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
+from dovetail.live.controller.endings import CROWDED
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.durable.recovered import Recovered
 from dovetail.live.edges import Accepted, Edges, Entry, Request
@@ -84,6 +85,8 @@ class Play:
     xi: float = 1.0
     learns: bool = True
     said: str = ""
+    lacking: tuple[tuple[float, int], ...] = ()
+    """When the first worker of which job finds no room on its GPU."""
 
     def run(self, *submitted: tuple[float, JobSpec]) -> Kept:
         """Returns all facts, jobs by number from 1."""
@@ -140,8 +143,21 @@ class Play:
         def handle(node: int, order: Order) -> None:
             take(nodes.handle(node, order, line.now))
 
+        def lack(job: int) -> None:
+            number = max(w for _, j, w in nodes.alive if j == job)
+            said = nodes.kill(job, number, line.now)
+            take([_without_room(report) for report in said])
+
+        for t, job in self.lacking:
+            line.at(t, lambda job=job: lack(job))  # type: ignore[misc]
+
         take(())
         return handle
+
+
+def _without_room(report: Report) -> Report:
+    """Lets a worker that was killed have ended by itself, for want of memory."""
+    return replace(report, ended=report.ended and replace(report.ended, exit_code=5))
 
 
 class Curves(CurvedPhysics):
@@ -159,6 +175,19 @@ class Curves(CurvedPhysics):
 
 def shares(kept: Kept, job: int) -> list[int]:
     return [f.placement.gpus for f in kept.facts if isinstance(f, Started) and f.job == job]
+
+
+def pairs(kept: Kept, from_s: float) -> list[tuple[int, ...]]:
+    """Returns into how many steps the batches of jobs were cut that were together on a GPU."""
+    found, there = [], {}
+    for fact in kept.facts:
+        if isinstance(fact, Started):
+            there[fact.job] = fact.placement.accumulation_steps
+        elif isinstance(fact, Stopped | Ended):
+            there.pop(fact.job, None)
+        if len(there) > 1 and fact.t > from_s:
+            found.append(tuple(there.values()))
+    return found
 
 
 def ends(kept: Kept) -> dict[int, float]:
@@ -230,3 +259,53 @@ def test_whoever_shares_knowingly_is_left_alone() -> None:
     )
     stops = [f for f in kept.facts if isinstance(f, Stopped)]
     assert len(stops) == 1, "it shares first-fit, whatever a pair costs, and is told so once"
+
+
+def sharing(name: str, duration_s: float, **more: object) -> JobSpec:
+    return spec(name, duration_s, shareable=True, trains=True, **more)
+
+
+@pytest.mark.parametrize("policy", ["sjf-bsbf", "sjf-ffs", "gandiva"])
+@pytest.mark.parametrize("short", [1, 2])
+def test_who_ran_out_of_memory_beside_another_is_not_put_there_again(
+    policy: str, short: int
+) -> None:
+    table = empty()
+    truth = LinearPhysics(table, Injected(1.1))
+    play = Play(policy, Cluster.uniform(1, 1), truth, table, xi=1.05, lacking=((20.0, short),))
+    kept = play.run((0.0, sharing("a", 100.0, retries=0)), (10.0, sharing("b", 80.0, retries=0)))
+    together = [f.t for f in kept.facts if isinstance(f, Started) and f.placement.gpu_ids]
+    assert [t for t in together if 10.0 <= t < 20.0], "at first they are paired"
+    (stop,) = [f for f in kept.facts if isinstance(f, Stopped) and f.why == CROWDED]
+    assert stop.job == short and stop.t == pytest.approx(20.0, abs=0.01)
+    assert len(ends(kept)) == 2 and not [pair for pair in pairs(kept, 20.1) if max(pair) == 1]
+    again = next(f for f in kept.facts if isinstance(f, Started) and f.t > 20.0 and f.job == short)
+    if policy == "gandiva":
+        said = f"out of memory beside another: job {3 - short} (worker"
+        assert any(detail.startswith(said) for detail in kept.details)
+    else:
+        assert again.t == stop.t and again.placement.accumulation_steps == 2, "a smaller sub-batch"
+    assert kept.meta["measured"].count('"least"') == 2, "of neither it was known what it holds"
+
+
+def test_what_did_not_fit_is_known_after_a_restart() -> None:
+    table = empty()
+    truth = LinearPhysics(table, Injected(1.1))
+    pair = (0.0, sharing("a", 100.0)), (10.0, sharing("b", 80.0))
+    play = Play("sjf-ffs", Cluster.uniform(1, 1), truth, table, xi=1.05, lacking=((20.0, 2),))
+    said = play.run(*pair).meta["measured"]
+    fresh = empty()
+    truth = LinearPhysics(fresh, Injected(1.1))
+    again = Play("sjf-ffs", Cluster.uniform(1, 1), truth, fresh, xi=1.05, said=said)
+    kept = again.run(*pair)
+    assert not [f for f in kept.facts if isinstance(f, Stopped)]
+    (started,) = [f for f in kept.facts if isinstance(f, Started) and f.job == 2]
+    assert started.t == 10.0 and started.placement.accumulation_steps == 2
+
+
+def test_a_job_that_must_not_run_twice_ends_when_it_finds_no_room_beside_another() -> None:
+    table = empty()
+    truth = LinearPhysics(table, Injected(1.1))
+    play = Play("sjf-ffs", Cluster.uniform(1, 1), truth, table, xi=1.05, lacking=((20.0, 2),))
+    kept = play.run((0.0, sharing("a", 100.0)), (10.0, sharing("b", 80.0, requeue=False)))
+    assert ends(kept)[2] == pytest.approx(20.0, abs=0.01)

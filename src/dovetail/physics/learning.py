@@ -65,6 +65,36 @@ class Learning:
         self.physics = self._believed()
         return True
 
+    def ran_out(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        gpu_memory_bytes: float,
+    ) -> bool:
+        """Learns that a job found no room beside others, so cut as it was.
+
+        It is believed to hold more than they leave of the GPU from now on: so they do not fit
+        together any more, nor does it beside others who hold as much. Of whom nothing is known
+        counts as holding an even part. Returns whether they are believed not to fit now.
+        """
+        even = gpu_memory_bytes / (len(neighbours) + 1)
+        others = 0.0
+        for other, there in neighbours:
+            held = self.physics.held_bytes(other, there)
+            if not held:
+                self._lacks(other, there, even)
+            turns = placement.interleave and there.interleave
+            others += self.physics.fixed_bytes(other) if turns else held or even
+        self._lacks(job, placement, min(gpu_memory_bytes, gpu_memory_bytes - others + 1.0))
+        self.physics = self._believed()
+        together = sorted([(job, placement), *neighbours], key=_job)
+        return not self.physics.fits_memory(together, gpu_memory_bytes)
+
+    def _lacks(self, job: int, placement: Placement, least: float) -> None:
+        key, parts = self._subjects.key_of[job], self.physics.parts(job, placement)
+        self._told(job, self.lessons.lacked_bytes(key, parts, least))
+
     def solo_rate(self, job: int) -> float:
         """Returns samples a second alone as requested, as far as is known; 0 if nothing is."""
         return self.physics.throughput(job, int(self._jobs.gpus[job]))
@@ -151,3 +181,7 @@ class Learning:
         """Returns the guessed speed of a placement alone over that of the same GPUs well placed."""
         well = float(self._prior.rates(placement.gpus)[self._prior.kind_of[job], placement.gpus])
         return self._prior.speed(job, placement, ()) / well if well > 0 else 1.0
+
+
+def _job(occupant: Neighbour) -> int:
+    return occupant[0]

@@ -69,6 +69,7 @@ class Lessons:
         self._rates: dict[Key, dict[int, Smoothed]] = {}
         self._ratios: dict[tuple[Key, Key], dict[tuple[int, int], Smoothed]] = {}
         self._bytes: dict[Key, dict[int, float]] = {}
+        self._least: dict[Key, dict[int, float]] = {}
         self._stages: dict[tuple[Key, int], tuple[Smoothed, ...]] = {}
         self._batch: dict[Key, int] = {}
 
@@ -92,6 +93,13 @@ class Lessons:
         Parts are GPUs times accumulation steps.
         """
         return self._bytes.get(key, {})
+
+    def least_bytes(self, key: Key, parts: int) -> float:
+        """Returns what a worker must be believed to hold at least, as `lacked_bytes` was told.
+
+        What was too little for smaller parts of a batch is too little for larger ones.
+        """
+        return max((b for n, b in self._least.get(key, {}).items() if n >= parts), default=0.0)
 
     def stage_s(self, key: Key, gpus: int) -> tuple[float, ...]:
         """Returns storage, CPU, GPU and network seconds and the iteration's; empty if unknown."""
@@ -131,6 +139,13 @@ class Lessons:
         cells[parts] = float(held)
         return True
 
+    def lacked_bytes(self, key: Key, parts: int, least: float) -> bool:
+        """Takes what a worker that found no room must be believed to hold; the most counts."""
+        if least <= self.least_bytes(key, parts):
+            return False
+        self._least.setdefault(key, {})[parts] = float(least)
+        return True
+
     def saw_stages(self, key: Key, gpus: int, stage_s: Sequence[float], iteration_s: float) -> bool:
         """Takes the seconds of an iteration by resource."""
         row = (*stage_s, iteration_s)
@@ -146,6 +161,7 @@ class Lessons:
         """Drops what one job alone could use."""
         self._rates.pop(key, None)
         self._bytes.pop(key, None)
+        self._least.pop(key, None)
         self._batch.pop(key, None)
         for pair in [pair for pair in self._ratios if key in pair]:
             del self._ratios[pair]
@@ -163,6 +179,8 @@ class Lessons:
             yield from (("rate", *key[:2], n, rate) for n, rate in self.rates(key).items())
         for key in sorted(k for k in self._bytes if not k.own):
             yield from (("bytes", *key[:2], p, b) for p, b in sorted(self._bytes[key].items()))
+        for key in sorted(k for k in self._least if not k.own):
+            yield from (("least", *key[:2], p, b) for p, b in sorted(self._least[key].items()))
         for key in sorted(k for k in self._batch if not k.own):
             yield ("batch", *key[:2], 0, self._batch[key])
         for mine, other in self.pairs():
@@ -198,6 +216,8 @@ class Lessons:
                 self._rates.setdefault(key, {})[at] = Smoothed(float(value))
             case "bytes":
                 self._bytes.setdefault(key, {})[at] = float(value)
+            case "least":
+                self._least.setdefault(key, {})[at] = float(value)
             case "batch":
                 self._batch[key] = int(value)
             case "ratio":

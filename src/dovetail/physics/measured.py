@@ -144,10 +144,14 @@ class MeasuredPhysics:
     def held_bytes(self, job: int, placement: Placement) -> float:
         """Returns what a job holds on each GPU of a placement."""
         guess = self._prior.held_bytes(job, placement)
-        parts = placement.gpus * placement.accumulation_steps
+        return self._held(job, self.parts(job, placement), guess)
+
+    def parts(self, job: int, placement: Placement) -> int:
+        """Returns into how many parts the batch of a job is cut as placed, by the largest part."""
         if placement.samples:
             parts = self.batch(job) * placement.accumulation_steps // max(placement.samples)
-        return self._held(job, max(1, parts), guess)
+            return max(1, parts)
+        return placement.gpus * placement.accumulation_steps
 
     def fixed_bytes(self, job: int) -> float:
         """Returns the guess, or the least that was ever held: the fixed part is not more."""
@@ -293,16 +297,18 @@ class MeasuredPhysics:
     def _held(self, job: int, parts: int, guess: float) -> float:
         """Returns what a worker holds with a batch cut into so many parts.
 
-        As measured, or as with the next larger part, or grown in proportion to the part.
+        As measured, or as with the next larger part, or grown in proportion to the part; more
+        than was left to it where that was not enough.
         """
-        measured = self._lessons.held_bytes(self._subjects.key_of[job])
+        key = self._subjects.key_of[job]
+        measured, least = self._lessons.held_bytes(key), self._lessons.least_bytes(key, parts)
         if not measured:
-            return guess
+            return max(guess, least)
         larger = [n for n in measured if n <= parts]
         if larger:
-            return measured[max(larger)]
+            return max(measured[max(larger)], least)
         most = min(measured)
-        return max(guess, measured[most] * most / parts)
+        return max(guess, measured[most] * most / parts, least)
 
     def _stages(self, job: int) -> tuple[float, ...]:
         return self._lessons.stage_s(self._subjects.key_of[job], int(self._jobs.gpus[job]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dovetail.core.beliefs import Neighbour
 from dovetail.core.messages import Ended, Measured, Stopped, Submitted
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.controller.lives import NEVER, Life
@@ -26,6 +27,8 @@ HOW = {
     Step.DEADLINE: ENDS[TIMEOUT],
 }
 """How the log and the forecast call an ending; all others failed."""
+RETRIED = {"NodeFail": Step.NODE_FAILED, "OutOfMemory": Step.OUT_OF_MEMORY}
+"""How a job ends that is not tried again, by the reason; all others failed."""
 OUTSIDE = (-9, -15)
 """Signals that a program does not send itself: what they end is tried again."""
 STATELESS = 4
@@ -40,6 +43,10 @@ SIGNALLED = "RaisedSignal"
 """Slurm's word for a program that a signal ended."""
 MEMORY = "memory"
 """What an agent says that killed a worker over its memory."""
+PARTED = "pairing undone"
+"""Why a guest was stopped that was never to share, had the belief been right."""
+CROWDED = "out of memory beside another"
+"""Why a job was stopped that its neighbours had left too little room."""
 
 
 class Endings:
@@ -152,7 +159,7 @@ class Endings:
         """Lets a job that was stopped wait a while, or ends it if it has been retried enough."""
         site, record, spec = self._site, life.record, life.spec
         if not spec.requeue or record.retries >= spec.retries:
-            step = Step.NODE_FAILED if reason == "NodeFail" else Step.FAILED
+            step = RETRIED.get(reason, Step.FAILED)
             tried = (
                 f"{detail}; it was tried {record.retries + 1} times" if record.retries else detail
             )
@@ -180,7 +187,10 @@ class Endings:
 
     def died(self, life: Life, deaths: Sequence[Died]) -> None:
         """Decides what follows from the deaths of one instant: go on with the rest, retry, end."""
-        first = deaths[0]
+        first = next((d for d in deaths if _ran_out(life, d)), deaths[0])
+        no_room = _ran_out(life, first)
+        if no_room and self._part(life, first):
+            return
         gang = self._site.gang(life)
         dead = {d.worker for d in deaths}
         waiting = {*dead, *life.mend}
@@ -196,10 +206,9 @@ class Endings:
             self.end(life, Step.FAILED, reason="JobLaunchFailure", detail=said, code=code)
             return
         stateless = life.spec.trains and first.exit_code == STATELESS
-        no_room = life.spec.trains and first.exit_code == NO_ROOM
-        crowded = no_room and self._is_shared(life)
+        crowded = no_room and bool(self._neighbours(life))
         foreign = first.why or stateless or crowded or first.exit_code in OUTSIDE
-        if MEMORY in first.why or (no_room and not crowded):
+        if no_room and not crowded:
             self.end(
                 life, Step.OUT_OF_MEMORY, reason="OutOfMemory", detail=detail, code=first.exit_code
             )
@@ -213,10 +222,36 @@ class Endings:
             reason = SIGNALLED if code < 0 else "NonZeroExitCode"
             self.end(life, Step.FAILED, reason=reason, detail=detail, code=code)
 
-    def _is_shared(self, life: Life) -> bool:
-        """Tells whether a job has neighbours on its GPUs, which leave it less memory than alone."""
+    def _part(self, life: Life, death: Died) -> bool:
+        """Undoes a pairing that left a job too little memory; tells whether it was that.
+
+        It waits again by no fault of its own, so that no retry counts; and cut as they are, the
+        two are not believed to fit together any more, so that it cannot happen again and again.
+        """
+        site, row, spec = self._site, life.row, life.spec
+        placement, seat = site.placement(life), _seat_of(life, death.worker)
+        if placement is None or seat is None or not spec.requeue:
+            return False
+        neighbours = self._neighbours(life)
+        there = [site.lives.get(job) for job in site.seats.on.get((seat.node, seat.gpu), {})]
+        rows = {other.row for other in there if other is not None}
+        # Where it has its GPU to itself the bound is that of its others, which are shared.
+        neighbours = tuple(n for n in neighbours if n[0] in rows) or neighbours
+        memory = site.state.view.cluster.group_of(seat.node).gpu_memory_bytes
+        if not (neighbours and site.meter.ran_out(row, placement, neighbours, memory)):
+            return False
+        site.learn(news=True)
+        jobs = ", ".join(str(site.lives.numbers[other]) for other, _ in neighbours)
+        steps = placement.accumulation_steps
+        cut = f", its batch cut into {steps} steps" if steps > 1 else ""
+        self.requeue(life, CROWDED, spec.grace_s)
+        site.lives.write(life, detail=f"{CROWDED}: job {jobs}{cut} ({_words(death)})")
+        return True
+
+    def _neighbours(self, life: Life) -> tuple[Neighbour, ...]:
+        """Returns who shares GPUs with a job, and so leaves it less memory than alone."""
         placement = self._site.placement(life)
-        return placement is not None and len(self._site.sharers(placement)) > 1
+        return () if placement is None else self._site.neighbours(life.row, placement)
 
     def _go_on(self, life: Life, left: Sequence[int], detail: str) -> None:
         """Lets the survivors train on; in a while the lost ones are started under new numbers."""
@@ -256,6 +291,15 @@ class Endings:
 
 def _ran_s(life: Life, now: float) -> float:
     return life.record.ran_s + (now - life.running_s if life.running_s < now else 0.0)
+
+
+def _seat_of(life: Life, worker: int) -> Member | None:
+    return next((m for m in life.record.members if m.worker == worker), None)
+
+
+def _ran_out(life: Life, death: Died) -> bool:
+    """Tells whether a worker found no room, on its GPU or within the bound of its slot."""
+    return MEMORY in death.why or (life.spec.trains and death.exit_code == NO_ROOM)
 
 
 def _words(death: Died) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import isfinite
 
 from dovetail.core.messages import Foreseen, Measured
-from dovetail.live.controller.endings import Endings
+from dovetail.live.controller.endings import PARTED, Endings
 from dovetail.live.controller.lives import Life
 from dovetail.live.controller.site import Site
 from dovetail.live.gangs.gang import END, SAVE
@@ -24,10 +24,6 @@ RATE_SLACK = 0.02
 LENGTH_SLACK = 0.01
 NOISE = 5.0
 """How many times wider these are for real programs than for clocks: their iterations vary."""
-PARTED = "pairing undone"
-"""Why a guest was stopped that was never to share, had the belief been right."""
-LEARNED = "measured"
-"""The name under which the journal keeps what the meter learned."""
 
 
 class ProgressReports:
@@ -58,10 +54,7 @@ class ProgressReports:
         if progress is None or not _is_sound(progress):
             return
         self._believe(life, progress)
-        if progress.news:
-            self._learn()
-        if site.meter.unsaved:
-            site.meta[LEARNED] = site.meter.dump()
+        site.learn(news=progress.news)
         for other, where in neighbours:
             host, guest = (row, placement), (other, where)
             if site.state.placed_s[row] > site.state.placed_s[other]:
@@ -90,13 +83,6 @@ class ProgressReports:
         if length_s is not None and abs(length_s - known_s) > noise * LENGTH_SLACK * known_s:
             state.relength(row, length_s)
             site.facts.append(Foreseen(now, row, length_s))
-
-    def _learn(self) -> None:
-        site = self._site
-        physics = site.meter.physics
-        if physics is not None:
-            site.state.view.physics = physics
-        site.changes.woke = True
 
     def _part(self, guest: Life, host: Life) -> None:
         """Undoes a pairing that costs more than it gives, by letting the later job wait again."""

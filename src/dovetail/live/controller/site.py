@@ -31,6 +31,8 @@ from dovetail.wire.spec import JobSpec
 
 Launches = Callable[[int, JobSpec], Launch]
 """Returns how the workers of a job, by number, are launched."""
+LEARNED = "measured"
+"""The name under which the journal keeps what the meter learned."""
 
 
 class Site:
@@ -132,6 +134,15 @@ class Site:
             if rate != state.rate[row]:
                 state.retime(row, rate)
                 self.facts.append(Retimed(self.now, row, rate))
+
+    def learn(self, *, news: bool) -> None:
+        """Keeps what the meter learned; with `news` the policy goes by another belief now."""
+        if news:
+            if self.meter.physics is not None:
+                self.state.view.physics = self.meter.physics
+            self.changes.woke = True
+        if self.meter.unsaved:
+            self.meta[LEARNED] = self.meter.dump()
 
     # The end of an instant.
 

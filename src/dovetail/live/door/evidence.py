@@ -242,12 +242,17 @@ def _manner(kept: KeptJob, run: RunningStatus, seen: Index, now_s: float) -> lis
 
 def _last_placing(reader: Queries, number: int) -> str:
     """Returns what the log says of the last time it was placed."""
-    placed = [(t, f) for t, f in reader.facts(number) if f.get("e") == "started"]
+    facts = reader.facts(number)
+    placed = [(t, f) for t, f in facts if f.get("e") == "started"]
     if not placed:
         return ""
     t, fact = placed[-1]
     again = f", the {len(placed)}th placing" if len(placed) > 3 else ""
-    return f"last placed at {t:.0f} s ({fact.get('how', 'start')}){again}"
+    stopped = [(s, f) for s, f in facts if f.get("e") == "stopped" and s <= t]
+    since = ""
+    if stopped:
+        since = f", after it was stopped at {stopped[-1][0]:.0f} s: {stopped[-1][1].get('why')}"
+    return f"last placed at {t:.0f} s ({fact.get('how', 'start')}){again}{since}"
 
 
 def _ended(kept: KeptJob, now_s: float) -> Explained:

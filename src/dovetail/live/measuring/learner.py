@@ -37,6 +37,16 @@ class Learner(Protocol):
         """Learns; returns whether `physics` is another one from now on."""
         ...
 
+    def ran_out(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        gpu_memory_bytes: float,
+    ) -> bool:
+        """Learns that a job found no room beside others; tells whether they do not fit now."""
+        ...
+
     def forget(self, job: int) -> None:
         """Drops what only a job that is over could use."""
         ...

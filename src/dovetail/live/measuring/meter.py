@@ -176,6 +176,16 @@ class Meters:
             host, guest, self._left_s(host[0]), self._left_s(guest[0]), cost_s
         )
 
+    def ran_out(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        gpu_memory_bytes: float,
+    ) -> bool:
+        """Learns that a job found no room beside others; tells whether they do not fit now."""
+        return self._learner.ran_out(job, placement, neighbours, gpu_memory_bytes)
+
     def ended(self, job: int) -> None:
         """Drops what only this job could use: it is over."""
         self._gauges.pop(job, None)

@@ -45,6 +45,16 @@ class Meter(Protocol):
         """Tells whether two jobs that share GPUs must be parted, by stopping the guest."""
         ...
 
+    def ran_out(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        gpu_memory_bytes: float,
+    ) -> bool:
+        """Hears that a job found no room beside others; tells whether `physics` knows it now."""
+        ...
+
     def ended(self, job: int) -> None:
         """Is told that a job is over."""
         ...
