@@ -11,6 +11,7 @@ import pytest
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S, STRANGERS_MAX, WorkerHub
 from dovetail.live.node.transport import Loop
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, Checkpoint, FromWorker, Hello, Ready
+from patience import PATIENCE_S
 
 SECRET = "its secret"
 
@@ -38,7 +39,7 @@ class Scene:
     def call(self, *said: FromWorker) -> socket.socket:
         """Calls as a worker does, and lets the hub hear it."""
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link.settimeout(5.0)
+        link.settimeout(PATIENCE_S)
         link.connect(str(self.path))
         link.sendall(b"".join(FROM_WORKER.encode(m) for m in said))
         self.turn()
@@ -92,7 +93,7 @@ def test_a_worker_has_one_line_and_it_is_the_newest(scene: Scene) -> None:
         assert not is_open(first)
         assert scene.hung_up_ == [(1, 0)] and scene.heard == [hello(), hello()]
         scene.hub.tell(1, 0, Checkpoint())
-        second.settimeout(5.0)
+        second.settimeout(PATIENCE_S)
         assert TO_WORKER.decode(second.recv(1000)) == Checkpoint()
         scene.turn()
         assert scene.hung_up_ == [(1, 0)], "it listens"
@@ -102,6 +103,17 @@ def test_a_name_is_said_once(scene: Scene) -> None:
     with scene.call(hello(), hello("another"), Ready(2)) as link:
         assert is_open(link)
     assert scene.heard == [hello(), Ready(2)]
+
+
+def test_what_a_worker_said_before_it_ended_is_heard_though_nobody_had_let_it_in(
+    scene: Scene,
+) -> None:
+    """On a busy machine it calls, speaks and ends before the agent looks at its socket again."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.connect(str(scene.path))
+        link.sendall(FROM_WORKER.encode(hello()) + FROM_WORKER.encode(Ready(1)))
+    scene.hub.drain(1, 0)
+    assert scene.heard == [hello(), Ready(1)]
 
 
 def test_who_does_not_say_who_it_is_in_time_is_dropped(scene: Scene) -> None:

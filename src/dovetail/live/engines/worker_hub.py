@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dovetail.live.node.transport import Channel, Loop
-from dovetail.live.own_socket import is_ours, listen
+from dovetail.live.own_socket import BACKLOG, is_ours, listen
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, Refused, ToWorker
 
@@ -70,6 +70,9 @@ class WorkerHub:
 
     def drain(self, job: int, worker: int) -> None:
         """Hears all that a worker said before it ended; it may never have been greeted."""
+        for _ in range(BACKLOG):
+            if not self._take_in():
+                break
         for line in list(self._strangers):
             line.channel.drain()
         known = self._lines.get((job, worker))
@@ -99,16 +102,21 @@ class WorkerHub:
         self._path.unlink(missing_ok=True)
 
     def _accept(self, events: int) -> None:
+        self._take_in()
+
+    def _take_in(self) -> bool:
+        """Takes in one who calls; tells whether anybody did."""
         try:
             link, _ = self._server.accept()
         except OSError:
-            return
+            return False
         if not is_ours(link):
             link.close()
-            return
+            return True
         if len(self._strangers) >= STRANGERS_MAX:
             self._strangers[0].channel.close()
         self._strangers.append(_Line(self, link, self._clock()))
+        return True
 
     # What lines do.
 
