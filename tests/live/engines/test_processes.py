@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.engines import keeper, strays
+from dovetail.live.engines import keeper, processes, strays
 from dovetail.live.engines.processes import LOST, ProcessLauncher
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
@@ -448,6 +448,23 @@ def test_another_process_with_the_number_of_a_keeper_is_left_alone(folder: Path)
     (found,) = ProcessLauncher(folder / "workers").found()
     os.close(lock)
     assert isinstance(found, Found) and found.exit == Exit(7, 0, -9, LOST)
+
+
+def test_a_worker_whose_keeper_was_given_up_never_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent died when it had just started it, and the machine is too busy to let it begin."""
+    path = folder / "workers" / "7-0"
+    launcher = ProcessLauncher(folder / "workers")
+    launcher._write(path, order(folder, "touch", "ran"), "t", 0.0)
+    monkeypatch.setattr(processes, "NAMED_WITHIN_S", 0.0)
+    with (path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (found,) = launcher.found()
+        assert found.exit == Exit(7, 0, -9, LOST)
+        monkeypatch.setattr(keeper, "Keeper", lambda: None)
+        keeper.main(str(path), lock.fileno())
+    assert not (path / "exit.json").exists() and not (folder / "ran").exists()
 
 
 def test_a_stopped_worker_and_a_stopped_keeper_are_killed_all_the_same(folder: Path) -> None:

@@ -56,6 +56,8 @@ def main(folder: str, lock: int) -> None:
     # Whoever knows its number may signal it, so it must be ready for that first.
     keeper = Keeper()
     write(folder, "keeper.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
+    if not begins(folder):
+        return
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     why, status = keeper.run(order)
     keeper.end_strays()
@@ -223,6 +225,19 @@ def write(folder: str, name: str, what: dict[str, Any]) -> None:
     directory = os.open(folder, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
+
+
+def begins(folder: str) -> bool:
+    """Tells whether this process is the first to say so: a keeper, or an agent that gave one up.
+
+    A worker whose keeper was so slow that it was said to be gone must never run: by then another
+    may run in its place.
+    """
+    try:
+        os.mkdir(os.path.join(folder, "begun"), 0o700)
+    except FileExistsError:
+        return False
+    return True
 
 
 def private(path: str, flags: int) -> int:

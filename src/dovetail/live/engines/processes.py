@@ -31,7 +31,7 @@ from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
 
-NAMED_WITHIN_S = 5.0
+NAMED_WITHIN_S = 60.0
 """A keeper writes its name within milliseconds; on a machine that swaps it may take longer."""
 LOST = "its keeper was killed"
 OUT_OF_MEMORY = "out of memory"
@@ -312,14 +312,20 @@ def _keep(folder: Path) -> _Kept:
 def _living(folder: Path) -> int | None:
     """Returns a descriptor of the keeper of a folder, None if it is gone."""
     give_up_s = time.monotonic() + NAMED_WITHIN_S
+    given_up = False
     while is_locked(folder / "lock"):
         try:
             named = json.loads((folder / "keeper.json").read_bytes())
             pidfd = os.pidfd_open(int(named["pid"]))
         except (OSError, ValueError, KeyError):
-            if time.monotonic() > give_up_s:
+            if given_up:
                 return None
-            time.sleep(0.01)
+            if time.monotonic() >= give_up_s:
+                # From here on it cannot begin, unless it has: then it has its name by now.
+                given_up = True
+                keeper.begins(str(folder))
+            else:
+                time.sleep(0.01)
             continue
         # The descriptor is of whoever has the number now; its start says whether that is ours.
         if _started(int(named["pid"])) == named["start"]:
