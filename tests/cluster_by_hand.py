@@ -10,7 +10,8 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
 from dovetail.live.door.desk import Desk, House
-from dovetail.live.door.verbs import Pong, Question, Reply
+from dovetail.live.door.messages.cluster import Pong
+from dovetail.live.door.questions import Question, Reply
 from dovetail.live.durable.database import Database
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.group_commit import GroupCommit

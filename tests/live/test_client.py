@@ -19,14 +19,10 @@ from hypothesis import strategies as st
 from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.client import Client, NoController
+from dovetail.live.door.messages.output import Logs
+from dovetail.live.door.questions import CHANGES
 from dovetail.live.door.server import Limits, Server, talk
-from dovetail.live.door.verbs import (
-    CHANGES,
-    Logs,
-    Refused,
-    line_of_question,
-    reply_of,
-)
+from dovetail.live.door.verbs import Refused, line_of_question, reply_of
 from dovetail.live.edges import Entry
 from dovetail.live.lifecycle import State
 from dovetail.wire.codec import WireError

@@ -18,34 +18,18 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, Reason, Started, Submitted
 from dovetail.core.placement import Placement
 from dovetail.live.door import desk
+from dovetail.live.door.messages.changes import Change, Changed, Drain, Submit
+from dovetail.live.door.messages.changes import Submitted as Taken
+from dovetail.live.door.messages.cluster import Nodes, NodesShown, Ping
+from dovetail.live.door.messages.events import History, Recalled
+from dovetail.live.door.messages.listing import Listed, ListJobs
+from dovetail.live.door.messages.one_job import Show, Shown
+from dovetail.live.door.messages.output import Logs, LogText
+from dovetail.live.door.messages.reason import Explained, Why
+from dovetail.live.door.messages.tracking import JobState, Track, Tracked
 from dovetail.live.door.output_text import OutputReader
-from dovetail.live.door.verbs import (
-    Change,
-    Changed,
-    Drain,
-    Explained,
-    History,
-    JobState,
-    Listed,
-    ListJobs,
-    Logs,
-    LogText,
-    Nodes,
-    NodesShown,
-    Ping,
-    Question,
-    Recalled,
-    Show,
-    Shown,
-    Submit,
-    Track,
-    Tracked,
-    Why,
-    json_values,
-    line_of_reply,
-    verb_of,
-)
-from dovetail.live.door.verbs import Submitted as Taken
+from dovetail.live.door.questions import Question
+from dovetail.live.door.verbs import json_values, line_of_reply
 from dovetail.live.edges import Entry, Request
 from dovetail.live.lifecycle import State
 from dovetail.live.snapshot import NodeStatus
@@ -319,7 +303,7 @@ def test_the_environment_of_a_job_is_named_but_never_told(cluster: ByHand) -> No
     assert shown.environment == ("A", "API_KEY")
     for asked in (Show("1"), Why("1"), ListJobs(), History(), History("1"), Nodes(), Ping()):
         said = b"".join(map(line_of_reply, cluster.desk.answer(asked, "ann")))
-        assert b"hunter2" not in said, verb_of(asked)
+        assert b"hunter2" not in said, asked.verb
 
 
 def test_facts_are_recalled_page_by_page(cluster: ByHand) -> None:
@@ -481,7 +465,7 @@ def test_list_and_why_take_less_than_a_tenth_of_a_second_with_ten_thousand_waiti
             began = perf_counter()
             line_of_reply(cluster.ask(asked))
             took.append(perf_counter() - began)
-        assert min(took) < 0.1, f"{verb_of(asked)} takes {min(took):.3f} s"
+        assert min(took) < 0.1, f"{asked.verb} takes {min(took):.3f} s"
 
 
 def test_what_is_not_there_is_null_for_programs(cluster: ByHand) -> None:

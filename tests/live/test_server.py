@@ -20,24 +20,13 @@ from hypothesis import strategies as st
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.client import Client, NoController
 from dovetail.live.door import server as door
+from dovetail.live.door.messages.changes import Change, Changed, Down, Submit, Submitted
+from dovetail.live.door.messages.cluster import Ping, Pong
+from dovetail.live.door.messages.one_job import Show
+from dovetail.live.door.messages.output import Logs, LogText
+from dovetail.live.door.questions import CHANGES, Question, Reply, question_of
 from dovetail.live.door.server import Limits, Server, loopback, talk
-from dovetail.live.door.verbs import (
-    CHANGES,
-    Change,
-    Changed,
-    Down,
-    Logs,
-    LogText,
-    Ping,
-    Pong,
-    Question,
-    Reply,
-    Show,
-    Submit,
-    Submitted,
-    line_of_question,
-    question_of,
-)
+from dovetail.live.door.verbs import line_of_question
 from dovetail.live.edges import StoreError
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec

@@ -126,6 +126,7 @@ def _serve(
         return (monotonic() - began_s) * words.speed
 
     running = running_engine(home)
+    running.unlink(missing_ok=True)  # What one that was killed has left would be taken for ours.
     with ExitStack() as stack:
         stack.callback(os.close, lock)
         loop = stack.enter_context(closing(Loop()))

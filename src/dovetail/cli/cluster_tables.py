@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from dovetail.cli.text_table import Column, Line, Piece, cut, table_lines
-from dovetail.live.door.verbs import NEVER, JobRow, NodeRow
+from dovetail.live.door.verbs import NEVER
 from dovetail.live.lifecycle import State
+
+if TYPE_CHECKING:
+    from dovetail.live.door.messages.cluster import NodeRow
+    from dovetail.live.door.messages.listing import JobRow
 
 STYLE: dict[str, str] = {
     State.RUNNING: "green",

@@ -11,7 +11,7 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
 from dovetail.cli.job_states import states_of
 
 if TYPE_CHECKING:
-    from dovetail.live.door.verbs import Shown
+    from dovetail.live.door.messages.one_job import Shown
 
 
 @click.command("ls")

@@ -15,7 +15,8 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of
 if TYPE_CHECKING:
     from dovetail.cli.text_table import Line
     from dovetail.live.client import Client
-    from dovetail.live.door.verbs import Listed, NodesShown, Pong
+    from dovetail.live.door.messages.cluster import NodesShown, Pong
+    from dovetail.live.door.messages.listing import Listed
 
 
 @click.command("top")

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from dovetail.study.given import Given
     from dovetail.study.live_run import Wish
 
-START_S = 180.0
+START_S = 600.0
 """A fresh install compiles what the policy needs before it is up."""
 POLL_S = 0.05
-STOP_S = 60.0
+STOP_S = 300.0
 
 
 @click.command("up")

@@ -10,7 +10,7 @@ import click
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
 
 if TYPE_CHECKING:
-    from dovetail.live.door.verbs import Explained
+    from dovetail.live.door.messages.reason import Explained
 
 
 @click.command("why")

@@ -19,50 +19,29 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import uuid
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.door.verbs import (
-    CROWDED,
-    REPLY_BYTES_MAX,
-    Change,
-    Changed,
-    Down,
-    Drain,
-    Event,
-    Explained,
-    History,
-    JobState,
-    Listed,
-    ListJobs,
-    Logs,
-    LogText,
-    Nodes,
-    NodesShown,
-    Ping,
-    Pong,
-    Question,
-    Recalled,
-    Refused,
-    Show,
-    Shown,
-    Submit,
-    Submitted,
-    Track,
-    Tracked,
-    Why,
-    line_of_question,
-    reply_of,
-)
+from dovetail.live.door.verbs import CROWDED, REPLY_BYTES_MAX, Refused, line_of_question, reply_of
 from dovetail.live.lifecycle import TERMINAL
 from dovetail.wire.codec import WireError
-from dovetail.wire.spec import JobSpec
-from dovetail.wire.submission import Submission
+
+if TYPE_CHECKING:
+    from dovetail.live.door.messages.changes import Changed
+    from dovetail.live.door.messages.cluster import NodesShown, Pong
+    from dovetail.live.door.messages.events import Event
+    from dovetail.live.door.messages.listing import Listed
+    from dovetail.live.door.messages.one_job import Shown
+    from dovetail.live.door.messages.output import Logs, LogText
+    from dovetail.live.door.messages.reason import Explained
+    from dovetail.live.door.messages.tracking import JobState
+    from dovetail.live.door.questions import Question
+    from dovetail.wire.spec import JobSpec
+    from dovetail.wire.submission import Submission
 
 R = TypeVar("R")
 AGAIN_S = 0.1
@@ -91,7 +70,7 @@ class Client:
     """
 
     def __init__(
-        self, home: str | Path = "", *, address: str = "", patience_s: float = 20.0
+        self, home: str | Path = "", *, address: str = "", patience_s: float = 60.0
     ) -> None:
         home = home or os.environ.get("DOVETAIL_HOME") or DEFAULT_HOME
         self.home = Path(home).expanduser().absolute()
@@ -107,6 +86,9 @@ class Client:
 
     def submit(self, *jobs: JobSpec | Submission, key: str = "") -> tuple[int, ...]:
         """Returns the number of each submission; all are on disk, or none was taken."""
+        from dovetail.live.door.messages.changes import Submit, Submitted
+        from dovetail.wire.submission import Submission
+
         taken = tuple(j if isinstance(j, Submission) else Submission(j) for j in jobs)
         return self._ask(Submit(key or new_key(), taken), Submitted).jobs
 
@@ -128,15 +110,21 @@ class Client:
 
     def drain(self, node: int, *, undo: bool = False, key: str = "") -> None:
         """Gives a node no new work; `undo` opens it again."""
+        from dovetail.live.door.messages.changes import Changed, Drain
+
         self._ask(Drain(key or new_key(), node, undo), Changed)
 
     def down(self, *, drain: bool = False, key: str = "") -> None:
         """Stops the controller: jobs run on, or (`drain`) are waited for."""
+        from dovetail.live.door.messages.changes import Changed, Down
+
         with contextlib.suppress(Gone):
             self._ask(Down(key or new_key(), drain), Changed)
 
     def ping(self) -> Pong:
         """Returns who answers."""
+        from dovetail.live.door.messages.cluster import Ping, Pong
+
         return self._ask(Ping(), Pong)
 
     def jobs(
@@ -153,22 +141,32 @@ class Client:
 
         If all `states` are ends: those that ended at `since_s` or later, the newest end first.
         """
+        from dovetail.live.door.messages.listing import Listed, ListJobs
+
         return self._ask(ListJobs(tuple(states), user, name, ended, limit, since_s), Listed)
 
     def show(self, job: int | str) -> Shown:
         """Returns all of one job."""
+        from dovetail.live.door.messages.one_job import Show, Shown
+
         return self._ask(Show(str(job)), Shown)
 
     def why(self, job: int | str) -> Explained:
         """Returns why a job is where it is."""
+        from dovetail.live.door.messages.reason import Explained, Why
+
         return self._ask(Why(str(job)), Explained)
 
     def nodes(self) -> NodesShown:
         """Returns the nodes and who is on their GPUs."""
+        from dovetail.live.door.messages.cluster import Nodes, NodesShown
+
         return self._ask(Nodes(), NodesShown)
 
     def history(self, job: int | str = "") -> Iterator[Event]:
         """Yields the facts of one job, or of all, in order."""
+        from dovetail.live.door.messages.events import History, Recalled
+
         after = 0
         while after >= 0:
             found = self._ask(History(str(job), after), Recalled)
@@ -177,6 +175,8 @@ class Client:
 
     def logs(self, job: int | str, *, follow: bool = False, tail: int = -1) -> Iterator[LogText]:
         """Yields what a job printed; with `follow` until it ends."""
+        from dovetail.live.door.messages.output import Logs
+
         asked = Logs(str(job), follow, tail)
         deadline = monotonic() + self._patience_s
         while True:
@@ -190,6 +190,8 @@ class Client:
                 return
 
     def _pieces(self, asked: Logs) -> Iterator[LogText]:
+        from dovetail.live.door.messages.output import LogText
+
         with self._connected() as connection:
             connection.settimeout(self._patience_s)
             connection.sendall(line_of_question(asked, self._token()))
@@ -202,6 +204,8 @@ class Client:
 
     def states(self, *jobs: int | str) -> tuple[JobState, ...]:
         """Returns where jobs are, an array standing for all of its tasks."""
+        from dovetail.live.door.messages.tracking import Track, Tracked
+
         return self._ask(Track(tuple(map(str, jobs))), Tracked).jobs
 
     def wait(self, *jobs: int | str, timeout_s: float = float("inf")) -> tuple[JobState, ...]:
@@ -231,6 +235,8 @@ class Client:
 
     def change(self, verb: str, *jobs: int | str, key: str = "") -> Changed:
         """Does one of these to jobs; says for which it is done, and which are left and why."""
+        from dovetail.live.door.messages.changes import Change, Changed
+
         return self._ask(Change(verb, key or new_key(), tuple(map(str, jobs))), Changed)
 
     def _ask(self, question: Question, cls: type[R]) -> R:
@@ -244,7 +250,7 @@ class Client:
                 # One that was there just now is being started anew, or it was told to end.
                 if isinstance(error, NoController) and not was_there:
                     raise
-                if isinstance(error, NoController) and isinstance(question, Down):
+                if isinstance(error, NoController) and question.verb == "down":
                     raise Gone("the controller ended before it answered") from error
                 was_there = True
                 if monotonic() > deadline:
@@ -290,7 +296,7 @@ class Client:
     def _connected(self) -> socket.socket:
         if self._address:
             host, _, port = self._address.rpartition(":")
-            return socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
+            return socket.create_connection((host.strip("[]"), int(port)), timeout=self._patience_s)
         path = self.home / "api.sock"
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -316,7 +322,7 @@ class Client:
 
 def new_key() -> str:
     """Returns a key no other request has."""
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 def _close_all(connections: list[socket.socket]) -> None:

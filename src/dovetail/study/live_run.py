@@ -25,8 +25,8 @@ from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.watchdog import Watchdog, Watched
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.door.desk import Desk, House
+from dovetail.live.door.messages.cluster import Pong
 from dovetail.live.door.server import Server, name_of_user
-from dovetail.live.door.verbs import Pong
 from dovetail.live.durable.database import Database
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.group_commit import GroupCommit

@@ -17,38 +17,25 @@ from typing import Protocol
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.door.evidence import explain
-from dovetail.live.door.output_text import OutputReader
-from dovetail.live.door.rows import job_row, node_rows, shown
-from dovetail.live.door.verbs import (
+from dovetail.live.door.messages.changes import (
     Change,
     Changed,
     Down,
     Drain,
-    Event,
-    Explained,
-    History,
-    JobRow,
-    JobState,
     Left,
-    Listed,
-    ListJobs,
-    Logs,
-    LogText,
-    Nodes,
-    NodesShown,
-    Ping,
-    Pong,
-    Question,
-    Recalled,
-    Reply,
-    Show,
-    Shown,
     Submit,
     Submitted,
-    Track,
-    Tracked,
-    Why,
 )
+from dovetail.live.door.messages.cluster import Nodes, NodesShown, Ping, Pong
+from dovetail.live.door.messages.events import Event, History, Recalled
+from dovetail.live.door.messages.listing import JobRow, Listed, ListJobs
+from dovetail.live.door.messages.one_job import Show, Shown
+from dovetail.live.door.messages.output import Logs, LogText
+from dovetail.live.door.messages.reason import Explained, Why
+from dovetail.live.door.messages.tracking import JobState, Track, Tracked
+from dovetail.live.door.output_text import OutputReader
+from dovetail.live.door.questions import Question, Reply
+from dovetail.live.door.rows import job_row, node_rows, shown
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.intake import why_not
 from dovetail.live.durable.queries import LIVE, KeptJob, Reader
@@ -61,7 +48,7 @@ EVENTS_MAX = 5_000
 FOLLOWERS_MAX = 32
 FOLLOW_S = 0.1
 BEAT_S = 1.0
-FIRST_PICTURE_S = 5.0
+FIRST_PICTURE_S = 20.0
 """A controller that takes much up, or whose nodes are silent, needs a while for its first."""
 ACTIVE = (State.RUNNING, State.CONFIGURING, State.COMPLETING)
 

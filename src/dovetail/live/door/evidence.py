@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.live.door.conditions import called, conditions, must_come
+from dovetail.live.door.messages.reason import Explained
 from dovetail.live.door.rows import (
     ENDLESS_S,
     fraction_done,
@@ -19,7 +20,7 @@ from dovetail.live.door.rows import (
     reason_code,
     seats_text,
 )
-from dovetail.live.door.verbs import NEVER, Explained
+from dovetail.live.door.verbs import NEVER
 from dovetail.live.durable.queries import KeptJob, Queries
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.snapshot import NEVER as LONG_AGO

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dovetail.core.cluster import UP
-from dovetail.live.door.verbs import NEVER, JobRow, NodeRow, Shown
+from dovetail.live.door.messages.cluster import NodeRow
+from dovetail.live.door.messages.listing import JobRow
+from dovetail.live.door.messages.one_job import Shown
+from dovetail.live.door.verbs import NEVER
 from dovetail.live.durable.queries import KeptJob
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord, Member

@@ -26,14 +26,8 @@ from typing import Protocol
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live import own_socket
-from dovetail.live.door.verbs import (
-    CROWDED,
-    Question,
-    Refused,
-    Reply,
-    line_of_reply,
-    question_of,
-)
+from dovetail.live.door.questions import Question, Reply, question_of
+from dovetail.live.door.verbs import CROWDED, Refused, line_of_reply
 from dovetail.live.edges import StoreError
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError, parse_object
 
@@ -59,8 +53,8 @@ class Limits:
 
     connections: int = 64
     idle_s: float = 60.0
-    line_s: float = 20.0
-    send_s: float = 10.0
+    line_s: float = 60.0
+    send_s: float = 60.0
     line_bytes: int = LINE_BYTES_MAX
 
 

@@ -1,0 +1,31 @@
+"""Why a job is where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Explain where a job is."""
+
+    verb: ClassVar[str] = "why"
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why a job is where it is: a code in Slurm's words, a sentence, and the evidence for it."""
+
+    job: int
+    state: str
+    code: str
+    sentence: str
+    evidence: tuple[str, ...]
+    ahead: tuple[int, ...] = ()
+    ahead_count: int = 0
+    free_gpus: int = 0
+    would_start: str = ""
+    decided_s: float = -1.0
+    now_s: float = 0.0

@@ -1,0 +1,30 @@
+"""In which states jobs are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Say in which states jobs are, with all tasks of arrays."""
+
+    verb: ClassVar[str] = "track"
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Where one job is."""
+
+    job: int
+    state: str
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """The states of jobs, by number."""
+
+    jobs: tuple[JobState, ...]
