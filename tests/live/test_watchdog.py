@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
+from time import sleep
 from typing import Any
 
+import pytest
 from live_stage import RULES, Stage
 
 from dovetail.core.errors import DovetailError
@@ -12,7 +15,7 @@ from dovetail.core.messages import Ended, Refused
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
-from dovetail.live.controller.watchdog import Watchdog, Watched
+from dovetail.live.controller.watchdog import Overran, Watchdog, Watched, _raise_in
 from dovetail.live.lifecycle import State
 
 FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))
@@ -42,10 +45,18 @@ class Endless:
         return Decision(draft)
 
 
+class WatchedWhereEndless(Watched):
+    """Lets a decision that comes to an end take its time: on a busy machine that is any time."""
+
+    def decide(self, view: View, memory: object) -> Decision:
+        ends = len(view.waiting) + len(view.running) <= 1
+        return self._policy.decide(view, memory) if ends else super().decide(view, memory)
+
+
 def test_a_policy_that_loops_for_ever_is_stopped_and_all_else_goes_on() -> None:
     rules = replace(RULES, refused_wait_s=100.0)
     with Watchdog(0.05) as watchdog:
-        policy: Any = Watched(Endless(), watchdog)
+        policy: Any = WatchedWhereEndless(Endless(), watchdog)
         stage = Stage(policy, rules=rules)
         stage.submit(1.0, duration_s=8.0)
         stage.submit(2.0, duration_s=8.0)
@@ -60,7 +71,7 @@ def test_a_policy_that_loops_for_ever_is_stopped_and_all_else_goes_on() -> None:
 
 
 def test_a_decision_in_time_is_let_be() -> None:
-    with Watchdog(5.0) as watchdog:
+    with Watchdog(1e6) as watchdog:
         policy: Any = Watched(Endless(), watchdog)
         stage = Stage(policy)
         stage.submit(1.0, duration_s=3.0)
@@ -91,7 +102,38 @@ def test_what_was_raised_too_late_is_taken_back() -> None:
     assert set(answers) <= {"done", "it was stopped after 0.0005 s of deciding"}
 
 
-def test_a_watchdog_with_nothing_to_do_ends_at_once() -> None:
-    with Watchdog(1000.0) as watchdog:
-        watchdog.arm()
+def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
+    """The thread that decides waits for the lock to say that it is done: then it is too late."""
+    watchdog, held = Watchdog(1e9), threading.Event()
+
+    def overrun(thread: int) -> None:
+        with watchdog._some:
+            held.set()
+            sleep(0.2)
+            _raise_in(thread, Overran)
+
+    watchdog.arm()
+    late = threading.Thread(target=overrun, args=(threading.get_ident(),))
+    late.start()
+    try:
+        held.wait()
         watchdog.disarm()
+    except Overran:  # Where this thread is slow it arrives before.
+        watchdog.disarm()
+    late.join()
+    free = watchdog._lock.acquire(blocking=False)
+    assert free, "nobody could be stopped any more, nor the watchdog end"
+    watchdog._lock.release()
+    watchdog.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("armed", [False, True])
+def test_a_watchdog_ends_without_waiting_for_what_it_watches(*, armed: bool) -> None:
+    watchdog = Watchdog(1e9)
+    watchdog.arm()
+    if not armed:
+        watchdog.disarm()
+    leaving = threading.Thread(target=watchdog.__exit__, args=(None, None, None), daemon=True)
+    leaving.start()
+    leaving.join(300.0)
+    assert not leaving.is_alive() and not watchdog._thread.is_alive()

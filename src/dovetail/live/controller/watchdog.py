@@ -28,7 +28,8 @@ class Watchdog:
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._some = threading.Condition()
+        self._lock = threading.Lock()
+        self._some = threading.Condition(self._lock)
         self._armed: int | None = None
         self._rounds = 0
         self._closed = False
@@ -49,7 +50,9 @@ class Watchdog:
         """
         while True:
             try:
-                with self._some:
+                # The lock itself: `Overran` may arrive when it is taken, which the condition's
+                # own `__enter__` would leave locked for ever.
+                with self._lock:
                     self._armed = None
                     _raise_in(threading.get_ident(), None)
                 return
