@@ -22,8 +22,8 @@ from dovetail.live.durable.queries import Reader
 from dovetail.study.live_fidelity import Outcome, served
 from dovetail.wire.spec import JobSpec
 
-DOWN_S = 30.0
-"""How long a cluster may take to go down."""
+COMMAND_S = 900.0
+"""How long a cluster may take to come up or to go down, on a machine under load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,6 @@ def _take_down(cluster: LiveCluster) -> None:
 
 def _command(verb: str, home: Path, *words: str) -> None:
     line = [sys.executable, "-m", "dovetail", verb, "--home", str(home), *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=DOWN_S)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=COMMAND_S)
     if done.returncode:
         raise DovetailError(f"dovetail {verb}: {done.stderr.strip() or done.stdout.strip()}")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -289,6 +290,29 @@ def test_a_later_agent_starts_nothing_that_was_started_before(folder: Path) -> N
             assert nodes.handle(0, Order(2, start=start), 0.0) == [], "a number of before"
             older = replace(start, worker=2, generation=2)
             assert nodes.handle(0, Order(2, start=older), 0.0) == [], "an older generation"
+
+
+def test_agents_that_are_coming_up_or_were_faster_are_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller was killed while it brought them up, and another follows at once."""
+    (folder / "nodes").mkdir()
+    looks = 0
+
+    def is_running(home: Path) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            engine.running_engine(home).write_text('{"engine": "local:1"}')
+        return looks > 1
+
+    def too_late(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(command, 1, stderr=b"dovetail: agents run here already")
+
+    monkeypatch.setattr(engine, "is_running", is_running)
+    monkeypatch.setattr(subprocess, "run", too_late)
+    open_engine("local:1", folder).start_agents()
+    assert looks == 4
 
 
 def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(

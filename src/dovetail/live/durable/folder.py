@@ -16,7 +16,7 @@ from dovetail.core.errors import InputError
 from dovetail.live.private_file import check_home, write_private
 
 TOKEN_BYTES = 32
-DYING_S = 2.0
+DYING_S = 30.0
 """How long a lock is waited for whose holder was killed just now."""
 _PRIVATE_FOLDER, _PRIVATE_FILE, _PRIVATE_PROGRAM = 0o700, 0o600, 0o700
 

@@ -23,7 +23,7 @@ ALIVE_S = 1.0
 LOOK_S = 1.0
 """How often the folder is looked for, in seconds of the machine."""
 LONGEST_WAIT_S = 0.5
-KILLED_WITHIN_S = 5.0
+KILLED_WITHIN_S = 30.0
 """After SIGKILL a process may still take this long to be gone."""
 
 

@@ -35,10 +35,11 @@ LOG = logging.getLogger(__name__)
 LOCAL, EMULATED = "local", "emulated"
 SPEED_MAX = 100_000.0
 NODES_MAX, SLOTS_MAX = 64, 1024
-UP_WITHIN_S = 60.0
+UP_WITHIN_S = 300.0
 """A machine under load imports slowly."""
-DOWN_WITHIN_S = 30.0
+DOWN_WITHIN_S = 120.0
 GRACE_S = 10.0
+AGAIN_S = 0.05
 TRUTH = ("switching", "physics", "profiles", "interference", "cycle")
 """The given words that say how fast paced jobs really go, and what a switch really costs."""
 
@@ -207,9 +208,15 @@ class AgentsHere:
     def start_agents(self) -> None:
         """Starts the process of the agents, unless it is there."""
         check_home(self._home)
-        if self._answers():
-            self._check_same()
-            return
+        give_up_s = time.monotonic() + UP_WITHIN_S
+        while not (self._is_same() if self._answers() else self._start()):
+            # Others are just coming up, or going down.
+            if time.monotonic() > give_up_s:
+                raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
+            time.sleep(AGAIN_S)
+
+    def _start(self) -> bool:
+        """Starts the process of the agents; False if another was there before it."""
         command = [sys.executable, "-m", "dovetail", "agent", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
         try:
@@ -223,9 +230,10 @@ class AgentsHere:
             )
         except subprocess.TimeoutExpired:
             raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s") from None
-        if done.returncode:
+        if done.returncode and not self._answers():
             said = done.stderr.decode("utf-8", "replace").strip().removeprefix("dovetail: ")
             raise DovetailError(f"the agents cannot run: {said}")
+        return not done.returncode
 
     def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
         """Returns the way to the agents."""
@@ -234,7 +242,9 @@ class AgentsHere:
     def _revive(self) -> None:
         """Brings the agents up again when they died; they find the workers that live."""
         try:
-            self.start_agents()
+            check_home(self._home)
+            if not self._answers():
+                self._start()
         except DovetailError as error:
             LOG.error("%s", error)
 
@@ -246,7 +256,7 @@ class AgentsHere:
         link.dismiss(GRACE_S)
         give_up_s = time.monotonic() + DOWN_WITHIN_S
         while self._answers() and time.monotonic() < give_up_s:
-            time.sleep(0.05)
+            time.sleep(AGAIN_S)
         link.close()
         if self._answers():
             raise DovetailError(f"agents still run after {DOWN_WITHIN_S:g} s; see nodes/agent.log")
@@ -259,15 +269,21 @@ class AgentsHere:
         """Tells whether the process of the agents is there: it holds its lock while it lives."""
         return is_running(self._home)
 
-    def _check_same(self) -> None:
+    def _is_same(self) -> bool:
+        """Tells whether agents that run say that they are of this engine; False if nothing yet.
+
+        Raises InputError if they are others.
+        """
         try:
             runs = json.loads(self._kept.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return False
         except (OSError, ValueError):
             runs = {}
         same = runs.get("engine") == self._text
         if same and (not self.paced or runs.get("given") == json.loads(self._given)):
             self._check_devices()
-            return
+            return True
         raise InputError(
             "--engine",
             f"agents of '{runs.get('engine', 'another engine')}' still run here, "
