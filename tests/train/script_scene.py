@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from train_scene import FORKS
+from train_scene import FORKS, Pace, lines
 
 from dovetail.train import Job
+
+SLOW_FROM = 25
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -25,15 +26,17 @@ def worker(script: Any, log: Path, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     torch.set_num_threads(1)
     number = environment.get("DOVETAIL_WORKER", "1/alone").rpartition("/")[2]
+    pace = Pace(log, 0.01, SLOW_FROM)  # so that workers come and go in between
     with (log / f"{number}.jsonl").open("w", buffering=1) as out:
 
         def tell(job: Job) -> None:
-            print(json.dumps([job.steps_done, job.loss]), file=out)
-            time.sleep(0.01)  # so that workers come and go in between
+            out.write(json.dumps([job.steps_done, job.loss]) + "\n")
+            if environment:
+                pace(job.steps_done)
 
         job, end = script(tell)
         numbers = torch.cat([t.detach().flatten() for t in end]).tolist()
-        print(json.dumps([job.digest(), numbers]), file=out)
+        out.write(json.dumps([job.digest(), numbers]) + "\n")
 
 
 class Forked:
@@ -57,8 +60,7 @@ class Forked:
 def read(log: Path) -> tuple[dict[int, float], list[tuple[str, list[float]]]]:
     losses, ends = {}, []
     for path in log.glob("*.jsonl"):
-        for line in path.read_text().splitlines():
-            what, value = json.loads(line)
+        for what, value in lines(path):
             if isinstance(what, str):
                 ends.append((what, value))
             else:

@@ -14,6 +14,7 @@ import torch
 from script_scene import Forked, data, read
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from train_scene import let_end, lines
 
 from dovetail.train import Job
 from dovetail.train.rehearsal import Rehearsal
@@ -63,9 +64,10 @@ def test_who_joins_late_need_not_have_seen_which_buffers_change(tmp_path: Path) 
         stage.start(0, 1, 2)
         stage.entered(stage.regroup(0, 1))
         log = tmp_path / "0.jsonl"
-        stage.until(lambda: log.exists() and len(log.read_text().splitlines()) >= 6)
+        stage.until(lambda: len(lines(log)) >= 6)
         stage.entered(stage.regroup(0, 1, 2))
-        assert stage.ended(0, 1, 2, timeout_s=20) == [0, 0, 0]
+        let_end(tmp_path)
+        assert stage.ended(0, 1, 2) == [0, 0, 0]
     _, ends = read(tmp_path)
     assert len({digest for digest, _ in ends}) == 1
     assert [numbers[1:] for _, numbers in ends] == [[0.25] * 3] * 3
@@ -78,6 +80,7 @@ def test_an_iteration_that_is_done_again_changes_no_buffer_twice(tmp_path: Path)
         stage.until(lambda: stage.workers[0].process.poll() is not None)
         stage.abandon()
         stage.entered(stage.regroup(1))
+        let_end(tmp_path)
         assert stage.ended(1) == [0]
     _, ((_, numbers),) = read(tmp_path)
     assert numbers == [60, *[0.25] * 3]

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from train_scene import Scene, assert_untouched, read, rehearse
+from train_scene import Scene, assert_untouched, let_end, read, rehearse, steps_of
 
 from dovetail.train.rehearsal import Rehearsal
 from dovetail.wire.worker import Abandon, Entered, Lost, Refused
@@ -25,21 +25,28 @@ def hit(stage: Rehearsal, number: int, what: signal.Signals) -> None:
 
 
 def test_killed_workers_leave_the_others_training(tmp_path: Path) -> None:
-    """Again and again one of three dies in the middle of whatever it does; a new one joins."""
-    scene = replace(PACED, samples=2000, pace_s=0.001)
-    with rehearse(scene, tmp_path / "log") as stage:
+    """Again and again one of three dies in the middle of whatever it does; a new one joins.
+
+    Nobody dies before one of the others has all of the state: that one may be the last that has it.
+    """
+    scene, log = replace(PACED, samples=1000, pace_s=0.001), tmp_path / "log"
+    with rehearse(scene, log) as stage:
         stage.start(0, 1, 2)
-        stage.entered(stage.regroup(0, 1, 2))
+        generation = stage.regroup(0, 1, 2)
         members = [0, 1, 2]
         for round_, fresh in enumerate(range(3, 9)):
+            stage.entered(generation)
             dead = members.pop(round_ % 2)  # sometimes the first, who hosts the meeting
+            stage.until(lambda g=generation: any(steps_of(log, n, g) for n in members))
             time.sleep(0.0137 * round_)
             hit(stage, dead, signal.SIGKILL)
             stage.until(lambda d=dead: stage.workers[d].process.poll() is not None)
             stage.abandon()
             stage.start(fresh)
             members.append(fresh)
-            stage.entered(stage.regroup(*members))
+            generation = stage.regroup(*members)
+        stage.entered(generation)
+        let_end(log)
         assert stage.ended(*members) == [0, 0, 0]
         assert [stage.workers[n].process.poll() for n in (0, 1)] == [-signal.SIGKILL] * 2
         assert any(stage.all_said(n, Lost) for n in members)
@@ -58,6 +65,7 @@ def test_a_step_that_some_have_made_and_some_not_is_made_once(
         stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1)))
         entered = {e.step for e in stage.entered(stage.regroup(*members))}
         assert entered == ({10} if 0 in members else {9})
+        let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
     assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
 
@@ -70,9 +78,10 @@ def test_loader_processes_end_with_their_worker(tmp_path: Path) -> None:
         loaders = children(stage.workers[1].process.pid)
         assert len(loaders) == 2
         hit(stage, 1, signal.SIGKILL)
-        stage.until(lambda: not any(alive(pid) for pid in loaders), 10)
+        stage.until(lambda: not any(alive(pid) for pid in loaders))
         stage.abandon()
         stage.entered(stage.regroup(0))
+        let_end(tmp_path / "log")
         assert stage.ended(0) == [0]
     assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
 
@@ -94,13 +103,12 @@ def test_a_frozen_worker_is_noticed_and_left_behind(tmp_path: Path) -> None:
         generation = stage.regroup(0, 1, 2)
         stage.entered(generation)
         hit(stage, 2, signal.SIGSTOP)
-        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1)), 10)
-        assert stage.all_said(2, Lost) == []
-        began_s = time.monotonic()
+        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1)))
         stage.tell(Abandon(generation))
-        stage.entered(stage.regroup(0, 1), 10)
-        assert time.monotonic() - began_s < 5
+        stage.entered(stage.regroup(0, 1))
+        assert all(m.why != "abandoned" for m in stage.all_said(2, Lost)), "it does not answer"
         hit(stage, 2, signal.SIGKILL)
+        let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
     assert_untouched(PACED, read(tmp_path / "log"), every_sample_told=False)
 
@@ -117,6 +125,7 @@ def test_all_may_die_and_others_go_on_from_the_last_checkpoint(tmp_path: Path) -
         stage.start(2, 3, 4)
         (entered, *_) = stage.entered(stage.regroup(2, 3, 4))
         assert entered.step > 0
+        let_end(tmp_path / "log")
         assert stage.ended(2, 3, 4) == [0, 0, 0]
     assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
 
@@ -130,6 +139,7 @@ def test_a_probe_is_answered_though_nothing_broke(tmp_path: Path) -> None:
             stage.tell(Abandon(generation))
             stage.until(lambda n=answers: all(len(stage.all_said(w, Lost)) >= n for w in (0, 1)))
         stage.entered(stage.regroup(0, 1))
+        let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
     assert_untouched(PACED, read(tmp_path / "log"))
 
@@ -145,7 +155,7 @@ def test_a_refused_worker_ends_at_once_and_saves_nothing(tmp_path: Path) -> None
 
 def test_a_worker_that_nobody_can_continue_from_says_so(tmp_path: Path) -> None:
     """The only one with the state dies while the other has half of it, before any checkpoint."""
-    scene = replace(PACED, width=60_000)  # 34 MB of state, sent over several steps
+    scene = replace(PACED, slice_bytes=8)  # more slices than there are steps
     with rehearse(scene, tmp_path / "log") as stage:
         stage.start(0)
         stage.entered(stage.regroup(0))
@@ -166,17 +176,22 @@ def test_the_store_of_a_meeting_listens_on_loopback_alone(tmp_path: Path) -> Non
         stage.entered(stage.regroup(0, 1))
         pids = {str(w.process.pid) for w in stage.workers.values()}
         assert listening_beyond_loopback(pids) == []
+        let_end(tmp_path / "log")
         stage.ended(0, 1)
+
+
+def link(descriptor: Path) -> str:
+    """Returns what a descriptor of another process is; nothing if that has closed it by now."""
+    try:
+        return os.readlink(descriptor)
+    except FileNotFoundError:
+        return ""
 
 
 def listening_beyond_loopback(pids: set[str]) -> list[str]:
     """Returns addresses on which processes listen for others, from the kernel's tables."""
-    inodes = {
-        os.readlink(fd).removeprefix("socket:[").rstrip("]")
-        for pid in pids
-        for fd in Path(f"/proc/{pid}/fd").iterdir()
-        if os.path.islink(fd) and os.readlink(fd).startswith("socket:[")
-    }
+    links = [link(fd) for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {it.removeprefix("socket:[").rstrip("]") for it in links if it.startswith("socket:[")}
     found = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -190,7 +205,8 @@ def listening_beyond_loopback(pids: set[str]) -> list[str]:
 
 def test_an_order_that_cannot_be_carried_out_does_not_disturb_training(tmp_path: Path) -> None:
     """One of the new members never comes: the generation is given up, the old one trains on."""
-    with rehearse(PACED, tmp_path / "log") as stage:
+    scene = replace(PACED, samples=1000)
+    with rehearse(scene, tmp_path / "log") as stage:
         stage.start(0, 1, 2)
         stage.entered(stage.regroup(0, 1))
         never = stage.regroup(0, 1, 2, 7)
@@ -200,5 +216,6 @@ def test_an_order_that_cannot_be_carried_out_does_not_disturb_training(tmp_path:
         stage.until(lambda: len(read(tmp_path / "log").losses) > before + 10)
         assert all(e.generation < never for e in stage.all_said(0, Entered))
         stage.entered(stage.regroup(1, 2))
+        let_end(tmp_path / "log")
         assert stage.ended(0, 1, 2) == [0, 0, 0]
-    assert_untouched(PACED, read(tmp_path / "log"))
+    assert_untouched(scene, read(tmp_path / "log"))

@@ -157,7 +157,7 @@ def test_connecting_is_given_up_when_nccl_does_not_return() -> None:
         raise RuntimeError("no link")
 
     with pytest.raises(RuntimeError, match="no link"):
-        within(timedelta(seconds=10), fails)
+        within(timedelta(minutes=5), fails)
 
 
 def test_an_aborted_operation_looks_complete_and_is_not_taken_for_a_gradient() -> None:
@@ -175,7 +175,7 @@ def test_an_aborted_operation_looks_complete_and_is_not_taken_for_a_gradient() -
 def test_the_loop_is_freed_from_another_thread(nccl: list[PlayedNccl]) -> None:
     made, data = a_group()
     made.abandon()
-    assert data.aborted.wait(10), "though the loop itself sits in CUDA"
+    assert data.aborted.wait(300), "though the loop itself sits in CUDA"
     made.discard(broken=True)
     made.abandon()
 
@@ -191,7 +191,7 @@ def test_what_nccl_holds_on_the_gpu_is_given_up_with_its_group(
     )
     made, data = a_group()
     made.discard(broken=broken)
-    assert data.aborted.wait(10)
+    assert data.aborted.wait(300)
     assert dropped == [0.0 if broken else group.SETTLED_S]
 
 
@@ -261,7 +261,7 @@ def test_dropped_things_wait_for_their_time() -> None:
     ended = threading.Event()
     aside.ready()
     aside.drop([], lambda: (done.append(time.monotonic() - began), ended.set())[0], after_s=0.02)
-    assert ended.wait(10) and done[0] >= 0.02
+    assert ended.wait(300) and done[0] >= 0.02
 
 
 def test_no_room_on_the_gpu_has_an_exit_code_of_its_own() -> None:

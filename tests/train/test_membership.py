@@ -67,8 +67,14 @@ def member(
     home = Home(10 + rank, Told(), Desk(), Host("127.0.0.1"), "127.0.0.1", STALL_S)
     progress = Progress(step, 16 * step, known)
     one = Membership(
-        home, Scene().parts(), progress, batch_size=16, script=script, begin=begin
-    )  # fmt: skip
+        home,
+        Scene().parts(),
+        progress,
+        batch_size=16,
+        script=script,
+        begin=begin,
+        enters=lambda: None,
+    )
     one.group = others = Others(rank, size)
     one._members, one._entered = tuple(range(10, 10 + size)), 3
     one._trained, one.learning = known, (False,) * size

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from train_scene import Scene, assert_untouched, read, rehearse
+from train_scene import Scene, assert_untouched, let_end, read, rehearse
 
 from dovetail.wire.worker import Entered, Finished, Left
 
@@ -23,6 +23,7 @@ def test_who_has_the_state_stays_until_the_one_that_is_to_go_on_alone_has_it(
         stage.entered(stage.regroup(0))
         (joined, _) = stage.entered(stage.regroup(0, 1))
         stage.entered(stage.regroup(1))
+        let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
         (left,) = stage.all_said(0, Left)
         assert left.step > joined.step + 5, "the state takes so many iterations to arrive"
@@ -44,6 +45,7 @@ def test_a_generation_under_construction_outlives_that_an_older_one_is_entered(
         stage.start(2)
         stage.entered(newest)
         assert [e.generation for e in stage.all_said(0, Entered)] == [first, without, newest]
+        let_end(tmp_path / "log")
         assert stage.ended(0, 2) == [0, 0]
     assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
 
@@ -55,6 +57,7 @@ def test_no_script_comes_to_see_a_model_that_is_not_all_there(tmp_path: Path) ->
         stage.start(0, 1)
         stage.entered(stage.regroup(0))
         stage.entered(stage.regroup(0, 1))
+        let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
         assert len(stage.all_said(1, Finished)) == 1
     assert (tmp_path / "log" / "1.jsonl").read_text() == ""

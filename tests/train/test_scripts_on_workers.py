@@ -15,6 +15,7 @@ import torch
 from script_scene import Forked, data, read
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from train_scene import let_end, lines
 
 from dovetail.train import Job
 from dovetail.train.rehearsal import Rehearsal
@@ -96,7 +97,7 @@ def test_workers_that_come_and_go_train_as_one_alone(tmp_path: Path, script: Any
 
         def trains(number: int) -> None:
             log = together / f"{number}.jsonl"
-            stage.until(lambda: log.exists() and len(log.read_text().splitlines()) >= 3)
+            stage.until(lambda: len(lines(log)) >= 3)
 
         stage.start(0, 1, 2)
         stage.entered(stage.regroup(0))
@@ -107,6 +108,7 @@ def test_workers_that_come_and_go_train_as_one_alone(tmp_path: Path, script: Any
         stage.until(lambda: stage.workers[0].process.poll() is not None)
         stage.abandon()
         stage.entered(stage.regroup(1, 2, steps=2))
+        let_end(together)
         assert stage.ended(1, 2) == [0, 0]
     plain, ((_, end),) = read(alone)
     losses, ends = read(together)

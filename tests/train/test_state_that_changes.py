@@ -13,7 +13,7 @@ import torch
 from script_scene import Forked, data, read
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from train_scene import send_slowly
+from train_scene import let_end, send_slowly
 
 from dovetail.train import Job
 from dovetail.train.rehearsal import Rehearsal
@@ -70,6 +70,7 @@ def test_state_that_changes_while_it_is_sent_is_sent_again(tmp_path: Path, scrip
         stage.start(0, 1)
         stage.entered(stage.regroup(0))
         assert stage.entered(stage.regroup(0, 1))[0].step < LATE
+        let_end(together)
         assert stage.ended(0, 1) == [0, 0]
     plain, ((_, end),) = read(alone)
     losses, ends = read(together)

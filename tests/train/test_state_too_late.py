@@ -35,7 +35,7 @@ class Late(Group):
         return self
 
     def wait(self) -> None:
-        assert self.come.wait(30.0)
+        assert self.come.wait(300.0)
 
 
 def test_a_slice_that_comes_after_giving_up_is_not_written(
@@ -53,6 +53,6 @@ def test_a_slice_that_comes_after_giving_up_is_not_written(
     with pytest.raises(Broken, match="abandoned"):
         learning.end()
     group.come.set()
-    background._thread.join(30.0)
+    background._thread.join(300.0)
     assert not background._thread.is_alive()
     assert mine.digest() == before and not learning.complete

@@ -231,7 +231,7 @@ def test_who_waits_for_a_slow_disk_shows_that_it_lives(
             enough.set()
 
     monkeypatch.setattr(checkpoint, "WAIT_S", 0.001)
-    monkeypatch.setattr(checkpoint, "write", lambda *_: enough.wait(20))
+    monkeypatch.setattr(checkpoint, "write", lambda *_: enough.wait(300))
     writer = Writer(tmp_path, lambda *done: None, pytest.fail, waits)
     assert writer.write({"step": 1, "samples": 2})
     assert len(waited) >= 3

@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "training.md"
 def run(script: str, *words: str) -> str:
     command = [sys.executable, str(EXAMPLES / script), *words]
     alone = {k: v for k, v in os.environ.items() if not k.startswith("DOVETAIL")}
-    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -25,6 +25,8 @@ from dovetail.train.state import Parts
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo", "dovetail.train.rehearsal", "train_scene"])
+MAY_END = "may end"
+SLOWER, SLOWEST_S = 1.2, 5.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Scene:
 
     Worker 1 fails in iteration `breaks_at`, when the gradients are there and others may step.
     State travels in slices of `slice_bytes`, one an iteration, as that of a huge model does.
+    Training does not come to its end before the test lets it: from its half on it gets slower.
     """
 
     samples: int = 200
@@ -93,17 +96,23 @@ def job_of(scene: Scene, parts: Parts, **more: Any) -> Job:
     )
 
 
-def train(job: Job, model: nn.Module, heard: Callable[[dict[str, Any]], None], pace_s: float = 0):
+def train(
+    job: Job,
+    model: nn.Module,
+    heard: Callable[[dict[str, Any]], object],
+    pace: Callable[[int], None] = lambda step: None,
+) -> None:
     """Trains; each iteration that was complete is heard of, with this worker's samples in it."""
     mine: list[int] = []
     for ids, x, y in job.batches():
         before, begun = job.steps_done, job.samples_done
         mine += ids.tolist()
-        time.sleep(pace_s)
+        pace(before)
         job.backward(cross_entropy(model(x), y))
         job.step()
         if job.steps_done > before:
-            heard({"step": before, "begun": begun, "mine": mine, "loss": job.loss})
+            told = {"step": before, "begun": begun, "mine": mine, "loss": job.loss}
+            heard({**told, "generation": job._membership.generation})
         if not job._mine:
             mine = []
 
@@ -127,21 +136,30 @@ def worker(scene: Scene, environment: dict[str, str]) -> None:
             return verdict
 
         job._membership.agree = broken  # type: ignore[method-assign]
+    pace = Pace(Path(scene.log), scene.pace_s, job._order.total // scene.batch_size // 2)
     with (Path(scene.log) / f"{number}.jsonl").open("w", buffering=1) as log:
-        train(job, parts.model, lambda told: print(json.dumps(told), file=log), scene.pace_s)
+        train(job, parts.model, lambda told: log.write(json.dumps(told) + "\n"), pace)
         end = torch.cat([p.detach().flatten() for p in parts.model.parameters()])
-        print(json.dumps({"end": job.digest(), "parameters": end.tolist()}), file=log)
+        log.write(json.dumps({"end": job.digest(), "parameters": end.tolist()}) + "\n")
 
 
 def send_slowly(slice_bytes: int) -> None:
-    """Lets each iteration have time for one slice of the state."""
-    send = transfer.Giving._send
+    """Lets each iteration have time for one slice of the state.
+
+    What is sent before the first iteration, or at once for another reason, is sent whole.
+    """
+    begin, send = transfer.Giving.begin, transfer.Giving._send
+
+    def begins(giving: transfer.Giving) -> None:
+        giving.slow = not giving._at_once  # type: ignore[attr-defined]
+        begin(giving)
 
     def one_slice(giving: transfer.Giving) -> None:
-        if not giving._at_once:
+        if getattr(giving, "slow", False):
             giving._stop.set()
         send(giving)
 
+    transfer.Giving.begin = begins  # type: ignore[method-assign]
     transfer.Giving._send = one_slice  # type: ignore[method-assign]
     transfer.slices_of = partial(transfer.slices_of, slice_bytes=slice_bytes)  # type: ignore[assignment]
 
@@ -166,6 +184,28 @@ class Forked:
         self._process.kill()
 
 
+class Pace:
+    """How fast workers train: from a step on slower and slower, until the test lets them end.
+
+    So a test that does not get to run for a while finds training still under way.
+    """
+
+    def __init__(self, log: Path, pace_s: float, slow_from: int) -> None:
+        self._may_end, self._pace_s, self._slow_from = log / MAY_END, pace_s, slow_from
+
+    def __call__(self, step: int) -> None:
+        time.sleep(self._pace_s)
+        over = min(step - self._slow_from, 99)
+        give_up_s = time.monotonic() + min(SLOWEST_S, (self._pace_s + 0.001) * SLOWER**over)
+        while over > 0 and not self._may_end.exists() and time.monotonic() < give_up_s:
+            time.sleep(0.005)
+
+
+def let_end(log: Path) -> None:
+    """Lets training go on to its end without delay."""
+    (log / MAY_END).touch()
+
+
 def rehearse(scene: Scene, log: Path, **more: Any) -> Rehearsal:
     """Returns a rehearsal of a scene whose workers write to a folder."""
     log.mkdir(exist_ok=True)
@@ -183,14 +223,27 @@ class Trained:
     parameters: torch.Tensor
 
 
+def lines(path: Path) -> list[Any]:
+    """Returns what a worker wrote, as far as a line is whole: it may be writing, or was killed."""
+    if not path.exists():
+        return []
+    *whole, _ = path.read_text().split("\n")
+    return [json.loads(line) for line in whole]
+
+
+def steps_of(folder: Path, number: int, generation: int = 0) -> int:
+    """Returns how many steps a worker has made on samples of its own, from a generation on."""
+    told = lines(folder / f"{number}.jsonl")
+    return sum(t.get("generation", -1) >= generation for t in told)
+
+
 def read(folder: Path) -> Trained:
     losses: dict[int, float] = {}
     begun: dict[int, set[int]] = {}
     used: list[int] = []
     ends, parameters = [], torch.empty(0)
     for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            told = json.loads(line)
+        for told in lines(path):
             if "end" in told:
                 ends.append(told["end"])
                 parameters = torch.tensor(told["parameters"], dtype=torch.float64)

@@ -45,6 +45,8 @@ from dovetail.wire.worker import (
 )
 
 TOKEN_OF_REHEARSALS = "rehearsal"
+PATIENCE_S = 300.0
+"""How long a rehearsal waits for what is to happen, unless told otherwise."""
 M = TypeVar("M")
 
 
@@ -111,7 +113,7 @@ class Rehearsal:
             if worker.process.poll() is None:
                 worker.process.kill()
         self.hang_up()
-        self.until(lambda: all(w.process.poll() is not None for w in self.workers.values()), 20)
+        self.until(lambda: all(w.process.poll() is not None for w in self.workers.values()))
         shutil.rmtree(self._place, ignore_errors=True)
 
     # What an agent does.
@@ -181,7 +183,7 @@ class Rehearsal:
 
     # What one wants to know.
 
-    def until(self, so: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    def until(self, so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Waits until something is so. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not so():
@@ -196,7 +198,7 @@ class Rehearsal:
         with self._lock:
             return [m for _, m in self.workers[number].said if isinstance(m, kind)]
 
-    def entered(self, generation: int, timeout_s: float = 60.0) -> list[Entered]:
+    def entered(self, generation: int, timeout_s: float = PATIENCE_S) -> list[Entered]:
         """Waits until the members have entered a generation, or a newer one; returns who did."""
         assert self._regroup is not None
         members = self._regroup.members
@@ -208,7 +210,7 @@ class Rehearsal:
         self.until(lambda: all(reached(m) for m in members), timeout_s)
         return [e for m in members if (e := reached(m)) is not None]
 
-    def ended(self, *numbers: int, timeout_s: float = 60.0) -> list[int]:
+    def ended(self, *numbers: int, timeout_s: float = PATIENCE_S) -> list[int]:
         """Waits until workers have ended; returns their exit codes."""
         processes = [self.workers[n].process for n in numbers]
         self.until(lambda: all(p.poll() is not None for p in processes), timeout_s)
