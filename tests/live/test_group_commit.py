@@ -18,6 +18,7 @@ from dovetail.live.durable.store import Store, add_jobs, keep_meta
 from dovetail.live.edges import Accepted, Incoming, StoreError
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
+from patience import PATIENCE_S
 
 
 class Ticks:
@@ -39,7 +40,7 @@ class Gate:
     def __call__(self, point: str) -> None:
         if point == "before commit":
             self.begun.set()
-            assert self.open.wait(10)
+            assert self.open.wait(PATIENCE_S)
             self.commits += 1
 
 
@@ -48,7 +49,7 @@ def in_threads(works: list[Callable[[], object]]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
@@ -82,14 +83,14 @@ def test_what_waits_while_a_commit_is_under_way_goes_into_the_next_together() ->
         for i in range(10)
     ]
     threads[0].start()
-    assert gate.begun.wait(10)
+    assert gate.begun.wait(PATIENCE_S)
     for thread in threads[1:]:
         thread.start()
     while group._queue.qsize() < 9:
         assert threads[0].is_alive()
     gate.open.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert gate.commits == 2
     group.close()
 
@@ -118,14 +119,14 @@ def test_an_error_reaches_the_caller_whose_it_is() -> None:
     }
     threads = [threading.Thread(target=attempt, args=item) for item in works.items()]
     threads[0].start()
-    assert gate.begun.wait(10)
+    assert gate.begun.wait(PATIENCE_S)
     for thread in threads[1:]:
         thread.start()
     while group._queue.qsize() < 3:
         assert threads[0].is_alive()
     gate.open.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert seen == {"first": None, "small": 1, "refused": InputError, "large": StoreError}
     group.close()
 

@@ -31,14 +31,15 @@ from dovetail.live.edges import StoreError
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
+from patience import PATIENCE_S
 
 PONG = Pong(1, 1, "0", "fifo", "local", "unknown", 0.0)
-QUICK = Limits(connections=4, idle_s=2.0, line_s=0.3, send_s=0.3, line_bytes=4096)
+QUICK = Limits(connections=4, idle_s=PATIENCE_S, line_s=0.3, send_s=0.3, line_bytes=4096)
 fuzz = settings(
     derandomize=True,
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -98,7 +99,7 @@ def ask(home: Path, *lines: bytes) -> list[dict[str, Any]]:
 
 
 def _replies(connection: socket.socket, sent: bytes) -> list[dict[str, Any]]:
-    connection.settimeout(5)
+    connection.settimeout(PATIENCE_S)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
@@ -194,7 +195,7 @@ def test_a_line_that_is_too_long_ends_the_connection(home: Path) -> None:
 def test_a_line_that_never_ends_is_given_up_and_others_are_served_meanwhile(home: Path) -> None:
     with opened(home) as (_, desk), socket.socket(socket.AF_UNIX) as slow:
         slow.connect(str(home / "api.sock"))
-        slow.settimeout(5)
+        slow.settimeout(PATIENCE_S)
         slow.sendall(b'{"verb":')
         assert ask(home, b'{"verb":"ping"}\n')[0]["ok"]
         assert b"too slow" in slow.recv(4096)
@@ -219,7 +220,7 @@ def test_who_asks_nothing_gives_its_place_to_who_does(home: Path) -> None:
     with opened(home), contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4)]
         for connection in held:
-            connection.settimeout(5)
+            connection.settimeout(PATIENCE_S)
             connection.connect(str(home / "api.sock"))
             connection.sendall(b'{"verb":"ping"}\n')
             assert b'"ok":true' in connection.recv(4096)
@@ -242,7 +243,7 @@ def test_too_many_that_are_being_answered_are_told_so_and_a_client_waits_for_a_p
     def answer(self: Echo, question: Question, user: str) -> Iterator[Reply]:
         if isinstance(question, Show):
             begun.release()
-            enough.wait(30)
+            enough.wait(PATIENCE_S)
         yield PONG
 
     monkeypatch.setattr(Echo, "answer", answer)
@@ -251,10 +252,10 @@ def test_too_many_that_are_being_answered_are_told_so_and_a_client_waits_for_a_p
             busy = stack.enter_context(socket.socket(socket.AF_UNIX))
             busy.connect(str(home / "api.sock"))
             busy.sendall(b'{"verb":"show","job":"1"}\n')
-            assert begun.acquire(timeout=10)
+            assert begun.acquire(timeout=PATIENCE_S)
         with socket.socket(socket.AF_UNIX) as one_more:
             one_more.connect(str(home / "api.sock"))
-            one_more.settimeout(5)
+            one_more.settimeout(PATIENCE_S)
             assert b"too many clients" in one_more.recv(4096)
         with pytest.raises(NoController, match="does not answer"):
             Client(home, patience_s=0.2).ping()
@@ -344,7 +345,7 @@ def test_whatever_is_sent_each_line_gets_one_json_reply_or_the_connection_ends(
         serve = threading.Thread(target=_talk_quietly, args=(ours, desk))
         serve.start()
         replies = _replies(theirs, b"\n".join(sent) + (b"\n" if closed else b""))
-        serve.join(5)
+        serve.join(PATIENCE_S)
         assert not serve.is_alive()
     for reply in replies:
         assert isinstance(reply["ok"], bool)
@@ -357,7 +358,7 @@ def test_whatever_is_sent_each_line_gets_one_json_reply_or_the_connection_ends(
 
 def _talk_quietly(connection: socket.socket, desk: Echo) -> None:
     with contextlib.suppress(OSError):
-        talk(connection, desk, "me", "", replace(QUICK, line_s=2.0))
+        talk(connection, desk, "me", "", replace(QUICK, line_s=PATIENCE_S, send_s=PATIENCE_S))
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 

@@ -8,6 +8,7 @@ import pytest
 
 from dovetail.live.node.transport import Channel, Loop
 from dovetail.wire.codec import LINE_BYTES_MAX
+from patience import PATIENCE_S
 
 
 class End:
@@ -15,7 +16,7 @@ class End:
 
     def __init__(self, loop: Loop, **bounds: int) -> None:
         here, self.there = socket.socketpair()
-        self.there.settimeout(5.0)
+        self.there.settimeout(PATIENCE_S)
         self.lines: list[bytes] = []
         self.closed = 0
         self.channel = Channel(loop, here, self.lines.append, self._close, **bounds)
