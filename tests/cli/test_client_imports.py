@@ -14,6 +14,7 @@ from cluster_by_hand import ByHand, spec
 from dovetail.core.messages import Reason
 from dovetail.live.door.server import Server
 from dovetail.wire.submission import Submission
+from patience import PATIENCE_S
 
 SLOW = {
     "asyncio", "concurrent", "difflib", "html", "http", "logging", "matplotlib", "multiprocessing",
@@ -57,7 +58,7 @@ def home() -> Iterator[Path]:
 def modules(home: Path, *words: str) -> set[str]:
     """Returns all that a command has imported when it ends well, run as a process of its own."""
     line = [sys.executable, "-c", LISTS, words[0], "--home", str(home), *words[1:]]
-    ran = subprocess.run(line, capture_output=True, text=True, check=True, timeout=120)
+    ran = subprocess.run(line, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     code, found = json.loads(ran.stderr.splitlines()[-1])
     assert (code, bool(ran.stdout)) == (0, True), ran.stderr
     return set(found)

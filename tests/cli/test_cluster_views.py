@@ -21,6 +21,7 @@ from dovetail.live.door.server import Server
 from dovetail.live.edges import Entry
 from dovetail.live.lifecycle import State
 from dovetail.wire.submission import Submission
+from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_top_draws_anew_on_a_terminal_until_it_is_interrupted(cluster: ByHand) -
         with suppress(OSError):
             while os.read(ours, 65536):
                 pass
-        assert watching.wait(10) == 0
+        assert watching.wait(PATIENCE_S) == 0
     os.close(ours)
 
 
