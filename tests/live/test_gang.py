@@ -46,6 +46,7 @@ class Table:
         launch = Launch(("python", "x.py"), "/f", "/o", "/w", trains=trains, grace_s=5.0)
         self.gang = Gang(JOB, launch, RULES, fixed=fixed, hands_over=hands_over)
         self.held: set[tuple[int, int]] = set()
+        self.full: set[tuple[int, int]] = set()
         self.back_s: dict[int, float] = {}
         self.news: list[News] = []
 
@@ -59,6 +60,7 @@ class Table:
             now,
             lambda node, gpu: (node, gpu) not in self.held,
             lambda node: self.back_s.get(node, 0.0),
+            lambda node, gpu, bound: (node, gpu) not in self.full,
         )
         self.news.extend(self.gang.news())
         return instructions(self.gang, now)
@@ -67,9 +69,9 @@ class Table:
         """Returns what is said in short words."""
         return [short(node, order) for node, order in self.orders(now)]
 
-    def start(self, *numbers: int, now: float = 0.0) -> None:
+    def start(self, *numbers: int, now: float = 0.0, generation: int = 1) -> None:
         for number in numbers:
-            assert self.gang.started(number, now)
+            assert self.gang.started(number, generation, now)
 
     def say(self, worker: int, now: float, **words: object) -> None:
         self.gang.heard(WorkerSaid(JOB, worker, **words), now)  # type: ignore[arg-type]
@@ -387,6 +389,9 @@ def test_other_shares_are_told_under_a_newer_generation(elastic: Table, plain: T
     elastic.want((0, 0, 0), now=1.0, shares=(0.5,))
     assert elastic.names(1.0) == ["start 0@0.0 g2", "0: g2 is 0"]
     elastic.enter(2, 0, now=1.1)
+    assert next_told_s(elastic.gang, 1.1) == 3.0
+    assert elastic.names(3.0) == ["start 0@0.0 g2"], "nobody has said that they are in force"
+    elastic.start(0, now=3.1, generation=2)
     assert elastic.names(9.0) == []
     plain.want((0, 0, 0))
     plain.orders(0.0)
@@ -396,7 +401,60 @@ def test_other_shares_are_told_under_a_newer_generation(elastic: Table, plain: T
     plain.want((0, 0, 0), now=1.0, shares=(0.5,))
     [(_, order)] = plain.orders(1.0)
     assert isinstance(order, StartWorker) and (order.generation, order.share) == (2, 0.5)
+    plain.start(0, now=1.1, generation=2)
     assert plain.names(9.0) == [] and plain.heard() == []
+
+
+def test_a_bound_is_tightened_at_once_and_told_to_those_who_train(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    worker = elastic.gang.workers[0]
+    elastic.want((0, 0, 0), now=1.0, memory_bytes=40)
+    (_, start), (_, tell) = elastic.orders(1.0)
+    assert isinstance(start, StartWorker) and (start.generation, start.memory_bytes) == (2, 40)
+    assert isinstance(tell, TellWorkers) and tell.regroup == Regroup(2, (0,), memory_bytes=40)
+    assert worker.loosest == 0, "until it says so it may hold all of its GPU"
+    elastic.start(0, now=1.1, generation=1)
+    elastic.enter(2, 0, now=1.2)
+    assert worker.loosest == 0, "its agent has not yet seen to it"
+    elastic.start(0, now=1.3, generation=2)
+    assert worker.loosest == 40 and elastic.names(9.0) == []
+
+
+def test_a_bound_is_loosened_when_there_is_room_and_counts_from_then_on(elastic: Table) -> None:
+    elastic.want((0, 0, 0), memory_bytes=40)
+    elastic.orders(0.0)
+    elastic.start(0)
+    elastic.enter(1, 0)
+    worker, elastic.full = elastic.gang.workers[0], {(0, 0)}
+    elastic.want((0, 0, 0), now=1.0)
+    assert elastic.names(1.0) == [] and elastic.gang.cramped, "another may hold the rest"
+    elastic.full = set()
+    assert elastic.names(2.0) == ["start 0@0.0 g2", "0: g2 is 0"]
+    assert worker.loosest == 0 and not elastic.gang.cramped
+
+
+def test_who_waits_for_a_gpu_takes_a_tighter_bound_meanwhile() -> None:
+    for fixed in (False, True):
+        table = running(Table(trains=True, fixed=fixed), (0, 0, 0), (1, 0, 1))
+        table.held = {(0, 2)}
+        table.want((0, 0, 0), (2, 0, 2), now=1.0, memory_bytes=40)
+        told = [order.regroup for _, order in table.orders(1.0) if isinstance(order, TellWorkers)]
+        assert told and all(r is not None and r.memory_bytes == 40 for r in told)
+        assert [o for o in table.orders(1.1) if isinstance(o[1], TellWorkers)] == [], "once"
+
+
+def test_the_bound_of_a_plain_gang_waits_until_all_of_it_runs(plain: Table) -> None:
+    plain.want((0, 0, 0), (1, 1, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.want((0, 0, 0), (1, 1, 0), now=1.0, memory_bytes=40)
+    assert plain.names(1.0) == [], "ranks meet where those were told that are started already"
+    plain.start(1, now=1.5)
+    assert plain.orders(1.5) == []
+    told = [o for _, o in plain.orders(1.6) if isinstance(o, StartWorker)]
+    assert [(o.generation, o.memory_bytes) for o in told] == [(2, 40), (2, 40)]
+    plain.start(0, 1, now=1.7, generation=2)
+    assert plain.names(9.0) == []
 
 
 def test_a_joiner_waits_for_a_gpu_that_others_hold(elastic: Table) -> None:

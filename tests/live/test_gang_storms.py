@@ -1,7 +1,8 @@
 """Gangs and a real agent with the worst of roads between them: lost, doubled, late, out of turn.
 
 Whatever happened, once messages arrive again every gang has the workers that the plan wants and no
-others; and at no instant do two workers that do not share hold one GPU.
+others, within the bounds of memory that it wants; and at no instant do two workers that do not
+share hold one GPU, or two that do more of its memory than there is.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from dovetail.wire.worker import (
     ToWorker,
 )
 
-GPUS = 3
+GPUS, MEMORY = 3, 100
 RULES = Rules(ready_s=20.0, hung_s=4.0, stall_s=1e9)
 
 
@@ -60,11 +61,15 @@ class Process:
     regroup: Regroup | None = None
     abandoned: int = -1
     leaves: bool = False
+    bound: int = 0
     said: list[FromWorker] = field(default_factory=list)
 
 
 class Programs:
-    """A launcher of programs that do not exist. It checks that no GPU is held twice."""
+    """A launcher of programs that do not exist. It checks that no GPU, nor memory, is held twice.
+
+    Plain ones are bound by their agent; elastic ones bind themselves when they enter a generation.
+    """
 
     def __init__(self) -> None:
         self.alive: dict[tuple[int, int], Process] = {}
@@ -78,9 +83,16 @@ class Programs:
         key = order.job, order.worker
         assert key not in self.ever, f"{key} starts a second time"
         self.ever.add(key)
-        held = {p.order.gpu: k for k, p in self.alive.items()}
-        assert order.gpu not in held, f"{key} starts on the GPU of {held[order.gpu]}"
-        self.alive[key] = Process(order)
+        self.alive[key] = Process(order, bound=order.memory_bytes)
+        self.check_memory(order.gpu)
+
+    def check_memory(self, gpu: int) -> None:
+        """Checks that those on a GPU may hold no more than it has; who is not bound, all of it."""
+        on_it = {k: p for k, p in self.alive.items() if p.order.gpu == gpu}
+        held = sum(p.bound or MEMORY for p in on_it.values())
+        jobs = [job for job, _ in on_it]
+        assert len(on_it) < 2 or held <= MEMORY, f"{on_it} may hold {held} of GPU {gpu}"
+        assert len(set(jobs)) == len(jobs), f"{on_it} of one job are on GPU {gpu}"
 
     def signal(self, job: int, worker: int, number: int) -> None:
         self.end(job, worker, -number)
@@ -89,7 +101,11 @@ class Programs:
         if self.alive.pop((job, worker), None) is not None:
             self.exits.append(Exit(job, worker, code))
 
-    def limit(self, order: StartWorker) -> None: ...
+    def limit(self, order: StartWorker) -> None:
+        process = self.alive.get((order.job, order.worker))
+        if process is not None and process.entered < 0:
+            process.bound = order.memory_bytes
+            self.check_memory(order.gpu)
 
     def keep(self, job: int, worker: int, message: FromWorker) -> None: ...
 
@@ -137,7 +153,8 @@ class Programs:
             return
         for number, process in crew.items():
             if number in to.members and process.entered < to.generation:
-                process.entered = to.generation
+                process.entered, process.bound = to.generation, to.memory_bytes
+                self.check_memory(process.order.gpu)
                 process.said.append(Entered(to.generation, 0, 0))
             elif number not in to.members and process.regroup == to:
                 process.said.append(Left(to.generation, 0))
@@ -159,18 +176,32 @@ class Storm:
         self.next = [0, 0]
         self.down: list[Callable[[], None]] = []
         self.wishes: list[tuple[int, ...]] = [(), ()]
+        self.parts = (MEMORY // 2, MEMORY // 2)
         self.send(Hail(1))
 
-    def want(self, job: int, gpus: tuple[int, ...]) -> None:
-        """Lets the plan give a job these GPUs; the other one loses them."""
+    def want(self, job: int, gpus: tuple[int, ...], part: int = 0) -> None:
+        """Lets the plan give a job these GPUs; the other one keeps a part, or loses them."""
         self.wishes[job] = gpus
         other = 1 - job
-        left = tuple(g for g in self.wishes[other] if g not in gpus)
+        left = tuple(g for g in self.wishes[other] if part or g not in gpus)
+        if part:
+            self.parts = (part, MEMORY - part)
         if left != self.wishes[other]:
             # A plain job keeps its GPUs whole or not at all.
             self.wishes[other] = left if self.gangs[other].elastic else ()
             self._place(other)
         self._place(job)
+        for gang in self.gangs:
+            if gang.wanted is not None:
+                gang.want(replace(gang.wanted, memory_bytes=self.bound(gang.job)), self.now)
+
+    def bound(self, job: int) -> int:
+        """Returns what each worker of a job may hold of its GPU."""
+        return self.parts[job] if set(self.wishes[0]) & set(self.wishes[1]) else 0
+
+    def has_room(self, job: int, gpu: int, bound: int) -> bool:
+        """Tells whether a worker may hold so much beside those on its GPU."""
+        return self.floor.has_room(job, (0, gpu), bound, MEMORY)
 
     def _place(self, job: int) -> None:
         gang, gpus = self.gangs[job], self.wishes[job]
@@ -190,7 +221,7 @@ class Storm:
                 number, self.next[job] = self.next[job], self.next[job] + 1
             members.append(Member(number, 0, gpu))
         self.seats.sit(job, members)
-        self.gangs[job].want(Desired(tuple(members)), self.now)
+        self.gangs[job].want(Desired(tuple(members), memory_bytes=self.bound(job)), self.now)
 
     def send(self, payload: object) -> None:
         words = {
@@ -218,7 +249,7 @@ class Storm:
                 if verb == "heard":
                     gang.heard(said, self.now)  # type: ignore[arg-type]
                 else:
-                    gang.started(said.worker, self.now)
+                    gang.started(said.worker, said.generation, self.now)  # type: ignore[union-attr]
         if report.ended is not None:
             self.gangs[report.ended.job].ended(0, report.ended, self.now)
 
@@ -235,8 +266,12 @@ class Storm:
                 self._seat(gang.job, gpus, alive)
             gang.step(
                 self.now,
-                lambda node, gpu, job=gang.job: self.floor.is_free(job, node, gpu, self.seats),  # type: ignore[misc]
+                lambda node, gpu, gang=gang: (  # type: ignore[misc]
+                    self.floor.is_free(gang.job, node, gpu, self.seats)
+                    and self.has_room(gang.job, gpu, gang.bound)
+                ),
                 lambda _: 0.0,
+                lambda node, gpu, bound, job=gang.job: self.has_room(job, gpu, bound),  # type: ignore[misc]
             )
             self._put(gang)
         for gang in self.gangs:
@@ -253,7 +288,9 @@ class Storm:
         self.report(self.agent.tick(self.now))
 
     def _put(self, gang: Gang) -> None:
-        self.floor.put(gang.job, {w.worker: (w.node, w.gpu) for w in gang.workers.values()})
+        workers = gang.workers.values()
+        gpus = {w.worker: (w.node, w.gpu) for w in workers}
+        self.floor.put(gang.job, gpus, {w.worker: w.loosest for w in workers})
 
     def calm(self) -> None:
         """Lets everything arrive, in turn, until nothing changes any more."""
@@ -270,8 +307,11 @@ class Storm:
     def check(self) -> None:
         """Checks that what is there is what is wanted."""
         for job, gpus in enumerate(self.wishes):
-            there = sorted(p.order.gpu for k, p in self.programs.alive.items() if k[0] == job)
+            mine = [p for k, p in self.programs.alive.items() if k[0] == job]
+            there = sorted(p.order.gpu for p in mine)
             assert there == sorted(gpus), f"job {job} is on {there} and wanted on {gpus}"
+            bounds = {p.bound for p in mine}
+            assert bounds <= {self.bound(job)}, f"job {job} is bound by {bounds}"
             gang = self.gangs[job]
             if gang.elastic and gpus:
                 entered = {p.entered for k, p in self.programs.alive.items() if k[0] == job}
@@ -281,6 +321,7 @@ class Storm:
 WISHES = st.sampled_from([(), (0,), (1,), (0, 1), (1, 2), (0, 1, 2), (2, 0)])
 EVENT = st.one_of(
     st.tuples(st.just("want"), st.integers(0, 1), WISHES),
+    st.tuples(st.just("share"), st.integers(0, 1), WISHES),
     st.tuples(st.just("arrive"), st.integers(0, 30), st.just(())),
     st.tuples(st.just("arrive"), st.integers(0, 3), st.just(())),
     st.tuples(st.just("lose"), st.integers(0, 30), st.just(())),
@@ -306,6 +347,8 @@ def test_any_storm_ends_with_what_is_wanted_and_no_gpu_held_twice(
         index = number % len(storm.down) if storm.down else -1
         if what == "want":
             storm.want(number, gpus)
+        elif what == "share":
+            storm.want(number, gpus, part=30 + 20 * len(gpus))
         elif what == "wait":
             storm.now += number
         elif what == "hail":

@@ -19,6 +19,7 @@ class DeviceMemory:
         self._device = device
         self._on_gpu = device.type == "cuda"
         self._outside = OUTSIDE_BYTES_MAX
+        self._bound = 0
 
     def held_bytes(self) -> int:
         """Returns the most that was held since it was renewed: on a GPU, or by the process."""
@@ -37,13 +38,19 @@ class DeviceMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def bound(self, bytes_max: int) -> None:
-        """Refuses this process more of its GPU (0: no bound); on a CPU the agent sees to it."""
-        if not self._on_gpu:
+        """Refuses this process more of its GPU (0: no bound); on a CPU the agent sees to it.
+
+        What torch keeps unused goes back to the GPU where it is more than that.
+        """
+        if not self._on_gpu or bytes_max == self._bound:
             return
+        self._bound = bytes_max
         total = torch.cuda.get_device_properties(self._device).total_memory
         # Torch bounds its tensors alone. They get half of any bound, however small.
         tensors = max(bytes_max - self._outside_bytes(), bytes_max / 2) if bytes_max else total
         torch.cuda.set_per_process_memory_fraction(min(1.0, tensors / total), self._device)
+        if torch.cuda.memory_reserved(self._device) > tensors:
+            torch.cuda.empty_cache()
 
     def _outside_bytes(self) -> int:
         """Returns what this process holds beside tensors: the least that was ever seen."""

@@ -304,6 +304,11 @@ class Iterations:
             self._memory.renew()
         self._largest = largest
 
+    def _keep_within_bound(self) -> None:
+        """Takes the newest bound of memory that was told: others may have come to the GPU."""
+        if self._desk.regroup is not None:
+            self._memory.bound(self._desk.regroup.memory_bytes)
+
     def _save(self, *, leave: bool) -> None:
         """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
         safe = not self._membership.leads or self._saving.save(at_once=leave)
@@ -356,6 +361,7 @@ class Iterations:
             batch_size=order.batch_size,
             script=number_of(what.identity(), order.batch_size, order.total),
             begin=self._saving.first_state,
+            enters=self._keep_within_bound,
         )
         self._reporter = Reporter(
             self._agent,

@@ -87,14 +87,17 @@ class Membership:
         batch_size: int,
         script: int,
         begin: Callable[[], Progress],
+        enters: Callable[[], None],
     ) -> None:
         """`begin` gives the first state of all: a checkpoint's, or that of the script.
 
+        `enters` is called before the word that this worker trains in a generation.
         `script` is a number for data, batches and length, the same on workers that can train
         together.
         """
         self._home, self._parts, self._progress = home, parts, progress
         self._batch_size, self._script, self._begin = batch_size, script, begin
+        self._enters = enters
         self._device = next(parts.model.parameters()).device
         self._builders: dict[int, Builder] = {}
         self._lock = threading.Lock()
@@ -333,6 +336,7 @@ class Membership:
         self._share_state()
         self._entering = False
         p = self._progress
+        self._enters()
         pause_s = time.monotonic() - since_s if self._trained else 0.0
         self._home.agent.say(Entered(generation, p.step, p.samples, pause_s))
 

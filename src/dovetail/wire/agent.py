@@ -46,7 +46,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Start one worker of a job on one GPU; do nothing if it was started before.
+    """Start one worker of a job on one GPU; if it was started before, change its limits alone.
 
     `share` is the part of the GPU it may use and `memory_bytes` the most it may hold (0: no bound).
     `rank`, `world_size`, `local_rank` and `master` are torchrun's, for plain processes, which see
@@ -121,8 +121,9 @@ class WorkerState:
     """One worker as its agent knows it. `exit_code` is None while it lives, -N after signal N.
 
     `entered` is the generation it trains in, -1 if it has entered none or is a plain process;
-    `ready` the newest one it said it was ready for; `why` and `asked` as in `WorkerEnded`. The rest
-    is what it said last, if it did.
+    `ready` the newest one it said it was ready for; `why` and `asked` as in `WorkerEnded`;
+    `generation` as in `WorkerStarted`, and `memory_bytes` the most it may hold for all that is
+    known (0: no bound). The rest is what it said last, if it did.
     """
 
     job: int
@@ -141,6 +142,7 @@ class WorkerState:
     saved: Saved | None = None
     finished: Finished | None = None
     asked: bool = False
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
-    """The process of a worker runs."""
+    """The process of a worker runs, under the limits of the order of this generation."""
 
     job: int
     worker: int
@@ -215,6 +217,11 @@ class Report:
     ended: WorkerEnded | None = None
     said: WorkerSaid | None = None
     alive: Alive | None = None
+
+
+def looser(one: int, other: int) -> int:
+    """Returns the one of two bounds of memory that allows more (0: no bound)."""
+    return max(one, other) if one and other else 0
 
 
 ORDERS = Codec((Order,))

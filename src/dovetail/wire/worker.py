@@ -37,7 +37,8 @@ class Regroup:
 
     `members` are worker numbers in rank order. `steps` accumulation steps; `samples` of each
     member per iteration, empty for even; `batch_size` 0 for the job's own. `seat` is the interleave
-    set and the phase in it of a job that takes turns with others on its GPUs (Muri).
+    set and the phase in it of a job that takes turns with others on its GPUs (Muri). From then on
+    each holds at most `memory_bytes` of its GPU (0: no bound).
     """
 
     generation: int
@@ -46,6 +47,7 @@ class Regroup:
     samples: tuple[int, ...] = ()
     batch_size: int = 0
     seat: tuple[int, int] | None = None
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

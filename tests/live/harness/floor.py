@@ -135,6 +135,10 @@ class Machines:
         self._truth.ended_process(process)
         self._nodes[process.node].look()
 
+    def bounded(self, process: Process) -> None:
+        """Sees a process get another bound."""
+        self._truth.bounded(process)
+
     def trains(self, job: int, generation: int) -> None:
         """Sees a gang begin to work."""
         self._truth.trains(job, generation)

@@ -27,6 +27,7 @@ class _Kept:
     """What the disk of a node keeps of a worker until it is forgotten."""
 
     process: Process
+    order: StartWorker
     token: str
     said: dict[type, FromWorker] = field(default_factory=dict)
     polled: bool = False
@@ -50,7 +51,7 @@ class Machine:
             end = None if code is None else Exit(job, number, code)
             kept.polled = code is not None
             said = tuple(kept.said.values())
-            found.append(Found(kept.process.order, kept.token, kept.process.started_s, end, said))
+            found.append(Found(kept.order, kept.token, kept.process.started_s, end, said))
         return found
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
@@ -60,10 +61,15 @@ class Machine:
             process = self._trainers.start(self._node, order, token)
         else:
             process = self._programs.start(self._node, order)
-        self._kept[order.job, order.worker] = _Kept(process, token)
+        self._kept[order.job, order.worker] = _Kept(process, order, token)
 
     def limit(self, order: StartWorker) -> None:
-        """Takes note of a new share of a GPU."""
+        """Bounds a plain program; one that trains does so by itself, at the latest as it begins."""
+        kept = self._kept[order.job, order.worker]
+        kept.order, process = order, kept.process
+        if process.exit_code is None and not (isinstance(process, Trainer) and process.begun):
+            process.bound = order.memory_bytes
+            self._truth.bounded(process)
 
     def signal(self, job: int, worker: int, number: int) -> None:
         """Sends a signal to a worker."""

@@ -24,7 +24,10 @@ DIES_S = 0.2
 
 @dataclass(eq=False)
 class Process:
-    """One process. `asked` tells that it got a SIGTERM; `faulty` that a fault touched it."""
+    """One process. `asked` tells that it got a SIGTERM; `faulty` that a fault touched it.
+
+    `bound` is the most it really may hold of its GPU (0: no bound).
+    """
 
     node: int
     order: StartWorker
@@ -34,6 +37,10 @@ class Process:
     hangs: bool = False
     stubborn: bool = False
     faulty: bool = False
+    bound: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bound = self.order.memory_bytes
 
     @property
     def job(self) -> int:
@@ -60,6 +67,10 @@ class Watcher(Protocol):
 
     def ended_process(self, process: Process) -> None:
         """Sees a process end; it has its exit code."""
+        ...
+
+    def bounded(self, process: Process) -> None:
+        """Sees a process get another bound."""
         ...
 
     def trains(self, job: int, generation: int) -> None:

@@ -80,9 +80,10 @@ class Scene:
         self.policy = parse_policy(story.policy)
         shares = not self.policy.powers.isdisjoint(("share", "interleave"))
         crawls = story.weather.late_s > RULES.resend_s
-        self.truth = Truth(lambda: self.line.now, shares, crawls)
-        self.road = Road(self.line, story.weather, self._rng)
         self.cluster = Cluster.uniform(NODES, GPUS_PER_NODE)
+        memory = 0.0 if story.engine == "emulated" else self.cluster.groups[0].gpu_memory_bytes
+        self.truth = Truth(lambda: self.line.now, shares, crawls, memory)
+        self.road = Road(self.line, story.weather, self._rng)
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
         self._trouble_s = 0.0

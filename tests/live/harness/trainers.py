@@ -73,6 +73,11 @@ class Trainer(Process):
         return self.exit_code is None and not self.hangs
 
     @property
+    def begun(self) -> bool:
+        """Tells whether it ever trained."""
+        return self.generation >= 0
+
+    @property
     def number(self) -> int:
         """Returns its number in the job."""
         return self.order.worker
@@ -342,6 +347,8 @@ class Trainers:
         job.groups.append(group)
         for member in members:
             member.generation, member.samples, member.hosts = wanted.generation, samples, None
+            member.bound = wanted.memory_bytes
+            self._watcher.bounded(member)
             self._say(member, Entered(wanted.generation, _step(samples), int(samples), 0.004))
         for leaver in [m for g in groups for m in g.members if m not in members]:
             self._leave(leaver, wanted.generation)

@@ -26,11 +26,13 @@ class Truth:
 
     `shares` tells whether the policy may put two jobs on a GPU; `crawls` that messages take longer
     than a controller is patient, so that it may take a worker that was just started for lost.
+    GPUs have `memory_bytes`; 0 for clocks, which hold none.
     """
 
     now: Callable[[], float]
     shares: bool
     crawls: bool = False
+    memory_bytes: float = 0.0
     wrong: list[str] = field(default_factory=list)
     tale: list[tuple[float, str]] = field(default_factory=list)
     records: dict[int, JobRecord] = field(default_factory=dict)
@@ -156,7 +158,20 @@ class Truth:
             elif not self.may_share(process, other):
                 self.breach(f"worker {process.name} starts on the GPU of worker {other.name}")
         here[process] = None
+        self.bounded(process)
         self.starts[process.job] = self.starts.get(process.job, 0) + 1
+
+    def bounded(self, process: Process) -> None:
+        """Sees what a process may hold of its GPU: no more than others leave, bound as they are."""
+        here = self.on_gpu[process.node, process.order.gpu]
+        bounds = [other.bound for other in here]
+        if (
+            self.memory_bytes
+            and len(bounds) > 1
+            and not (all(bounds) and sum(bounds) <= self.memory_bytes)
+        ):
+            names = ", ".join(f"{p.name} {p.bound}" for p in here)
+            self.breach(f"more is allowed than GPU {process.node}.{process.order.gpu} has: {names}")
 
     def ended_process(self, process: Process) -> None:
         """Sees a process end."""

@@ -206,7 +206,8 @@ class Endings:
             self.end(life, Step.FAILED, reason="JobLaunchFailure", detail=said, code=code)
             return
         stateless = life.spec.trains and first.exit_code == STATELESS
-        crowded = no_room and bool(self._neighbours(life))
+        # Also who is bound still, though those are leaving who shared with it.
+        crowded = no_room and bool(self._neighbours(life) or gang.bound)
         foreign = first.why or stateless or crowded or first.exit_code in OUTSIDE
         if no_room and not crowded:
             self.end(

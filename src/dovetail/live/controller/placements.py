@@ -22,7 +22,6 @@ from dovetail.live.gangs.gang import END, SAVE, WAIT
 from dovetail.live.gangs.news import Formed
 from dovetail.live.gangs.seating import Gpu
 from dovetail.live.lifecycle import State, Step
-from dovetail.live.measuring.memory_bounds import bounds
 from dovetail.live.record import Member
 
 
@@ -141,19 +140,8 @@ class Placements:
             record.members,
             manner if whole else replace(manner, samples=()),
             placement.fractions if whole else (),
-            self._memory_bytes(life.row, placement),
+            self._site.bound(life),
         )
-
-    def _memory_bytes(self, row: int, placement: Placement) -> int:
-        """Returns the most that each worker may hold: the least of its GPUs that are shared."""
-        site, found = self._site, []
-        view, placed = site.state.view, site.state.plan.placed
-        for node, gpu in placement.named():
-            rows = sorted(site.state.plan.occupancy.sharers(node, gpu))
-            held = [view.physics.held_bytes(j, placed[j]) for j in rows]
-            memory = view.cluster.group_of(node).gpu_memory_bytes
-            found.append(bounds(held, memory)[rows.index(row)])
-        return min((bound for bound in found if bound), default=0)
 
     def mend(self, life: Life) -> None:
         """Wants the lost workers of a job again, under new numbers, on the GPUs they had."""

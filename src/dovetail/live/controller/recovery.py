@@ -21,16 +21,21 @@ from dovetail.live.lifecycle import State, Step
 def take_up(site: Site, arrivals: Arrivals, health: Health, recovered: Recovered) -> None:
     """Fills the tables from what is on record, and hails the nodes."""
     # Closed nodes may still hold what ran there, so states come after the running jobs.
+    placed = []
     for life in arrivals.enter(list(recovered.jobs)):
         if life.is_placed:
             try:
                 _take_up_placed(site, life)
+                placed.append(life)
             except IllegalPlan as error:
                 # The cluster is another one than it was.
                 site.lives.step(life, Step.STOPPED, placement=None, members=(), detail=str(error))
         elif life.record.state is State.COMPLETING:
             site.gang(life).restore(None, life.record.group, ran=False)
             site.touch(life)
+    for life in placed:
+        # What a job may hold depends on who else is on its GPUs.
+        _restore_gang(site, life)
     health.begin(dict(recovered.meta))
     for life in site.lives:
         if life.record.state is State.PENDING:
@@ -54,10 +59,10 @@ def _take_up_placed(site: Site, life: Life) -> None:
     life.placed_done_s, life.starting = record.done_s, not running
     life.manner_s = site.now
     site.seats.adopt(record.job, record.placement, record.members)
-    _restore_gang(site, life, running=running)
 
 
-def _restore_gang(site: Site, life: Life, *, running: bool) -> None:
+def _restore_gang(site: Site, life: Life) -> None:
+    running = life.record.state is State.RUNNING
     desired = Placements(site).desired(life)
     site.gang(life).restore(desired, life.record.group, ran=running)
     if running:

@@ -23,7 +23,8 @@ from dovetail.live.edges import Edges, Entry
 from dovetail.live.gangs.floor import Floor
 from dovetail.live.gangs.gang import Gang
 from dovetail.live.gangs.gang_orders import Instruction
-from dovetail.live.gangs.seating import Seats
+from dovetail.live.gangs.seating import Gpu, Seats
+from dovetail.live.measuring.memory_bounds import MemoryBounds
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.record import JobRecord
 from dovetail.wire.agent import Launch
@@ -59,6 +60,7 @@ class Site:
         self.lives = Lives()
         self.seats = Seats(state.view.cluster.installed)
         self.floor = Floor()
+        self._bounds = MemoryBounds(state)
         self.timers = Timers()
         self.changes = Changes(arrived=[], ended=[], evicted=[])
         self.facts: list[Fact] = []
@@ -122,18 +124,37 @@ class Site:
         neighbours = self.neighbours(row, placement) if placement.gpu_ids else ()
         return state.view.physics.speed(row, placement, neighbours, state.done_s((row,))[0])
 
+    def bound(self, life: Life) -> int:
+        """Returns the most that each worker of a placed job may hold of its GPU (0: no bound)."""
+        # A clock holds no memory.
+        return 0 if life.spec.paced else self._bounds.of(life.row)
+
+    def has_room(self, life: Life, gpu: Gpu, bound: int) -> bool:
+        """Tells whether a worker of a job may hold so much of a GPU beside those on it now."""
+        memory_bytes = self.state.view.cluster.group_of(gpu[0]).gpu_memory_bytes
+        job = life.record.job
+        return life.spec.paced or self.floor.has_room(job, gpu, bound, memory_bytes)
+
     def retime(self, rows: Sequence[int]) -> None:
-        """Gives jobs whose neighbours changed the speed that is believed now."""
+        """Gives jobs whose neighbours changed the speed that is believed now, and their bounds."""
         state = self.state
         for row in rows:
             placement = state.plan.placed.get(row)
             if placement is None:
                 continue
-            self.lives.of_row(row).manner_s = self.now
+            life = self.lives.of_row(row)
+            life.manner_s = self.now
+            self._rebind(life)
             rate = self.speed(row, placement)
             if rate != state.rate[row]:
                 state.retime(row, rate)
                 self.facts.append(Retimed(self.now, row, rate))
+
+    def _rebind(self, life: Life) -> None:
+        wanted = None if life.gang is None else life.gang.wanted
+        if wanted is not None and wanted.memory_bytes != (bound := self.bound(life)):
+            self.gang(life).want(replace(wanted, memory_bytes=bound), self.now)
+            self.touch(life)
 
     def learn(self, *, news: bool) -> None:
         """Keeps what the meter learned; with `news` the policy goes by another belief now."""

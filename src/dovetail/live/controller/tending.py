@@ -63,7 +63,7 @@ class Tending:
         self._to_say.update(done)
 
     def _wake_waiting(self) -> None:
-        """Touches the gangs that wait for GPUs that others held."""
+        """Touches the gangs that wait for GPUs, or for memory of them, that others held."""
         for job in self._blocked:
             life = self._site.lives.get(job)
             if life is not None:
@@ -101,12 +101,16 @@ class Tending:
             self._digest(life, gang.news())
             gang.step(
                 site.now,
-                lambda node, gpu: self._health.may_start(job, node, gpu),
+                lambda node, gpu: (
+                    self._health.may_start(job, node, gpu)
+                    and site.has_room(life, (node, gpu), gang.bound)
+                ),
                 self._health.reached_s,
+                lambda node, gpu, bound: site.has_room(life, (node, gpu), bound),
             )
             self._digest(life, gang.news())
         wanted = gang.wanted.numbers if gang.wanted is not None else ()
-        if any(number not in gang.workers for number in wanted):
+        if gang.cramped or any(number not in gang.workers for number in wanted):
             self._blocked.add(job)
         self._put_on_floor(life)
         if gang.generation != life.record.generation or gang.group != life.record.group:
@@ -114,8 +118,9 @@ class Tending:
 
     def _put_on_floor(self, life: Life) -> None:
         if life.gang is not None:
-            workers = {w.worker: (w.node, w.gpu) for w in life.gang.workers.values()}
-            self._site.floor.put(life.record.job, workers)
+            workers = life.gang.workers.values()
+            gpus = {w.worker: (w.node, w.gpu) for w in workers}
+            self._site.floor.put(life.record.job, gpus, {w.worker: w.loosest for w in workers})
 
     def _digest(self, life: Life, news: Sequence[News]) -> None:
         deaths = [said for said in news if isinstance(said, Died)]

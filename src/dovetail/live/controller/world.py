@@ -222,7 +222,10 @@ class LiveWorld:
         if report.started is not None:
             said = report.started
             life = site.lives.get(said.job)
-            if life is None or not site.gang(life).started(said.worker, site.now):
+            known = life is not None and site.gang(life).started(
+                said.worker, said.generation, site.now
+            )
+            if life is None or not known:
                 site.floor.add_stray((said.job, said.worker), node, said.gpu)
             else:
                 site.touch(life)

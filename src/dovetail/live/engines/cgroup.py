@@ -20,6 +20,9 @@ SHARE, MEMORY = "share", "memory"
 CONTROLLERS = "+cpu +memory"
 PREFIX = "dovetail-"
 """Begins the name of the group of each cluster."""
+SLACKS = (1.02, 1.05, 1.1, 1.25)
+"""How many times what its processes hold a group gets, until the kernel takes that for a bound:
+it holds something for them too, and they may hold more by then."""
 LEFT_S = 3600.0
 """An empty group in which nothing has changed for so long was left by an agent that was killed."""
 
@@ -79,16 +82,37 @@ class ControlGroups:
         return _made(parent / key)
 
     def limit(self, key: str, share: float, memory_bytes: int) -> None:
-        """Sets the weight and the bound of a worker's groups; 0 bytes are no bound."""
+        """Sets the weight and the bound of a worker's groups; 0 bytes are no bound.
+
+        Who holds more than the bound already may keep that, and gets no more.
+        """
         if self.cpu is not None:
             whole, name = (
                 (WHOLE_V1, "cpu.shares") if self.version == 1 else (WHOLE_V2, "cpu.weight")
             )
             _write(self.cpu / key / name, str(max(2, round(share * whole))))
         if self.memory is not None:
-            name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
-            none = "-1" if self.version == 1 else "max"
-            _write(self.memory / key / name, str(memory_bytes) if memory_bytes else none)
+            self._bound(self.memory / key, memory_bytes)
+
+    def _bound(self, group: Path, memory_bytes: int) -> None:
+        name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
+        none = "-1" if self.version == 1 else "max"
+        for slack in SLACKS:
+            # NOTE: below what cannot be reclaimed version 1 refuses, and version 2 kills.
+            held = int(slack * self._held_bytes(group))
+            least = max(memory_bytes, held) if memory_bytes else 0
+            if _write(group / name, str(least) if least else none):
+                return
+
+    def _held_bytes(self, group: Path) -> int:
+        """Returns what the processes of a group hold that is no copy of a file."""
+        try:
+            lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+            counts = {name: int(count) for name, count in map(str.split, lines)}
+        except (OSError, ValueError):
+            return 0
+        names = ("total_rss", "total_shmem") if self.version == 1 else ("anon", "shmem")
+        return sum(counts.get(name, 0) for name in names)
 
     def ran_out_of_memory(self, key: str) -> bool:
         """Tells whether the kernel killed a process of a worker for its memory."""
@@ -169,6 +193,8 @@ def _remove(group: Path) -> None:
         group.rmdir()
 
 
-def _write(file: Path, value: str) -> None:
+def _write(file: Path, value: str) -> bool:
     with contextlib.suppress(OSError):
         file.write_text(value, encoding="ascii")
+        return True
+    return False

@@ -110,6 +110,9 @@ class ProcessLauncher:
                 _end_unread(folder)
                 continue
             end = self._take_up(order.job, order.worker, folder)
+            if end is None:
+                # Its agent may have died between the word and the deed.
+                self._setting.limit(order)
             found.append(Found(order, token, started_s, end, _said(folder)))
         return found
 
@@ -162,7 +165,12 @@ class ProcessLauncher:
         keeper.write(str(folder), "order.json", written)
 
     def limit(self, order: StartWorker) -> None:
-        """Puts a running worker under another share and memory, where that can be."""
+        """Puts a running worker under another share and memory, and lets a later agent know."""
+        folder = self._folder / f"{order.job}-{order.worker}"
+        with suppress(OSError, ValueError):
+            # On a full disk a later agent knows less; this one still knows.
+            written = json.loads((folder / "order.json").read_bytes())
+            keeper.write(str(folder), "order.json", {**written, "start": plain(order)})
         self._setting.limit(order)
 
     def signal(self, job: int, worker: int, number: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.live.record import Member
+from dovetail.wire.agent import looser
 from dovetail.wire.worker import Training
 
 NEVER = float("inf")
@@ -59,12 +60,19 @@ class Worker:
     `ready` and `entered` are generations, `lost` the one whose collectives it lost. It was started,
     or found, at `since_s`. It is asked to leave (save and end) at `leave_s` and told to end at
     `end_s` with `grace_s`. The rest is when it was last told what.
+
+    Its limits are those of the generation `limited`. Until its agent says that it goes by them
+    (`obeyed`) it may hold as much memory as it `kept` from before.
     """
 
     worker: int
     node: int
     gpu: int
     share: float = 1.0
+    memory_bytes: int = 0
+    kept: int = 0
+    limited: int = -1
+    obeyed: int = -1
     alive: bool = False
     ready: int = -1
     entered: int = -1
@@ -83,6 +91,7 @@ class Worker:
     met_s: float = LONG_AGO
     start_told_s: float = LONG_AGO
     share_told: float = 1.0
+    memory_told: int = 0
     leave_told_s: float = LONG_AGO
     abandon_told_s: float = LONG_AGO
     abandoned: int = -1
@@ -93,6 +102,20 @@ class Worker:
         self.grace_s = min(self.grace_s, grace_s) if self.end_s < NEVER else grace_s
         self.end_s = min(self.end_s, end_s)
         self.why = self.why or why
+
+    def bind(self, memory_bytes: int, generation: int) -> None:
+        """Takes limits that are told under a generation, if they are not what it was told."""
+        if not (self.alive or self.start_told_s > LONG_AGO):
+            self.memory_bytes = memory_bytes
+        elif memory_bytes != self.memory_bytes or self.share != self.share_told:
+            self.kept = self.loosest
+            self.memory_bytes, self.limited = memory_bytes, generation
+
+    @property
+    def loosest(self) -> int:
+        """Returns the most it may hold of its GPU, for all that is known (0: no bound)."""
+        bound = self.memory_bytes
+        return bound if self.obeyed >= self.limited else looser(self.kept, bound)
 
     @property
     def stays(self) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.live.gangs.crew import LONG_AGO
 from dovetail.live.gangs.seating import Gpu, Seats
+from dovetail.wire.agent import looser
 
 Key = tuple[int, int]
 """A job and a worker of it."""
+ROUNDED = 1 + 1e-9
+"""Parts of a GPU's memory add up to it but for what rounding adds."""
 
 
 @dataclass(slots=True)
@@ -26,11 +30,16 @@ class Floor:
     def __init__(self) -> None:
         self._on: dict[Gpu, set[Key]] = {}
         self._of: dict[int, dict[int, Gpu]] = {}
+        self._held: dict[int, Mapping[int, int]] = {}
         self.strays: dict[Key, Stray] = {}
         self.changed = False
 
-    def put(self, job: int, workers: dict[int, Gpu]) -> None:
-        """Sets where the workers of a job are; `changed` tells that a GPU was given back."""
+    def put(self, job: int, workers: dict[int, Gpu], held: Mapping[int, int]) -> None:
+        """Sets where the workers of a job are, and the most that each may hold (0: no bound).
+
+        `changed` tells that a GPU, or memory of it, was given back.
+        """
+        self._hold(job, held)
         before = self._of.get(job, {})
         if before == workers:
             return
@@ -43,6 +52,28 @@ class Floor:
             self._of[job] = workers
         else:
             self._of.pop(job, None)
+
+    def _hold(self, job: int, held: Mapping[int, int]) -> None:
+        before = self._held.get(job, {})
+        if before == held:
+            return
+        both = [(before[w], held[w]) for w in before.keys() & held.keys()]
+        self.changed |= any(old != new and looser(old, new) == old for old, new in both)
+        if held:
+            self._held[job] = held
+        else:
+            del self._held[job]
+
+    def has_room(self, job: int, gpu: Gpu, wanted_bytes: int, memory_bytes: float) -> bool:
+        """Tells whether a worker of a job may hold so much of a GPU's memory beside the others.
+
+        So bounds never add up to more than there is, whatever order messages come in.
+        """
+        held = [self._held.get(j, {}).get(w, 0) for j, w in self._on.get(gpu, ()) if j != job]
+        if not held:
+            return True
+        bounded = wanted_bytes > 0 and all(held)
+        return bounded and wanted_bytes + sum(held) <= memory_bytes * ROUNDED
 
     def add_stray(self, key: Key, node: int, gpu: int) -> None:
         """Takes note of a worker that no live job wants."""

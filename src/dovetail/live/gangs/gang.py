@@ -21,10 +21,12 @@ from dovetail.live.controller.rules import Rules
 from dovetail.live.gangs.crew import LONG_AGO, NEVER, Desired, Manner, Target, Worker
 from dovetail.live.gangs.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
 from dovetail.live.gangs.trust import KEPT, Reached, Trust
-from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid
+from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid, looser
 
 Free = Callable[[int, int], bool]
 """Tells whether a (node, GPU) holds no worker but this job's and those it is shared with."""
+Room = Callable[[int, int, int], bool]
+"""Tells whether a worker of this job on a (node, GPU) may hold so many bytes beside the others."""
 
 SAVE, END, WAIT = "save", "end", "wait"
 """How a gang leaves: saves its state and ends; is told to end; ends by itself, for a while."""
@@ -35,7 +37,8 @@ class Gang:
 
     A `fixed` one changes over whole. One that `hands_over` can give the state of the job to a
     generation of newcomers alone; else one who has it stays on among them until they have it too.
-    It is `stuck` while it can change over only when others give it their GPUs.
+    It is `stuck` while it can change over only when others give it their GPUs. `bound` is the
+    most that each of its workers is told to hold of its GPU.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Gang:
         self.forgets: list[tuple[int, int]] = []
         self.vacating = False
         self.stuck = False
+        self.bound = 0
         self._news: list[News] = []
         self.trust = Trust(rules.lost_s, rules.hung_s)
         self._aimed_s = self._wanted_s = self._heard_s = self._formed_s = 0.0
@@ -121,9 +125,11 @@ class Gang:
 
     # What is reported.
 
-    def started(self, number: int, now: float) -> bool:
-        """Hears that a worker was started; returns whether it knows that worker."""
+    def started(self, number: int, generation: int, now: float) -> bool:
+        """Hears that a worker runs, and by which limits; returns whether it knows that worker."""
         worker = self.workers.get(number)
+        if worker is not None:
+            worker.obeyed = max(worker.obeyed, generation)
         if worker is not None and not worker.alive:
             worker.alive = True
             worker.since_s = self._heard_s = now
@@ -243,7 +249,7 @@ class Gang:
         news, self._news = self._news, []
         return news
 
-    def step(self, now: float, free: Free, reached: Reached) -> None:
+    def step(self, now: float, free: Free, reached: Reached, room: Room) -> None:
         """Decides what is to happen next; call it after all reports of an instant."""
         self.stuck = False
         if self.vacating:
@@ -252,6 +258,7 @@ class Gang:
             self._settle()
         if self.wanted is None or self._finished:
             return
+        self._bind(self.wanted.memory_bytes, room)
         if self.elastic:
             self._judge(now, reached)
             self._step_elastic(self.wanted, now, free)
@@ -259,6 +266,20 @@ class Gang:
                 self._dismiss(self.wanted, self.target, now)
         else:
             self._step_plain(self.wanted, now, free)
+
+    @property
+    def cramped(self) -> bool:
+        """Returns whether it may not hold as much as it should until others hold less."""
+        return self.wanted is not None and self.bound != self.wanted.memory_bytes
+
+    def _bind(self, wanted_bytes: int, room: Room) -> None:
+        """Takes a tighter bound at once, and a looser one when others hold that no more."""
+        workers = self.workers.values()
+        eased = [w for w in workers if looser(wanted_bytes, w.memory_bytes) != w.memory_bytes]
+        if all(room(w.node, w.gpu, wanted_bytes) for w in eased):
+            self.bound = wanted_bytes
+        else:
+            self.bound = min(w.memory_bytes for w in workers if w.memory_bytes)
 
     def _settle(self) -> None:
         self.vacating = self._finished = False
@@ -273,10 +294,10 @@ class Gang:
                 self.muster(wanted, wanted.numbers, now)
                 self._aim(wanted.numbers, wanted.manner, now)
             return
-        if self._limits(wanted):
-            formed = self.formed == self.generation
+        # Ranks that are started later must find the others where those were told to meet.
+        if self.formed == self.generation and self._limits(wanted):
             self._aim(wanted.numbers, wanted.manner, now)
-            self.formed = self.generation if formed else self.formed
+            self.formed = self.generation
         present = [self.workers.get(n) for n in wanted.numbers if n not in self.complete]
         if self.formed < self.generation and all(w is not None and w.alive for w in present):
             self._form(self.generation)
@@ -292,11 +313,13 @@ class Gang:
         able = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
         if blocked and not standing and (not able or self._fixed):
             self.stuck = True
+            self._aim_again(now, limited=limited)
             return
         late = now >= self._wanted_s + self.rules.yield_s
         picked = self._pick(able, trainers, standing=standing)
         waits = blocked and not late and self.target is not None and not standing
         if not picked or (waits and not self._sheds(trainers)):
+            self._aim_again(now, limited=limited)
             return
         manner = wanted.manner
         if tuple(picked) != wanted.numbers:
@@ -361,7 +384,9 @@ class Gang:
             (m.worker, m.node, m.gpu) for m in wanted.members
         ):
             if number in numbers:
-                self.workers[number] = Worker(number, node, gpu, wanted.share(rank), since_s=now)
+                self.workers[number] = Worker(
+                    number, node, gpu, wanted.share(rank), self.bound, since_s=now
+                )
         if numbers:
             self._heard_s = now
 
@@ -371,12 +396,21 @@ class Gang:
             if number in self.workers:
                 self.workers[number].share = wanted.share(rank)
         started = [w for w in self.workers.values() if w.start_told_s > LONG_AGO]
-        return any(w.share != w.share_told for w in started)
+        bounded = all(w.memory_bytes == self.bound for w in self.workers.values())
+        return not bounded or any(w.share != w.share_told for w in started)
+
+    def _aim_again(self, now: float, *, limited: bool) -> None:
+        """Tells a generation its other limits though it waits for GPUs: others wait for that."""
+        target = self.target
+        if limited and target is not None and not self.trust.is_broken(target.generation):
+            self._aim(target.members, target.manner, now)
 
     def _aim(self, members: tuple[int, ...], manner: Manner, now: float) -> None:
         self.generation += 1
         self.target = Target(self.generation, members, manner)
         self._aimed_s = now
+        for worker in self.workers.values():
+            worker.bind(self.bound, self.generation)
         entered = [w.entered for w in self.workers.values() if w.entered >= 0]
         self.trust.begin(self.generation, members, entered)
         for old in [g for g in self.meetings if g < self.generation - KEPT]:

@@ -7,6 +7,7 @@ been seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dovetail.live.gangs.crew import NEVER, Worker
 from dovetail.live.gangs.gang import Gang
@@ -48,7 +49,7 @@ def next_told_s(gang: Gang, now: float) -> float:
         due.append(worker.end_s)
         if worker.end_s <= now:
             due.append(worker.end_told_s + resend)
-        elif not worker.alive:
+        elif not worker.alive or worker.obeyed < worker.limited:
             due.append(worker.start_told_s + resend)
         if gang.elastic and worker.end_s > now:
             due.append(worker.leave_told_s + resend)
@@ -69,10 +70,12 @@ def _end(gang: Gang, worker: Worker, now: float) -> Iterator[Instruction]:
 
 
 def _start(gang: Gang, worker: Worker, now: float) -> Iterator[Instruction]:
-    again = not worker.alive and now >= worker.start_told_s + gang.rules.resend_s
-    if not again and worker.share == worker.share_told:
+    late = now >= worker.start_told_s + gang.rules.resend_s
+    again = late and (not worker.alive or worker.obeyed < worker.limited)
+    limits = worker.share, worker.memory_bytes
+    if not again and limits == (worker.share_told, worker.memory_told):
         return
-    worker.start_told_s, worker.share_told = now, worker.share
+    worker.start_told_s, (worker.share_told, worker.memory_told) = now, limits
     yield worker.node, start_order(gang, worker)
 
 
@@ -80,33 +83,30 @@ def start_order(gang: Gang, worker: Worker) -> StartWorker:
     """Returns the order that starts a worker, with torchrun's words for a plain process."""
     launch = gang.launch
     wanted = gang.wanted
+    # Of one that runs only the limits change: it goes by them from that generation on.
+    anew = worker.alive and worker.limited >= 0
+    generation = worker.limited if anew else gang.generation
     plain = StartWorker(
         gang.job,
         worker.worker,
-        gang.generation,
+        generation,
         worker.gpu,
         launch,
         share=worker.share,
-        memory_bytes=wanted.memory_bytes if wanted is not None else 0,
+        memory_bytes=worker.memory_bytes,
     )
     if wanted is None or worker.worker not in wanted.numbers:
         return plain
     rank = wanted.numbers.index(worker.worker)
     beside = [m for m in wanted.members if m.node == worker.node]
     host = gang.rules.host(wanted.members[0].node)
-    return StartWorker(
-        gang.job,
-        worker.worker,
-        gang.generation,
-        worker.gpu,
-        launch,
+    return replace(
+        plain,
         rank=rank,
         world_size=len(wanted.members),
         local_rank=[m.worker for m in beside].index(worker.worker),
         local_world_size=len(beside),
         master=f"{host}:{_port(gang.job, gang.generation)}",
-        share=worker.share,
-        memory_bytes=wanted.memory_bytes,
         local_gpus=() if gang.elastic else tuple(m.gpu for m in beside),
     )
 
@@ -181,6 +181,7 @@ def _regroup(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruct
         manner.samples,
         manner.batch_size,
         manner.seat,
+        gang.bound,
     )
     for node, numbers in _by_node(due):
         yield node, TellWorkers(gang.job, numbers, regroup=regroup)

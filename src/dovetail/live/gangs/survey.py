@@ -37,6 +37,7 @@ def survey(gang: Gang, node: int, rows: Iterable[WorkerState], now: float) -> No
 def _hear_again(gang: Gang, worker: Worker, row: WorkerState, now: float) -> None:
     """Hears again what a worker said; most of it has been heard before."""
     worker.missing_s = NEVER
+    worker.obeyed = max(worker.obeyed, row.generation)
     worker.ready = max(worker.ready, row.ready)
     lost = row.lost if row.lost is not None and row.lost.generation > worker.lost else None
     said = WorkerSaid(
@@ -55,7 +56,9 @@ def _hear_again(gang: Gang, worker: Worker, row: WorkerState, now: float) -> Non
 
 def _adopt(gang: Gang, row: WorkerState, node: int, now: float) -> None:
     """Takes up a worker of an earlier controller; nobody wants it unless the plan does."""
-    worker = Worker(row.worker, node, row.gpu, since_s=now, alive=True, told=row.entered)
+    bound = row.memory_bytes
+    worker = Worker(row.worker, node, row.gpu, 1.0, bound, memory_told=bound, since_s=now)
+    worker.alive, worker.told = True, row.entered
     gang.workers[row.worker] = worker
     if row.worker in gang.outcasts:
         worker.end_by(now, 0.0, "its node was down")

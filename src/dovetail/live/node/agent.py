@@ -9,7 +9,7 @@ forgotten, everything else in the inventory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from signal import SIGKILL, SIGTERM
 
@@ -28,6 +28,7 @@ from dovetail.wire.agent import (
     WorkerSaid,
     WorkerStarted,
     WorkerState,
+    looser,
 )
 from dovetail.wire.worker import (
     Abandon,
@@ -61,7 +62,11 @@ _NO_LAUNCH = Launch((), "", "", "")
 
 @dataclass(slots=True)
 class _Worker:
-    """One worker. `told` and `said` hold the last message of each class."""
+    """One worker. `told` and `said` hold the last message of each class.
+
+    It goes by the limits of generation `limited`, and holds at most `memory_bytes` (0: no bound).
+    It `may_know` of a generation that came before those of its order.
+    """
 
     order: StartWorker
     token: str
@@ -72,6 +77,9 @@ class _Worker:
     entered: int = -1
     end: Exit | None = None
     asked: bool = False
+    limited: int = -1
+    memory_bytes: int = 0
+    may_know: bool = False
     kill_s: float = NEVER
     repeat_s: float = NEVER
 
@@ -114,6 +122,8 @@ class Agent:
         order = found.order
         # Whether an earlier agent asked it to end is not known: better to take it that one did.
         worker = _Worker(order, found.token, found.started_s, end=found.exit, asked=True)
+        worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
+        worker.may_know = True
         for message in found.said:
             worker.hear(message)
         if found.exit is not None:
@@ -153,11 +163,11 @@ class Agent:
             known.entered = max(known.entered, message.generation)
             known.listens = True
             self._tell_again(known, message.generation)
-            return []
+            return self._limit_at_last(known)
         known.hear(message)
         if isinstance(message, KEPT):
             self._launcher.keep(job, worker, message)
-        return [self._says(job, worker, message)]
+        return [self._says(job, worker, message), *self._limit_at_last(known)]
 
     def hung_up(self, job: int, worker: int) -> None:
         """Takes note that a worker listens no longer; it may come back."""
@@ -209,6 +219,7 @@ class Agent:
         if not passes or self.fence.is_used_up(*key):
             return []
         worker = self._workers[key] = _Worker(order, self._token(), now)
+        worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         try:
             if not 0 <= order.gpu < len(self._gpus):
                 raise LaunchError(f"node {self.node} has no GPU {order.gpu}", NOT_NOW)
@@ -226,8 +237,29 @@ class Agent:
             return [self._says_end(known)]
         if order.generation > known.order.generation:
             known.order = order
-            self._launcher.limit(order)
+            self._limit(known)
         return [self._says_start(known)]
+
+    def _limit(self, worker: _Worker) -> None:
+        """Puts a worker under the limits of its newest order.
+
+        One that trains may hold what it held until it enters that generation, which may cut its
+        batch smaller too: nothing that it holds by right is taken from it.
+        """
+        order = worker.order
+        if order.launch.trains and worker.entered < order.generation and worker.may_know:
+            worker.memory_bytes = looser(worker.memory_bytes, order.memory_bytes)
+            order = replace(order, generation=worker.limited, memory_bytes=worker.memory_bytes)
+        else:
+            worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
+        self._launcher.limit(order)
+
+    def _limit_at_last(self, worker: _Worker) -> list[Report]:
+        """Puts a worker under limits that waited for it to enter their generation."""
+        if worker.limited < worker.order.generation <= worker.entered:
+            self._limit(worker)
+            return [self._says_start(worker)]
+        return []
 
     def _end(self, order: EndWorker, now: float) -> list[Report]:
         key = order.job, order.worker
@@ -276,6 +308,7 @@ class Agent:
         if isinstance(message, Regroup) and before != message:
             worker.told.pop(Meet, None)
         if worker.listens:
+            worker.may_know = True
             self._launcher.tell(*key, message)
         if isinstance(message, Regroup) and before == message:
             return self._said_of(worker, message.generation)
@@ -287,10 +320,14 @@ class Agent:
             message = worker.told.get(kind)
             if message is None:
                 continue
-            if isinstance(message, Regroup | Meet) and message.generation <= generation:
+            # Nor one that came before its limits: they are told with another.
+            if isinstance(message, Regroup | Meet) and not (
+                max(generation + 1, worker.limited) <= message.generation
+            ):
                 continue
             if isinstance(message, Abandon) and message.generation < generation:
                 continue
+            worker.may_know = True
             self._launcher.tell(worker.order.job, worker.order.worker, message)
 
     def _forget(self, order: Forget) -> None:
@@ -316,7 +353,7 @@ class Agent:
 
     def _says_start(self, worker: _Worker) -> Report:
         o = worker.order
-        return Report(self.node, started=WorkerStarted(o.job, o.worker, o.generation, o.gpu))
+        return Report(self.node, started=WorkerStarted(o.job, o.worker, worker.limited, o.gpu))
 
     def _says_end(self, worker: _Worker) -> Report:
         end = worker.end
@@ -346,7 +383,7 @@ def _state(worker: _Worker) -> WorkerState:
     return WorkerState(
         o.job,
         o.worker,
-        o.generation,
+        worker.limited,
         o.gpu,
         entered=worker.entered,
         exit_code=None if worker.end is None else worker.end.exit_code,
@@ -354,6 +391,7 @@ def _state(worker: _Worker) -> WorkerState:
         why="" if worker.end is None else worker.end.why,
         ready=ready.generation if isinstance(ready, Ready) else -1,
         asked=worker.end is not None and worker.asked,
+        memory_bytes=worker.memory_bytes,
         **{
             kind.__name__.lower(): said.get(kind)
             for kind in (Meeting, Lost, Left, Training, Saved, Finished)
