@@ -2,7 +2,7 @@
 
 from functools import cache
 from itertools import product
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -259,9 +259,9 @@ def crowd(jobs: int, load: float) -> JobDemand:
 
 def test_a_long_trace_is_bounded_in_seconds() -> None:
     demand = crowd(20_000, 1.1)
-    began = perf_counter()
+    began = process_time()
     found = lower_bounds(demand, SpeedTimeline.constant(256), RIGID, programme_jobs=400)
-    assert perf_counter() - began < 10
+    assert process_time() - began < 10
     assert found.best.name in (MEAN_BUSY, PRICED)
 
 

@@ -1,6 +1,6 @@
 """Bounds certified by prices: each job's best answer to them, by hand and by search."""
 
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -111,9 +111,9 @@ def test_many_segments_and_falling_prices_stay_cheap_to_search() -> None:
     curve = ScalingCurve.of(range(1, 10), np.cumsum(0.9 ** np.arange(9)))
     demand = elastic_demand(np.arange(20.0), [400.0] * 20, [0] * 20, [curve])
     falling = Prices(np.arange(201.0), np.linspace(2, 0, 200))
-    began = perf_counter()
+    began = process_time()
     paid = least_payments_s(demand, falling)
-    assert perf_counter() - began < 2
+    assert process_time() - began < 2
     assert bool((paid > demand.shortest_s).all())
 
 

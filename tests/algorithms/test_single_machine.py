@@ -1,7 +1,7 @@
 """The two best orders on one machine: worked by hand, and against every slot-wise schedule."""
 
 from functools import cache
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -140,10 +140,10 @@ def test_a_hundred_thousand_jobs_take_under_two_seconds() -> None:
     rng = np.random.default_rng(1)
     release = np.cumsum(rng.exponential(1.0, 100_000))
     size = rng.exponential(1.1, 100_000)
-    began = perf_counter()
+    began = process_time()
     completions = srpt_completions(release, size)
     busy = mean_busy_times(release, size)
-    assert perf_counter() - began < 2
+    assert process_time() - began < 2
     assert completions.max() == pytest.approx(release[0] + size.sum(), rel=0.1)
     assert busy.sum() < completions.sum()
 

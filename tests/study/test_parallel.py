@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from threading import Event, Thread, current_thread, main_thread
@@ -16,20 +17,26 @@ def test_an_interrupt_waits_until_the_workers_stand() -> None:
     leave, stood = Event(), []
     bystander = Thread(target=leave.wait)  # as a library's thread, it takes signals
     bystander.start()
+    heard, hears = os.pipe()
+    os.set_blocking(hears, False)
 
     def start_workers() -> None:
         with undisturbed():
             assert bystander.ident is not None
             signal.pthread_kill(bystander.ident, signal.SIGINT)
-            leave.wait(0.2)
+            os.read(heard, 1)  # It has come, on a busy machine some time later.
             stood.append("both workers")
 
+    before = signal.set_wakeup_fd(hears)
     try:
         with pytest.raises(KeyboardInterrupt):
             start_workers()
     finally:
+        signal.set_wakeup_fd(before)
         leave.set()
         bystander.join()
+        os.close(heard)
+        os.close(hears)
     assert stood
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
