@@ -4,9 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("dovetail", derandomize=True, deadline=None)
+# What a machine takes is no matter of a property: no time is judged.
+settings.register_profile(
+    "dovetail", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("dovetail")
 
 ROOT = Path(__file__).resolve().parents[1]
