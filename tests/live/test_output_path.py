@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.controller.job_environment import environment_of, environment_of_array
 from dovetail.live.controller.output_path import output_of
-from dovetail.live.controller.spec_job import job_of
 from dovetail.live.door.public import public
+from dovetail.live.job_environment import environment_of, environment_of_array
+from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import JobSpec
 
 SPEC = JobSpec("train", ("x",), "/work", environment=(("TOKEN", "secret"), ("A", "")))

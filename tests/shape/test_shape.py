@@ -110,6 +110,15 @@ def test_imports_point_one_way(path: Path) -> None:
             assert there not in ABOVE[here], f"{name(path)}:{line} imports {module}"
 
 
+def test_the_store_of_a_live_cluster_knows_nothing_of_its_controller() -> None:
+    kept = [p for p in FILES if name(p).startswith("live/durable/")]
+    assert len(kept) > 10
+    above = ("dovetail.live.controller", "dovetail.live.door", "dovetail.live.engines")
+    for path in kept:
+        for module, line in imported(path):
+            assert not module.startswith(above), f"{name(path)}:{line} imports {module}"
+
+
 @pytest.mark.parametrize("path", [p for p in FILES if package(p) == "core"], ids=lambda p: p.name)
 def test_the_core_needs_numpy_and_little_else(path: Path) -> None:
     import sys

@@ -13,11 +13,11 @@ from dovetail.live.controller.array_limits import ArrayLimits
 from dovetail.live.controller.endings import Endings
 from dovetail.live.controller.lives import NEVER, Life
 from dovetail.live.controller.site import Site, list_of
-from dovetail.live.controller.spec_job import job_of
 from dovetail.live.edges import Accepted, Request
 from dovetail.live.gangs.gang import END, SAVE
 from dovetail.live.lifecycle import PENDING, TERMINAL, State, Step
 from dovetail.live.record import JobRecord
+from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import Dependency, JobSpec
 
 HELD, DEPENDENCY, NEVER_MET, BEGIN, ARRAY_FULL = (

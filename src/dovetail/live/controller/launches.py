@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dovetail.live.controller.job_environment import environment_of
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.engines.paced import paced_of
+from dovetail.live.job_environment import environment_of
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
-from dovetail.live.controller.job_environment import environment_of_array
 from dovetail.live.durable.database import Committer
 from dovetail.live.durable.needs import Needs
 from dovetail.live.durable.room import room_for
 from dovetail.live.durable.store import add_jobs, add_requests, next_number
 from dovetail.live.edges import Accepted, Clock, Incoming, Request
+from dovetail.live.job_environment import environment_of_array
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.wire.codec import plain
 from dovetail.wire.spec import CORRESPONDING, SINGLETON, JobSpec

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Job
-from dovetail.live.controller.spec_job import job_of
 from dovetail.live.durable.database import Committer
 from dovetail.live.durable.fact_lines import job_in, live_lines
 from dovetail.live.durable.queries import Queries
@@ -21,6 +20,7 @@ from dovetail.live.durable.record_codec import record_text, spec_of, spec_text
 from dovetail.live.durable.recovered import Recovered
 from dovetail.live.edges import CLOCK, Accepted, Entry, Request
 from dovetail.live.record import JobRecord
+from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import JobSpec
 
 KEPT_APART = "#"

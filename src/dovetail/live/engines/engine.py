@@ -123,7 +123,11 @@ def _local(text: str, rest: str) -> EngineWords:
 
 def _emulated(text: str, rest: str) -> EngineWords:
     shape, at, speed = rest.partition("@")
-    cluster = Cluster.parse(shape)
+    try:
+        cluster = Cluster.parse(shape)
+    except InputError as error:
+        mend = error.mend or "as in emulated:4x4@60"
+        raise InputError("--engine", f"'{text}': {error.what}", mend) from None
     try:
         factor = float(speed) if at else 1.0
     except ValueError:
