@@ -1,6 +1,6 @@
 """The agent as a function: whatever comes twice, late or out of turn changes nothing more."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from signal import SIGKILL, SIGTERM
 
@@ -299,6 +299,86 @@ def test_a_newer_order_for_a_running_worker_changes_its_limits_alone() -> None:
     do(agent, start=start())
     do(agent, start=StartWorker(1, 0, 2, 0, LAUNCH, share=0.5))
     assert stage.starts == [(1, 0)] and [o.share for o in stage.limits] == [0.5]
+
+
+TRAINS = replace(LAUNCH, trains=True)
+
+
+def bounded(generation: int, memory_bytes: int) -> StartWorker:
+    return StartWorker(1, 0, generation, 0, TRAINS, memory_bytes=memory_bytes)
+
+
+def known(agent: Agent) -> tuple[int, int]:
+    """Returns by which generation's limits a worker goes, and what it may hold."""
+    (row,) = agent.inventory().workers
+    return row.generation, row.memory_bytes
+
+
+def test_one_that_trains_keeps_what_it_holds_until_it_enters_the_tighter_generation() -> None:
+    agent, stage = scene()
+    do(agent, start=bounded(1, 0))
+    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    agent.heard(1, 0, Entered(1, 0, 0), 0.0)
+    before = [Report(3, started=WorkerStarted(1, 0, 1, 0))]
+    assert do(agent, start=bounded(2, 40)) == before, "it is not within that bound yet"
+    assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
+    said = agent.heard(1, 0, Entered(2, 5, 80), 1.0)
+    assert said[1:] == [Report(3, started=WorkerStarted(1, 0, 2, 0))]
+    assert stage.limits[1:] == [bounded(2, 40)] and known(agent) == (2, 40)
+    assert do(agent, start=bounded(2, 40)) == said[1:] and len(stage.limits) == 2
+    assert agent.heard(1, 0, Entered(3, 9, 99), 2.0)[1:] == [], "once"
+
+
+def test_more_memory_is_given_at_once() -> None:
+    agent, stage = scene()
+    do(agent, start=bounded(1, 40))
+    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,), memory_bytes=40)))
+    agent.heard(1, 0, Entered(1, 0, 0), 0.0)
+    do(agent, start=bounded(2, 0))
+    assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
+
+
+def test_one_that_was_told_nothing_yet_begins_within_its_newest_bound() -> None:
+    agent, stage = scene()
+    do(agent, start=bounded(1, 0))
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    do(agent, start=bounded(2, 40))
+    assert stage.limits == [bounded(2, 40)] and known(agent) == (2, 40)
+    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    assert stage.told == [], "the older generation, in which it was not bound, is not for it"
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
+    assert [m for *_, m in stage.told] == [Regroup(2, (0,), memory_bytes=40)]
+
+
+def test_one_that_was_told_may_begin_by_what_it_was_told() -> None:
+    agent, stage = scene()
+    do(agent, start=bounded(1, 0))
+    agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    do(agent, start=bounded(2, 40))
+    assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
+
+
+def test_a_new_agent_believes_in_a_tighter_bound_when_its_worker_says_where_it_trains() -> None:
+    found = Found(bounded(1, 0), "t", 1.0, None, (Entered(1, 0, 0),))
+    agent, _ = scene(from_before=[found])
+    do(agent, start=bounded(2, 40))
+    assert known(agent) == (1, 0)
+    said = agent.heard(1, 0, Hello("1/0", "t", 9, generation=2), 1.0)
+    assert said == [Report(3, started=WorkerStarted(1, 0, 2, 0))] and known(agent) == (2, 40)
+    agent, _ = scene(from_before=[Found(bounded(1, 0), "t", 1.0)])
+    do(agent, start=bounded(2, 40))
+    assert known(agent) == (1, 0), "nobody knows what the agent before told it"
+
+
+def test_a_plain_program_is_bounded_at_once() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    do(agent, start=replace(start(generation=2), memory_bytes=40))
+    assert [o.memory_bytes for o in stage.limits] == [40] and known(agent) == (2, 40)
 
 
 def test_only_the_secret_opens() -> None:

@@ -1,6 +1,7 @@
 """Streams, memory and stage times on a GPU, which is played at torch's edge."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from dovetail.train.group import Patience
 from dovetail.train.samples import Manner
 from dovetail.train.state import Parts
 from dovetail.train.transfer import Giving
+from dovetail.wire.worker import Entered, FromWorker, Regroup
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 GIB = 1 << 30
@@ -163,6 +165,51 @@ def test_tensors_are_bounded_so_that_the_process_stays_within_its_bound(gpu: Pla
     assert gpu.fraction == 1.0
     memory.bound(90 * GIB)
     assert gpu.fraction == 1.0
+
+
+def test_what_torch_keeps_unused_goes_back_where_a_bound_leaves_it_no_room(gpu: PlayedGpu) -> None:
+    memory = DeviceMemory(GPU)
+    memory.bound(3 * GIB)
+    assert gpu.reserved == 2 * GIB, "it is within the bound"
+    memory.bound(2 * GIB)
+    assert gpu.fraction == 1.5 / 80 and gpu.reserved == GIB
+    gpu.fraction = -1.0
+    memory.bound(2 * GIB)
+    assert gpu.fraction == -1.0, "it is bound so already"
+    memory.bound(0)
+    assert gpu.fraction == 1.0
+
+
+def test_a_worker_is_within_a_new_bound_before_it_says_that_it_trains_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[int | str] = []
+
+    class Telling:
+        def say(self, message: FromWorker) -> None:
+            if isinstance(message, Entered):
+                done.append(f"entered {message.generation}")
+
+        def close(self, wait_s: float) -> None:
+            pass
+
+    monkeypatch.setattr(iterations, "Nobody", Telling)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=2, environment={})
+    monkeypatch.setattr(job._memory, "bound", done.append)
+    for (x,) in job.batches():
+        if job.steps_done in (4, 8):
+            generation = job.steps_done // 4
+            bound = GIB if generation == 1 else 0
+            job._desk.hear(Regroup(generation, (0,), memory_bytes=bound))
+            give_up_s = time.monotonic() + 300.0
+            while not job._membership._is_built(generation):
+                assert time.monotonic() < give_up_s
+                time.sleep(0.001)
+        job.backward(model(x).mean())
+        job.step()
+    assert done == [0, "entered 0", GIB, "entered 1", 0, "entered 2"]
 
 
 def test_on_a_cpu_the_process_counts_and_nothing_is_bounded_here(gpu: PlayedGpu) -> None:

@@ -202,6 +202,42 @@ def test_a_worker_over_its_memory_is_killed_and_the_end_says_so(
     assert run(folder, groups, text, memory_bytes=64 << 20) == Exit(7, 0, -9, OUT_OF_MEMORY)
 
 
+HOLDS = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+held = bytearray(b"x") * (48 << 20)
+(folder / "holds").touch()
+while not (folder / "more").exists():
+    time.sleep(0.01)
+more = bytearray(b"x") * (64 << 20)
+(folder / "grew").touch()
+"""
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_who_holds_more_than_a_new_bound_keeps_it_and_gets_no_more(
+    folder: Path, groups: ControlGroups, grows: bool
+) -> None:
+    if MEMORY not in groups.enforces:
+        pytest.skip("no control group of memory can be made here")
+    setting = LocalSetting(slots(1), folder / "agent.sock", groups)
+    launcher = ProcessLauncher(folder / "workers", setting)
+    words = (sys.executable, "-c", HOLDS, str(folder))
+    order = StartWorker(7, 0, 1, 0, Launch(words, str(folder), str(folder / "out"), str(folder)))
+    launcher.start(order, "t", 0.0)
+    until((folder / "holds").exists)
+    launcher.limit(replace(order, generation=2, memory_bytes=16 << 20))
+    assert launcher.poll() == [], "it lives, with what it has"
+    if not grows:
+        launcher.limit(replace(order, generation=3))
+    (folder / "more").touch()
+    ends: list[Exit] = []
+    until(lambda: ends.extend(launcher.poll()) or ends)
+    launcher.close()
+    assert ends == [Exit(7, 0, -9, OUT_OF_MEMORY) if grows else Exit(7, 0, 0)]
+    assert (folder / "grew").exists() is not grows
+
+
 def test_without_control_groups_nothing_is_claimed(tmp_path: Path) -> None:
     none = ControlGroups.below_own("dovetail", tmp_path / "nowhere")
     assert none.enforces == frozenset() and none.make("1-0", 0.5, 1) == ()
@@ -226,6 +262,11 @@ def test_version_2_is_used_as_far_as_it_is_delegated(
     assert both.make("1-0", 0.25, 1000) == (str(own / "d" / "1-0" / "cgroup.procs"),)
     assert (own / "d" / "1-0" / "cpu.weight").read_text() == "25"
     assert (own / "d" / "1-0" / "memory.max").read_text() == "1000"
+    (own / "d" / "1-0" / "memory.stat").write_text("anon 3000\nfile 90000\nshmem 1000\n")
+    both.limit("1-0", 0.25, 1000)
+    assert int((own / "d" / "1-0" / "memory.max").read_text()) == 4200, "less would kill it"
+    both.limit("1-0", 0.25, 0)
+    assert (own / "d" / "1-0" / "memory.max").read_text() == "max"
     (own / "d" / "1-0" / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
     assert both.ran_out_of_memory("1-0")
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dovetail.live.engines import keeper, processes, strays
-from dovetail.live.engines.processes import LOST, ProcessLauncher
+from dovetail.live.engines.processes import LOST, ProcessLauncher, Setting
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
@@ -283,6 +283,21 @@ def test_a_new_agent_finds_a_worker_that_runs_and_ends_it(folder: Path) -> None:
     assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGTERM
     agent.handle(Order(2, forget=Forget(7, 0)), 2.0)
     assert list((folder / "workers").iterdir()) == []
+
+
+def test_a_new_agent_knows_by_which_limits_a_worker_goes(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    first = order(folder, "sleep", FOR_EVER_S)
+    launcher.start(first, "t", 5.0)
+    newer = replace(first, generation=3, share=0.5, memory_bytes=1 << 30)
+    launcher.limit(newer)
+    launcher.close()
+    told: list[StartWorker] = []
+    setting = Setting()
+    setting.limit = told.append  # type: ignore[method-assign]
+    (found,) = ProcessLauncher(folder / "workers", setting).found()
+    assert (found.order, found.token, found.started_s) == (newer, "t", 5.0)
+    assert told == [newer], "the agent before may have died between the word and the deed"
 
 
 def test_a_keeper_is_ready_for_signals_before_it_says_who_it_is(folder: Path) -> None:

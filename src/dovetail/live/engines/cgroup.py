@@ -20,7 +20,7 @@ SHARE, MEMORY = "share", "memory"
 CONTROLLERS = "+cpu +memory"
 PREFIX = "dovetail-"
 """Begins the name of the group of each cluster."""
-SLACKS = (1.02, 1.05, 1.1, 1.25)
+SLACKS = (1.05, 1.1, 1.2, 1.5)
 """How many times what its processes hold a group gets, until the kernel takes that for a bound:
 it holds something for them too, and they may hold more by then."""
 LEFT_S = 3600.0
