@@ -1,9 +1,11 @@
 """A thread that executes is alive, and one that stands still is not."""
 
+import gc
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import FrameType
 
 import pytest
@@ -15,46 +17,53 @@ from dovetail.train.pulse import Pulse
 PATIENCE_S = 300.0
 
 
-class Watched:
-    """A thread that stands at one place and then at another, with a pulse looked at by hand."""
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Collects no garbage: it is not safe to look at frames of others while that happens."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Looker:
+    """Looks at the main thread from another one, and counts the beats of its pulse."""
 
     def __init__(self) -> None:
-        self.beats = 0
-        self._gate, self._opener = os.pipe()
+        self.gate, self._opener = os.pipe()
+        self.main = threading.get_ident()
+        self.found: list[list[int]] = []
+        self._beats = 0
+        self._pulse = Pulse(self._beat)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        self.pulse = Pulse(self._beat)
-        self.here()
-        self.there()
-
-    def here(self) -> None:
-        os.read(self._gate, 1)
-
-    def there(self) -> None:
-        os.read(self._gate, 1)
-
     def _beat(self) -> None:
-        self.beats += 1
+        self._beats += 1
 
-    def goes_on(self) -> None:
-        os.write(self._opener, b".")
+    def _run(self) -> None:
+        for where in ("here", "there"):
+            try:
+                self._wait_until_it_stands(where)
+                self.found.append([self._look() for _ in range(4)])
+            finally:
+                os.write(self._opener, b".")
 
-    def stands(self, where: str) -> None:
-        """Returns when the thread is in the call that stands on the only line of a method."""
+    def _look(self) -> int:
+        self._pulse.look()
+        return self._beats
+
+    def _wait_until_it_stands(self, where: str) -> None:
         give_up_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up_s:
-            frame = sys._current_frames().get(self._thread.ident or 0)
+            frame = sys._current_frames().get(self.main)
             if frame is not None and (frame.f_code.co_name, in_body(frame)) == (where, True):
                 return
             time.sleep(0.001)
         raise TimeoutError(where)
 
     def end(self) -> None:
-        self.goes_on()
         self._thread.join(PATIENCE_S)
-        os.close(self._gate)
+        os.close(self.gate)
         os.close(self._opener)
 
 
@@ -63,15 +72,17 @@ def in_body(frame: FrameType) -> bool:
     return frame.f_lineno == frame.f_code.co_firstlineno + 1
 
 
-def test_a_thread_that_waits_has_no_pulse_until_it_moves_on() -> None:
-    watched = Watched()
-    watched.stands("here")
-    for beats in (1, 1, 1):
-        watched.pulse.look()
-        assert watched.beats == beats
-    watched.goes_on()
-    watched.stands("there")
-    for beats in (2, 2):
-        watched.pulse.look()
-        assert watched.beats == beats
-    watched.end()
+def here(gate: int) -> None:
+    os.read(gate, 1)
+
+
+def there(gate: int) -> None:
+    os.read(gate, 1)
+
+
+def test_a_thread_that_waits_has_no_pulse_until_it_moves_on(uncollected: None) -> None:
+    looker = Looker()
+    here(looker.gate)
+    there(looker.gate)
+    looker.end()
+    assert looker.found == [[0] * 4, [1] * 4]
