@@ -1,6 +1,7 @@
 """What every test may use: the folder of real traces, where it is present."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ settings.register_profile(
     "dovetail", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("dovetail")
+
+# Who starts the tests in the background lets them, and all they start, ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 
