@@ -8,6 +8,7 @@ import pytest
 from live_stage import Stage
 
 from dovetail.core.messages import NodeChanged
+from dovetail.live.edges import Entry
 from dovetail.live.lifecycle import State
 from dovetail.wire.worker import STALL_S
 
@@ -64,3 +65,42 @@ def test_who_could_not_be_asked_is_not_killed_for_his_silence() -> None:
     assert {o.end.worker for _, _, o in s.orders if o.end} == {0}
     assert s.record(1).state is State.COMPLETED
     s.check()
+
+
+class Stalled(Stage):
+    """A cluster whose machine stands still once, for `lasts_s`, while the controller writes."""
+
+    lasts_s = 0.0
+
+    def write(self, entry: Entry) -> None:
+        super().write(entry)
+        if self.line.now >= 20.0 and self.lasts_s:
+            until_s, self.lasts_s = self.line.now + self.lasts_s, 0.0
+            self.deaf.update({0, 1})
+            self.line.pass_until(until_s)
+            self.deaf.clear()
+
+
+@pytest.mark.parametrize("lasts_s", [9.0, 15.0, 120.0])
+def test_a_machine_that_stood_still_has_lost_no_node(lasts_s: float) -> None:
+    """Neither could the agents speak nor the controller listen: that is no silence of theirs."""
+    stage = Stalled("fifo")
+    stage.lasts_s = lasts_s
+    stage.submit(1.0, duration_s=900.0)
+    stage.submit(20.5, duration_s=5.0)
+    stage.play(2000.0)
+    stage.check()
+    assert stage.states() == {1: State.COMPLETED, 2: State.COMPLETED}
+    assert not any(isinstance(fact, NodeChanged) for fact in stage.facts)
+    assert len(stage.starts(1)) == 1
+    assert not stage.lasts_s, "it did stand still"
+
+
+def test_who_is_silent_after_that_is_lost_all_the_same() -> None:
+    stage = Stalled("fifo")
+    stage.lasts_s = 15.0
+    stage.submit(20.5, duration_s=100.0)
+    stage.at(36.0, lambda: stage.deaf.add(1))
+    stage.play(60.0)
+    lost = [(round(f.t), f.node, f.state) for f in stage.facts if isinstance(f, NodeChanged)]
+    assert lost == [(46, 1, "down")]

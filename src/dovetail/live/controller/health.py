@@ -27,6 +27,7 @@ class Node:
     """One node: when its agent was last heard, and whether its inventory is known.
 
     `back_s` is when it was heard again after so long a silence that orders may have been lost.
+    Of its silence `excused_s` is time in which this controller could not have heard it.
     """
 
     heard_s: float
@@ -35,6 +36,7 @@ class Node:
     surveyed: bool = False
     down: bool = False
     drained: bool = False
+    excused_s: float = 0.0
 
 
 class Health:
@@ -88,8 +90,20 @@ class Health:
             self._hail(node)
         if self._is_away(info):
             info.back_s = self._site.now
-        info.heard_s = self._site.now
+        info.heard_s, info.excused_s = self._site.now, 0.0
         return True
+
+    def was_away(self, late_s: float) -> None:
+        """Excuses silence while this controller was kept from running, by so long too late.
+
+        A disk or a machine that stands still keeps agents from speaking too, and they are given
+        the time to do so now.
+        """
+        if late_s <= self._site.rules.resend_s:
+            return
+        for number, info in enumerate(self.nodes):
+            info.excused_s += late_s
+            self._watch(number)
 
     def reached_s(self, node: int) -> float:
         """Returns since when the agent of a node can be spoken to: now, if it seems to be away."""
@@ -157,8 +171,7 @@ class Health:
     def look(self, node: int) -> None:
         """Declares a node down that was silent for too long."""
         info = self.nodes[node]
-        patience_s = self._site.rules.node_patience_s
-        if not info.down and self._site.now >= info.heard_s + patience_s:
+        if not info.down and self._site.now >= self._lost_s(info):
             self._lose(node)
         self._watch(node)
 
@@ -172,9 +185,13 @@ class Health:
         site.timers.set(("hail", node), site.now + site.rules.hail_every_s)
 
     def _watch(self, node: int) -> None:
-        info, rules = self.nodes[node], self._site.rules
-        due = info.heard_s + rules.node_patience_s
-        self._site.timers.set(("node", node), float("inf") if info.down else due)
+        info = self.nodes[node]
+        due = float("inf") if info.down else self._lost_s(info)
+        self._site.timers.set(("node", node), due)
+
+    def _lost_s(self, info: Node) -> float:
+        """Returns when a node counts as down if it stays silent."""
+        return info.heard_s + info.excused_s + self._site.rules.node_patience_s
 
     def _check_settled(self) -> None:
         """Lets gangs of an earlier controller go on once all nodes have said who is there."""

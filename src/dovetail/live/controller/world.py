@@ -145,6 +145,7 @@ class LiveWorld:
         self._late = []
         # Nothing came, so it is time, though clocks may round that to an instant before.
         self._begin(due if not come else 0.0)
+        self._health.was_away(site.now - due)
         self._take(come)
         self._let_happen()
         self._tending.tend()
