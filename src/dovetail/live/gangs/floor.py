@@ -44,7 +44,8 @@ class Floor:
         if before == workers:
             return
         for worker, gpu in before.items():
-            if workers.get(worker) != gpu:
+            stray = self.strays.get((job, worker))
+            if workers.get(worker) != gpu and (stray is None or (stray.node, stray.gpu) != gpu):
                 self._leave((job, worker), gpu)
         for worker, gpu in workers.items():
             self._on.setdefault(gpu, set()).add((job, worker))
@@ -83,8 +84,9 @@ class Floor:
 
     def drop_stray(self, key: Key) -> None:
         """Takes note that such a worker is gone."""
-        stray = self.strays.pop(key, None)
-        if stray is not None:
+        stray, (job, worker) = self.strays.pop(key, None), key
+        # One that was a stray when its start was told may be of its gang since the inventory.
+        if stray is not None and self._of.get(job, {}).get(worker) != (stray.node, stray.gpu):
             self._leave(key, (stray.node, stray.gpu))
 
     def jobs_on(self, node: int, gpus: int) -> list[int]:
