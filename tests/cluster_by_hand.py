@@ -93,7 +93,10 @@ class ByHand:
             number, state=State.RUNNING, members=members, placement=placement, first_start_s=90.0
         )
         said = {"done_s": 10.0, "rate": 1.0, "since_s": 100.0, **status}
-        run = RunningStatus(number, placement, members, **said)
+        found = self.store.find(number)
+        assert found is not None
+        name = found[0].called(number)
+        run = RunningStatus(number, placement, members, **said, called=name)
         assert self.picture is not None
         self.picture = replace(self.picture, running=(*self.picture.running, run))
         return run

@@ -20,6 +20,7 @@ from dovetail.core.placement import Placement
 from dovetail.live.door.server import Server
 from dovetail.live.edges import Entry
 from dovetail.live.lifecycle import State
+from dovetail.wire.spec import Dependency
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S
 
@@ -142,6 +143,30 @@ def test_nodes_prints_a_cell_for_each_gpu(cluster: ByHand, shell: Shell) -> None
     assert shell.ok("nodes", "--json").json["nodes"][0]["jobs"] == [[], [1]]
 
 
+def test_a_task_is_called_everywhere_as_ls_calls_it(cluster: ByHand, shell: Shell) -> None:
+    array = Submission(spec("sweep"), (0, 1, 7))
+    cluster.intake.submit([array], key="a", user="ann")
+    needs = spec("next", after=(Dependency("afterok", 5, 7),))
+    cluster.intake.submit([Submission(needs)], key="b", user="ann")
+    place = Placement(((0, 1),))
+    cluster.store.write(
+        Entry(facts=(Submitted(1.0, 5, 5.0), Started(2.0, 5, "start", place, 1.0, 2.0)))
+    )
+    cluster.run(5, [(0, 0)])
+    cluster.run(6, [(0, 0)])
+    cluster.wait([2, 7], Reason("Priority", job=7), Reason("Resources", job=2, behind=7))
+    assert "5_0" in shell.ok("ls").out
+    why = shell.ok("why", "5_0").out
+    assert why.startswith("job 5_0 is RUNNING") and "it shares GPUs with job 5_1" in why
+    assert "job 5_7 is the first that finds no room" in shell.ok("why", 2).out
+    assert shell.ok("why", "5_0", "--json").json["job"] == 5
+    assert shell.ok("history", "5_0").out.count(" job 5_0 ") == 2
+    assert "[5_0+5_1]" in shell.ok("nodes").out
+    assert shell.ok("nodes", "--json").json["nodes"][0]["jobs"][0] == [5, 6]
+    assert "afterok:5_7" in shell.ok("show", 8).out
+    assert shell.ok("hold", "5_7").out == "job 5_7 will be held\n"
+
+
 def test_history_can_be_asked_for_some(cluster: ByHand, shell: Shell) -> None:
     cluster.record(3, held=False, state=State.COMPLETED, end_s=95.0)
     cluster.record(4, end_s=60.0)
@@ -165,11 +190,13 @@ def test_history_lists_what_is_over_and_what_happened(cluster: ByHand, shell: Sh
     assert row.split() == ["4", "old", "ann", "FAILED", "1", "0:10", "1:05", "3", "NonZeroExitCode"]
     place = Placement(((0, 1),))
     cluster.store.write(
-        Entry(facts=(Submitted(1.0, 1, 5.0), Started(3.0, 1, "start", place, 1.0, 3.0)))
+        Entry(facts=(Submitted(1.0, 1, 5.0), Started(63.5, 1, "start", place, 1 / 3, 64.25)))
     )
     lines = shell.ok("history", 1).out.splitlines()
-    assert lines[0].split()[:4] == ["1.000", "s", "submitted", "job"]
-    assert lines[1].split()[2] == "started" and 'how="start"' in lines[1]
+    assert lines[0].split()[:4] == ["0:01", "submitted", "job", "1"]
+    assert lines[1].strip() == (
+        "1:03  started job 1  how start, on 1 on node 0, rate 0.33, from 1:04"
+    )
     raw = shell.ok("history", "--events", "--json").out.splitlines()
     assert [json.loads(line)["e"] for line in raw] == ["submitted", "started"]
 
@@ -187,8 +214,8 @@ def test_logs_prints_what_the_job_printed(cluster: ByHand, shell: Shell) -> None
 def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell: Shell) -> None:
     assert shell.ok("hold", 2).out == "job 2 will be held\n"
     assert shell.ok("release", 2, 3).out == "job 2 will be released\njob 3 will be released\n"
-    assert shell.ok("cancel", 1, "--json").json == {"jobs": [1], "left": []}
-    assert shell.ok("cancel", "--all", "--json").json == {"jobs": [1, 2, 3], "left": []}
+    assert shell.ok("cancel", 1, "--json").json == {"jobs": [1], "left": [], "called": ["1"]}
+    assert shell.ok("cancel", "--all", "--json").json["jobs"] == [1, 2, 3]
     assert shell.ok("cancel", "--state", "PD,R", "--name", "nobody").out.startswith("no such jobs")
     some = shell("cancel", 1, 4)
     assert (some.code, some.out) == (1, "job 1 will be cancelled\n")

@@ -92,12 +92,12 @@ def test_programs_and_clocks_are_kept_apart(cluster: ByHand, home: Path) -> None
 def test_changes_are_kept_as_requests_for_each_job_of_an_array(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(), array=(0, 1, 2)), Submission(spec()))
     cluster.come.clear()
-    assert cluster.ask(Change("hold", "h", ("1_2", "4"))) == Changed((3, 4))
+    assert cluster.ask(Change("hold", "h", ("1_2", "4"))) == Changed((3, 4), (), ("1_2", "4"))
     assert [(r.verb, r.job) for r in cluster.come if isinstance(r, Request)] == [
         ("hold", 3),
         ("hold", 4),
     ]
-    assert cluster.ask(Change("cancel", "c", ("1",))) == Changed((1, 2, 3))
+    assert cluster.ask(Change("cancel", "c", ("1",))).jobs == (1, 2, 3)
     for wrong in ("9", "1_7", "../1", "-1", "", "1;2", "1_", "१"):
         with pytest.raises(InputError, match="job"):
             cluster.ask(Change("cancel", "d", (wrong,)))
@@ -476,5 +476,5 @@ def test_what_is_not_there_is_null_for_programs(cluster: ByHand) -> None:
     none = ("progress", "array", "array_of", "start_s", "end_s", "left_s", "exit_code")
     assert [waiting[name] for name in none] == [None] * len(none)
     assert waiting["held_gpus"] == 0 and waiting["done_s"] == 0.0
-    killed = json_values(JobState(1, "FAILED", exit_code=-1))
+    killed = json_values(JobState(1, "1", "FAILED", exit_code=-1))
     assert killed["exit_code"] == -1

@@ -124,7 +124,7 @@ def test_facts_read_back_as_the_log_reads_them() -> None:
     }  # fmt: skip
     assert [line["e"] for _, line in store.queries.facts(1)] == ["submitted", "started", "ended"]
     assert store.queries.facts(2) == []
-    assert [json.loads(line)["e"] for _, line in store.queries.facts_after(2, 9)] == [
+    assert [json.loads(line)["e"] for _, line, _ in store.queries.facts_after(2, 9)] == [
         "node",
         "ended",
     ]

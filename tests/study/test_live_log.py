@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cluster_by_hand import ByHand, spec
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.live.durable.database import Database
@@ -17,11 +18,12 @@ from dovetail.live.lifecycle import State
 from dovetail.live.record import JobRecord
 from dovetail.study.live_cluster import build_mind, manifest_text
 from dovetail.study.live_fidelity import drawn_trace, served, simulated
-from dovetail.study.live_log import log_lines, write_log
+from dovetail.study.live_log import called_in, log_lines, write_log
 from dovetail.study.live_period import begun
 from dovetail.study.replay import read_recording
 from dovetail.study.virtual_live import play
 from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
 
 SPEC = JobSpec(name="job", command=("train",), workdir="/")
 
@@ -30,6 +32,17 @@ def manifest(policy: str = "fifo", cluster: str = "1x2", engine: str = "local:2"
     return manifest_text(
         build_mind(policy, Cluster.parse(cluster), {}, said_s=lambda job: 0.0), engine
     )
+
+
+def test_tasks_are_called_as_lists_call_them(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    by_hand = ByHand(home)
+    jobs = [Submission(spec()), Submission(spec(), (0, 3))]
+    by_hand.intake.submit(jobs, key="k", user="ann")
+    by_hand.close()
+    assert called_in(home) == {"1": "1", "2": "2_0", "3": "2_3"}
+    assert called_in(tmp_path / "events.jsonl") == {}
 
 
 class Kept:

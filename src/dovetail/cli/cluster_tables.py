@@ -125,11 +125,11 @@ def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
 def gpu_cells(node: NodeRow) -> list[Piece]:
     """Returns one cell for each GPU, coloured by job; a shared GPU names both."""
     found: list[Piece] = []
-    for jobs in node.jobs:
+    for jobs, names in zip(node.jobs, node.called, strict=True):
         found.append(("[", ""))
-        for i, job in enumerate(jobs):
+        for i, (job, name) in enumerate(zip(jobs, names, strict=True)):
             found.append(("+" if i else "", ""))
-            found.append((str(job), PALETTE[job % len(PALETTE)]))
+            found.append((name, PALETTE[job % len(PALETTE)]))
         found.append(("]" if jobs else ".]", ""))
     return found
 

@@ -107,19 +107,12 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
+    from dovetail.cli.fact_text import fact_text
+
     for event in client.history(job):
         fact = json.loads(event.line)
         if everything or fact["e"] not in REPORTED:
-            click.echo(event.line if as_json else sentence(fact))
-
-
-def sentence(fact: dict[str, object]) -> str:
-    """Returns one fact of the log as a line: when, what, and its details."""
-    shown = {k: v for k, v in fact.items() if k not in ("t", "e", "job")}
-    time_s = float(str(fact.get("t", 0.0)))
-    job = f" job {fact['job']}" if "job" in fact else ""
-    details = " ".join(f"{name}={json.dumps(value)}" for name, value in shown.items())
-    return f"{time_s:12.3f} s  {fact.get('e')}{job}  {details}".rstrip()
+            click.echo(event.line if as_json else fact_text(fact, event.called))
 
 
 def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:

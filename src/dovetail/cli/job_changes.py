@@ -106,7 +106,7 @@ def _change(
     elif len(changed.jobs) > SAID_MAX:
         click.echo(f"{len(changed.jobs)} jobs {DONE[verb]}")
     else:
-        for job in changed.jobs:
+        for job in changed.called:
             click.echo(f"job {job} {DONE[verb]}")
     if chosen:
         # Of those that were chosen by their state some may be over by now, which is as good.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
       dovetail replay ~/.dovetail
     """
     from dovetail.cli.progress import bar, busy
-    from dovetail.study.live_log import exported, is_cluster
+    from dovetail.study.live_log import called_in, exported, is_cluster
     from dovetail.study.live_predicted import predict
     from dovetail.study.replay import replay as run
 
@@ -53,9 +53,10 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
         said = _as_values(found) | ({} if compared is None else {"live": asdict(compared)})
         click.echo(json.dumps(said))
     else:
-        _say_differences(found)
+        called = called_in(log)
+        _say_differences(found, called)
         if compared is not None:
-            _say_prediction(compared)
+            _say_prediction(compared, called)
     return 1 if found.differences else 0
 
 
@@ -68,8 +69,8 @@ def _as_values(found: Replayed) -> dict[str, object]:
     return {"policy": found.policy, "decisions": found.decisions, "differences": differences}
 
 
-def _say_differences(found: Replayed) -> None:
-    names = found.trace.jobs.job_id
+def _say_differences(found: Replayed, called: Mapping[str, str]) -> None:
+    names = [called.get(name, name) for name in found.trace.jobs.job_id]
     click.echo(
         f"{found.policy}: {found.decisions} decisions, {len(found.differences)} placements "
         "differ from the log"
@@ -83,7 +84,7 @@ def _say_differences(found: Replayed) -> None:
         click.echo(f"  and {len(found.differences) - SHOWN} more (--json lists them all)")
 
 
-def _say_prediction(compared: Compared) -> None:
+def _say_prediction(compared: Compared, called: Mapping[str, str]) -> None:
     jobs = len(compared.jobs)
     click.echo(f"{counted(jobs, 'job')} completed; predicted by simulation against real:")
     click.echo(f"  mean JCT  {compared.predicted_jct_s:10.1f} s {compared.real_jct_s:10.1f} s")
@@ -92,13 +93,14 @@ def _say_prediction(compared: Compared) -> None:
     )
     worst = sorted(compared.jobs, key=lambda j: -abs(j.predicted_jct_s - j.real_jct_s))
     for job in worst[:SHOWN]:
-        click.echo(f"  job {job.job:>6}{job.predicted_jct_s:10.1f} s {job.real_jct_s:10.1f} s")
+        name = called.get(job.job, job.job)
+        click.echo(f"  job {name:>6}{job.predicted_jct_s:10.1f} s {job.real_jct_s:10.1f} s")
     if jobs > SHOWN:
         click.echo(f"  and {jobs - SHOWN} jobs that are closer (--json lists them all)")
     if len(compared.policies) > 1:
         before = ", then ".join(compared.policies)
         click.echo(f"made under {before}; all of it is compared with {compared.policy}")
-    say_guessed(compared.guessed)
+    say_guessed([called.get(job, job) for job in compared.guessed])
 
 
 def say_guessed(jobs: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ def submit(
     elif not parsable:
         for job in ended or ():
             code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
-            click.echo(f"job {job.job} is {job.state}{code}")
+            click.echo(f"job {job.called} is {job.state}{code}")
     return int(any(job.state != "COMPLETED" for job in ended or ()))
 
 

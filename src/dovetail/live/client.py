@@ -220,7 +220,7 @@ class Client:
             if not waited:
                 return states
             if monotonic() > deadline:
-                raise TimeoutError(f"job {waited[0].job} is {waited[0].state}")
+                raise TimeoutError(f"job {waited[0].called} is {waited[0].state}")
             sleep(POLL_S)
 
     def _states_patiently(self, jobs: Sequence[int | str]) -> tuple[JobState, ...]:

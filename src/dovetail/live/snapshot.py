@@ -30,7 +30,8 @@ class NodeStatus:
 class RunningStatus:
     """One placed job. `done_s` (solo seconds) was reached at `since_s`, and grows at `rate`.
 
-    `left_s` is the forecast's word at `since_s`, infinite where nothing is known.
+    `left_s` is the forecast's word at `since_s`, infinite where nothing is known. `called` is how
+    users call it, if not by its number.
     """
 
     job: int
@@ -40,6 +41,7 @@ class RunningStatus:
     rate: float
     since_s: float
     left_s: float = float("inf")
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,18 @@ def is_cluster(path: Path) -> bool:
     return path.is_dir() and Folder(path).store.is_file()
 
 
+def called_in(path: Path) -> dict[str, str]:
+    """Returns how users call the jobs of a live cluster, by their names in its log.
+
+    Of any other log there is nothing to say: its jobs have the names of their trace.
+    """
+    if not is_cluster(path):
+        return {}
+    with Reader(Folder(path).store) as reader:
+        numbers = (number for number, _ in reader.states())
+        return {str(number): name for number, name in reader.called(numbers).items()}
+
+
 def log_lines(reader: Queries) -> Iterator[str]:
     """Yields the lines of the event log of a live cluster, since its nodes are what they are.
 

@@ -83,6 +83,10 @@ class JobSpec:
         """Returns whether its number of GPUs may change."""
         return self.min_gpus < self.max_gpus
 
+    def called(self, number: int) -> str:
+        """Returns how users call the job of a number: `12`, or `12_3` for a task of an array."""
+        return f"{self.array_of}_{self.array}" if self.array >= 0 else str(number)
+
     def __post_init__(self) -> None:
         if not (1 <= self.min_gpus <= self.gpus <= self.max_gpus):
             raise ValueError("1 <= min_gpus <= gpus <= max_gpus must hold")

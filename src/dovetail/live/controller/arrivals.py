@@ -124,9 +124,9 @@ class Arrivals:
         for dependency in life.spec.after:
             met = self._is_met(dependency)
             if met is None:
-                return NEVER_MET, f"{dependency.kind}:{dependency.job} cannot happen any more"
+                return NEVER_MET, f"{self._named(dependency)} cannot happen any more"
             if not met:
-                return DEPENDENCY, f"it waits for {dependency.kind}:{dependency.job}"
+                return DEPENDENCY, f"it waits for {self._named(dependency)}"
         if self._limits.is_full(life):
             most = life.spec.at_once
             tasks = "task" if most == 1 else "tasks"
@@ -147,6 +147,13 @@ class Arrivals:
             return over
         well = record.state is State.COMPLETED
         return True if well == (dependency.kind == "afterok") else None
+
+    def _named(self, dependency: Dependency) -> str:
+        """Returns a dependency as users write it, a task by the name that lists give it."""
+        job = dependency.job
+        life = self._site.lives.get(job)
+        found = self._find(job) if life is None else (life.spec, life.record)
+        return f"{dependency.kind}:{job if found is None else found[0].called(job)}"
 
     def look_after(self, job: int) -> None:
         """Looks at the jobs that depend on one that started or ended."""

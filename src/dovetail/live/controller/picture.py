@@ -97,4 +97,5 @@ class Picture:
             rate=state.rate[row] if not life.starting else 0.0,
             since_s=site.now,
             left_s=left,
+            called=life.spec.called(life.record.job),
         )

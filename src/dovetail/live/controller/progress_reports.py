@@ -91,7 +91,8 @@ class ProgressReports:
         # Stopped as for the policy: what it did is saved.
         how = SAVE if guest.speaks else END
         self._endings.requeue(guest, PARTED, guest.spec.grace_s, how)
-        said = f"{PARTED}: beside job {host.record.job} both lost more than waiting costs"
+        name = host.spec.called(host.record.job)
+        said = f"{PARTED}: beside job {name} both lost more than waiting costs"
         self._site.lives.write(guest, detail=said)
 
 

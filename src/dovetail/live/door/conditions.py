@@ -21,8 +21,7 @@ UNMET = {"afterok": True, "afternotok": False}
 
 def called(number: int, reader: Queries) -> str:
     """Returns the name that `ls` gives a job: `12`, or `12_3` for a task of an array."""
-    spec = reader.spec(number)
-    return f"{spec.array_of}_{spec.array}" if spec is not None and spec.array >= 0 else str(number)
+    return reader.called((number,))[number]
 
 
 def conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:

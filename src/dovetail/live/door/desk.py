@@ -176,7 +176,8 @@ class Desk:
             for text, found in named.items()
             if not done.intersection(found) and (kept := reader.job(found[0])) is not None
         ]
-        return Changed(tuple(n for n in numbers if n in done), tuple(left))
+        jobs = tuple(n for n in numbers if n in done)
+        return Changed(jobs, tuple(left), tuple(reader.called(jobs).values()))
 
     def _drain(self, asked: Drain) -> Changed:
         verb = "undrain" if asked.undo else "drain"
@@ -221,12 +222,16 @@ class Desk:
         kept = self._one(reader, text)
         folder = self._house.folder.job(kept.number)
         row = job_row(kept, self._index(), self._now())
-        return shown(kept, row, str(output_of(kept.spec, kept.number, folder)), str(folder))
+        names = reader.called(need.job for need in kept.spec.after)
+        output = str(output_of(kept.spec, kept.number, folder))
+        return shown(kept, row, names, output, str(folder))
 
     def _track(self, reader: Reader, texts: Sequence[str]) -> Tracked:
         numbers = sorted({n for text in texts for n in reader.numbers_of(text)})
-        records = [r for n in numbers if (r := reader.record(n)) is not None]
-        return Tracked(tuple(JobState(r.job, str(r.state), r.exit_code) for r in records))
+        found = [(kept.spec, kept.record) for kept in reader.some(numbers)]
+        return Tracked(
+            tuple(JobState(r.job, s.called(r.job), str(r.state), r.exit_code) for s, r in found)
+        )
 
     def _explain(self, reader: Reader, text: str) -> Explained:
         kept = self._one(reader, text)
@@ -237,7 +242,9 @@ class Desk:
         job = self._one(reader, asked.job).number if asked.job else None
         found = reader.facts_after(asked.after, limit, job)
         more = found[-1][0] if len(found) == limit else -1
-        return Recalled(tuple(Event(*event) for event in found), more)
+        names = reader.called(number for _, _, number in found if number is not None)
+        events = (Event(seq, line, names.get(number or 0, "")) for seq, line, number in found)
+        return Recalled(tuple(events), more)
 
     def _logs(self, reader: Reader, asked: Logs) -> Iterator[LogText]:
         kept = self._one(reader, asked.job)

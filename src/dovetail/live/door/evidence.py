@@ -67,7 +67,7 @@ def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     if rank is not None:
         evidence.append(_ahead_text(ahead, reader))
     if said is not None and said.behind >= 0:
-        evidence.append(f"job {said.behind} is the first that finds no room")
+        evidence.append(f"job {called(said.behind, reader)} is the first that finds no room")
     evidence.extend(conditions(kept, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
@@ -75,6 +75,7 @@ def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
         evidence.append(f"the last plan was refused: {picture.refused}")
     return Explained(
         job=number,
+        called=kept.spec.called(number),
         state=str(record.state),
         code=code,
         sentence=record.detail or _sentence(code, len(ahead)),
@@ -189,7 +190,7 @@ def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     free = picture.free_gpus()
     evidence = [f"it asked for {_asks(kept)}", f"on {seats_text(record.members) or 'no GPU yet'}"]
     if run is not None:
-        evidence.extend(_manner(kept, run, seen, now_s))
+        evidence.extend(_manner(kept, run, seen, reader, now_s))
     evidence.append(_free_text(free))
     evidence.append(f"{_jobs_are(len(picture.waiting))} waiting")
     if record.detail:
@@ -200,6 +201,7 @@ def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     starting = record.state is State.CONFIGURING
     return Explained(
         job=number,
+        called=kept.spec.called(number),
         state=str(record.state),
         code="Configuring" if starting else "Running",
         sentence=_why_so_many(kept, held, seen, starting),
@@ -226,7 +228,9 @@ def _why_so_many(kept: KeptJob, held: int, seen: Index, starting: bool) -> str:
     return f"{one} of {spec.min_gpus} to {spec.max_gpus}: the share that {policy} gives it"
 
 
-def _manner(kept: KeptJob, run: RunningStatus, seen: Index, now_s: float) -> list[str]:
+def _manner(
+    kept: KeptJob, run: RunningStatus, seen: Index, reader: Queries, now_s: float
+) -> list[str]:
     done_s, rate, left_s = progress_of(kept.record, run, now_s)
     found = [f"at {rate:.2f} times its speed alone as requested"]
     part = fraction_done(kept.record, done_s, left_s)
@@ -235,7 +239,8 @@ def _manner(kept: KeptJob, run: RunningStatus, seen: Index, now_s: float) -> lis
     seats = seen.picture.seats()
     others = {j for m in run.members for j in seats[(m.node, m.gpu)]} - {run.job}
     if others:
-        found.append(f"it shares GPUs with job {', '.join(map(str, sorted(others)))}")
+        names = reader.called(sorted(others)).values()
+        found.append(f"it shares GPUs with job {', '.join(names)}")
     if run.placement.accumulation_steps > 1:
         found.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
     return found
@@ -274,6 +279,7 @@ def _ended(kept: KeptJob, now_s: float) -> Explained:
     sentence = record.detail or ENDS.get(ending, "it is over")
     return Explained(
         job=kept.number,
+        called=kept.spec.called(kept.number),
         state=str(record.state),
         code=record.reason or "None",
         sentence=sentence if over else f"its workers are ending: {sentence}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dovetail.core.cluster import UP
 from dovetail.live.door.messages.cluster import NodeRow
 from dovetail.live.door.messages.listing import JobRow
@@ -109,8 +111,11 @@ def _ranges(numbers: list[int]) -> str:
     return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in found)
 
 
-def shown(kept: KeptJob, row: JobRow, output: str, folder: str) -> Shown:
-    """Returns all of one job. The values of its environment stay where they are."""
+def shown(kept: KeptJob, row: JobRow, called: Mapping[int, str], output: str, folder: str) -> Shown:
+    """Returns all of one job; `called` are the names of those it depends on.
+
+    The values of its environment stay where they are.
+    """
     spec, record = kept.spec, kept.record
     return Shown(
         row=row,
@@ -132,7 +137,7 @@ def shown(kept: KeptJob, row: JobRow, output: str, folder: str) -> Shown:
         deadline_s=spec.deadline_s,
         duration_s=spec.duration_s,
         environment=tuple(sorted(name for name, _ in spec.environment)),
-        after=tuple(f"{d.kind}:{d.job}" for d in spec.after),
+        after=tuple(f"{d.kind}:{called[d.job]}" for d in spec.after),
         generation=record.generation,
         workers=tuple(f"{m.worker} on {m.node}:{m.gpu}" for m in record.members),
         attained_gpu_s=record.attained_gpu_s,
@@ -149,12 +154,18 @@ def shown(kept: KeptJob, row: JobRow, output: str, folder: str) -> Shown:
 def node_rows(picture: Snapshot) -> tuple[NodeRow, ...]:
     """Returns the nodes with the jobs on each GPU, and their silence when the picture was made."""
     seats = picture.seats()
+    names = {run.job: run.called or str(run.job) for run in picture.running}
+    on = {
+        n.node: tuple(tuple(seats.get((n.node, gpu), ())) for gpu in range(len(n.gpus)))
+        for n in picture.nodes
+    }
     return tuple(
         NodeRow(
             node=n.node,
             state=n.state,
             gpus=n.gpus,
-            jobs=tuple(tuple(seats.get((n.node, gpu), ())) for gpu in range(len(n.gpus))),
+            jobs=on[n.node],
+            called=tuple(tuple(names[job] for job in jobs) for jobs in on[n.node]),
             silent_s=-1.0 if n.heard_s == NEVER_HEARD else max(0.0, picture.now_s - n.heard_s),
             gpu_type=n.gpu_type,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -187,6 +187,18 @@ class Queries:
             raise InputError(f"job {text}", "there is no such job")
         return tuple(number for (number,) in found)
 
+    def called(self, numbers: Iterable[int]) -> dict[int, str]:
+        """Returns how users call jobs, by number: `12`, or `12_3` for a task of an array."""
+        wanted = list(dict.fromkeys(numbers))
+        found = {number: str(number) for number in wanted}
+        for first in range(0, len(wanted), ASKED):
+            part = wanted[first : first + ASKED]
+            marks = ",".join("?" * len(part))
+            sql = "SELECT number, array_of, array_index FROM jobs WHERE array_of IS NOT NULL"
+            for number, array, index in self._all(f"{sql} AND number IN ({marks})", *part):
+                found[number] = f"{array}_{index}"
+        return found
+
     def pending(self) -> list[Request]:
         """Returns the requests that were accepted and are not carried out yet, in order."""
         found = self._all(
@@ -229,11 +241,16 @@ class Queries:
         found = self._all("SELECT t, line FROM facts WHERE job = ? ORDER BY seq", job)
         return [(t, json.loads(line)) for t, line in found]
 
-    def facts_after(self, seq: int, limit: int, job: int | None = None) -> list[tuple[int, str]]:
-        """Returns up to `limit` facts behind number `seq`, of one job or of all, as log lines."""
+    def facts_after(
+        self, seq: int, limit: int, job: int | None = None
+    ) -> list[tuple[int, str, int | None]]:
+        """Returns up to `limit` facts behind number `seq`, of one job or of all.
+
+        Each with its number, as its line of the log, and with the job it names, if it names one.
+        """
         of_job, values = ("", ()) if job is None else (" AND job = ?", (job,))
         return self._all(
-            f"SELECT seq, line FROM facts WHERE seq > ?{of_job} ORDER BY seq LIMIT ?",
+            f"SELECT seq, line, job FROM facts WHERE seq > ?{of_job} ORDER BY seq LIMIT ?",
             seq,
             *values,
             limit,
@@ -251,7 +268,7 @@ class Queries:
         """
         seq = after
         while part := self.facts_after(seq, PART):
-            yield from (line for _, line in part)
+            yield from (line for _, line, _ in part)
             seq = part[-1][0]
 
     def meta(self, name: str) -> str | None:

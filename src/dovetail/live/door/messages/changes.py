@@ -47,10 +47,14 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The request is on disk and will be carried out for these jobs, and not for those `left`."""
+    """The request is on disk and will be carried out for these jobs, and not for those `left`.
+
+    `called` are the names that `ls` gives the jobs.
+    """
 
     jobs: tuple[int, ...] = ()
     left: tuple[Left, ...] = ()
+    called: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

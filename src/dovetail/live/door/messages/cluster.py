@@ -36,12 +36,13 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node: state, GPUs by name, and the jobs on each of them."""
+    """One node: state, GPUs by name, and the jobs on each, which are `called` so in `ls`."""
 
     node: int
     state: str
     gpus: tuple[str, ...]
     jobs: tuple[tuple[int, ...], ...]
+    called: tuple[tuple[str, ...], ...]
     silent_s: float = 0.0
     gpu_type: str = ""
 

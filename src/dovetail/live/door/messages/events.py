@@ -18,10 +18,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One fact by its number, as the line the event log has for it."""
+    """One fact by its number, as the line the event log has for it.
+
+    `called` is the name that `ls` gives the job it names, empty if it names none.
+    """
 
     number: int
     line: str
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,13 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Why a job is where it is: a code in Slurm's words, a sentence, and the evidence for it."""
+    """Why a job is where it is: a code in Slurm's words, a sentence, and the evidence for it.
+
+    `called` is the name that `ls` gives the job: `12`, or `12_3` for a task of an array.
+    """
 
     job: int
+    called: str
     state: str
     code: str
     sentence: str

@@ -16,9 +16,10 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Where one job is."""
+    """Where one job is; `called` is the name that `ls` gives it."""
 
     job: int
+    called: str
     state: str
     exit_code: int | None = None
 
