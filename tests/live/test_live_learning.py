@@ -86,7 +86,8 @@ class Play:
     learns: bool = True
     said: str = ""
     lacking: tuple[tuple[float, int], ...] = ()
-    """When the first worker of which job finds no room on its GPU."""
+    """When the newest worker of which job finds no room on its GPU."""
+    ends: str = "by itself"
 
     def run(self, *submitted: tuple[float, JobSpec]) -> Kept:
         """Returns all facts, jobs by number from 1."""
@@ -146,7 +147,7 @@ class Play:
         def lack(job: int) -> None:
             number = max(w for _, j, w in nodes.alive if j == job)
             said = nodes.kill(job, number, line.now)
-            take([_without_room(report) for report in said])
+            take([_without_room(report, self.ends) for report in said])
 
         for t, job in self.lacking:
             line.at(t, lambda job=job: lack(job))  # type: ignore[misc]
@@ -155,9 +156,10 @@ class Play:
         return handle
 
 
-def _without_room(report: Report) -> Report:
-    """Lets a worker that was killed have ended by itself, for want of memory."""
-    return replace(report, ended=report.ended and replace(report.ended, exit_code=5))
+def _without_room(report: Report, how: str) -> Report:
+    """Lets a worker that was killed have ended for want of memory: by itself, or by the kernel."""
+    said = {"exit_code": 5} if how == "by itself" else {"why": "out of memory"}
+    return replace(report, ended=report.ended and replace(report.ended, **said))  # type: ignore[arg-type]
 
 
 class Curves(CurvedPhysics):
@@ -301,6 +303,24 @@ def test_what_did_not_fit_is_known_after_a_restart() -> None:
     assert not [f for f in kept.facts if isinstance(f, Stopped)]
     (started,) = [f for f in kept.facts if isinstance(f, Started) and f.job == 2]
     assert started.t == 10.0 and started.placement.accumulation_steps == 2
+
+
+@pytest.mark.parametrize("ends_", ["by itself", "by the kernel"])
+def test_of_several_workers_one_that_finds_no_room_takes_the_job_away_at_no_cost(
+    ends_: str,
+) -> None:
+    table = empty()
+    truth = LinearPhysics(table, Injected(1.1))
+    play = Play(
+        "gandiva", Cluster.uniform(1, 2), truth, table, xi=1.05, lacking=((20.0, 1),), ends=ends_
+    )
+    kept = play.run(
+        (0.0, sharing("a", 50.0, gpus=2, most=2, retries=0)),
+        (10.0, sharing("b", 50.0, gpus=2, most=2)),
+    )
+    assert [f.job for f in kept.facts if isinstance(f, Stopped) and f.why == CROWDED] == [1]
+    assert pairs(kept, 10.0) and not pairs(kept, 20.1)
+    assert len(ends(kept)) == 2
 
 
 def test_a_job_that_must_not_run_twice_ends_when_it_finds_no_room_beside_another() -> None:

@@ -12,7 +12,7 @@ from builders import Row, jobs_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import Job, JobTable
-from dovetail.core.placement import Placement
+from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import Reading
 from dovetail.physics.learning import Learning
 from dovetail.physics.lessons import LEAST, NEWS, Key, Lessons
@@ -23,6 +23,7 @@ from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.sharing import Injected
 from dovetail.physics.zoo import shipped
 
+GIB = 1 << 30
 ELASTIC = Row(2, 100.0, model="net", elastic=True, min_gpus=1, max_gpus=8)
 
 
@@ -213,6 +214,79 @@ def test_what_a_worker_holds_is_never_believed_to_be_less_than_measured() -> Non
     assert believed.fixed_bytes(0) == 500
     assert believed.fits_memory([(0, on(2))], 800)
     assert not believed.fits_memory([(0, on(2))], 799)
+
+
+def fits(learning: Learning, *occupants: tuple[int, Placement], of: float = 16.0) -> bool:
+    return learning.physics.fits_memory(occupants, of * GIB)
+
+
+def held(learning: Learning, job: int, placement: Placement, memory: float) -> None:
+    told(learning, job, placement, rate=10.0, memory_bytes=int(memory * GIB))
+
+
+PAIR = Row(1, 100.0, model="a", shareable=True), Row(1, 100.0, model="b", shareable=True)
+THREE = *PAIR, Row(1, 100.0, model="c", shareable=True)
+
+
+def test_who_ran_out_of_memory_beside_another_does_not_fit_beside_who_holds_as_much() -> None:
+    learning = learning_of(*THREE)
+    held(learning, 0, on(1), 4.0)
+    held(learning, 1, on(1), 6.0)
+    held(learning, 2, on(1), 5.0)
+    believed = learning.physics
+    assert fits(learning, (0, on(1)), (1, on(1)))
+    assert learning.ran_out(0, on(1), [(1, on(1))], 16 * GIB)
+    assert learning.physics is not believed and learning.unsaved, "plans must be made anew"
+    assert not fits(learning, (0, on(1)), (1, on(1)))
+    assert fits(learning, (0, on(1)), (2, on(1))), "that one leaves it more than it had"
+    assert fits(learning, (0, on(1))), "alone it was never short"
+    assert fits(learning, (0, on(1)), (1, on(1)), of=20.0), "where there is more it may"
+    smaller = on(1, accumulation_steps=2)
+    assert fits(learning, (0, smaller), (1, on(1))), "cut smaller it was never short"
+    assert learning.physics.footprint_bytes(0, 1) == 10 * GIB + 1
+    assert learning.physics.footprint_bytes(1, 1) == 6 * GIB, "it was not short of anything"
+
+
+def test_what_is_too_little_for_small_parts_of_a_batch_is_too_little_for_larger_ones() -> None:
+    learning = learning_of(*PAIR)
+    held(learning, 1, on(1), 6.0)
+    cut = on(1, accumulation_steps=4)
+    assert learning.ran_out(0, cut, [(1, on(1))], 16 * GIB)
+    for steps, fit in ((1, False), (2, False), (4, False), (8, True)):
+        there = on(1, accumulation_steps=steps)
+        assert fits(learning, (0, there), (1, on(1))) is fit
+    held(learning, 0, on(1), 3.0)
+    assert not fits(learning, (0, on(1)), (1, on(1))), "it was measured, and it was too little"
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_two_of_whom_nothing_is_known_each_need_half_when_one_finds_no_room(short: int) -> None:
+    learning = learning_of(*THREE)
+    assert learning.ran_out(short, on(1), [(1 - short, on(1))], 16 * GIB)
+    assert not fits(learning, (0, on(1)), (1, on(1)))
+    assert all(fits(learning, (job, on(1)), (2, on(1))) for job in (0, 1))
+
+
+def test_who_takes_turns_is_believed_not_to_fit_by_what_never_takes_turns() -> None:
+    learning = learning_of(*PAIR)
+    held(learning, 0, on(1), 4.0)
+    held(learning, 1, on(1), 6.0)
+    first, second = (on(1, interleave=Interleave(0, phase)) for phase in (0, 1))
+    assert fits(learning, (0, first), (1, second), of=12.0)
+    assert learning.ran_out(0, first, [(1, second)], 12 * GIB)
+    assert not fits(learning, (0, first), (1, second), of=12.0)
+
+
+def test_who_ran_out_of_memory_is_known_after_a_restart_if_its_model_has_a_name() -> None:
+    learning = learning_of(*PAIR, Row(1, 100.0, shareable=True))
+    learning.ran_out(0, on(1), [(1, on(1))], 16 * GIB)
+    said = learning.dump()
+    again = learning_of(*PAIR, said=said)
+    assert not fits(again, (0, on(1)), (1, on(1))) and again.dump() == said
+    learning.ran_out(2, on(1), [(1, on(1))], 16 * GIB)
+    assert learning.dump() == said, "that one has no like"
+    learning.forget(2)
+    assert fits(learning, (2, on(1)), (1, on(1)))
 
 
 def test_stages_and_batch_come_from_reports() -> None:
