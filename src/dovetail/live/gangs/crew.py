@@ -103,7 +103,7 @@ class Worker:
         self.end_s = min(self.end_s, end_s)
         self.why = self.why or why
 
-    def bind(self, memory_bytes: int, generation: int) -> None:
+    def take_limits(self, memory_bytes: int, generation: int) -> None:
         """Takes limits that are told under a generation, if they are not what it was told."""
         if not (self.alive or self.start_told_s > LONG_AGO):
             self.memory_bytes = memory_bytes

@@ -410,7 +410,7 @@ class Gang:
         self.target = Target(self.generation, members, manner)
         self._aimed_s = now
         for worker in self.workers.values():
-            worker.bind(self.bound, self.generation)
+            worker.take_limits(self.bound, self.generation)
         entered = [w.entered for w in self.workers.values() if w.entered >= 0]
         self.trust.begin(self.generation, members, entered)
         for old in [g for g in self.meetings if g < self.generation - KEPT]:
