@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.engines.worker_hub import HELLO_WITHIN_S, STRANGERS_MAX, WorkerHub
+from dovetail.live.engines.worker_hub import HELLO_WITHIN_S, LINES_PER_S, STRANGERS_MAX, WorkerHub
 from dovetail.live.node.transport import Loop
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, Checkpoint, FromWorker, Hello, Ready
 from patience import PATIENCE_S
@@ -111,9 +111,10 @@ def test_what_a_worker_said_before_it_ended_is_heard_though_nobody_had_let_it_in
     """On a busy machine it calls, speaks and ends before the agent looks at its socket again."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.connect(str(scene.path))
-        link.sendall(FROM_WORKER.encode(hello()) + FROM_WORKER.encode(Ready(1)))
+        said = [hello(), *[Ready(1)] * (2 * LINES_PER_S), Ready(2)]
+        link.sendall(b"".join(map(FROM_WORKER.encode, said)))
     scene.hub.drain(1, 0)
-    assert scene.heard == [hello(), Ready(1)]
+    assert scene.heard == said
 
 
 def test_who_does_not_say_who_it_is_in_time_is_dropped(scene: Scene) -> None:

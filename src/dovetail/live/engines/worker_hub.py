@@ -74,7 +74,7 @@ class WorkerHub:
             if not self._take_in():
                 break
         for line in list(self._strangers):
-            line.channel.drain()
+            line.drain()
         known = self._lines.get((job, worker))
         if known is not None:
             known.drain()
