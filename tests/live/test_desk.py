@@ -15,8 +15,9 @@ import pytest
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.core.messages import Ended, Reason, Started, Submitted
+from dovetail.core.messages import Ended, Reason, Started, Stopped, Submitted
 from dovetail.core.placement import Placement
+from dovetail.live.controller.endings import CROWDED
 from dovetail.live.door import desk
 from dovetail.live.door.messages.changes import Change, Changed, Drain, Submit
 from dovetail.live.door.messages.changes import Submitted as Taken
@@ -277,6 +278,18 @@ def test_a_running_job_is_told_why_so_many_gpus_and_with_whom(cluster: ByHand) -
     assert "it shares GPUs with job 2" in found.evidence
     assert "at 0.50 times its speed alone as requested" in found.evidence
     assert why(cluster, 2).sentence == "it runs on 1 GPU, as it asked"
+
+
+def test_a_job_that_runs_again_is_told_why_it_was_stopped(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()))
+    cluster.run(1, [(0, 0)])
+    place = Placement(((0, 1),))
+    cluster.store.write(Entry(facts=(Started(3.0, 1, "start", place, 1.0, 3.0),)))
+    assert "last placed at 3 s (start)" in why(cluster, 1).evidence
+    again = Started(8.0, 1, "resume", place, 1.0, 8.0)
+    cluster.store.write(Entry(facts=(Stopped(5.0, 1, CROWDED, 2.0), again)))
+    said = "last placed at 8 s (resume), after it was stopped at 5 s: out of memory beside another"
+    assert said in why(cluster, 1).evidence
 
 
 def test_an_ended_job_is_told_why(cluster: ByHand) -> None:
