@@ -367,7 +367,7 @@ class ShuffledCluster:
                 self._come += [Report(n, alive=Alive(n)) for n in range(NODES)]
             self._look_for_the_end(now)
             if now >= self._fault_s:
-                self._fault_s = now + self._draw.choice((0.1, 0.4, 1.0))
+                self._fault_s = now + self._draw.choice((0.05, 0.3, 0.8))
                 self._befall()
             if self._come or now >= until:
                 come, self._come = self._come, []
@@ -403,7 +403,7 @@ class ShuffledCluster:
         if self._policy.decisions <= self._plans:
             return
         draw = self._draw
-        what = draw.choice(("nothing", "nothing", "kill", "freeze", "agent", "controller"))
+        what = draw.choice(("nothing", "kill", "kill", "freeze", "agent", "controller"))
         alive = [kept for node in self.nodes for kept in node.forks.alive()]
         if what in ("kill", "freeze") and alive:
             kept = draw.choice(alive)
