@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -418,6 +419,29 @@ def test_a_bound_is_tightened_at_once_and_told_to_those_who_train(elastic: Table
     assert worker.loosest == 0, "its agent has not yet seen to it"
     elastic.start(0, now=1.3, generation=2)
     assert worker.loosest == 40 and elastic.names(9.0) == []
+
+
+def test_a_sub_batch_and_the_bound_that_it_fits_come_with_one_generation(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((0, 0, 0), now=1.0, manner=Manner(steps=2), memory_bytes=40)
+    told = [o.regroup for _, o in elastic.orders(1.0) if isinstance(o, TellWorkers)]
+    assert told == [Regroup(2, (0,), 2, memory_bytes=40)]
+
+
+def test_a_new_controller_knows_what_those_it_finds_may_hold(elastic: Table) -> None:
+    elastic.gang.generation = 4
+    wanted = Desired((Member(0, 0, 0), Member(1, 0, 1)), memory_bytes=40)
+    elastic.gang.restore(wanted, (0, 1), ran=True)
+    rows = [WorkerState(JOB, n, 4, n, entered=4, memory_bytes=b) for n, b in ((0, 40), (1, 0))]
+    survey(elastic.gang, 0, rows, 0.0)
+    take_stock(elastic.gang, 0.0)
+    assert [elastic.gang.workers[n].loosest for n in (0, 1)] == [40, 0]
+    told = elastic.orders(0.0)
+    starts = [(o.worker, o.memory_bytes) for _, o in told if isinstance(o, StartWorker)]
+    assert starts == [(1, 40)] and elastic.gang.generation == 5
+    assert elastic.gang.workers[1].loosest == 0
+    survey(elastic.gang, 0, [replace(row, generation=5, memory_bytes=40) for row in rows], 1.0)
+    assert elastic.gang.workers[1].loosest == 40, "an inventory says it too"
 
 
 def test_a_bound_is_loosened_when_there_is_room_and_counts_from_then_on(elastic: Table) -> None:
