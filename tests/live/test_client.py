@@ -200,6 +200,39 @@ def test_waiting_outlives_a_controller_that_is_started_anew(cluster: ByHand) -> 
     assert (end.job, end.state, end.exit_code) == (job, "FAILED", 4)
 
 
+def test_a_log_is_followed_through_a_controller_that_is_started_anew(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home)
+    (job,) = client.submit(spec())
+    path = cluster.folder.make_job(job) / "output.log"
+    path.write_bytes("one\ntwo ö".encode()[:-1])
+    found = cluster.store.find(job)
+    assert found is not None
+    pieces = client.logs(job, follow=True, tail=1)
+    assert next(pieces).text == "two "
+    server.stop()
+    with path.open("ab") as file:
+        file.write("ö".encode()[-1:] + b"\nthree\n")
+    cluster.store.write(Entry(records=(replace(found[1], state=State.COMPLETED, exit_code=0),)))
+    again = serve(cluster)
+    rest = list(pieces)
+    again.stop()
+    assert "".join(piece.text for piece in rest) == "ö\nthree\n"
+    assert (rest[-1].end, rest[-1].state, rest[-1].exit_code) == (True, "COMPLETED", 0)
+
+
+def test_who_follows_a_log_is_told_when_the_controller_stays_away(cluster: ByHand) -> None:
+    server = serve(cluster)
+    client = Client(cluster.home, patience_s=0.3)
+    (job,) = client.submit(spec())
+    (cluster.folder.make_job(job) / "output.log").write_text("one\n")
+    pieces = client.logs(job, follow=True)
+    assert next(pieces).text == "one\n"
+    server.stop()
+    with pytest.raises(NoController, match="went away, and job 1 is left to itself: `dovetail up`"):
+        list(pieces)
+
+
 def test_waiting_has_an_end(cluster: ByHand) -> None:
     server = serve(cluster)
     client = Client(cluster.home)

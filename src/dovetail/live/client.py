@@ -21,6 +21,7 @@ import os
 import socket
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
@@ -174,20 +175,33 @@ class Client:
             after = found.more_after
 
     def logs(self, job: int | str, *, follow: bool = False, tail: int = -1) -> Iterator[LogText]:
-        """Yields what a job printed; with `follow` until it ends."""
+        """Yields what a job printed; with `follow` until it ends.
+
+        A controller that goes away meanwhile is waited for, as long as patience lasts; what was
+        read before is not read again.
+        """
         from dovetail.live.door.messages.output import Logs
 
-        asked = Logs(str(job), follow, tail)
+        asked, was_there = Logs(str(job), follow, tail), False
         deadline = monotonic() + self._patience_s
         while True:
             try:
-                yield from self._pieces(asked)
-            except Broken as error:
-                if monotonic() > deadline:
-                    raise NoController(f"the controller in {self.home} does not answer") from error
-                sleep(AGAIN_S)
-            else:
+                for piece in self._pieces(asked):
+                    was_there, deadline = True, monotonic() + self._patience_s
+                    if piece.at >= 0:
+                        asked = replace(asked, begin=piece.at)
+                    yield piece
                 return
+            except (Broken, OSError, NoController) as error:
+                if not (was_there or isinstance(error, Broken)):
+                    raise
+                if monotonic() > deadline:
+                    gone = f"the controller went away, and job {job} is left to itself"
+                    mute = f"the controller in {self.home} does not answer"
+                    raise NoController(
+                        f"{gone}: `dovetail up` finds it again" if was_there else mute
+                    ) from error
+            sleep(AGAIN_S)
 
     def _pieces(self, asked: Logs) -> Iterator[LogText]:
         from dovetail.live.door.messages.output import LogText
@@ -200,7 +214,7 @@ class Client:
                 yield piece
                 if piece.end:
                     return
-        raise NoController("the controller went away while the log was read")
+        raise Broken
 
     def states(self, *jobs: int | str) -> tuple[JobState, ...]:
         """Returns where jobs are, an array standing for all of its tasks."""

@@ -249,14 +249,13 @@ class Desk:
     def _logs(self, reader: Reader, asked: Logs) -> Iterator[LogText]:
         kept = self._one(reader, asked.job)
         number = kept.number
-        with OutputReader(
-            output_of(kept.spec, number, self._house.folder.job(number)), asked.tail
-        ) as output:
+        path = output_of(kept.spec, number, self._house.folder.job(number))
+        with OutputReader(path, asked.tail, asked.begin) as output:
             beat = monotonic()
             while True:
                 over = kept.record.state in TERMINAL
                 for text in output.read():
-                    yield LogText(text)
+                    yield LogText(text, at=output.at)
                     beat = monotonic()
                 if over or not asked.follow:
                     break

@@ -17,13 +17,14 @@ PIECE_BYTES = 1 << 16
 class OutputReader:
     """Reads a job's output from its last `tail` lines on (-1: from the beginning).
 
+    Who has read up to a place (`at`) goes on there by naming it as `begin`.
     Only a plain file is read: a pipe or a device in its place would hold the reader for ever.
     Bytes that are no text come out as the replacement character.
     """
 
-    def __init__(self, path: Path, tail: int = -1) -> None:
+    def __init__(self, path: Path, tail: int = -1, begin: int = -1) -> None:
         self._path = path
-        self._tail = tail
+        self._tail, self._begin = tail, begin
         self._file = -1
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -51,6 +52,14 @@ class OutputReader:
             if text:
                 yield text
 
+    @property
+    def at(self) -> int:
+        """Returns up to which place of the file text has been given, -1 if there is no file."""
+        if self._file < 0:
+            return -1
+        unfinished, _ = self._decoder.getstate()
+        return os.lseek(self._file, 0, os.SEEK_CUR) - len(unfinished)
+
     def rest(self) -> str:
         """Returns what an unfinished character at the very end stands for."""
         return self._decoder.decode(b"", final=True)
@@ -68,7 +77,9 @@ class OutputReader:
             os.close(file)
             raise InputError(str(self._path), "is no plain file")
         self._file = file
-        if self._tail >= 0:
+        if self._begin >= 0:
+            os.lseek(file, self._begin, os.SEEK_SET)
+        elif self._tail >= 0:
             os.lseek(file, _start_of_tail(file, self._tail), os.SEEK_SET)
         return True
 

@@ -83,7 +83,7 @@ def _value(value: object) -> Any:
     return values(value) if is_dataclass(value) else value
 
 
-OR_NONE = ("array", "array_of", "decided_s", "more_after", "progress", "saved_step")
+OR_NONE = ("array", "array_of", "at", "decided_s", "more_after", "progress", "saved_step")
 """The fields of replies where -1 says that there is none."""
 PAIRS = ("counts",)
 """The fields that hold pairs of a name and a value."""
