@@ -16,6 +16,7 @@ from dovetail.record.report import (
     write_comparison_report,
     write_run_report,
 )
+from patience import PATIENCE_S
 
 HOSTILE = "<script>alert('x')</script>\"&lt;%s' onload=alert(1)"
 VOID = {"meta", "link", "br", "img", "input"}
@@ -152,7 +153,11 @@ def browser():
     if chromium is None:
         pytest.skip("needs a browser: no `chromium` on PATH or in /usr/bin")
     with sync.sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        # Shared memory of a container may be too small for it, and others may use it up.
+        quiet = ["--no-sandbox", "--disable-dev-shm-usage"]
+        opened = play.chromium.launch(
+            executable_path=chromium, args=quiet, timeout=PATIENCE_S * 1000
+        )
         yield opened
         opened.close()
 
@@ -171,6 +176,7 @@ def report_file(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_report_opens_quietly_and_fits_the_width(browser, report_file, name, width, scheme):
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(PATIENCE_S * 1000)
     said, asked = [], []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -202,6 +208,7 @@ def test_a_click_sorts_the_table_and_another_turns_it_round(browser, tmp_path: P
     path = tmp_path / "report.html"
     write_comparison_report(comparison_of(results, "p1"), path)
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_S * 1000)
     page.goto(path.as_uri())
 
     def order() -> list[str]:
@@ -222,6 +229,7 @@ def test_a_click_sorts_the_table_and_another_turns_it_round(browser, tmp_path: P
 def test_the_report_reads_without_scripts(browser, report_file):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_S * 1000)
     page.goto(report_file.as_uri())
     assert page.locator("table tbody tr").count() >= 2
     assert page.locator("figure svg").count() >= 9

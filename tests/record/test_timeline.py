@@ -21,6 +21,7 @@ from dovetail.record.perfetto import varint
 from dovetail.record.result import SPAN_COLUMNS
 from dovetail.record.seats import seats
 from dovetail.record.timeline import write_timeline
+from patience import PATIENCE_S
 
 BEGIN, END, COUNTER = 1, 2, 4
 
@@ -249,7 +250,9 @@ def test_perfettos_own_importer_reads_it_without_a_complaint(tmp_path: Path):
         page = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
         page.goto(address)
         page.locator("input.trace_file").first.set_input_files(tmp_path / "run.perfetto-trace.gz")
-        page.wait_for_function("() => window.app && app.trace && app.trace.engine", timeout=60_000)
+        page.wait_for_function(
+            "() => window.app && app.trace && app.trace.engine", timeout=PATIENCE_S * 1000
+        )
 
         def ask(sql: str) -> list[list[object]]:
             return page.evaluate(ASK, sql)
