@@ -3,6 +3,7 @@
 import pytest
 from live_stage import Stage
 
+from dovetail.live.controller.site import Site
 from dovetail.live.lifecycle import State
 from dovetail.wire.agent import Report, WorkerEnded
 
@@ -23,4 +24,17 @@ def test_no_room_on_a_gpu_is_the_jobs_own_doing_only_if_it_is_alone(shared: bool
     else:
         assert (record.state, record.exit_code) == (State.OUT_OF_MEMORY, 5)
         assert record.reason == "OutOfMemory"
+    s.check()
+
+
+def test_who_is_still_bound_when_its_neighbour_has_left_is_not_to_blame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Site, "bound", lambda site, life: 1 << 30)
+    s = Stage("fifo", nodes=1, gpus=1)
+    s.submit(1.0, duration_s=20.0, trains=True)
+    s.at(5.0, lambda: s.take([Report(0, ended=WorkerEnded(1, 0, 1, 5, ""))]))
+    s.play(5.5)
+    record = s.record(1)
+    assert (record.state, record.retries) == (State.PENDING, 1)
     s.check()
