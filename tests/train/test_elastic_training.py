@@ -84,7 +84,7 @@ def storm(stage: Rehearsal, orders: int, *, seed: int, most: int) -> None:
 
 
 def test_orders_that_overtake_each_other_end_alike_everywhere(tmp_path: Path) -> None:
-    scene = replace(PACED, samples=4000)
+    scene = replace(PACED, samples=2400)
     with rehearse(scene, tmp_path / "log") as stage:
         storm(stage, 20, seed=7, most=4)
         let_end(tmp_path / "log")
