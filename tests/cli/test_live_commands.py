@@ -227,7 +227,8 @@ def test_arrays_drains_and_waiting_for_the_end(cluster: Cluster, work: Path) -> 
         "submit", "job.sh", "x", "0", "9", "--wait", "--json", "--home", cluster.home
     )
     assert failed.code == 1
-    assert failed.json["ended"] == [{"job": first + 5, "state": "FAILED", "exit_code": 9}]
+    (ended,) = failed.json["ended"]
+    assert (ended["job"], ended["state"], ended["exit_code"]) == (first + 5, "FAILED", 9)
     assert cluster("show", f"{first}_2", "--json").json["row"]["job"] == first + 2
     assert "is an array of 4" in cluster.refused("why", first)
 
