@@ -270,6 +270,44 @@ def test_a_job_that_is_over_can_be_run_again(stage: Make) -> None:
     assert len([f for f in s.of(1) if isinstance(f, Ended)]) == 2
 
 
+def restarts_told(s: Stage, job: int) -> dict[int, str]:
+    """Returns what each worker of a job is told of restarts, empty for nothing."""
+    launches = {
+        order.start.worker: dict(order.start.launch.environment)
+        for _, _, order in s.orders
+        if order.start is not None and order.start.job == job
+    }
+    return {worker: told.get("SLURM_RESTART_COUNT", "") for worker, told in launches.items()}
+
+
+def test_a_job_that_begins_anew_after_its_end_is_submitted_anew() -> None:
+    s = Stage("fifo", nodes=1, gpus=1)
+    s.submit(1.0, duration_s=3.0)
+    s.submit(10.0, duration_s=50.0)
+    s.submit(20.0, duration_s=5.0)
+    s.ask(30.0, "requeue", 1)
+    s.play(40.0)
+    s.play(100.0)
+    assert s.record(1).state is State.COMPLETED
+    assert (s.record(1).submit_s, s.record(1).queued_s) == (1.0, pytest.approx(30.0, abs=0.1))
+    began = {j: [f.t for f in s.of(j) if isinstance(f, Started)][-1] for j in (1, 3)}
+    assert began[1] > began[3] > 60.0
+    last = [fact for _, fact in s.store.queries.facts(1) if fact["e"] == "submitted"][-1]
+    assert last.get("submit_s", last["t"]) == s.record(1).queued_s
+    assert restarts_told(s, 1) == {0: "", 1: "1"} and restarts_told(s, 3) == {0: ""}
+
+
+def test_a_program_is_told_how_often_it_was_started_anew(stage: Make) -> None:
+    s = stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=100.0, retries=3)
+    s.ask(10.0, "requeue", 1)
+    s.at(30.0, lambda: s.take(s.nodes.kill(1, 1, 30.0)))
+    s.play(31.5)
+    s.play(60.0)
+    assert restarts_told(s, 1) == {0: "", 1: "1", 2: "2"}
+    assert s.record(1).queued_s == 1.0
+
+
 def test_one_job_after_another_with_nothing_else_happening(stage: Make) -> None:
     s = stage()
     s.submit(1.0, duration_s=5.0)

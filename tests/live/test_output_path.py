@@ -7,7 +7,7 @@ import pytest
 
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.door.public import public
-from dovetail.live.job_environment import environment_of, environment_of_array
+from dovetail.live.job_environment import environment_of, environment_of_array, restarted
 from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import JobSpec
 
@@ -56,6 +56,15 @@ def test_a_job_is_told_who_it_is_and_keeps_its_own_words() -> None:
         "SLURM_ARRAY_JOB_ID": "12",
         "SLURM_ARRAY_TASK_ID": "3",
     }
+
+
+def test_a_restart_is_told_from_the_first_on_and_a_jobs_own_word_goes_before() -> None:
+    told = environment_of(SPEC, 15)
+    assert restarted(told, SPEC, 0) == told
+    again = restarted(restarted(told, SPEC, 1), SPEC, 2)
+    assert dict(again) == dict(told) | {"SLURM_RESTART_COUNT": "2"} and len(again) == len(told) + 1
+    own = replace(SPEC, environment=(("SLURM_RESTART_COUNT", "7"),))
+    assert dict(restarted(environment_of(own, 15), own, 2))["SLURM_RESTART_COUNT"] == "7"
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
+from dovetail.core.trace import Trace
 from dovetail.live.durable.database import Database
 from dovetail.live.durable.queries import Queries
 from dovetail.live.durable.store import Store
@@ -21,7 +24,7 @@ from dovetail.study.live_fidelity import drawn_trace, served, simulated
 from dovetail.study.live_log import called_in, log_lines, write_log
 from dovetail.study.live_period import begun
 from dovetail.study.replay import read_recording
-from dovetail.study.virtual_live import play
+from dovetail.study.virtual_live import Asked, play
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
@@ -43,6 +46,23 @@ def test_tasks_are_called_as_lists_call_them(tmp_path: Path) -> None:
     by_hand.close()
     assert called_in(home) == {"1": "1", "2": "2_0", "3": "2_3"}
     assert called_in(tmp_path / "events.jsonl") == {}
+
+
+def test_what_a_job_waited_that_began_anew_counts_from_then(tmp_path: Path) -> None:
+    table = JobTable.build(["1", "2"], np.array([10.0, 20.0]), np.array([1, 1]))
+    trace = Trace.of(table, np.array([300.0, 9000.0]), "two")
+    again = [Asked(5000.0, "requeue", 1)]
+    queries = play(trace, "fifo", Cluster.uniform(1, 4), {}, asked=again)
+    write_log(queries, tmp_path / "events.jsonl")
+    recording = read_recording(tmp_path / "events.jsonl")
+    one, two = recording.jobs().to_dicts()
+    assert one["submit_s"] == pytest.approx(5000.0, abs=1.0)
+    assert one["queue_s"] < 1.0 and one["jct_s"] == pytest.approx(300.0, abs=30.0)
+    assert 0 <= one["nonrunning_s"] < 30.0 and two["submit_s"] == pytest.approx(20.0)
+    mean_s = (one["jct_s"] + two["jct_s"]) / 2
+    assert recording.summary()["avg_jct_s"] == pytest.approx(mean_s)
+    # The order in which the controller knew them stays.
+    assert recording.trace.jobs.submit_s.tolist() == pytest.approx([10.0, 20.0])
 
 
 class Kept:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from dovetail.wire.spec import JobSpec
 
+RESTARTS = "SLURM_RESTART_COUNT"
+"""Told from the first restart on; scripts look for it to go on from what they saved."""
+
 
 def environment_of(spec: JobSpec, number: int) -> tuple[tuple[str, str], ...]:
     """Returns a job's number, name and array index as variables, then its own, which go before.
@@ -27,6 +30,16 @@ def environment_of(spec: JobSpec, number: int) -> tuple[tuple[str, str], ...]:
             "SLURM_ARRAY_TASK_ID": str(spec.array),
         }
     return tuple(({k: v for k, v in told.items() if v} | dict(spec.environment)).items())
+
+
+def restarted(
+    environment: Sequence[tuple[str, str]], spec: JobSpec, times: int
+) -> tuple[tuple[str, str], ...]:
+    """Returns the variables of a job whose program is started anew for the so many-th time."""
+    said = dict(environment)
+    if times and RESTARTS not in dict(spec.environment):
+        said[RESTARTS] = str(times)
+    return tuple(said.items())
 
 
 def environment_of_array(indices: Sequence[int]) -> dict[str, str]:

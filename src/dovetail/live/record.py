@@ -25,7 +25,8 @@ class JobRecord:
     `generation` (the same, but while a change is under way); `next_worker` is the next number.
     `done_s` (solo seconds) and `attained_gpu_s` are as of `since_s`; `reason` says why it waits or
     how it ended, in Slurm's words; `detail` is a sentence. `ending` is what a COMPLETING job will
-    be; `exit_code` is None until it ended.
+    be; `exit_code` is None until it ended. `again_s` is when its owner let it begin anew after its
+    end, below 0 if never; `restarts` how often it lost its program while that ran.
     """
 
     job: int
@@ -55,3 +56,10 @@ class JobRecord:
     saved_step: int = -1
     solo_rate: float = 0.0
     iteration_s: float = 0.0
+    again_s: float = -1.0
+    restarts: int = 0
+
+    @property
+    def queued_s(self) -> float:
+        """Returns when it was submitted, as users count: anew, if it began anew after its end."""
+        return max(self.submit_s, self.again_s)

@@ -117,7 +117,7 @@ class Tally:
             if kind is Started:
                 self._started(fact)  # type: ignore[arg-type]
             elif kind is Submitted:
-                self._wait(fact.job, fact.t, self.work_s[fact.job])  # type: ignore[union-attr]
+                self._submitted(fact)  # type: ignore[arg-type]
             elif kind is Ended:
                 self._ended(fact)  # type: ignore[arg-type]
             elif kind is Stopped:
@@ -230,6 +230,14 @@ class Tally:
         self._waiting += 1
         self._blocked += weight[0]
         self._blocked_since += weight[1]
+
+    def _submitted(self, fact: Submitted) -> None:
+        job = fact.job
+        if self.how[job]:
+            # It begins anew after its end: whatever a user counts from its submission.
+            self.start_s[job] = self.finish_s[job] = NEVER
+            self.how[job], self.running_s[job] = "", 0.0
+        self._wait(job, fact.t, self.work_s[job])
 
     def _unwait(self, job: int) -> bool:
         weight = self._weight.pop(job, None)

@@ -214,10 +214,11 @@ def export_trace(home: Path, out: Path) -> Exported:
     jobs = recording.jobs()
     ran = jobs["start_s"].is_finite() & jobs["finish_s"].is_not_null()
     over = np.flatnonzero(ran.fill_null(False).to_numpy())
+    over = over[np.argsort(jobs["submit_s"].to_numpy()[over], kind="stable")]
     if not len(over):
         raise InputError(str(home), "no job that ran is over yet")
     ends = [ENDS.index(how) for how in jobs["end"].to_numpy()[over]]
-    trace = replace(recording.trace.take(over), end=np.array(ends, np.int8))
+    trace = replace(recording.last_asked.take(over), end=np.array(ends, np.int8))
     write_trace(trace, out)
     known = set(trace.jobs.job_id)
     return Exported(len(over), tuple(job for job in recording.guessed if job in known))

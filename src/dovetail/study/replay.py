@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class Recording:
     """Jobs of a live cluster whose length is a guess."""
     after: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     """By job of a live cluster: what it waited for, as the kind and the job."""
+    again_s: Mapping[int, float] = field(default_factory=dict)
+    """By job of a live cluster that began anew after its end: when its owner let it, last."""
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -58,14 +60,22 @@ class Recording:
             tally.record(list(batch))
         return tally
 
+    @property
+    def last_asked(self) -> Trace:
+        """Returns the trace with each job submitted when its last life began."""
+        submit_s = self.trace.jobs.submit_s.copy()
+        for row, again_s in self.again_s.items():
+            submit_s[row] = again_s
+        return replace(self.trace, jobs=replace(self.trace.jobs, submit_s=submit_s))
+
     def jobs(self) -> pl.DataFrame:
         """Returns what `jobs.csv` of the run says, folded from the log."""
-        return job_frame(self.trace, self.tally())
+        return job_frame(self.last_asked, self.tally())
 
     def summary(self) -> dict[str, float | int | str | None]:
         """Returns the metrics of the run, folded from the log."""
         tally = self.tally()
-        jobs = job_frame(self.trace, tally)
+        jobs = job_frame(self.last_asked, tally)
         return summarize(self.trace, tally, jobs, self.options.window)
 
 
@@ -111,7 +121,21 @@ def read_recording(path: Path) -> Recording:
         row: tuple((kind, index_of[str(job)]) for kind, job in said if str(job) in index_of)
         for row, said in enumerate(r.get("after", ()) for r in submitted)
     }
-    return Recording(manifest, trace, options, tuple(facts), scale, guessed, after)
+    again_s = {index_of[job]: t for job, t in _begun_anew(kept).items()}
+    return Recording(manifest, trace, options, tuple(facts), scale, guessed, after, again_s)
+
+
+def _begun_anew(records: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Returns the jobs that were submitted once more after their end, and when that was last."""
+    over, again_s = set[str](), dict[str, float]()
+    for record in records:
+        job = str(record.get("job"))
+        if record["e"] == "ended":
+            over.add(job)
+        elif record["e"] == "submitted" and job in over:
+            over.discard(job)
+            again_s[job] = float(record.get("submit_s", record["t"]))
+    return again_s
 
 
 def in_order(submitted: list[dict[str, Any]], *, live: bool) -> list[dict[str, Any]]:

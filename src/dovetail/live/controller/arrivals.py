@@ -74,7 +74,7 @@ class Arrivals:
         last_s = float(table.submit_s[-1]) if len(table) else -NEVER
         rows = []
         for spec, record in jobs:
-            last_s = max(last_s, record.submit_s)
+            last_s = max(last_s, record.queued_s)
             row = replace(job_of(spec, record.job, record.submit_s), submit_s=last_s)
             if spec.user != self._owner and not self._share_between_users:
                 row = replace(row, shareable=False)
@@ -201,7 +201,11 @@ class Arrivals:
         if life.again:
             site.done.extend(life.again)
             life.again = ()
-            self._restart(life)
+            site.lives.drop(life)
+            freed = list(self._limits.leave(life))
+            self._begin_anew(life.spec, life.record)
+            for other in freed:
+                self.consider(other)
         else:
             self._over[job] = (life.spec, life.record)
             site.lives.drop(life)
@@ -217,31 +221,17 @@ class Arrivals:
         """Returns a job that is over, though it may be so since this instant only."""
         return self._over.get(job) or self._site.edges.archive.find(job)
 
-    def _restart(self, life: Life) -> None:
-        """Lets a job that is over wait again, with nothing done."""
-        site, row = self._site, life.row
-        for column in (site.state.done, site.state.attained, site.state.rate):
-            column[row] = 0.0
-        site.state.first_start_s[row] = NEVER
-        life.placed_done_s = 0.0
-        life.record = _afresh(life.record)
-        site.lives.step(life, Step.REQUEUED)
-        if life.spec.deadline_s < NEVER:
-            site.timers.set(
-                ("deadline", life.record.job), life.record.submit_s + life.spec.deadline_s
-            )
-        self.consider(life)
-        self._hope(life.record.job)
-
     def _revive(self, job: int) -> None:
         found = self._find(job)
         if found is None or found[1].state not in TERMINAL:
             return
-        spec, record = found
         self._over.pop(job, None)
-        again = _afresh(replace(record, state=PENDING))
-        self.admit([(spec, again)])
-        self._hope(job)
+        self._begin_anew(*found)
+
+    def _begin_anew(self, spec: JobSpec, record: JobRecord) -> None:
+        """Lets a job that is over wait again, as if submitted now, with nothing done."""
+        self.admit([(spec, _afresh(record, self._site.now))])
+        self._hope(record.job)
 
     def _hope(self, job: int) -> None:
         """Lets jobs wait again for one that begins anew, whose end they could not use."""
@@ -256,12 +246,13 @@ def _begin_s(record: JobRecord, spec: JobSpec) -> float:
     return record.submit_s + spec.begin_s if spec.begin_s else 0.0
 
 
-def _afresh(record: JobRecord) -> JobRecord:
+def _afresh(record: JobRecord, now: float) -> JobRecord:
     """Returns the record of a job that begins anew; generations and worker numbers go on."""
     return JobRecord(
         record.job,
-        state=record.state,
         submit_s=record.submit_s,
+        again_s=now,
+        restarts=record.restarts + (record.first_start_s < NEVER),
         generation=record.generation,
         next_worker=record.next_worker,
         solo_rate=record.solo_rate,

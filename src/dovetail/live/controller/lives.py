@@ -94,4 +94,6 @@ class Lives:
     def step(self, life: Life, step: Step, **changes: Any) -> None:
         """Moves a job on in its life."""
         record = life.record
+        if step is Step.STOPPED and record.state is State.RUNNING:
+            changes["restarts"] = record.restarts + 1
         self.write(life, state=after(record.state, step, record.ending), **changes)

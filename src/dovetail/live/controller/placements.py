@@ -121,6 +121,9 @@ class Placements:
         )
         if record.state is State.PENDING:
             site.lives.step(life, Step.PLACED)
+        elif whole_anew and record.state is State.RUNNING:
+            site.lives.write(life, restarts=record.restarts + 1)
+        site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
         site.touch(life)
 
@@ -160,12 +163,16 @@ class Placements:
         if not absent or not life.is_placed:
             return
         number, members = record.next_worker, []
+        before = [m.worker for m in record.members]
         for member in record.members:
             if member.worker in absent or not life.speaks:
                 member, number = Member(number, member.node, member.gpu), number + 1
             members.append(member)
         site.seats.replace(record.job, members)
         site.lives.write(life, members=tuple(members), next_worker=number)
+        if record.state is State.RUNNING and {m.worker for m in members}.isdisjoint(before):
+            site.lives.write(life, restarts=record.restarts + 1)
+        site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
 
     def left_of(self, life: Life, lost: set[int]) -> Placement | None:

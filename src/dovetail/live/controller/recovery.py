@@ -22,7 +22,9 @@ def take_up(site: Site, arrivals: Arrivals, health: Health, recovered: Recovered
     """Fills the tables from what is on record, and hails the nodes."""
     # Closed nodes may still hold what ran there, so states come after the running jobs.
     placed = []
-    for life in arrivals.enter(list(recovered.jobs)):
+    # One that began anew stands behind those that were submitted until then.
+    jobs = sorted(recovered.jobs, key=lambda job: (job[1].queued_s, job[1].job))
+    for life in arrivals.enter(jobs):
         if life.is_placed:
             try:
                 _take_up_placed(site, life)

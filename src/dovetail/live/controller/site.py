@@ -24,6 +24,7 @@ from dovetail.live.gangs.floor import Floor
 from dovetail.live.gangs.gang import Gang
 from dovetail.live.gangs.gang_orders import Instruction
 from dovetail.live.gangs.seating import Gpu, Seats
+from dovetail.live.job_environment import restarted
 from dovetail.live.measuring.memory_bounds import MemoryBounds
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.record import JobRecord
@@ -90,6 +91,12 @@ class Site:
                 hands_over=spec.paced,
             )
         return life.gang
+
+    def relaunch(self, life: Life) -> None:
+        """Lets workers that are started from now on know how often their job was restarted."""
+        gang, record = self.gang(life), life.record
+        told = restarted(gang.launch.environment, life.spec, record.restarts)
+        gang.launch = replace(gang.launch, environment=told)
 
     def touch(self, life: Life) -> None:
         """Lets the gang of a job decide and speak before the instant is over."""

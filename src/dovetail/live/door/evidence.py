@@ -269,7 +269,7 @@ def _ended(kept: KeptJob, now_s: float) -> Explained:
     if record.exit_code is not None:
         evidence.append(_exit_text(record.exit_code))
     if record.first_start_s < NEVER:
-        evidence.append(f"it waited {record.first_start_s - record.submit_s:.0f} s for its start")
+        evidence.append(f"it waited {record.first_start_s - record.queued_s:.0f} s for its start")
     else:
         evidence.append("it never started")
     if record.end_s < NEVER:

@@ -34,7 +34,7 @@ def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
         gpus=spec.gpus,
         min_gpus=spec.min_gpus,
         max_gpus=spec.max_gpus,
-        submit_s=record.submit_s,
+        submit_s=record.queued_s,
         held_gpus=len(record.members) if record.state not in TERMINAL else 0,
         where=seats_text(record.members) if record.state not in TERMINAL else "",
         reason=reason_code(kept, seen),

@@ -16,13 +16,15 @@ from dovetail.core.job import Job
 from dovetail.live.durable.database import Committer
 from dovetail.live.durable.fact_lines import job_in, live_lines
 from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.record_codec import record_text, spec_of, spec_text
+from dovetail.live.durable.record_codec import record_of, record_text, spec_of, spec_text
 from dovetail.live.durable.recovered import Recovered
 from dovetail.live.edges import CLOCK, Accepted, Entry, Request
 from dovetail.live.record import JobRecord
 from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import JobSpec
 
+BEGUN_ANEW = '"again_s":'
+"""Stands in the text of a record that has another time of submission than its job."""
 KEPT_APART = "#"
 """Stands for the script in a spec on record: equal scripts are kept once, beside the jobs."""
 
@@ -72,11 +74,6 @@ class Store:
 
 def write_entry(db: sqlite3.Connection, entry: Entry) -> None:
     """Writes what one instant changed. Raises DovetailError if it names what is not on record."""
-    lines = live_lines(lambda job: _request(db, job))
-    db.executemany(
-        "INSERT INTO facts(t, job, line) VALUES (?, ?, ?)",
-        [(fact.t, job_in(fact), lines.line(fact)) for fact in entry.facts],
-    )
     changed = db.executemany(
         "UPDATE jobs SET record = ?, state = ?, end_s = ?, arrived = 1 WHERE number = ?",
         [
@@ -86,6 +83,12 @@ def write_entry(db: sqlite3.Connection, entry: Entry) -> None:
     ).rowcount
     if entry.records and changed != len(entry.records):
         raise DovetailError(f"an entry holds records of jobs never submitted: {entry.records}")
+    # A line says when its job was submitted, which the record of one that begins anew knows.
+    lines = live_lines(lambda job: _request(db, job))
+    db.executemany(
+        "INSERT INTO facts(t, job, line) VALUES (?, ?, ?)",
+        [(fact.t, job_in(fact), lines.line(fact)) for fact in entry.facts],
+    )
     db.executemany("UPDATE requests SET done = 1 WHERE seq = ?", [(seq,) for seq in entry.done])
     keep_meta(db, entry.meta)
 
@@ -152,8 +155,12 @@ def _keep_script(db: sqlite3.Connection, script: str) -> str:
 
 
 def _request(db: sqlite3.Connection, job: int) -> tuple[Job, float]:
-    row = db.execute("SELECT spec, submit_s FROM jobs WHERE number = ?", (job,)).fetchone()
+    found = db.execute("SELECT spec, submit_s, record FROM jobs WHERE number = ?", (job,))
+    row = found.fetchone()
     if row is None:
         raise DovetailError(f"a fact names job {job}, which was never submitted")
     spec = spec_of(row[0])
-    return job_of(spec, job, float(row[1])), spec.duration_s or float("inf")
+    asked = job_of(spec, job, float(row[1]))
+    if BEGUN_ANEW in row[2]:
+        asked = replace(asked, submit_s=record_of(row[2]).queued_s)
+    return asked, spec.duration_s or float("inf")
