@@ -59,10 +59,47 @@ def test_options_have_their_names_of_slurm(shell: Shell, work: Path, words: list
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--time", "30"), "--time: 30 of what?"),
+        (("-t", "0s"), "--time: it must be above 0"),
+        (("-G", "0"), "--gpus: '0' is no number of GPUs"),
+        (("-a", "3-1"), "--array: '3-1' is no range"),
+        (("-J", "a/b"), "--name: a name has"),
+        (("-D", "/nowhere"), "--chdir: '/nowhere' is no directory"),
+        (("-o", "/nowhere/x"), "--output: there is no folder"),
+        (("-d", "afterok:foo"), "--dependency: 'foo' is no number"),
+        (("--set", "time_limit=30"), "time_limit: 30 of what?"),
+    ],
+)
+def test_what_cannot_be_is_named_as_it_was_written(
+    shell: Shell, work: Path, words: tuple[str, ...], said: str
+) -> None:
+    assert f"command line: {said}" in shell.refused("submit", "--test-only", "job.sh", *words)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--job-name=a/b", "--job-name: a name has"),
+        ("--array=3-1", "--array: '3-1' is no range"),
+        ("--time=1:x", "--time: '1:x' is no time"),
+        ("--output=/nowhere/x", "--output: '/nowhere' leads out"),
+        ("--gpus=a\tb:1", "--gpus: it must be printable"),
+    ],
+)
+def test_what_cannot_be_in_a_script_is_named_by_its_option(
+    shell: Shell, work: Path, line: str, said: str
+) -> None:
+    (work / "wrong.sh").write_text(f"#!/bin/sh\n#SBATCH '{line}'\n")
+    assert f"wrong.sh, line 2: {said}" in shell.refused("submit", "--test-only", "wrong.sh")
+
+
+@pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("--name", ""), "name: it is empty"),
-        (("--time", ""), "time_limit: '' is no time"),
+        (("--name", ""), "--name: it is empty"),
+        (("--time", ""), "--time: '' is no time"),
         (("--gpus", ""), "gpus: '' is no number of GPUs"),
         (("--begin", "25:00"), "--begin: '25:00' is no moment, as in now+2hours, 16:00"),
         (("--begin", "2001-01-01"), "--begin: 2001-01-01 is past"),

@@ -87,11 +87,13 @@ def submit(
     from dovetail.live.door.verbs import json_values
 
     said = {k: v for k, v in given.items() if v is not None and v is not False}
-    overrides = {k: "yes" if v is True else str(v) for k, v in said.items()} | _fields(fields)
+    set_by_name = _fields(fields)
+    overrides = {k: "yes" if v is True else str(v) for k, v in said.items()} | set_by_name
+    options = {name: word for name, word in _options().items() if name not in set_by_name}
     behind = click.get_current_context().meta[BEHIND]
     if not words and not behind:
         raise click.UsageError("Missing FILE, or -- and a command")
-    read = _read(words, behind, overrides, _environment(env))
+    read = _read(words, behind, overrides, options, _environment(env))
     client = client_of(home)
     numbers = () if test_only else client.submit(*read.submissions)
     for line in read.ignored:
@@ -131,6 +133,7 @@ def _read(
     words: tuple[str, ...],
     behind: tuple[str, ...],
     overrides: dict[str, str],
+    options: dict[str, str],
     environment: dict[str, str],
 ) -> Reading:
     """Returns the jobs of a file, or the job that is a command."""
@@ -143,7 +146,7 @@ def _read(
     now = datetime.now().astimezone()
     if "begin" in overrides:
         overrides = {**overrides, "begin": _begin(overrides["begin"], now)}
-    by = Submitter(Path.cwd(), overrides, environment, os.environ, now)
+    by = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
     if not words:
         return read_command(behind, by)
     path = Path("/dev/stdin" if words[0] == "-" else words[0])
@@ -151,6 +154,12 @@ def _read(
         what = "there is no such file"
         raise InputError(words[0], what, "a command goes behind --, as in: submit -- python x.py")
     return read_spec(path, by, (*words[1:], *behind))
+
+
+def _options() -> dict[str, str]:
+    """Returns the options of the command line by the fields they set."""
+    command = click.get_current_context().command
+    return {p.name: p.opts[0] for p in command.params if p.name and p.opts[0].startswith("--")}
 
 
 def _begin(text: str, now: datetime) -> str:

@@ -70,11 +70,15 @@ PARAMETER = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value and where it was written. `trusted` if the submitter said it on the command line."""
+    """A value and where it was written. `trusted` if the submitter said it on the command line.
+
+    `called` is what its author wrote for the field, as `--time`; empty for the field's own name.
+    """
 
     value: Any
     where: str
     trusted: bool = False
+    called: str = ""
 
 
 @dataclass(slots=True)
@@ -84,20 +88,24 @@ class JobDraft:
     where: str
     given: dict[str, Given] = field(default_factory=dict)
 
-    def say(self, name: str, said: str, where: str, *, trusted: bool = False) -> None:
+    def say(
+        self, name: str, said: str, where: str, *, trusted: bool = False, called: str = ""
+    ) -> None:
         """Sets a field from text. Raises InputError."""
         known(name, where)
         try:
-            self.put(name, FIELDS[name](said), where, trusted=trusted)
+            self.put(name, FIELDS[name](said), where, trusted=trusted, called=called)
         except ValueError as error:
-            raise InputError(where, f"{name}: {error}") from None
+            raise InputError(where, f"{called or name}: {error}") from None
 
-    def put(self, name: str, value: object, where: str, *, trusted: bool = False) -> None:
+    def put(
+        self, name: str, value: object, where: str, *, trusted: bool = False, called: str = ""
+    ) -> None:
         """Sets a field to a value. A new range of GPUs replaces the bounds of an older one."""
         if name == "gpus":
             self.given.pop("min_gpus", None)
             self.given.pop("max_gpus", None)
-        self.given[name] = Given(value, where, trusted)
+        self.given[name] = Given(value, where, trusted, called)
 
     def copy(self, where: str) -> JobDraft:
         """Returns another draft that begins with the same fields."""
@@ -106,6 +114,10 @@ class JobDraft:
     def value(self, name: str, usual: Any = None) -> Any:
         """Returns the value of a field, or `usual`."""
         return self.given[name].value if name in self.given else usual
+
+    def called(self, name: str) -> str:
+        """Returns what the author of a field wrote for it, for an error about it."""
+        return (self.given[name].called if name in self.given else "") or name
 
     def place(self, name: str) -> str:
         """Returns where a field was written, for an error about it."""

@@ -73,9 +73,9 @@ def _fill(script: Script, draft: JobDraft, own: Mapping[str, str], now: datetime
         raise InputError(script.where("partition"), "--partition names several", "name one")
     for option, (value, where) in script.said.items():
         if option in DIRECT:
-            draft.say(DIRECT[option], value, where)
+            draft.say(DIRECT[option], value, where, called=f"--{option}")
         elif option in FLAGS:
-            draft.say(*FLAGS[option], where)
+            draft.say(*FLAGS[option], where, called=f"--{option}")
         elif option in IGNORED:
             script.ignore(option, IGNORED[option])
     if "exclusive" in script.said:
@@ -89,7 +89,7 @@ def _fill(script: Script, draft: JobDraft, own: Mapping[str, str], now: datetime
     if "nice" in script.said:
         said = script.value("nice") or NICE_USUAL
         less = said[1:] if said.startswith("-") else f"-{said}"
-        draft.say("priority", less, script.where("nice"))
+        draft.say("priority", less, script.where("nice"), called="--nice")
     fill_counts(script, draft)
 
 
@@ -101,9 +101,10 @@ def _fill_times(script: Script, draft: JobDraft, now: datetime | None) -> None:
         try:
             if option == "time":
                 # Slurm takes a limit of 0 for none.
-                draft.put("time_limit", read.slurm_seconds(value) or float("inf"), where)
+                limit_s = read.slurm_seconds(value) or float("inf")
+                draft.put("time_limit", limit_s, where, called="--time")
             else:
-                draft.put(option, seconds_until(value, now), where)
+                draft.put(option, seconds_until(value, now), where, called=f"--{option}")
         except ValueError as error:
             raise InputError(where, f"--{option}: {error}") from None
 
@@ -118,7 +119,7 @@ def _fill_signal(script: Script, draft: JobDraft) -> None:
     ahead_s = int(found[2] or 60) if found else 0
     if not 0 < number < signal.NSIG or ahead_s > AHEAD_S_MAX:
         raise InputError(where, "--signal is not as in B:TERM@60", "seconds follow the @")
-    draft.put("grace", float(ahead_s), where)
+    draft.put("grace", float(ahead_s), where, called="--signal")
     if number != signal.SIGTERM:
         script.ignore("signal", f"{name} is not sent: trap SIGTERM, SIGKILL is {ahead_s} s later")
 

@@ -42,7 +42,7 @@ def _gpus(script: Script, draft: JobDraft, nodes: int, tasks: int) -> int:
             kind, gpus = _typed_count(script, option)
             counts[option] = gpus * times
             if kind:
-                draft.say("gpu_type", kind, script.where(option))
+                draft.say("gpu_type", kind, script.where(option), called=f"--{option}")
     if tasks:
         counts["ntasks" if "ntasks" in script.said else "ntasks-per-node"] = tasks
     if len(set(counts.values())) > 1:
@@ -106,7 +106,7 @@ def _fill_host(script: Script, draft: JobDraft, *, gpus: int, nodes: int) -> Non
             raise InputError(script.where(option), "--mem-per-cpu needs --cpus-per-task")
         if not size:
             script.ignore(option, "0 is all memory of a node for Slurm; here none is counted")
-        draft.put("memory", size * times, script.where(option))
+        draft.put("memory", size * times, script.where(option), called=f"--{option}")
     if "nodes" in script.said and nodes == gpus == 1:
         script.ignored[:] = [line for line in script.ignored if " --nodes " not in line]
 

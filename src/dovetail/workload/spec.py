@@ -48,8 +48,9 @@ class Reading:
 class Submitter:
     """Where and with what somebody submits.
 
-    `overrides` are fields said on the command line; `environment` variables set there; `own` the
-    variables that a spec may take over by name.
+    `overrides` are fields said on the command line, by the words of `options` where they have
+    others than their names; `environment` variables set there; `own` the variables that a spec may
+    take over by name.
     """
 
     directory: Path
@@ -57,6 +58,7 @@ class Submitter:
     environment: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     now: datetime | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> Reading:
@@ -109,7 +111,8 @@ def _reading(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> Reading:
             if name == "environment":
                 _add_environment(draft, _own_pairs(said, by), COMMAND_LINE)
             else:
-                draft.say(name, said, COMMAND_LINE, trusted=True)
+                called = by.options.get(name, "")
+                draft.say(name, said, COMMAND_LINE, trusted=True, called=called)
         _add_environment(draft, tuple(by.environment.items()), COMMAND_LINE)
         submission = _submission(draft, root, by.directory.absolute(), number_of)
         made.append(submission)
@@ -158,7 +161,7 @@ def _submission(
         raise InputError(draft.where, str(error)) from None
     for parameter, what in faults(spec):
         field_name = next((f for f, p in PARAMETER.items() if p == parameter), parameter)
-        raise InputError(draft.place(field_name), f"{field_name}: {what}")
+        raise InputError(draft.place(field_name), f"{draft.called(field_name)}: {what}")
     return Submission(spec, array.indices)
 
 
@@ -202,12 +205,12 @@ def _job(said: str, number_of: Mapping[str, int], given: Given) -> tuple[int, in
     if is_number(name):
         return int(name), task
     if number_of.get(name) == TWICE:
-        raise InputError(given.where, f"after: two jobs before it have the name '{name}'")
+        called = given.called or "after"
+        raise InputError(given.where, f"{called}: two jobs before it have the name '{name}'")
     if name in number_of:
         return number_of[name], task
-    raise InputError(
-        given.where, f"after: '{said}' is no number of a job, and no job before it in this file"
-    )
+    what = f"'{said}' is no number of a job, and no job before it in this file"
+    raise InputError(given.where, f"{given.called or 'after'}: {what}")
 
 
 def is_number(text: str) -> bool:

@@ -6,6 +6,7 @@ What the submitter says on the command line is trusted and may be anywhere.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from dovetail.core.errors import InputError
@@ -18,7 +19,9 @@ def folder_within(root: Path, directory: Path, given: Given | None) -> Path:
         return root.resolve()
     path = _resolved(root, directory, root, given, "workdir")
     if not path.is_dir():
-        raise InputError(given.where, f"workdir: '{given.value}' is no directory")
+        raise InputError(
+            given.where, f"{given.called or 'workdir'}: '{given.value}' is no directory"
+        )
     return path
 
 
@@ -26,7 +29,9 @@ def file_within(root: Path, given: Given) -> Path:
     """Returns the file that a spec names as its script. Raises InputError."""
     path = _resolved(root, root, root, given, "script")
     if not path.is_file():
-        raise InputError(given.where, f"script: there is no file '{given.value}'")
+        raise InputError(
+            given.where, f"{given.called or 'script'}: there is no file '{given.value}'"
+        )
     return path
 
 
@@ -43,14 +48,17 @@ def output_within(
     if said == os.devnull:
         return said
     path = Path(said)
-    folder = Given(str(path.parent), given.where, given.trusted)
+    folder = replace(given, value=str(path.parent))
+    called = given.called or "output"
     if "%" in folder.value:
-        raise InputError(given.where, "output: only the file name may hold a %, no folder above it")
+        raise InputError(
+            given.where, f"{called}: only the file name may hold a %, no folder above it"
+        )
     inside = _resolved(root, directory, workdir, folder, "output")
     if not inside.is_dir():
-        raise InputError(given.where, f"output: there is no folder '{folder.value}'")
+        raise InputError(given.where, f"{called}: there is no folder '{folder.value}'")
     if not path.name or path.name == ".." or said.endswith("/"):
-        raise InputError(given.where, f"output: '{given.value}' names no file")
+        raise InputError(given.where, f"{called}: '{given.value}' names no file")
     whole = inside / path.name
     if not given.trusted and not _is_within(root, whole.resolve()):
         raise _refused(given, "output", f"leads out of {root}")
@@ -81,6 +89,6 @@ def _is_within(root: Path, resolved: Path) -> bool:
 def _refused(given: Given, field: str, why: str) -> InputError:
     return InputError(
         given.where,
-        f"{field}: '{given.value}' {why}",
+        f"{given.called or field}: '{given.value}' {why}",
         f"a file cannot do that; say it on the command line, as in --set {field}=PATH",
     )
