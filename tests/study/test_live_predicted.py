@@ -5,15 +5,20 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
+from dovetail.core.trace import Trace
 from dovetail.live.durable.queries import Queries
 from dovetail.live.lifecycle import State
 from dovetail.study.live_fidelity import POLICIES, drawn_trace
 from dovetail.study.live_log import write_log
 from dovetail.study.live_predicted import predict
+from dovetail.study.live_script import happened
+from dovetail.study.replay import read_recording
 from dovetail.study.virtual_live import Asked, play, specs_of
 from dovetail.wire.spec import Dependency, JobSpec
 
@@ -76,6 +81,21 @@ def test_the_users_of_these_clusters_are_busy() -> None:
     for kind in (State.COMPLETED, State.CANCELLED, State.TIMEOUT):
         assert seen[str(kind)] >= 2, kind
     assert seen["requeued"] and seen['"e":"withdrawn"'] and seen["after"] >= 4
+
+
+def test_tasks_of_a_limited_array_come_when_others_end(tmp_path: Path) -> None:
+    long_s = np.array([100.0, 200.0, 300.0, 50.0, 60.0])
+    names = [str(number) for number in range(1, 6)]
+    trace = Trace.of(JobTable.build(names, np.zeros(5), np.ones(5, np.int64)), long_s, "array")
+    specs = [replace(spec, at_once=2) for spec in specs_of(trace)]
+    log = tmp_path / "events.jsonl"
+    write_log(play(trace, "fifo", CLUSTER, {}, specs=specs), log)
+    script = happened(read_recording(log)).script
+    assert [row for _, row in script.arrivals] == [0, 1]
+    come = {end: [follow.job for follow in then] for end, then in script.after_end.items()}
+    assert come == {0: [2], 1: [3], 3: [4]}
+    found = predict(log)
+    assert found.predicted_jct_s == pytest.approx(found.real_jct_s, rel=0.02)
 
 
 def test_another_policy_may_be_asked_what_it_would_have_done(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def _known(
             known[name] = {"work_s": work_s(*found)}
             if found[0].after:
                 known[name]["after"] = [[x.kind, x.job] for x in found[0].after]
+            if found[0].at_once:
+                known[name]["limited"] = str(found[0].array_of)
             measured = name in alone or requests[name].get("model") in models
             if not (measured or found[0].paced or found[0].duration_s) and name in company.ran:
                 known[name]["guessed"] = True

@@ -72,6 +72,8 @@ def happened(recording: Recording) -> Happened:
     rows = sorted((x for of_job in of_jobs for x in of_job), key=lambda x: (x.entered_s, x.job))
     trace, cancelled_s = _trace(recording, rows)
     after_end, after_start = _follows(recording, rows)
+    for other, follows in _places(recording, rows).items():
+        after_end.setdefault(other, []).extend(follows)
     script = Script(
         arrivals=sorted((t, row) for row, life in enumerate(rows) for t in life.arrivals),
         leaves=sorted(
@@ -153,6 +155,27 @@ def _follows(
             table = after_start if on_start else after_end
             table.setdefault(other, []).append(Follow(row, life.arrivals.pop(0) - t))
     return after_end, after_start
+
+
+def _places(recording: Recording, rows: Sequence[Life]) -> dict[int, list[Follow]]:
+    """Returns which tasks of limited arrays came by the end of others, whose places they took.
+
+    Each end lets one come; these arrivals leave their lives.
+    """
+    found: dict[int, list[Follow]] = {}
+    for array in dict.fromkeys(recording.limited.values()):
+        tasks = [row for row, x in enumerate(rows) if recording.limited.get(x.job) == array]
+        ends = sorted((rows[row].end_s, row) for row in tasks)
+        waiting = [row for row in tasks if rows[row].arrivals]
+        for row in sorted(waiting, key=lambda row: (rows[row].arrivals[0], row)):
+            t = rows[row].arrivals[0]
+            left = next((end for end in ends if end[1] != row and 0 <= t - end[0] <= SOON_S), None)
+            # Who was among the first had a place that nobody left.
+            if left is not None and t > rows[row].entered_s:
+                ends.remove(left)
+                rows[row].arrivals.pop(0)
+                found.setdefault(left[1], []).append(Follow(row, t - left[0]))
+    return found
 
 
 def _trace(recording: Recording, rows: Sequence[Life]) -> tuple[Trace, dict[int, float]]:

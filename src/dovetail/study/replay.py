@@ -44,6 +44,8 @@ class Recording:
     """Jobs of a live cluster whose length is a guess."""
     after: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     """By job of a live cluster: what it waited for, as the kind and the job."""
+    limited: Mapping[int, str] = field(default_factory=dict)
+    """By job of a live cluster: its array, where that limits how many tasks may be at once."""
     again_s: Mapping[int, float] = field(default_factory=dict)
     """By job of a live cluster that began anew after its end: when its owner let it, last."""
 
@@ -122,7 +124,10 @@ def read_recording(path: Path) -> Recording:
         for row, said in enumerate(r.get("after", ()) for r in submitted)
     }
     again_s = {index_of[job]: t for job, t in _begun_anew(kept).items()}
-    return Recording(manifest, trace, options, tuple(facts), scale, guessed, after, again_s)
+    limited = {row: str(r["limited"]) for row, r in enumerate(submitted) if r.get("limited")}
+    return Recording(
+        manifest, trace, options, tuple(facts), scale, guessed, after, limited, again_s
+    )
 
 
 def _begun_anew(records: Iterable[dict[str, Any]]) -> dict[str, float]:
