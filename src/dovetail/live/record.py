@@ -23,10 +23,11 @@ class JobRecord:
 
     `members` are the wanted workers in rank order, `group` the numbers of those told to form
     `generation` (the same, but while a change is under way); `next_worker` is the next number.
-    `done_s` (solo seconds) and `attained_gpu_s` are as of `since_s`; `reason` says why it waits or
-    how it ended, in Slurm's words; `detail` is a sentence. `ending` is what a COMPLETING job will
-    be; `exit_code` is None until it ended. `again_s` is when its owner let it begin anew after its
-    end, below 0 if never; `restarts` how often it lost its program while that ran.
+    `done_s` (solo seconds) and `attained_gpu_s` are as of `since_s`, and `saved_s` of the work is
+    on disk; `reason` says why it waits or how it ended, in Slurm's words; `detail` is a sentence.
+    `ending` is what a COMPLETING job will be; `exit_code` is None until it ended. `again_s` is
+    when its owner let it begin anew after its end, below 0 if never; `restarts` how often it lost
+    its program while that ran.
     """
 
     job: int
@@ -54,7 +55,7 @@ class JobRecord:
     samples: int = 0
     total_samples: int = 0
     saved_step: int = -1
-    solo_rate: float = 0.0
+    saved_s: float = 0.0
     iteration_s: float = 0.0
     again_s: float = -1.0
     restarts: int = 0

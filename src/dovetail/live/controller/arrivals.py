@@ -255,5 +255,4 @@ def _afresh(record: JobRecord, now: float) -> JobRecord:
         restarts=record.restarts + (record.first_start_s < NEVER),
         generation=record.generation,
         next_worker=record.next_worker,
-        solo_rate=record.solo_rate,
     )

@@ -13,7 +13,7 @@ from dovetail.core.messages import Ended, Measured, Stopped, Submitted
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.controller.lives import NEVER, Life
 from dovetail.live.controller.site import Site, list_of
-from dovetail.live.gangs.gang import END, WAIT
+from dovetail.live.gangs.gang import END, SAVE, WAIT
 from dovetail.live.gangs.news import Died
 from dovetail.live.lifecycle import ENDINGS, State, Step
 from dovetail.live.node.launcher import NEVER_RUNS
@@ -143,12 +143,16 @@ class Endings:
 
     # Stops.
 
-    def stop(self, life: Life, why: str) -> None:
-        """Takes a job off its GPUs against the policy's will; it waits again."""
+    def stop(self, life: Life, why: str, *, saves: bool = False) -> None:
+        """Takes a job off its GPUs against the policy's will; it waits again.
+
+        Unless it `saves` now it goes on from what it saved last; a clock forgets nothing.
+        """
         site, row = self._site, life.row
-        if not life.speaks:
+        if not (saves or life.spec.paced):
             site.state.settle(row)
-            site.state.done[row] = 0.0
+            saved_s = life.record.saved_s if life.speaks else 0.0
+            site.state.done[row] = min(site.state.done[row], saved_s)
         site.state.evict(row)
         site.facts.append(Stopped(site.now, row, why, site.state.done[row]))
         list_of(site.changes.evicted).append(row)
@@ -177,7 +181,7 @@ class Endings:
         placement = site.placement(life)
         assert placement is not None
         touched = site.sharers(placement) - {life.row}
-        self.stop(life, why)
+        self.stop(life, why, saves=life.speaks and how == SAVE)
         gang = site.gang(life)
         gang.vacate(site.now, grace_s, how)
         site.touch(life)

@@ -131,7 +131,8 @@ class Tending:
                 case Trained():
                     self._reports.take(life, said.said)
                 case Saved() if said.step > life.record.saved_step:
-                    self._site.lives.write(life, saved_step=said.step)
+                    done_s = self._site.state.done_s((life.row,))[0]
+                    self._site.lives.write(life, saved_step=said.step, saved_s=done_s)
                 case Finished(samples):
                     if samples >= 0 and life.is_placed:
                         # Its last report was made before that.
