@@ -104,3 +104,26 @@ def test_who_is_silent_after_that_is_lost_all_the_same() -> None:
     stage.play(60.0)
     lost = [(round(f.t), f.node, f.state) for f in stage.facts if isinstance(f, NodeChanged)]
     assert lost == [(46, 1, "down")]
+
+
+class Slow(Stage):
+    """A cluster whose disk takes `takes_s` for each write."""
+
+    takes_s = 0.0
+
+    def write(self, entry: Entry) -> None:
+        super().write(entry)
+        if self.line.now >= 20.0:
+            self.line.pass_until(self.line.now + self.takes_s)
+
+
+def test_a_slow_controller_does_not_wait_for_ever_for_a_node_that_is_gone() -> None:
+    stage = Slow("fifo", nodes=2)
+    stage.takes_s = 4.5
+    for i in range(40):
+        stage.submit(20.0 + 2.0 * i, duration_s=1000.0)
+    stage.at(30.0, lambda: stage.deaf.add(1))
+    stage.play(100.0)
+    (lost,) = [f for f in stage.facts if isinstance(f, NodeChanged)]
+    assert (lost.node, lost.state) == (1, "down")
+    assert lost.t <= 30.0 + stage.rules.node_patience_s + 3 * stage.takes_s

@@ -71,7 +71,7 @@ class Client:
     """
 
     def __init__(
-        self, home: str | Path = "", *, address: str = "", patience_s: float = 60.0
+        self, home: str | Path = "", *, address: str = "", patience_s: float = 30.0
     ) -> None:
         home = home or os.environ.get("DOVETAIL_HOME") or DEFAULT_HOME
         self.home = Path(home).expanduser().absolute()

@@ -102,7 +102,8 @@ class Health:
         if late_s <= self._site.rules.resend_s:
             return
         for number, info in enumerate(self.nodes):
-            info.excused_s += late_s
+            # Not added up: between two such times there was one to speak.
+            info.excused_s = max(info.excused_s, late_s)
             self._watch(number)
 
     def reached_s(self, node: int) -> float:
