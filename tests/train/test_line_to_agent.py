@@ -117,3 +117,14 @@ def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:
     assert desk.leave
     desk.checkpoint_done(left=True)
     assert not desk.leave
+
+
+def test_who_is_wanted_in_a_newer_generation_does_not_leave_by_an_older_order() -> None:
+    """Another controller took it on: all would leave with it, and the job would count as done."""
+    desk = Desk()
+    desk.hear(Regroup(3, (1,)))
+    desk.hear(Checkpoint(leave=True))
+    desk.hear(Regroup(3, (1,)))
+    assert desk.leave
+    desk.hear(Regroup(4, (1, 2)))
+    assert not desk.leave

@@ -33,6 +33,8 @@ class Desk:
             if isinstance(message, Regroup):
                 if self.regroup is None or message.generation > self.regroup.generation:
                     self.regroup = fresh = message
+                    # Who is to leave is told no newer generation: this one is wanted again.
+                    self.leave = False
             elif isinstance(message, Meet):
                 self._meets[message.generation] = message.address
             elif isinstance(message, Abandon):
