@@ -53,6 +53,19 @@ def test_no_decision_after_it_compiles(tmp_path: Path) -> None:
     assert int(said[2]) == 0
 
 
+@pytest.mark.parametrize("shape", ["1, 1", "1, 2", "2, 1"])
+def test_what_weighs_jobs_up_is_there_though_a_cluster_is_small(shape: str) -> None:
+    """On a busy machine the watchdog cut an import off that came later, and broke what it left."""
+    told = (
+        "import sys\n"
+        "from dovetail.core.cluster import Cluster\n"
+        "from dovetail.study.rehearsal import rehearse\n"
+        f"rehearse('afs-p', Cluster.uniform({shape}), {{}})\n"
+        "assert 'dovetail.algorithms.afs_compiled' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", told], check=True, timeout=PATIENCE_S)
+
+
 def broken(policy: Fifo, view: View, memory: object) -> Decision:
     raise ValueError("no")
 

@@ -24,6 +24,8 @@ JOBS = 12
 LENGTH_S = 60.0
 MODELS = ("resnet50", "bert", "")
 NODES = 2
+CONTENDED_GPUS = 4
+"""With fewer of a kind some policies have nothing to weigh up, and leave for later what does."""
 PLAY_S = 600.0
 """In virtual time; long enough for all jobs but under policies that hold them back."""
 LIMIT_S = 120.0
@@ -65,8 +67,15 @@ def rehearsal_trace(cluster: Cluster) -> Trace:
 
 
 def _small(cluster: Cluster) -> Cluster:
-    """Returns a few nodes of each kind: what is made ready does not depend on how many."""
-    groups = tuple(replace(group, nodes=min(NODES, group.nodes)) for group in cluster.groups)
+    """Returns a few nodes of each kind: what is made ready does not depend on how many.
+
+    There are more than the real ones if those had too few GPUs to be contended for.
+    """
+    groups = tuple(
+        replace(group, nodes=max(min(NODES, group.nodes), -(-CONTENDED_GPUS // per_node)))
+        for group in cluster.groups
+        if (per_node := group.gpus_per_node) and group.nodes
+    )
     return replace(cluster, groups=groups, states=())
 
 
