@@ -258,6 +258,19 @@ def test_a_worker_hears_what_was_said_before_it_listened() -> None:
     assert [m for _, _, m in stage.told] == [Abandon(2)], "it trains in 2 and has saved"
 
 
+def test_who_is_wanted_again_is_not_told_once_more_to_leave() -> None:
+    agent, stage = scene()
+    do(agent, start=start())
+    agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    do(agent, tell=TellWorkers(1, (0,), checkpoint=Checkpoint(leave=True)))
+    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0,))))
+    agent.hung_up(1, 0)
+    stage.told.clear()
+    agent.heard(1, 0, Hello("1/0", "secret", 1, generation=1), 2.0)
+    assert [m for _, _, m in stage.told] == [Regroup(2, (0,))]
+
+
 def test_an_order_told_twice_lets_the_agent_repeat_the_answers() -> None:
     agent, _ = scene()
     do(agent, start=start())

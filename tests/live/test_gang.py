@@ -752,3 +752,19 @@ def test_nothing_is_due_when_all_is_well(plain: Table) -> None:
     plain.start(0)
     plain.orders(0.0)
     assert next_told_s(plain.gang, 0.0) == NEVER and plain.gang.next_s(0.0) == NEVER
+
+
+def test_who_left_though_it_is_wanted_has_not_done_what_there_was_to_do() -> None:
+    """An order to leave outlived its controller: all left by it, and the job counted as done."""
+    table = Table(trains=True)
+    table.want((0, 0, 0), (1, 0, 1))
+    table.orders(0.0)
+    table.start(0, 1)
+    table.orders(0.1)
+    table.enter(1, 0, 1, now=1.0)
+    table.orders(1.0)
+    table.heard()
+    for worker in (0, 1):
+        table.say(worker, 2.0, left=Left(1, 20))
+        table.end(worker, 0, 2.5)
+    assert [type(news) for news in table.heard()] == [Died, Died]

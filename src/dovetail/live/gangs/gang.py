@@ -28,6 +28,7 @@ Free = Callable[[int, int], bool]
 Room = Callable[[int, int, int], bool]
 """Tells whether a worker of this job on a (node, GPU) may hold so many bytes beside the others."""
 
+LEFT = "it left by an order that was withdrawn"
 SAVE, END, WAIT = "save", "end", "wait"
 """How a gang leaves: saves its state and ends; is told to end; ends by itself, for a while."""
 
@@ -143,7 +144,7 @@ class Gang:
         if worker is None and wanted and not self.elastic and said.exit_code == 0:
             self.complete.add(said.worker)
         elif worker is not None and not self.vacating:
-            why = worker.why or said.why
+            why = worker.why or said.why or (LEFT if worker.left and wanted else "")
             if wanted and said.exit_code == 0 and not why:
                 self.complete.add(said.worker)
             elif wanted or (said.exit_code != 0 and not worker.left):

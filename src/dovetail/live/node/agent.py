@@ -307,6 +307,9 @@ class Agent:
         key = worker.order.job, worker.order.worker
         if isinstance(message, Regroup) and before != message:
             worker.told.pop(Meet, None)
+            if (asked := worker.told.get(Checkpoint)) is not None and asked.leave:
+                # It is wanted again.
+                del worker.told[Checkpoint]
         if worker.listens:
             worker.may_know = True
             self._launcher.tell(*key, message)
