@@ -307,7 +307,8 @@ class Agent:
         key = worker.order.job, worker.order.worker
         if isinstance(message, Regroup) and before != message:
             worker.told.pop(Meet, None)
-            if (asked := worker.told.get(Checkpoint)) is not None and asked.leave:
+            asked = worker.told.get(Checkpoint)
+            if isinstance(asked, Checkpoint) and asked.leave:
                 # It is wanted again.
                 del worker.told[Checkpoint]
         if worker.listens:
