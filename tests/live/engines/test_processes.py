@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -480,6 +481,39 @@ def test_a_worker_whose_keeper_was_given_up_never_runs(
         monkeypatch.setattr(keeper, "Keeper", lambda: None)
         keeper.main(str(path), lock.fileno())
     assert not (path / "exit.json").exists() and not (folder / "ran").exists()
+
+
+def test_keepers_without_a_name_hold_an_agent_up_once_and_a_full_disk_does_not_end_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    paths = [folder / "workers" / f"7-{worker}" for worker in range(3)]
+    for worker, path in enumerate(paths):
+        launcher._write(path, order(folder, "true", worker=worker), "t", 0.0)
+    locks = [(path / "lock").open("w") for path in paths]
+    for lock in locks:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    # A clock that only sleep moves, and a disk that is full at the first try.
+    slept, tried = [0.0], list[str]()
+    clock = SimpleNamespace(
+        monotonic=lambda: slept[0], sleep=lambda s: slept.__setitem__(0, slept[0] + max(s, 1.0))
+    )
+    monkeypatch.setattr(processes, "time", clock)
+    begins = keeper.begins
+
+    def full_at_first(path: str) -> bool:
+        tried.append(path)
+        if len(tried) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return begins(path)
+
+    monkeypatch.setattr(keeper, "begins", full_at_first)
+    found = launcher.found()
+    assert [one.exit for one in found] == [Exit(7, worker, -9, LOST) for worker in range(3)]
+    assert tried == [str(paths[0])] + [str(path) for path in paths]
+    assert processes.NAMED_WITHIN_S <= slept[0] < processes.NAMED_WITHIN_S + 5
+    for lock in locks:
+        lock.close()
 
 
 def test_a_stopped_worker_and_a_stopped_keeper_are_killed_all_the_same(folder: Path) -> None:

@@ -97,6 +97,8 @@ class ProcessLauncher:
     def found(self) -> Sequence[Found]:
         """Returns the workers of earlier agents; whoever lives is watched from now on."""
         found = []
+        # One for all: whoever waits for the node must not wait for each of its slow keepers.
+        give_up_s = time.monotonic() + NAMED_WITHIN_S
         for folder in sorted(self._folder.iterdir()):
             try:
                 written = parse_object((folder / "order.json").read_bytes())
@@ -107,18 +109,18 @@ class ProcessLauncher:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
             except (WireError, KeyError, ValueError):
-                _end_unread(folder)
+                _end_unread(folder, give_up_s)
                 continue
-            end = self._take_up(order.job, order.worker, folder)
+            end = self._take_up(order.job, order.worker, folder, give_up_s)
             if end is None:
                 # Its agent may have died between the word and the deed.
                 self._setting.limit(order)
             found.append(Found(order, token, started_s, end, _said(folder)))
         return found
 
-    def _take_up(self, job: int, worker: int, folder: Path) -> Exit | None:
+    def _take_up(self, job: int, worker: int, folder: Path, give_up_s: float) -> Exit | None:
         """Watches a keeper that lives; returns the end of a worker that has none."""
-        pidfd = _living(folder)
+        pidfd = _living(folder, give_up_s)
         if pidfd is None:
             return self._exit(job, worker, folder, None)
         self._watch(job, worker, _Kept(folder, pidfd, None))
@@ -274,9 +276,9 @@ def _untold(job: int, worker: int, keeper_code: int | None) -> Exit:
     return Exit(job, worker, code, "" if meant else LOST)
 
 
-def _end_unread(folder: Path) -> None:
+def _end_unread(folder: Path, give_up_s: float) -> None:
     """Ends a worker whose order cannot be read: another release wrote it. Nobody knows of it."""
-    pidfd = _living(folder)
+    pidfd = _living(folder, give_up_s)
     if pidfd is None:
         strays.kill_marked(_mark(folder))
         shutil.rmtree(folder, ignore_errors=True)
@@ -317,9 +319,8 @@ def _keep(folder: Path) -> _Kept:
     return _Kept(folder, os.pidfd_open(child.pid), child)
 
 
-def _living(folder: Path) -> int | None:
-    """Returns a descriptor of the keeper of a folder, None if it is gone."""
-    give_up_s = time.monotonic() + NAMED_WITHIN_S
+def _living(folder: Path, give_up_s: float) -> int | None:
+    """Returns a descriptor of the keeper of a folder, None if it is gone or nameless for long."""
     given_up = False
     while is_locked(folder / "lock"):
         try:
@@ -328,11 +329,8 @@ def _living(folder: Path) -> int | None:
         except (OSError, ValueError, KeyError):
             if given_up:
                 return None
-            if time.monotonic() >= give_up_s:
-                # From here on it cannot begin, unless it has: then it has its name by now.
-                given_up = True
-                keeper.begins(str(folder))
-            else:
+            given_up = time.monotonic() >= give_up_s and _given_up(folder)
+            if not given_up:
                 time.sleep(0.01)
             continue
         # The descriptor is of whoever has the number now; its start says whether that is ours.
@@ -341,6 +339,16 @@ def _living(folder: Path) -> int | None:
         os.close(pidfd)
         return None
     return None
+
+
+def _given_up(folder: Path) -> bool:
+    """Lets a keeper begin no more, unless it has: then it has its name by now. False: not yet."""
+    try:
+        keeper.begins(str(folder))
+    except OSError:
+        # A full disk. The keeper cannot begin on it either, and ends when it tries.
+        return False
+    return True
 
 
 def _started(pid: int) -> str:
