@@ -14,6 +14,7 @@ from dovetail.cli.main import run
 from dovetail.core.messages import HOW
 from dovetail.core.policy import registered, spell
 from dovetail.core.trace import ENDS
+from dovetail.live.door.evidence import SENTENCES
 from dovetail.record.result import COMPARISON_COLUMNS, GPU_SECOND_KINDS, JOB_COLUMNS
 
 assert dovetail.policies
@@ -109,3 +110,8 @@ def test_every_dependency_has_its_paragraph() -> None:
         name = re.split(r"[\[<>=~! ]", requirement)[0].lower()
         if name != "dovetail":
             assert name in text, f"{name} has no paragraph in docs/decisions.md"
+
+
+def test_every_reason_to_wait_is_described() -> None:
+    table = page("docs/live.md").partition("| reason of a waiting job |")[2].partition("\n\n")[0]
+    assert documented(table) == set(SENTENCES)

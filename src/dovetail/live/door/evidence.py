@@ -39,7 +39,6 @@ SENTENCES = {
     "Dependency": "a job it depends on has not come that far",
     "DependencyNeverSatisfied": "a job it depends on ended in another way than it demands",
     "ReqNodeNotAvail": "the nodes that could hold it are down or draining",
-    "NodeDown": "its node was lost",
     "None": "the policy has not been asked about it yet",
 }
 """The codes a waiting job may show, each with what it means."""
