@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,21 @@ import click
 from dovetail.cli.cluster_options import counted
 
 if TYPE_CHECKING:
+    from dovetail.control.replay import Difference
     from dovetail.core.placement import Placement
     from dovetail.study.live_predicted import Compared
     from dovetail.study.replay import Replayed
 
 SHOWN = 10
+ASPECTS = {
+    "gpu_ids": "GPUs",
+    "accumulation_steps": "accumulation",
+    "fractions": "fractions",
+    "samples": "samples",
+    "interleave": "interleaving",
+    "batch_size": "batch size",
+}
+"""What two placements on as many GPUs of the same nodes may differ in, and how that is called."""
 
 
 @click.command()
@@ -63,10 +73,23 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
 def _as_values(found: Replayed) -> dict[str, object]:
     names = found.trace.jobs.job_id
     differences = [
-        {"t": d.t, "job": names[d.job], "recorded": _where(d.recorded), "now": _where(d.decided)}
+        {"t": d.t, "job": names[d.job], **dict(zip(("recorded", "now"), _sides(d), strict=True))}
         for d in found.differences
     ]
     return {"policy": found.policy, "decisions": found.decisions, "differences": differences}
+
+
+def _sides(difference: Difference) -> tuple[str, str]:
+    """Returns how the two placements of a difference read: never the same."""
+    was, now = difference.recorded, difference.decided
+    said = _where(was), _where(now)
+    if was is None or now is None or said[0] != said[1]:
+        return said
+    # They have the same spans, so something else of them is not the same.
+    names = [
+        f.name for f in fields(was) if f.compare and getattr(was, f.name) != getattr(now, f.name)
+    ]
+    return _where(was, names), _where(now, names)
 
 
 def _say_differences(found: Replayed, called: Mapping[str, str]) -> None:
@@ -76,10 +99,8 @@ def _say_differences(found: Replayed, called: Mapping[str, str]) -> None:
         "differ from the log"
     )
     for d in found.differences[:SHOWN]:
-        click.echo(
-            f"  at {d.t:g} s job {names[d.job]}: recorded {_where(d.recorded)}, "
-            f"now {_where(d.decided)}"
-        )
+        recorded, now = _sides(d)
+        click.echo(f"  at {d.t:g} s job {names[d.job]}: recorded {recorded}, now {now}")
     if len(found.differences) > SHOWN:
         click.echo(f"  and {len(found.differences) - SHOWN} more (--json lists them all)")
 
@@ -115,7 +136,10 @@ def say_guessed(jobs: Sequence[str]) -> None:
         click.echo(f"{are} (always shared its GPUs, no declared duration): {named}")
 
 
-def _where(placement: Placement | None) -> str:
+def _where(placement: Placement | None, aspects: Sequence[str] = ()) -> str:
+    """Returns the GPUs of a placement, and what it says of some of its other aspects."""
     if placement is None:
         return "not running"
-    return " + ".join(f"{gpus} on node {node}" for node, gpus in placement.spans)
+    where = " + ".join(f"{gpus} on node {node}" for node, gpus in placement.spans)
+    said = [f"{ASPECTS[name]} {getattr(placement, name) or 'none'}" for name in aspects]
+    return f"{where} ({', '.join(said)})" if said else where
