@@ -232,7 +232,7 @@ def test_of_several_works_only_the_one_that_fails_is_undone() -> None:
 def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> None:
     text = tmp_path / "text.db"
     text.write_text("these are words, not a database; " * 50)
-    with pytest.raises(InputError, match="cannot be opened as a store"):
+    with pytest.raises(InputError, match=r"read as a store.*put back a copy"):
         Database(text)
 
     foreign = tmp_path / "foreign.db"
@@ -256,6 +256,9 @@ def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> 
         Database(tmp_path / "nowhere" / "store.db")
     with pytest.raises(InputError, match="cannot be read"):
         Reader(tmp_path / "missing.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(InputError, match=r"the store is empty.*remove it to begin"):
+        Reader(tmp_path / "empty.db")
 
 
 def test_a_damaged_store_says_so(path: Path) -> None:

@@ -63,6 +63,9 @@ CREATE TABLE keys(
 ) WITHOUT ROWID;
 """
 
+ELSEWHERE = "put back a copy of the file, or use another --home"
+BEGIN_ANEW = "put back a copy of the file, or remove it to begin without any jobs"
+
 
 _SINCE = """
 CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs(end_s) WHERE end_s IS NOT NULL;
@@ -122,7 +125,7 @@ class Database:
             self._open(pages_max)
         except sqlite3.Error as error:
             self.connection.close()
-            raise InputError(self._where, f"cannot be opened as a store: {error}") from None
+            raise unreadable(self._where, error) from None
         except BaseException:
             self.connection.close()
             raise
@@ -184,13 +187,26 @@ class Database:
         self.connection.close()
 
 
+def unreadable(where: str, error: sqlite3.Error) -> InputError:
+    """Returns what to say of a file that cannot be read as a store."""
+    # A lock, a full disk and the like are of a narrower class, and pass: the file is as it was.
+    mend = ELSEWHERE if type(error) is sqlite3.DatabaseError else ""
+    return InputError(where, f"cannot be read as a store: {error}", mend)
+
+
 def check_format(db: sqlite3.Connection, where: str) -> None:
     """Raises InputError unless the database is a store of the format that we write."""
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        raise InputError(where, "is a database of another program, not a store")
+        if _is_new(db):
+            raise InputError(where, "the store is empty", BEGIN_ANEW)
+        raise InputError(where, "is a database of another program, not a store", ELSEWHERE)
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != FORMAT:
-        raise InputError(where, f"the store has format {version}, expected {FORMAT}")
+        raise InputError(
+            where,
+            f"the store has format {version}, expected {FORMAT}",
+            "use the version of dovetail that wrote it, or another --home",
+        )
 
 
 def _is_new(db: sqlite3.Connection) -> bool:

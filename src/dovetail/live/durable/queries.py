@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from dovetail.core.errors import InputError
-from dovetail.live.durable.database import check_format
+from dovetail.live.durable.database import check_format, unreadable
 from dovetail.live.durable.record_codec import record_of, spec_of
 from dovetail.live.edges import Request
 from dovetail.live.lifecycle import TERMINAL, State
@@ -311,7 +311,7 @@ class Queries:
         try:
             return self._db.execute(sql, values).fetchall()
         except sqlite3.Error as error:
-            raise InputError(self._where, f"the store cannot be read: {error}") from None
+            raise unreadable(self._where, error) from None
 
 
 _JOB = "SELECT number, spec, record, script, arrived FROM jobs"
@@ -324,14 +324,14 @@ class Reader(Queries):
         try:
             self._own = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
         except sqlite3.Error as error:
-            raise InputError(str(path), f"the store cannot be read: {error}") from None
+            raise unreadable(str(path), error) from None
         try:
             check_format(self._own, str(path))
         except (sqlite3.Error, InputError) as error:
             self._own.close()
             if isinstance(error, InputError):
                 raise
-            raise InputError(str(path), f"the store cannot be read: {error}") from None
+            raise unreadable(str(path), error) from None
         super().__init__(self._own, str(path))
 
     def __enter__(self) -> Reader:
