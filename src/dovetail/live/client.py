@@ -322,6 +322,9 @@ class Client:
             ) from None
         except OSError:
             connection.close()
+            from dovetail.live.own_socket import check_path
+
+            check_path(path)
             raise
         return connection
 

@@ -14,17 +14,22 @@ PATH_BYTES_MAX = 107
 BACKLOG = 128
 
 
-def listen(path: Path) -> socket.socket:
-    """Returns a socket that listens on a path for its owner alone. Raises InputError.
-
-    What lies there is of a process that is gone: the lock of the folder says that none runs.
-    """
+def check_path(path: Path) -> None:
+    """Raises InputError for a path that the kernel takes for no socket."""
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
         raise InputError(
             str(path),
             f"a socket's path has at most {PATH_BYTES_MAX} bytes",
             "use a shorter --home",
         )
+
+
+def listen(path: Path) -> socket.socket:
+    """Returns a socket that listens on a path for its owner alone. Raises InputError.
+
+    What lies there is of a process that is gone: the lock of the folder says that none runs.
+    """
+    check_path(path)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

@@ -36,7 +36,7 @@ from dovetail.live.durable.queries import LIVE, Reader
 from dovetail.live.durable.recovered import Recovered
 from dovetail.live.durable.store import Store
 from dovetail.live.edges import Edges, Incoming
-from dovetail.live.engines.engine import Engine, open_engine
+from dovetail.live.engines.engine import Engine, EngineWords, check_sockets, open_engine
 from dovetail.live.measuring.meter import Meters
 from dovetail.live.wall import ThreadInbox, WallClock
 from dovetail.study.given import Given
@@ -72,8 +72,7 @@ class Wish:
 
 def check(wish: Wish) -> None:
     """Raises InputError for a wish that cannot be fulfilled; starts nothing."""
-    folder = Folder(wish.home)
-    folder.make()
+    folder = _made(wish)
     engine = open_engine(wish.engine, folder.home, dict(wish.given))
     build_mind(wish.policy, engine.cluster, wish.given, said_s=lambda job: 0.0)
     folder.lock().release()
@@ -87,8 +86,7 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
 
     `ready` is called when clients may ask.
     """
-    folder = Folder(wish.home)
-    folder.make()
+    folder = _made(wish)
     with ExitStack() as stack:
         lock = folder.lock()
         stack.callback(lock.release)
@@ -108,6 +106,14 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
         _control(wish, folder, engine, mind, lengths, store, recovered, ready)
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
             engine.stop_agents(end=True)
+
+
+def _made(wish: Wish) -> Folder:
+    """Returns the folder of a wish; nothing is made of one that cannot work."""
+    folder = Folder(wish.home)
+    check_sockets(folder.home, EngineWords.parse(wish.engine))
+    folder.make()
+    return folder
 
 
 def _end_with(lock: Path) -> None:

@@ -29,6 +29,7 @@ from dovetail.live.engines.devices import (
 from dovetail.live.engines.nvml import gpus
 from dovetail.live.file_lock import is_locked
 from dovetail.live.node.transport import AgentLink
+from dovetail.live.own_socket import check_path
 from dovetail.live.private_file import check_home
 
 LOG = logging.getLogger(__name__)
@@ -172,6 +173,18 @@ def cluster_of(words: EngineWords) -> Cluster:
 def control_socket(home: Path) -> Path:
     """Returns where the process of the agents listens for the controller."""
     return home / "nodes" / "agents.sock"
+
+
+def worker_socket(folder: Path) -> Path:
+    """Returns where the agent of a local node listens for its workers."""
+    return folder / "agent.sock"
+
+
+def check_sockets(home: Path, words: EngineWords) -> None:
+    """Raises InputError where the path of a socket would be too long."""
+    check_path(control_socket(home))
+    if words.kind == LOCAL:
+        check_path(worker_socket(home / "nodes" / str(words.nodes - 1)))
 
 
 def running_engine(home: Path) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 from dovetail.core.errors import DovetailError
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, keep_names, names_kept
+from dovetail.live.engines.engine import worker_socket
 from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
 from dovetail.live.engines.worker_hub import WorkerHub
@@ -159,7 +160,7 @@ class LocalNodes:
 
     def _open(self, node: int, folder: Path, devices: Devices) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        socket = folder / "agent.sock"
+        socket = worker_socket(folder)
 
         def hear(job: int, worker: int, message: FromWorker) -> None:
             self._said += self.agents[node].heard(job, worker, message, self._clock())
