@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_runner import Shell
 
+from dovetail.cli.profile import _tell_time
 from dovetail.physics.profile_file import load_profiles
 from dovetail.physics.throughput import iteration_s
 from dovetail.study.dry_run import Alone, SubBatch, Together
@@ -141,3 +142,11 @@ def test_a_real_script_is_measured_alone_and_by_two_workers(shell: Shell, tmp_pa
     assert all(seconds > 0 for seconds in table["curve"]["iteration_s"])
     assert table["parameters"]["value"] == 64 * 128 + 128 + 128 * 10 + 10
     assert json.loads(json.dumps(found))["profile"] == str(out)
+
+
+@pytest.mark.parametrize(("wall_s", "said"), [(0.01, "0.1s"), (0.34, "0.3s"), (75.2, "75s")])
+def test_the_length_to_say_is_never_none(
+    wall_s: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _tell_time("short.py", wall_s, False)
+    assert f"(duration: {said})" in capsys.readouterr().out

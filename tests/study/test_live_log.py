@@ -21,7 +21,7 @@ from dovetail.live.lifecycle import State
 from dovetail.live.record import JobRecord
 from dovetail.study.live_cluster import build_mind, manifest_text
 from dovetail.study.live_fidelity import drawn_trace, served, simulated
-from dovetail.study.live_log import called_in, log_lines, write_log
+from dovetail.study.live_log import called_in, exported, log_lines, write_log
 from dovetail.study.live_period import begun
 from dovetail.study.replay import read_recording
 from dovetail.study.virtual_live import Asked, play
@@ -190,3 +190,8 @@ def test_efficiency_of_a_live_log_is_that_of_the_simulated_run(tmp_path: Path) -
     summary = recording.summary()
     assert summary["cluster_efficiency"] == pytest.approx(predicted.efficiency, rel=0.01)
     assert served(queries).efficiency == pytest.approx(predicted.efficiency, rel=0.01)
+
+
+def test_a_folder_of_no_cluster_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give an event log"), exported(tmp_path):
+        pass

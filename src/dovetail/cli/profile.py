@@ -125,10 +125,12 @@ def _tell_time(script: str, wall_s: float, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"script": script, "wall_s": wall_s, "profile": None}))
         return
+    # A length of 0 means that nobody knows it.
+    said_s = round(wall_s) or max(round(wall_s, 1), 0.1)
     click.echo(
         f"{script} ran {wall_s:.1f} s and measured nothing itself: it is not written with "
         "dovetail.train, or trains too few iterations.\n"
-        f"No profile is written; say its length when you submit it (duration: {wall_s:.0f}s)."
+        f"No profile is written; say its length when you submit it (duration: {said_s}s)."
     )
 
 

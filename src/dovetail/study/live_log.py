@@ -190,6 +190,9 @@ def write_log(reader: Queries, out: Path) -> int:
 def exported(path: Path) -> Iterator[Path]:
     """Gives the event log of a path: itself, or that of a live cluster for the while."""
     if not is_cluster(path):
+        if path.is_dir():
+            mend = "give an event log, as events.jsonl of a run, or the folder of a live cluster"
+            raise InputError(str(path), "is a folder, and of no live cluster", mend)
         yield path
         return
     with TemporaryDirectory() as folder:

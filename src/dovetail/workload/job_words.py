@@ -61,7 +61,7 @@ def seconds(text: str) -> float:
         return INFINITE
     if _SPAN.fullmatch(text):
         return sum(float(n) * _UNIT_S[unit] for n, unit in _PIECE.findall(text))
-    if ":" in text or "-" in text:
+    if (":" in text or "-" in text) and _CLOCK.fullmatch(text):
         return slurm_seconds(text)
     if text.isdecimal():
         raise ValueError(f"{text} of what? write {text}s, {text}m, {text}h or {text}d")

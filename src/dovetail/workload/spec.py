@@ -141,6 +141,9 @@ def _submission(
     workdir = folder_within(root, directory, draft.given.get("workdir"))
     gpus = _gpus(draft)
     array: Array = draft.value("array", Array())
+    if draft.value("paced") and not draft.value("duration"):
+        where, called = draft.place("paced"), draft.called("paced")
+        raise InputError(where, f"{called}: such a job needs a duration above 0, as in 90s")
     values = {PARAMETER.get(n, n): draft.value(n) for n in _PLAIN if n in draft.given}
     try:
         spec = JobSpec(
