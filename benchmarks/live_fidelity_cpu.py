@@ -41,7 +41,7 @@ EPOCH = 1500
 BETWEEN_S = 8.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
 SHORTEST_S, LONGEST_S = 10.0, 30.0
-FIRST, ALONE_S, RUNS = 20, 10.0, 2
+FIRST, ALONE_S, RUNS = 20, 10.0, 3
 """Each program runs alone for some epochs at first, and then as often as this, so long at least."""
 PAIR_S = 12.0
 """How long each of a pair would take alone: long enough to be measured side by side."""
@@ -135,13 +135,16 @@ def _half_of_pair(script: Script, rate: float) -> JobSpec:
 
 
 def _alone(cluster: LiveCluster, script: Script, slots: int) -> tuple[float, list[float]]:
-    """Returns samples a second, and how long each start took."""
-    epochs, runs = FIRST, [_timed(cluster, script.spec(FIRST, slots))]
+    """Returns samples a second, and how long each start took that followed another job's end.
+
+    Its process leaves first, as most do when the twelve are played.
+    """
+    epochs, runs = FIRST, _in_turn(cluster, script.spec(FIRST, slots), 1)
     while runs[0].trained_s < ALONE_S:
         epochs = math.ceil(1.2 * epochs * ALONE_S / runs[0].trained_s)
-        runs = [_timed(cluster, script.spec(epochs, slots)) for _ in range(RUNS)]
+        runs = _in_turn(cluster, script.spec(epochs, slots), RUNS)
     rate = epochs * EPOCH * len(runs) / sum(run.trained_s for run in runs)
-    return rate, [run.start_s for run in runs]
+    return rate, [run.start_s for run in runs[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +155,17 @@ class Run:
     trained_s: float
 
 
-def _timed(cluster: LiveCluster, spec: JobSpec) -> Run:
-    """Runs a job, and reads in the cluster's log when it did what."""
-    (number,) = _run(cluster, spec)
+def _in_turn(cluster: LiveCluster, spec: JobSpec, runs: int) -> list[Run]:
+    """Runs a job so often, one after the other, and reads in the cluster's log when it did what."""
+    numbers = _run(cluster, *[spec] * runs)
     with Reader(Folder(cluster.home).store) as reader:
-        first: dict[str, float] = {}
-        for t_s, fact in reader.facts(number):
-            first.setdefault(fact["e"], t_s)
+        return [_run_of(reader, number) for number in numbers]
+
+
+def _run_of(reader: Reader, number: int) -> Run:
+    first: dict[str, float] = {}
+    for t_s, fact in reader.facts(number):
+        first.setdefault(fact["e"], t_s)
     started_s, training_s, ended_s = (first[e] for e in ("started", "measured", "ended"))
     return Run(training_s - started_s, ended_s - training_s)
 
