@@ -246,7 +246,8 @@ class Endings:
         if not (neighbours and site.meter.ran_out(row, placement, neighbours, memory)):
             return False
         site.learn(news=True)
-        jobs = ", ".join(str(site.lives.numbers[other]) for other, _ in neighbours)
+        others = [site.lives.of_row(other) for other, _ in neighbours]
+        jobs = ", ".join(other.spec.called(other.record.job) for other in others)
         steps = placement.accumulation_steps
         cut = f", its batch cut into {steps} steps" if steps > 1 else ""
         self.requeue(life, CROWDED, spec.grace_s)
