@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from train_scene import FORKS, Pace, lines
@@ -66,3 +67,23 @@ def read(log: Path) -> tuple[dict[int, float], list[tuple[str, list[float]]]]:
             else:
                 losses[what] = value
     return losses, ends
+
+
+def trained_alone(folder: Path, script: Any) -> tuple[Path, Path]:
+    """Runs a script alone; returns where it wrote, and where workers of it may together."""
+    alone, together = folder / "alone", folder / "together"
+    alone.mkdir()
+    together.mkdir()
+    Forked(script, alone, {}).process.join()
+    return alone, together
+
+
+def check_same(alone: Path, together: Path) -> None:
+    """Checks that two who trained to the end did each step as the one alone, to the same state."""
+    plain, ((_, end),) = read(alone)
+    losses, ends = read(together)
+    assert sorted(losses) == sorted(plain)
+    assert [losses[i] for i in sorted(losses)] == pytest.approx([plain[i] for i in sorted(plain)])
+    assert len({digest for digest, _ in ends}) == 1
+    assert len(ends) == 2
+    assert ends[0][1] == pytest.approx(end, rel=1e-8, abs=1e-10)

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from script_scene import Forked, data, read
+from script_scene import Forked, check_same, data, trained_alone
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from train_scene import let_end, lines
@@ -88,11 +88,7 @@ def by_pass(tell: Tell) -> tuple[Job, list[Tensor]]:
 
 @pytest.mark.parametrize("script", [by_hand, by_pass])
 def test_workers_that_come_and_go_train_as_one_alone(tmp_path: Path, script: Any) -> None:
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    alone.mkdir()
-    together.mkdir()
-    one = Forked(script, alone, {})
-    one.process.join()
+    alone, together = trained_alone(tmp_path, script)
     with Rehearsal(partial(Forked, script, together)) as stage:
 
         def trains(number: int) -> None:
@@ -110,10 +106,4 @@ def test_workers_that_come_and_go_train_as_one_alone(tmp_path: Path, script: Any
         stage.entered(stage.regroup(1, 2, steps=2))
         let_end(together)
         assert stage.ended(1, 2) == [0, 0]
-    plain, ((_, end),) = read(alone)
-    losses, ends = read(together)
-    assert sorted(losses) == sorted(plain)
-    assert [losses[i] for i in sorted(losses)] == pytest.approx([plain[i] for i in sorted(plain)])
-    assert len({digest for digest, _ in ends}) == 1
-    assert len(ends) == 2
-    assert ends[0][1] == pytest.approx(end, rel=1e-8, abs=1e-10)
+    check_same(alone, together)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from script_scene import Forked, data, read
+from script_scene import Forked, check_same, data, trained_alone
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from train_scene import let_end, send_slowly
@@ -61,20 +61,11 @@ def shrinks(tell: Tell) -> tuple[Job, list[Tensor]]:
 
 @pytest.mark.parametrize("script", [unfreezes, shrinks])
 def test_state_that_changes_while_it_is_sent_is_sent_again(tmp_path: Path, script: Any) -> None:
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    alone.mkdir()
-    together.mkdir()
-    one = Forked(script, alone, {})
-    one.process.join()
+    alone, together = trained_alone(tmp_path, script)
     with Rehearsal(partial(Forked, script, together)) as stage:
         stage.start(0, 1)
         stage.entered(stage.regroup(0))
         assert stage.entered(stage.regroup(0, 1))[0].step < LATE
         let_end(together)
         assert stage.ended(0, 1) == [0, 0]
-    plain, ((_, end),) = read(alone)
-    losses, ends = read(together)
-    assert [losses[i] for i in sorted(losses)] == pytest.approx([plain[i] for i in sorted(plain)])
-    assert len({digest for digest, _ in ends}) == 1
-    assert len(ends) == 2
-    assert ends[0][1] == pytest.approx(end, rel=1e-8, abs=1e-10)
+    check_same(alone, together)
