@@ -17,6 +17,7 @@ from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.controller.watchdog import Overran, Watchdog, Watched, _raise_in
 from dovetail.live.lifecycle import State
+from patience import PATIENCE_S
 
 FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))
 
@@ -121,7 +122,8 @@ def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     except Overran:  # Where this thread is slow it arrives before.
         watchdog.disarm()
     late.join()
-    free = watchdog._lock.acquire(blocking=False)
+    # The watchdog itself, woken by `arm`, may hold it for a moment.
+    free = watchdog._lock.acquire(timeout=PATIENCE_S)
     assert free, "nobody could be stopped any more, nor the watchdog end"
     watchdog._lock.release()
     watchdog.__exit__(None, None, None)
@@ -135,5 +137,5 @@ def test_a_watchdog_ends_without_waiting_for_what_it_watches(*, armed: bool) -> 
         watchdog.disarm()
     leaving = threading.Thread(target=watchdog.__exit__, args=(None, None, None), daemon=True)
     leaving.start()
-    leaving.join(300.0)
+    leaving.join(PATIENCE_S)
     assert not leaving.is_alive() and not watchdog._thread.is_alive()
