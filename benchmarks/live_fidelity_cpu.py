@@ -1,8 +1,8 @@
 """Twelve jobs that really train on this machine, two cores as slots: live against simulated.
 
-What the simulator is given is measured before: throughput on one slot while the other is busy and
-on both, what a pair on one slot does to each other, and what a start costs beyond the samples.
-Nothing is fitted to the outcome.
+What the simulator is given is measured anew before each policy: throughput on one slot while the
+other is busy and on both, what a pair on one slot does to each other, and what a start costs beyond
+the samples. Nothing is fitted to the outcome.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ EPOCH = 1500
 BETWEEN_S = 8.0
 """Mean seconds between submissions: two slots are asked for more than they can do at first."""
 SHORTEST_S, LONGEST_S = 10.0, 30.0
-FIRST, ALONE_S, RUNS = 20, 10.0, 3
-"""Each program runs alone for some epochs at first, and then as often as this, so long at least."""
+FIRST, ALONE_S, RUNS = 20, 10.0, 2
+"""Each program runs alone for some epochs at first, and then so long at least and as often."""
 PAIR_S = 12.0
 """How long each of a pair would take alone: long enough to be measured side by side."""
 ENDLESS = 1_000_000
@@ -98,29 +98,31 @@ class Bench:
 
 
 def measure() -> Bench:
-    """Runs each program alone on two slots and on one, then each pair on one."""
-    rate: dict[tuple[str, int], float] = {}
-    starts: list[float] = []
+    """Runs each program alone on two slots, on one beside each, then each pair on one."""
+    runs: dict[tuple[str, int], list[Run]] = {}
     with live_cluster(f"local:{SLOTS}", TOGETHER) as cluster:
         for s in SCRIPTS:
-            rate[s.model, SLOTS], took_s = _alone(cluster, s, SLOTS)
-            starts += took_s
-        with _other_slot_busy(cluster):
-            for s in SCRIPTS:
-                rate[s.model, 1], took_s = _alone(cluster, s, 1)
-                starts += took_s
+            runs[s.model, SLOTS] = _alone(cluster, s, SLOTS)
+            runs[s.model, 1] = []
+        for other in SCRIPTS:
+            with _other_slot_busy(cluster, other):
+                for s in SCRIPTS:
+                    runs[s.model, 1] += _alone(cluster, s, 1)
+        rate = {key: _rate(several) for key, several in runs.items()}
+        with _other_slot_busy(cluster, SCRIPTS[0]):
             for pair in combinations_with_replacement(SCRIPTS, 2):
                 _run(cluster, *(_half_of_pair(s, rate[s.model, 1]) for s in pair))
         learned = _learned(cluster)
-    print("Starts:", ", ".join(f"{s:.2f} s" for s in starts), flush=True)
     known = tuple(_with_curve(p, rate) for p in learned.profiles)
-    return Bench(replace(learned, profiles=known), rate, float(np.mean(starts)))
+    every = [run.start_s for several in runs.values() for run in several]
+    starts_s = [start_s for start_s in every if start_s is not None]
+    return Bench(replace(learned, profiles=known), rate, float(np.mean(starts_s)))
 
 
 @contextmanager
-def _other_slot_busy(cluster: LiveCluster) -> Iterator[None]:
+def _other_slot_busy(cluster: LiveCluster, script: Script) -> Iterator[None]:
     """Keeps one slot training for the while: so it is most of the time, and a pair has one slot."""
-    numbers = cluster.client.submit(replace(SCRIPTS[0].spec(ENDLESS), preemptible=False))
+    numbers = cluster.client.submit(replace(script.spec(ENDLESS), preemptible=False))
     try:
         yield
     finally:
@@ -134,40 +136,49 @@ def _half_of_pair(script: Script, rate: float) -> JobSpec:
     return replace(spec, preemptible=False)
 
 
-def _alone(cluster: LiveCluster, script: Script, slots: int) -> tuple[float, list[float]]:
-    """Returns samples a second, and how long each start took that followed another job's end.
-
-    Its process leaves first, as most do when the twelve are played.
-    """
-    epochs, runs = FIRST, _in_turn(cluster, script.spec(FIRST, slots), 1)
-    while runs[0].trained_s < ALONE_S:
-        epochs = math.ceil(1.2 * epochs * ALONE_S / runs[0].trained_s)
-        runs = _in_turn(cluster, script.spec(epochs, slots), RUNS)
-    rate = epochs * EPOCH * len(runs) / sum(run.trained_s for run in runs)
-    return rate, [run.start_s for run in runs[1:]]
+def _alone(cluster: LiveCluster, script: Script, slots: int) -> list[Run]:
+    """Runs a program alone for as long as asked, and then as often."""
+    epochs, runs = FIRST, _in_turn(cluster, script, FIRST, slots, 1)
+    while len(runs) < RUNS or runs[0].trained_s < ALONE_S:
+        epochs = max(epochs, math.ceil(1.2 * epochs * ALONE_S / runs[0].trained_s))
+        runs = _in_turn(cluster, script, epochs, slots, RUNS)
+    return runs
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How long a job took from its GPUs to its first step, and from there to its end."""
+    """How long a job took from its GPUs to its first step, and for its samples from there.
 
-    start_s: float
+    Only a start after another job's end counts, whose process leaves first: so are most of those
+    that are played.
+    """
+
+    start_s: float | None
     trained_s: float
+    samples: int
 
 
-def _in_turn(cluster: LiveCluster, spec: JobSpec, runs: int) -> list[Run]:
+def _rate(runs: Sequence[Run]) -> float:
+    """Returns samples a second."""
+    return sum(run.samples for run in runs) / sum(run.trained_s for run in runs)
+
+
+def _in_turn(cluster: LiveCluster, script: Script, epochs: int, slots: int, runs: int) -> list[Run]:
     """Runs a job so often, one after the other, and reads in the cluster's log when it did what."""
-    numbers = _run(cluster, *[spec] * runs)
+    numbers = _run(cluster, *[script.spec(epochs, slots)] * runs)
     with Reader(Folder(cluster.home).store) as reader:
-        return [_run_of(reader, number) for number in numbers]
+        return [
+            _run_of(reader, number, epochs * EPOCH, follows=number != numbers[0])
+            for number in numbers
+        ]
 
 
-def _run_of(reader: Reader, number: int) -> Run:
+def _run_of(reader: Reader, number: int, samples: int, *, follows: bool) -> Run:
     first: dict[str, float] = {}
     for t_s, fact in reader.facts(number):
         first.setdefault(fact["e"], t_s)
     started_s, training_s, ended_s = (first[e] for e in ("started", "measured", "ended"))
-    return Run(training_s - started_s, ended_s - training_s)
+    return Run(training_s - started_s if follows else None, ended_s - training_s, samples)
 
 
 def _with_curve(profile: ModelProfile, rate: Mapping[tuple[str, int], float]) -> ModelProfile:
@@ -191,15 +202,20 @@ def _learned(cluster: LiveCluster) -> ProfileSet:
     return learned_set(said, family="here", where="a run before")
 
 
-def drawn(bench: Bench, seed: int = 0) -> tuple[Trace, list[JobSpec]]:
-    """Returns twelve jobs, by seed, as the simulator and as the live cluster have them."""
+def drawn(bench: Bench, sized: Bench, seed: int = 0) -> tuple[Trace, list[JobSpec]]:
+    """Returns twelve jobs, by seed, as the simulator and as the live cluster have them.
+
+    How much they train follows from what was measured at first, how long that takes from the last.
+    """
     rng = np.random.default_rng(seed)
     submit_s = np.concatenate([[0.0], np.cumsum(rng.exponential(BETWEEN_S, JOBS - 1))])
     gpus = rng.choice([1, 1, 1, SLOTS], JOBS)
     kind = rng.integers(len(SCRIPTS), size=JOBS).astype(np.int32)
     wanted_s = rng.uniform(SHORTEST_S, LONGEST_S, JOBS)
-    rate = np.array([bench.rate[SCRIPTS[k].model, int(n)] for k, n in zip(kind, gpus, strict=True)])
-    epochs = np.maximum(1, np.round(wanted_s * rate / EPOCH)).astype(int)
+    keys = [(SCRIPTS[k].model, int(n)) for k, n in zip(kind, gpus, strict=True)]
+    at_first = np.array([sized.rate[key] for key in keys])
+    epochs = np.maximum(1, np.round(wanted_s * at_first / EPOCH)).astype(int)
+    rate = np.array([bench.rate[key] for key in keys])
     table = replace(
         JobTable.build([str(n) for n in range(1, JOBS + 1)], submit_s, gpus.astype(np.int64)),
         model=Labels(kind, tuple(s.model for s in SCRIPTS)),
@@ -223,36 +239,44 @@ def drawn(bench: Bench, seed: int = 0) -> tuple[Trace, list[JobSpec]]:
 
 
 def run(policies: Sequence[str], head: str, row: Callable[[Fidelity], str]) -> list[Fidelity]:
-    """Measures, then plays the jobs under each policy; prints the tables."""
-    bench = measure()
-    load = os.getloadavg()[0]
+    """Measures and plays the jobs, once for each policy; prints the table."""
+    found: list[Fidelity] = []
+    sized: Bench | None = None
+    print(head, flush=True)
+    for policy in policies:
+        bench = measure()
+        sized = sized or bench
+        began, load = time.monotonic(), os.getloadavg()[0]
+        one = _played(policy, bench, sized)
+        wall_s, load = time.monotonic() - began, max(load, os.getloadavg()[0])
+        print(f"{row(one)} <!-- {wall_s:.0f} s, load {load:.1f}; {_words(bench)} -->", flush=True)
+        found.append(one)
+    return found
+
+
+def _played(policy: str, bench: Bench, sized: Bench) -> Fidelity:
+    """Plays the jobs live, and in the simulator with what was measured."""
+    trace, specs = drawn(bench, sized)
+    jobs = list(zip(trace.jobs.submit_s.tolist(), specs, strict=True))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "here.toml"
+        file.write_text(dump_profiles(bench.profiles))
+        told = ("--profiles", str(file), "--switching", bench.switching)
+        given: Given = {
+            "cluster": f"1x{SLOTS}",
+            "switching": bench.switching,
+            "profiles": [str(file)],
+        }
+        with live_cluster(f"local:{SLOTS}", policy, told) as cluster:
+            serve(cluster, jobs, speed=1.0, patience_s=PATIENCE_S)
+            live = cluster.read()
+        return Fidelity(policy, live, simulated(trace, policy, given))
+
+
+def _words(bench: Bench) -> str:
     rates = ", ".join(f"{m} on {n}: {r:.0f}/s" for (m, n), r in sorted(bench.rate.items()))
     pairs = ", ".join(
         f"{p.first} {p.first_ratio:.2f} beside {p.second} {p.second_ratio:.2f}"
         for p in bench.profiles.pairs
     )
-    print(f"Measured before (load {load:.1f}): {rates}; pairs on one slot: {pairs};")
-    print(f"a start {bench.start_s:.2f} s\n")
-    trace, specs = drawn(bench)
-    jobs = list(zip(trace.jobs.submit_s.tolist(), specs, strict=True))
-    print(f"Twelve jobs of {trace.duration_s.sum():.0f} s in all\n\n{head}", flush=True)
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "here.toml"
-        file.write_text(dump_profiles(bench.profiles))
-        told = ("--profiles", str(file), "--switching", bench.switching)
-        for policy in policies:
-            given: Given = {
-                "cluster": f"1x{SLOTS}",
-                "switching": bench.switching,
-                "profiles": [str(file)],
-            }
-            began = time.monotonic()
-            with live_cluster(f"local:{SLOTS}", policy, told) as cluster:
-                serve(cluster, jobs, speed=1.0, patience_s=PATIENCE_S)
-                live = cluster.read()
-            one = Fidelity(policy, live, simulated(trace, policy, given))
-            wall_s, load = time.monotonic() - began, os.getloadavg()[0]
-            print(f"{row(one)} <!-- {wall_s:.0f} s, load {load:.1f} -->", flush=True)
-            found.append(one)
-    return found
+    return f"{rates}; pairs on one slot: {pairs}; a start {bench.start_s:.2f} s"
