@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from dovetail.core.job import JobTable, Labels
+from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.queries import Reader
@@ -29,8 +30,10 @@ from dovetail.physics.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.provenance import Provenance, Sourced
 from dovetail.study.given import Given
 from dovetail.study.learned import learned_set
-from dovetail.study.live_fidelity import ADOPTED, Fidelity, simulated
+from dovetail.study.live_fidelity import ADOPTED, Fidelity, recorded, simulated
+from dovetail.study.live_log import write_log
 from dovetail.study.live_play import LiveCluster, live_cluster, serve
+from dovetail.study.live_predicted import Compared, predict
 from dovetail.study.options import adopted
 from dovetail.wire.spec import JobSpec
 
@@ -97,8 +100,8 @@ class Bench:
         return f"per-start:{self.start_s:.2f},prepared:{self.start_s:.2f}"
 
 
-def measure() -> Bench:
-    """Runs each program alone on two slots, on one beside each, then each pair on one."""
+def measure(*, pairs: bool) -> Bench:
+    """Runs each program alone on two slots, on one beside each, then each pair on one if asked."""
     runs: dict[tuple[str, int], list[Run]] = {}
     with live_cluster(f"local:{SLOTS}", TOGETHER) as cluster:
         for s in SCRIPTS:
@@ -109,9 +112,10 @@ def measure() -> Bench:
                 for s in SCRIPTS:
                     runs[s.model, 1] += _alone(cluster, s, 1)
         rate = {key: _rate(several) for key, several in runs.items()}
-        with _other_slot_busy(cluster, SCRIPTS[0]):
-            for pair in combinations_with_replacement(SCRIPTS, 2):
-                _run(cluster, *(_half_of_pair(s, rate[s.model, 1]) for s in pair))
+        if pairs:
+            with _other_slot_busy(cluster, SCRIPTS[0]):
+                for pair in combinations_with_replacement(SCRIPTS, 2):
+                    _run(cluster, *(_half_of_pair(s, rate[s.model, 1]) for s in pair))
         learned = _learned(cluster)
     known = tuple(_with_curve(p, rate) for p in learned.profiles)
     every = [run.start_s for several in runs.values() for run in several]
@@ -239,27 +243,38 @@ def drawn(bench: Bench, sized: Bench, seed: int = 0) -> tuple[Trace, list[JobSpe
 
 
 def run(policies: Sequence[str], head: str, row: Callable[[Fidelity], str]) -> list[Fidelity]:
-    """Measures and plays the jobs, once for each policy; prints the table."""
+    """Measures and plays the jobs, once for each policy; prints the tables."""
     found: list[Fidelity] = []
+    foretold: list[Compared] = []
     sized: Bench | None = None
     print(head, flush=True)
     for policy in policies:
-        bench = measure()
+        bench = measure(pairs="share" in parse_policy(policy).powers)
         sized = sized or bench
         began, load = time.monotonic(), os.getloadavg()[0]
-        one = _played(policy, bench, sized)
+        one, again = _played(policy, bench, sized)
         wall_s, load = time.monotonic() - began, max(load, os.getloadavg()[0])
         print(f"{row(one)} <!-- {wall_s:.0f} s, load {load:.1f}; {_words(bench)} -->", flush=True)
         found.append(one)
+        foretold.append(again)
+    print("\nWith the lengths that the jobs turned out to have (`dovetail replay`):\n")
+    print("| policy | mean JCT, live | replayed | difference | makespan |\n" + "| --- " * 5 + "|")
+    for one, again in zip(found, foretold, strict=True):
+        jct = again.real_jct_s / again.predicted_jct_s - 1
+        makespan = again.real_makespan_s / again.predicted_makespan_s - 1
+        print(
+            f"| {one.policy} | {again.real_jct_s:.1f} s | {again.predicted_jct_s:.1f} s"
+            f" | {jct:+.3%} | {makespan:+.3%} |"
+        )
     return found
 
 
-def _played(policy: str, bench: Bench, sized: Bench) -> Fidelity:
-    """Plays the jobs live, and in the simulator with what was measured."""
+def _played(policy: str, bench: Bench, sized: Bench) -> tuple[Fidelity, Compared]:
+    """Plays the jobs live, in the simulator with what was measured, and replays the log."""
     trace, specs = drawn(bench, sized)
     jobs = list(zip(trace.jobs.submit_s.tolist(), specs, strict=True))
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "here.toml"
+        file, log = Path(folder) / "here.toml", Path(folder) / "events.jsonl"
         file.write_text(dump_profiles(bench.profiles))
         told = ("--profiles", str(file), "--switching", bench.switching)
         given: Given = {
@@ -269,8 +284,10 @@ def _played(policy: str, bench: Bench, sized: Bench) -> Fidelity:
         }
         with live_cluster(f"local:{SLOTS}", policy, told) as cluster:
             serve(cluster, jobs, speed=1.0, patience_s=PATIENCE_S)
-            live = cluster.read()
-        return Fidelity(policy, live, simulated(trace, policy, given))
+            with Reader(Folder(cluster.home).store) as reader:
+                write_log(reader, log)
+        one = Fidelity(policy, recorded(log), simulated(trace, policy, given))
+        return one, predict(log)
 
 
 def _words(bench: Bench) -> str:
@@ -279,4 +296,5 @@ def _words(bench: Bench) -> str:
         f"{p.first} {p.first_ratio:.2f} beside {p.second} {p.second_ratio:.2f}"
         for p in bench.profiles.pairs
     )
-    return f"{rates}; pairs on one slot: {pairs}; a start {bench.start_s:.2f} s"
+    slowed = f"; pairs on one slot: {pairs}" if pairs else ""
+    return f"{rates}{slowed}; a start {bench.start_s:.2f} s"
