@@ -36,7 +36,15 @@ from dovetail.wire.worker import (
 )
 from dovetail.wire.worker import Finished as SaidFinished
 
-RULES = Rules(resend_s=2.0, yield_s=2.0, hung_s=10.0, lost_s=1.0, ready_s=60.0, stall_s=100.0)
+RULES = Rules(
+    resend_s=2.0,
+    yield_s=2.0,
+    hung_s=10.0,
+    lost_s=1.0,
+    ready_s=60.0,
+    start_s=1000.0,
+    stall_s=100.0,
+)
 JOB = 7
 
 
@@ -600,11 +608,55 @@ def test_a_target_never_entered_is_asked_for_a_sign_of_life(elastic: Table) -> N
     elastic.want((0, 0, 0), (1, 0, 1), now=1.0)
     elastic.orders(1.0)
     elastic.start(1, now=1.0)
+    elastic.say(1, 1.0, meeting=Meeting(2, "here"))
     elastic.orders(61.0)
     assert "0,1: abandon g2" in elastic.names(62.0)
     elastic.say(0, 62.1, lost=Lost(2, "abandoned"))
     said = elastic.names(71.0)
     assert "end 1 in 0" in said and not any(s.startswith("end 0") for s in said)
+
+
+def test_programs_may_load_for_long_before_their_first_word(elastic: Table) -> None:
+    elastic.want((0, 0, 0), (1, 0, 1))
+    elastic.orders(0.0)
+    elastic.start(0, 1)
+    for now in (99.0, 350.0, 699.0):
+        assert all("g1 is" in said for said in elastic.names(now))
+    elastic.say(0, 700.0, meeting=Meeting(1, "here"), ready=Ready(1))
+    elastic.orders(990.0)
+    elastic.say(1, 999.0, ready=Ready(1))
+    # The last to come has its time to prepare from then on.
+    elastic.orders(1058.0)
+    assert elastic.heard() == [] and elastic.gang.next_s(1058.0) <= 1059.0
+    elastic.enter(1, 0, 1, now=1058.5)
+    assert isinstance(elastic.heard()[0], Formed)
+
+
+def test_a_program_that_never_says_a_word_is_ended(elastic: Table) -> None:
+    running(elastic, (0, 0, 0))
+    elastic.want((0, 0, 0), (1, 0, 1), now=1.0)
+    elastic.orders(1.0)
+    elastic.start(1, now=2.0)
+    for now in range(50, 1050, 50):
+        elastic.say(0, float(now), training=Training(1, now, now, 1.0, 1.0))
+        assert not any("end" in said or "abandon" in said for said in elastic.names(float(now)))
+    due_s = elastic.gang.next_s(1001.0)
+    assert due_s == 1002.0
+    elastic.orders(due_s)
+    assert "0,1: abandon g2" in elastic.names(1003.0)
+    elastic.say(0, 1003.1, lost=Lost(2, "abandoned"))
+    assert "end 1 in 0" in elastic.names(1012.0)
+
+
+def test_who_loads_is_not_blamed_for_what_others_lost(elastic: Table) -> None:
+    running(elastic, (0, 0, 0), (1, 0, 1))
+    elastic.want((0, 0, 0), (1, 0, 1), (2, 0, 2), now=1.0)
+    elastic.orders(1.0)
+    elastic.start(2, now=1.0)
+    for worker in (0, 1):
+        elastic.say(worker, 10.0, lost=Lost(2, "reset"))
+    assert "0,1,2: g3 is 0,1,2" in elastic.names(11.0)
+    assert not any(said.startswith("end") for said in elastic.names(30.0))
 
 
 def test_a_job_that_says_nothing_for_long_has_stalled(elastic: Table) -> None:

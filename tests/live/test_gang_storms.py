@@ -49,7 +49,7 @@ from dovetail.wire.worker import (
 )
 
 GPUS, MEMORY = 3, 100
-RULES = Rules(ready_s=20.0, hung_s=4.0, stall_s=1e9)
+RULES = Rules(ready_s=20.0, start_s=20.0, hung_s=4.0, stall_s=1e9)
 
 
 @dataclass

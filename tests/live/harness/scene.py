@@ -51,7 +51,7 @@ GONE_S = 1.0
 """A cancelled job is gone within its grace and so long."""
 SETTLES_S = 20.0
 """After so long without trouble, all is as if there had been none."""
-RULES = replace(Rules(), decision_limit_s=float("inf"), stall_s=60.0, ready_s=60.0)
+RULES = replace(Rules(), decision_limit_s=float("inf"), stall_s=60.0, ready_s=60.0, start_s=60.0)
 
 
 class Over(BaseException):

@@ -13,7 +13,7 @@ class Rules:
     its effect is seen, and every node is asked for its inventory every `hail_every_s`. A worker
     that stays silent `hung_s` after its peers lost their collectives is killed, and one that is
     not ready `ready_s` after it was asked; a job that says nothing for `stall_s` is started
-    anew. A gang gives GPUs that others hold `yield_s` to become free before it changes over
+    anew. Before its first word a program may load for `start_s`. A gang gives GPUs that others hold `yield_s` to become free before it changes over
     without them. A job that failed by no fault of its own waits the next of `backoff_s`.
     """
 
@@ -23,6 +23,7 @@ class Rules:
     hung_s: float = 10.0
     lost_s: float = 1.0
     ready_s: float = 300.0
+    start_s: float = 1800.0
     stall_s: float = 300.0
     yield_s: float = 2.0
     backoff_s: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)

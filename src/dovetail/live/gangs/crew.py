@@ -58,7 +58,8 @@ class Worker:
     """What is known of one worker: `alive` once it is known to have been started.
 
     `ready` and `entered` are generations, `lost` the one whose collectives it lost. It was started,
-    or found, at `since_s`. It is asked to leave (save and end) at `leave_s` and told to end at
+    or found, at `since_s`, and first said a word at `spoke_s`: a program may load for long before.
+    It is asked to leave (save and end) at `leave_s` and told to end at
     `end_s` with `grace_s`. The rest is when it was last told what.
 
     Its limits are those of the generation `limited`. Until its agent says that it goes by them
@@ -79,6 +80,7 @@ class Worker:
     lost: int = -1
     left: bool = False
     since_s: float = LONG_AGO
+    spoke_s: float = NEVER
     leave_s: float = NEVER
     end_s: float = NEVER
     grace_s: float = 0.0
@@ -110,6 +112,14 @@ class Worker:
         elif memory_bytes != self.memory_bytes or self.share != self.share_told:
             self.kept = self.loosest
             self.memory_bytes, self.limited = memory_bytes, generation
+
+    def speak(self, now: float) -> None:
+        """Takes note that it says something."""
+        self.spoke_s = min(self.spoke_s, now)
+
+    def loads_until_s(self, start_s: float) -> float:
+        """Returns until when it may be silent because its program has not come to its job yet."""
+        return self.since_s + start_s if self.alive and self.spoke_s == NEVER else LONG_AGO
 
     @property
     def loosest(self) -> int:

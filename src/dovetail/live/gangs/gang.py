@@ -178,6 +178,7 @@ class Gang:
         worker.alive = True
         if fresh:
             self._heard_s = now
+            worker.speak(now)
         if said.meeting is not None:
             self.meetings[said.meeting.generation] = said.meeting.address
         if said.ready is not None:
@@ -419,21 +420,39 @@ class Gang:
 
     def _judge(self, now: float, reached: Reached) -> None:
         """Finds who hangs: in collectives that others lost, in preparing, or altogether."""
-        for worker in self.trust.judge(self._by_number(), now, reached):
+        start_s = self.rules.start_s
+        awake = [w for w in self._by_number() if w.loads_until_s(start_s) <= now]
+        for worker in self.trust.judge(awake, now, reached):
             worker.end_by(now, 0.0, f"it was silent for {self.rules.hung_s:g} s")
         target = self.target
         if target is None:
             return
-        if self.formed < target.generation and now >= self._aimed_s + self.rules.ready_s:
+        if self.formed < target.generation and now >= self._ready_by_s(target):
             # Those who live will say so; after that either someone is dead, or all try again.
             self.trust.doubt(target.generation, now)
-        if now >= self._heard_s + self._stall_s:
+        if now >= self._stalls_at_s:
             self._news.append(Stalled(now - self._heard_s))
             self._heard_s = now
 
+    def _ready_by_s(self, target: Target) -> float:
+        """Returns when all members of a generation must have entered it.
+
+        Who has just come to its job prepares from then on.
+        """
+        rules, members = self.rules, [self.workers.get(n) for n in target.members]
+        there = [w for w in members if w is not None]
+        spoke_s = [w.spoke_s for w in there if w.spoke_s < NEVER]
+        loads_s = [w.loads_until_s(rules.start_s) for w in there]
+        return max(max([self._aimed_s, *spoke_s]) + rules.ready_s, *loads_s, LONG_AGO)
+
     @property
-    def _stall_s(self) -> float:
-        return max(self.rules.stall_s, 10 * self._iteration_s)
+    def _stalls_at_s(self) -> float:
+        """Returns when the job has said nothing for so long that it is started anew."""
+        stalls_s = self._heard_s + max(self.rules.stall_s, 10 * self._iteration_s)
+        workers = self.workers.values()
+        if any(w.entered >= 0 for w in workers):
+            return stalls_s
+        return max([stalls_s, *(w.loads_until_s(self.rules.start_s) for w in workers)])
 
     def _by_number(self) -> list[Worker]:
         return [self.workers[n] for n in sorted(self.workers)]
@@ -442,10 +461,11 @@ class Gang:
         """Returns when `step` is due again if nothing is heard until then."""
         due: list[float] = []
         if self.elastic and self.wanted is not None and not self.vacating:
-            due.append(self._heard_s + self._stall_s)
+            due.append(self._stalls_at_s)
+            due.extend(w.loads_until_s(self.rules.start_s) for w in self.workers.values())
             due.append(self._formed_s + self.launch.grace_s)
             if self.target is not None and self.formed < self.target.generation:
-                due.append(self._aimed_s + self.rules.ready_s)
+                due.append(self._ready_by_s(self.target))
             due.extend(self.trust.due_s())
             due.append(self._wanted_s + self.rules.yield_s)
         return min((t for t in due if t > now), default=NEVER)

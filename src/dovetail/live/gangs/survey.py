@@ -39,6 +39,8 @@ def _hear_again(gang: Gang, worker: Worker, row: WorkerState, now: float) -> Non
     worker.missing_s = NEVER
     worker.obeyed = max(worker.obeyed, row.generation)
     worker.ready = max(worker.ready, row.ready)
+    if max(row.ready, row.entered) >= 0:
+        worker.speak(now)
     lost = row.lost if row.lost is not None and row.lost.generation > worker.lost else None
     said = WorkerSaid(
         row.job,
