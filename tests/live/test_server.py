@@ -123,6 +123,15 @@ def test_the_socket_is_its_owners_alone_and_goes_with_the_server(home: Path) -> 
     assert not (home / "api.sock").exists()
 
 
+def test_a_server_that_is_slow_to_end_leaves_the_socket_of_its_successor_alone(home: Path) -> None:
+    with opened(home):
+        # Its folder was removed and made anew, and another controller was faster than its end.
+        (home / "api.sock").unlink()
+        with socket.socket(socket.AF_UNIX) as another:
+            another.bind(str(home / "api.sock"))
+    assert (home / "api.sock").exists()
+
+
 def test_another_user_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "user_behind", lambda connection: "mallory")
     with opened(home) as (_, desk):
@@ -224,7 +233,7 @@ def test_who_asks_nothing_gives_its_place_to_who_does(home: Path) -> None:
             connection.connect(str(home / "api.sock"))
             connection.sendall(b'{"verb":"ping"}\n')
             assert b'"ok":true' in connection.recv(4096)
-        fifth = Client(home)
+        fifth = Client(home, patience_s=PATIENCE_S)
         assert fifth.ping() == PONG
         ended = 0
         for connection in held:
@@ -260,7 +269,7 @@ def test_too_many_that_are_being_answered_are_told_so_and_a_client_waits_for_a_p
         with pytest.raises(NoController, match="does not answer"):
             Client(home, patience_s=0.2).ping()
         threading.Timer(0.2, enough.set).start()
-        assert Client(home).ping() == PONG
+        assert Client(home, patience_s=PATIENCE_S).ping() == PONG
 
 
 def test_loopback_tcp_wants_the_token_on_every_line(home: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -115,7 +115,7 @@ def _serve(
     home: Path, engine: str, words: EngineWords, given: str, ready: Callable[[], None]
 ) -> None:
     from dovetail.live.engines.agent_server import AgentServer
-    from dovetail.live.engines.engine import control_socket, running_engine
+    from dovetail.live.engines.engine import agent_lock, control_socket, running_engine
     from dovetail.live.node.transport import Loop
     from dovetail.live.private_file import write_private
 
@@ -137,11 +137,18 @@ def _serve(
         )
         stack.callback(server.close)
         write_private(running, json.dumps({"engine": engine, "given": json.loads(given)}))
-        stack.callback(running.unlink, missing_ok=True)
+        stack.callback(_take_away, running, agent_lock(home), lock)
         _log(f"agents of {engine} listen (process {os.getpid()})")
         ready()
         server.serve()
         _log("agents end")
+
+
+def _take_away(running: Path, path: Path, lock: int) -> None:
+    """Removes what says who runs here, unless the folder was removed and made anew meanwhile."""
+    with suppress(OSError):
+        if path.stat().st_ino == os.fstat(lock).st_ino:
+            running.unlink()
 
 
 def _lock(home: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from dovetail.core.errors import InputError
@@ -42,6 +43,17 @@ def listen(path: Path) -> socket.socket:
         os.umask(before)
     listener.listen(BACKLOG)
     return listener
+
+
+def take_away(path: Path, inode: int) -> None:
+    """Removes the file of a socket, unless another process listens there by now.
+
+    A folder may have been removed and made anew meanwhile. To be called before the socket is
+    closed: as long as it is open no other file gets its inode.
+    """
+    with suppress(OSError):
+        if path.stat().st_ino == inode:
+            path.unlink()
 
 
 def uid_behind(connection: socket.socket) -> int:

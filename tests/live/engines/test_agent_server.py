@@ -115,3 +115,13 @@ def test_nonsense_and_nodes_that_do_not_exist_reach_no_agent(scene: Scene) -> No
         link.sendall(b"{}\n")
         scene.turn()
         assert link.recv(1) == b""
+
+
+def test_a_server_whose_folder_is_anothers_by_now_leaves_its_socket_alone(scene: Scene) -> None:
+    scene.path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as another:
+        another.bind(str(scene.path))
+        another.listen()
+        scene.server.serve()  # It ends: its own folder is gone.
+        scene.server.close()
+        assert scene.path.exists()

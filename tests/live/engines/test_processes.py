@@ -131,7 +131,7 @@ class FullDisk:
         self._write, self._left, self._why = keeper.write, times, why
         self.waits = 0
         monkeypatch.setattr(keeper, "write", self.write)
-        monkeypatch.setattr(keeper.time, "sleep", self.wait)
+        monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=self.wait))
 
     def write(self, folder: str, name: str, what: dict[str, Any]) -> None:
         if self._left:
@@ -322,6 +322,21 @@ def test_a_new_agent_learns_how_a_worker_ended_meanwhile(folder: Path) -> None:
     again = ProcessLauncher(folder / "workers").found()
     assert [f.exit for f in again] == [Exit(7, 0, 5)]
     assert again[0].said == (Entered(1, 10, 100),)
+
+
+def test_a_worker_whose_folder_was_moved_ends_in_no_other_of_its_name(folder: Path) -> None:
+    """A cluster is removed and made anew, and its first job has the name of the first before."""
+    launcher = ProcessLauncher(folder / "workers")
+    launcher.start(order(folder, "sleep", FOR_EVER_S), "t", 0.0)
+    process = keeper_of(folder, "7-0")
+    (folder / "workers").rename(folder / "moved")
+    (folder / "workers" / "7-0").mkdir(parents=True)
+    launcher.signal(7, 0, signal.SIGKILL)
+    until(lambda: not is_there(process))
+    assert list((folder / "workers" / "7-0").iterdir()) == []
+    said = json.loads((folder / "moved" / "7-0" / "exit.json").read_bytes())
+    assert said["exit_code"] == -signal.SIGKILL
+    assert end_of(launcher).exit_code == -signal.SIGKILL
 
 
 def test_a_worker_whose_keeper_was_killed_is_gone_and_said_to_be(folder: Path) -> None:

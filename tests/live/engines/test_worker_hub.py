@@ -133,3 +133,13 @@ def test_of_too_many_strangers_the_oldest_goes(scene: Scene) -> None:
         assert is_open(worker)
     for link in links:
         link.close()
+
+
+def test_a_hub_that_is_slow_to_end_leaves_the_socket_of_its_successor_alone(scene: Scene) -> None:
+    """Its folder was removed and made anew, and another agent was faster than its end."""
+    scene.path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as another:
+        another.bind(str(scene.path))
+        another.listen()
+        scene.hub.close()
+        assert scene.path.exists()

@@ -93,6 +93,7 @@ class Server:
             self._doors.append((listener, False))
         try:
             self._doors.append((own_socket.listen(self._path), True))
+            self._inode = self._path.stat().st_ino
         except BaseException:
             self._close_doors()
             raise
@@ -106,6 +107,7 @@ class Server:
         """Closes all, waiting shortly for answers under way."""
         if self._wake is None:
             return
+        own_socket.take_away(self._path, self._inode)
         with self._wake as wake:
             wake.send(b"x")
             self._thread.join()
@@ -119,8 +121,6 @@ class Server:
             deadline = monotonic() + STOP_S
             while self._open and monotonic() < deadline:
                 sleep(0.01)
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
 
     def _close_doors(self) -> None:
         for listener, _ in self._doors:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Channel, Dismiss, Loop
-from dovetail.live.own_socket import is_ours, listen
+from dovetail.live.own_socket import is_ours, listen, take_away
 from dovetail.wire.agent import REPORTS, Alive, Order, Report
 from dovetail.wire.codec import WireError
 
@@ -115,9 +115,8 @@ class AgentServer:
         for link in list(self._links):
             link.channel.close()
         self._loop.leave(self._server)
+        take_away(self._path, self._inode)
         self._server.close()
-        if self._is_there():
-            self._path.unlink(missing_ok=True)
 
     def _is_there(self) -> bool:
         now = monotonic()

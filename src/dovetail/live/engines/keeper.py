@@ -262,4 +262,6 @@ def prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    # Should the folder be removed or moved, another worker's may have its name by now.
+    os.chdir(sys.argv[1])
+    main(".", int(sys.argv[2]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dovetail.live.node.transport import Channel, Loop
-from dovetail.live.own_socket import BACKLOG, is_ours, listen
+from dovetail.live.own_socket import BACKLOG, is_ours, listen, take_away
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, Refused, ToWorker
 
@@ -54,6 +54,7 @@ class WorkerHub:
         self._path = path
         self._server = listen(path)
         self._server.setblocking(False)
+        self._inode = path.stat().st_ino
         self._lines: dict[tuple[int, int], _Line] = {}
         self._strangers: list[_Line] = []
         loop.watch(self._server, selectors.EVENT_READ, self._accept)
@@ -98,8 +99,8 @@ class WorkerHub:
         for line in [*self._lines.values(), *self._strangers]:
             line.channel.close()
         self._loop.leave(self._server)
+        take_away(self._path, self._inode)
         self._server.close()
-        self._path.unlink(missing_ok=True)
 
     def _accept(self, events: int) -> None:
         self._take_in()
