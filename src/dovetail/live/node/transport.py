@@ -283,6 +283,10 @@ class AgentLink:
         while self._orders:
             node, order = self._orders.popleft()
             if node == EVERYBODY:
+                if self._channel is None:
+                    # It is said once, and the agents may just be coming up.
+                    self._orders.appendleft((node, order))
+                    return
                 self._say(TO_AGENTS.encode(Dismiss(self._grace_s)))
                 continue
             if order.hail is not None:
