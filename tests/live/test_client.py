@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,7 +34,8 @@ from patience import PATIENCE_S
 def home() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
     yield folder
-    shutil.rmtree(folder)
+    # Whoever followed a log may just be looking into the store once more.
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -180,7 +182,7 @@ def test_followers_of_logs_leave_room_for_everyone_else(cluster: ByHand) -> None
 
 def test_waiting_outlives_a_controller_that_is_started_anew(cluster: ByHand) -> None:
     server = serve(cluster)
-    client = Client(cluster.home)
+    client = Client(cluster.home, patience_s=PATIENCE_S)
     (job,) = client.submit(spec())
     found = cluster.store.find(job)
     assert found is not None
@@ -202,7 +204,7 @@ def test_waiting_outlives_a_controller_that_is_started_anew(cluster: ByHand) -> 
 
 def test_a_log_is_followed_through_a_controller_that_is_started_anew(cluster: ByHand) -> None:
     server = serve(cluster)
-    client = Client(cluster.home)
+    client = Client(cluster.home, patience_s=PATIENCE_S)
     (job,) = client.submit(spec())
     path = cluster.folder.make_job(job) / "output.log"
     path.write_bytes("one\ntwo ö".encode()[:-1])
@@ -221,16 +223,23 @@ def test_a_log_is_followed_through_a_controller_that_is_started_anew(cluster: By
     assert (rest[-1].end, rest[-1].state, rest[-1].exit_code) == (True, "COMPLETED", 0)
 
 
-def test_who_follows_a_log_is_told_when_the_controller_stays_away(cluster: ByHand) -> None:
+def test_who_follows_a_log_is_told_when_the_controller_stays_away(
+    cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = serve(cluster)
-    client = Client(cluster.home, patience_s=0.3)
+    client = Client(cluster.home, patience_s=PATIENCE_S)
     (job,) = client.submit(spec())
     (cluster.folder.make_job(job) / "output.log").write_text("one\n")
     pieces = client.logs(job, follow=True)
     assert next(pieces).text == "one\n"
     server.stop()
+    # From now on the patience of the client passes as quickly as it waits.
+    waited: list[float] = []
+    monkeypatch.setattr("dovetail.live.client.sleep", waited.append)
+    monkeypatch.setattr("dovetail.live.client.monotonic", lambda: monotonic() + 1e3 * len(waited))
     with pytest.raises(NoController, match="went away, and job 1 is left to itself: `dovetail up`"):
         list(pieces)
+    assert waited, "it was asked for again"
 
 
 def test_waiting_has_an_end(cluster: ByHand) -> None:

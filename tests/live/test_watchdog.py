@@ -105,11 +105,12 @@ def test_what_was_raised_too_late_is_taken_back() -> None:
 
 def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     """The thread that decides waits for the lock to say that it is done: then it is too late."""
-    watchdog, held = Watchdog(1e9), threading.Event()
+    watchdog, held, caught = Watchdog(1e9), threading.Event(), threading.Event()
 
     def overrun(thread: int) -> None:
         with watchdog._some:
             held.set()
+            caught.wait()
             sleep(0.2)
             _raise_in(thread, Overran)
 
@@ -118,6 +119,8 @@ def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     late.start()
     try:
         held.wait()
+        # Before, nobody would catch it: this thread may be slow to come this far.
+        caught.set()
         watchdog.disarm()
     except Overran:  # Where this thread is slow it arrives before.
         watchdog.disarm()
