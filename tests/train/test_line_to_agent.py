@@ -1,9 +1,13 @@
 """The line to the agent: training never waits for it, and what matters is said in the end."""
 
 import socket
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,8 @@ import pytest
 pytest.importorskip("torch")
 
 from dovetail.train.desk import Desk
-from dovetail.train.line import Identity, Line
+from dovetail.train.line import WAITING_MAX, Identity, Line
+from dovetail.train.stages import Stopwatch
 from dovetail.wire.worker import (
     FROM_WORKER,
     TO_WORKER,
@@ -25,8 +30,9 @@ from dovetail.wire.worker import (
     Saved,
     Training,
 )
+from patience import PATIENCE_S
 
-PATIENCE_S = 300.0
+EACH = 1500
 
 
 @pytest.fixture
@@ -84,11 +90,55 @@ def test_an_agent_that_neither_reads_nor_goes_does_not_hold_training_up(place: P
         line.close(PATIENCE_S)
 
 
+def test_what_several_threads_say_while_the_line_speaks_is_all_said(place: Path) -> None:
+    def says(first: int) -> None:
+        for number in range(first, first + EACH):
+            line.say(Saved(number, number))
+            line.say(Training(4, number, number, 1.0, 1.0))
+            while len(line._waiting) > WAITING_MAX // 2:  # none of the oldest is to go
+                time.sleep(0.001)
+
+    with listen(place) as ear:
+        line = line_to(place, Desk())
+        with ear.accept()[0] as peer, ThreadPoolExecutor() as threads, switching_often():
+            saying = [threads.submit(says, first) for first in (0, EACH)]
+            saved = set[int]()
+            with peer.makefile("rb") as said:
+                peer.settimeout(PATIENCE_S)
+                while len(saved) < 2 * EACH:
+                    message = FROM_WORKER.decode(said.readline())
+                    if isinstance(message, Saved):
+                        saved.add(message.step)
+            for each in saying:
+                each.result()
+            line.close(PATIENCE_S)
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Lets threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_time_too_short_for_a_clock_is_none() -> None:
+    """A report with it would be refused, and the worker would fail."""
+    watch = Stopwatch(loaders=2)
+    watch.read(storage_s=6e-10, cpu_s=4e-10)
+    watch.end()
+    assert Training(1, 1, 1, 1.0, 1.0, stage_s=watch.stage_s).stage_s[:2] == (0.0, 0.0)
+
+
 def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> None:
     desk = Desk()
     with listen(place) as ear:
         line = line_to(place, desk)
         with ear.accept()[0] as peer:
+            hear(peer, 2)  # it has no more to say: a line that breaks as it speaks hears nothing
             peer.sendall(TO_WORKER.encode(Regroup(5, (7,)))[:10])
             peer.sendall(TO_WORKER.encode(Regroup(5, (7,)))[10:] + b'{"m":"Format disk"}\n')
         with ear.accept()[0] as peer:

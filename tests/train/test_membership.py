@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -14,10 +15,10 @@ from train_scene import Scene
 from dovetail.train.checkpoint import Progress
 from dovetail.train.desk import Desk
 from dovetail.train.group import DONE, Group, Waiting
-from dovetail.train.meeting import Host
+from dovetail.train.meeting import Builder, Host
 from dovetail.train.membership import Home, Membership, Spoiled
 from dovetail.train.samples import Manner
-from dovetail.wire.worker import FromWorker, Lost, Regroup
+from dovetail.wire.worker import FromWorker, Lost, Ready, Regroup
 
 SCRIPT = 11
 STALL_S = 60.0
@@ -175,3 +176,36 @@ def test_a_training_loop_that_hangs_does_not_answer() -> None:
     one._alive_s -= STALL_S + 1
     one._probed(3)
     assert told.said == [Lost(3, "abandoned")]
+
+
+class Greedy:
+    """A lock after which whoever waits for the group of a builder has it at once."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder, self._lock = builder, threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if self._builder.built:
+            self._builder.take()
+
+
+def test_who_enters_at_once_has_said_that_it_is_ready() -> None:
+    told = Told()
+    builder = Builder(
+        Regroup(4, (10,)),
+        10,
+        desk=Desk(),
+        agent=told,
+        host=Host("127.0.0.1"),
+        at="127.0.0.1",
+        device=torch.device("cpu"),
+    )
+    builder._lock = Greedy(builder)  # type: ignore[assignment]
+    builder._run()
+    (ready,) = told.said
+    assert isinstance(ready, Ready) and ready.generation == 4
+    assert not builder.built and builder.done

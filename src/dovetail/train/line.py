@@ -86,6 +86,7 @@ class Line:
         self._generation: Callable[[], int] = lambda: -1
         self._again: Callable[[], list[FromWorker]] = list
         self._waiting: deque[FromWorker] = deque(maxlen=WAITING_MAX)
+        self._lock = threading.Lock()
         self._bell, self._ear = socket.socketpair()
         self._ear.setblocking(False)
         self._closing = threading.Event()
@@ -98,11 +99,12 @@ class Line:
 
     def say(self, message: FromWorker) -> None:
         """Hands a message to the thread; never waits, whatever the agent does."""
-        if isinstance(message, Training):  # one is enough for an agent that does not listen
-            for old in [m for m in self._waiting if isinstance(m, Training)]:
-                with suppress(ValueError):
-                    self._waiting.remove(old)
-        self._waiting.append(message)
+        with self._lock:  # several threads say things, and ours takes them away
+            if isinstance(message, Training):  # one is enough for an agent that does not listen
+                others = [m for m in self._waiting if not isinstance(m, Training)]
+                self._waiting.clear()
+                self._waiting.extend(others)
+            self._waiting.append(message)
         self._ring()
 
     def close(self, wait_s: float) -> None:
@@ -147,9 +149,12 @@ class Line:
         hello = Hello(who.worker, who.token, os.getpid(), self._generation())
         to_say = bytearray(b"".join(FROM_WORKER.encode(m) for m in (hello, *self._again())))
         heard = bytearray()
-        while to_say or self._waiting or not self._closing.is_set():
-            if not to_say and self._waiting:
-                to_say += FROM_WORKER.encode(self._waiting.popleft())
+        while True:
+            closing = self._closing.is_set()
+            if not to_say and (message := self._next()) is not None:
+                to_say += FROM_WORKER.encode(message)
+            if closing and not to_say:
+                return
             readable, writable, _ = select([peer, self._ear], [peer] if to_say else [], [])
             if self._ear in readable:
                 self._ear.recv(4096)
@@ -161,6 +166,10 @@ class Line:
                 self._take(heard)
             if writable:
                 del to_say[: peer.send(to_say)]
+
+    def _next(self) -> FromWorker | None:
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
 
     def _take(self, heard: bytearray) -> None:
         """Hears the whole lines and leaves the rest."""

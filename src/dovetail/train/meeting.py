@@ -24,7 +24,8 @@ from dovetail.train.group import Group, connect, first_line
 from dovetail.train.line import Agent
 from dovetail.wire.worker import Lost, Meeting, Ready, Regroup
 
-STORE_TIMEOUT = timedelta(seconds=10)
+STORE_TIMEOUT = timedelta(seconds=30)
+"""How long the store may take to answer: its process may get no CPU for a while."""
 LOOK_S = 0.005
 """How often a waiting member looks whether all are there."""
 LOOK_S_MAX = 0.05
@@ -134,13 +135,13 @@ class Builder:
             if not self._unwanted:
                 self._agent.say(Lost(self.generation, f"not built: {self.trouble}"))
         with self._lock:
-            if not self._unwanted:
+            if group is not None and not self._unwanted:
+                # Said before the group can be taken, and so before `Entered`.
+                self._agent.say(Ready(self.generation, time.monotonic() - self._began_s))
                 self._group, group = group, None
             self.done = True
         if group is not None:
             group.discard()
-        elif self._group is not None:
-            self._agent.say(Ready(self.generation, time.monotonic() - self._began_s))
         self._desk.nudge()
 
     def _build(self) -> Group | None:
