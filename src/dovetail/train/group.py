@@ -22,11 +22,9 @@ from dovetail.train.aside import drop, start
 SLICE = timedelta(milliseconds=100)
 OPERATION = timedelta(minutes=30)
 """How long an operation may wait for a slow member; we give up earlier, when told to."""
-BUILDING = timedelta(seconds=20)
-"""How long a member that said it is there may take to connect."""
+BUILDING = timedelta(seconds=60)
+"""How long a member that said it is there may take to connect: it may get no CPU for a while."""
 CONTROL_THREADS, DATA_THREADS = 2, 2
-BUILDING_NCCL = timedelta(seconds=60)
-"""The same for NCCL, which also looks for the links between GPUs."""
 SETTLED_S = 0.25
 """How long after the last operation a group on GPUs is kept: a kernel of another member may still
 read from this one, and nothing on the host says when it has ended."""
@@ -354,7 +352,7 @@ def nccl(store: Store, rank: int, size: int, device: torch.device) -> Collective
     options = ProcessGroupNCCL.Options()
     options._timeout = OPERATION
     group = ProcessGroupNCCL(store, rank, size, options)
-    within(BUILDING_NCCL, lambda: group.eager_connect_single_device(device))
+    within(BUILDING, lambda: group.eager_connect_single_device(device))
     return cast(Collectives, group)
 
 
