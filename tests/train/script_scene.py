@@ -15,7 +15,8 @@ from train_scene import FORKS, Pace, lines
 
 from dovetail.train import Job
 
-SLOW_FROM = 25
+SLOW_FROM, SLOWEST_AT = 10, 60
+"""Steps from which and up to which a script gets slower, if not all are let end before."""
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -27,7 +28,7 @@ def worker(script: Any, log: Path, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     torch.set_num_threads(1)
     number = environment.get("DOVETAIL_WORKER", "1/alone").rpartition("/")[2]
-    pace = Pace(log, 0.01, SLOW_FROM)  # so that workers come and go in between
+    pace = Pace(log, 0.01, SLOW_FROM, SLOWEST_AT)  # so that workers come and go in between
     with (log / f"{number}.jsonl").open("w", buffering=1) as out:
 
         def tell(job: Job) -> None:

@@ -1,6 +1,7 @@
 """Jobs of real processes grow, shrink, are split and stopped, and train as if nothing happened."""
 
 import random
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,17 @@ pytest.importorskip("torch")
 
 from train_scene import Scene, assert_untouched, let_end, read, rehearse, steps_of
 
-from dovetail.train.rehearsal import Rehearsal
-from dovetail.wire.worker import Checkpoint, Entered, Finished, Left, Ready, Saved, Training
+from dovetail.train.rehearsal import Played, Rehearsal
+from dovetail.wire.worker import (
+    Checkpoint,
+    Entered,
+    Finished,
+    FromWorker,
+    Left,
+    Ready,
+    Saved,
+    Training,
+)
 
 PACED = Scene(samples=500, pace_s=0.003)
 
@@ -39,20 +49,20 @@ def test_a_job_that_grows_from_1_to_4_and_shrinks_to_1_trains_as_alone(tmp_path:
 
 def test_a_joiner_learns_a_state_that_takes_many_iterations_to_arrive(tmp_path: Path) -> None:
     """Parameters are updated as they arrive, so what their update needs must be there too."""
-    scene = replace(PACED, samples=800, epochs=1, slice_bytes=200)
+    scene = replace(PACED, samples=3200, epochs=1, slice_bytes=200)
     with rehearse(scene, tmp_path / "log") as stage:
         stage.start(0, 1)
         stage.entered(stage.regroup(0))
         stage.entered(stage.regroup(0, 1))
-        stage.until(lambda: steps_of(tmp_path / "log", 1) > 0)
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
+    assert steps_of(tmp_path / "log", 1) > 0, "there is time enough after it joined"
     got = read(tmp_path / "log")
     assert_untouched(scene, got)
 
 
 def test_members_with_uneven_samples_and_micro_batches_add_up_exactly(tmp_path: Path) -> None:
-    scene = replace(PACED, samples=203)
+    scene = replace(PACED, samples=507)
     with rehearse(scene, tmp_path / "log") as stage:
         stage.start(0, 1, 2)
         stage.entered(stage.regroup(0, 1, 2, steps=3, samples=(9, 0, 7)))
@@ -110,9 +120,8 @@ def test_55_orders_for_up_to_6_workers_end_alike_everywhere(tmp_path: Path, seed
 
 
 def test_a_job_stopped_with_2_workers_goes_on_with_3(tmp_path: Path) -> None:
-    scene = replace(PACED, samples=300)
     first, second, folder = tmp_path / "first", tmp_path / "second", tmp_path / "job"
-    with rehearse(scene, first, folder=folder) as stage:
+    with rehearse(PACED, first, folder=folder) as stage:
         stage.start(0, 1)
         stage.entered(stage.regroup(0, 1))
         stage.until(lambda: len(read(first).losses) > 7)
@@ -121,7 +130,7 @@ def test_a_job_stopped_with_2_workers_goes_on_with_3(tmp_path: Path) -> None:
         (saved,) = stage.all_said(0, Saved)
         assert stage.all_said(1, Saved) == []
         assert [m.step for n in (0, 1) for m in stage.all_said(n, Left)] == [saved.step] * 2
-    with rehearse(scene, second, folder=folder) as stage:
+    with rehearse(PACED, second, folder=folder) as stage:
         stage.start(10, 11, 12)
         entered = stage.entered(stage.regroup(12, 10, 11))
         assert {(e.step, e.samples) for e in entered} == {(saved.step, saved.samples)}
@@ -129,7 +138,7 @@ def test_a_job_stopped_with_2_workers_goes_on_with_3(tmp_path: Path) -> None:
         assert stage.ended(10, 11, 12) == [0, 0, 0]
     for path in first.glob("*.jsonl"):
         path.rename(second / path.name)
-    assert_untouched(scene, read(second))
+    assert_untouched(PACED, read(second))
 
 
 def test_a_worker_trains_on_while_its_agent_is_away(tmp_path: Path) -> None:
@@ -142,7 +151,26 @@ def test_a_worker_trains_on_while_its_agent_is_away(tmp_path: Path) -> None:
         stage.until(lambda: len(read(tmp_path / "log").losses) > before + 20)
         stage.answer()
         stage.entered(stage.regroup(0, 1))
+        stage.until(lambda: len(stage.all_said(0, Training)) > 2)
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
-        assert len(stage.all_said(0, Training)) > 2
     assert_untouched(scene, read(tmp_path / "log"))
+
+
+def test_who_has_ended_was_heard_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker says last is heard when its process may be gone."""
+    note = Rehearsal._note
+
+    def slowly(stage: Rehearsal, worker: Played, message: FromWorker) -> None:
+        time.sleep(0.5 if isinstance(message, Finished) else 0.0)
+        note(stage, worker, message)
+
+    monkeypatch.setattr(Rehearsal, "_note", slowly)
+    with rehearse(PACED, tmp_path / "log") as stage:
+        stage.start(0)
+        stage.entered(stage.regroup(0))
+        let_end(tmp_path / "log")
+        assert stage.ended(0) == [0]
+        assert len(stage.all_said(0, Finished)) == 1

@@ -1,5 +1,7 @@
 """Orders that come while others are carried out: nobody goes too early, and nothing is dropped."""
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +9,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from train_scene import Scene, assert_untouched, let_end, read, rehearse
+from train_scene import Scene, assert_untouched, let_end, read, rehearse, stands_still
 
-from dovetail.wire.worker import Entered, Finished, Left
+from dovetail.wire.worker import Entered, Finished, Left, Lost
 
-LONG = Scene(samples=1500, epochs=1, pace_s=0.003)
+LONG = Scene(samples=3000, epochs=1, pace_s=0.003)
 
 
 def test_who_has_the_state_stays_until_the_one_that_is_to_go_on_alone_has_it(
@@ -35,12 +37,16 @@ def test_a_generation_under_construction_outlives_that_an_older_one_is_entered(
 ) -> None:
     scene = replace(LONG, samples=640, pace_s=0.1)
     with rehearse(scene, tmp_path / "log") as stage:
-        stage.start(0, 1)
+        stage.start(0, 1, environment={"DOVETAIL_STALL_S": "1"})
         first = stage.regroup(0, 1)
         stage.entered(first)
-        # Both orders are there before the loop notices that 1 is gone.
-        stage.workers[1].process.kill()
+        # Both orders are there before the loop notices that 1 is gone: it waits for 1, and says so.
+        frozen = stage.workers[1].process
+        os.kill(frozen.pid, signal.SIGSTOP)
+        stage.until(lambda: stands_still(frozen.pid))
+        stage.until(lambda: bool(stage.all_said(0, Lost)))
         without, newest = stage.regroup(0), stage.regroup(0, 2)
+        frozen.kill()
         stage.until(lambda: len(stage.all_said(0, Entered)) == 2)
         stage.start(2)
         stage.entered(newest)
@@ -52,7 +58,7 @@ def test_a_generation_under_construction_outlives_that_an_older_one_is_entered(
 
 def test_no_script_comes_to_see_a_model_that_is_not_all_there(tmp_path: Path) -> None:
     """Training ends before the joiner has learned the state: it ends as one who leaves."""
-    scene = replace(LONG, samples=640, slice_bytes=8)
+    scene = replace(LONG, samples=1600, slice_bytes=8)  # 110 slices, and 100 steps
     with rehearse(scene, tmp_path / "log") as stage:
         stage.start(0, 1)
         stage.entered(stage.regroup(0))

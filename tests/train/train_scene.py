@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,8 @@ from dovetail.train.state import Parts
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo", "dovetail.train.rehearsal", "train_scene"])
 MAY_END = "may end"
-SLOWER, SLOWEST_S = 1.2, 5.0
+SLOWEST_S = 20.0
+"""The last step before the end takes so long, until the test lets training end."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Scene:
 
     Worker 1 fails in iteration `breaks_at`, when the gradients are there and others may step.
     State travels in slices of `slice_bytes`, one an iteration, as that of a huge model does.
-    Training does not come to its end before the test lets it: from its half on it gets slower.
+    Training does not come to its end before the test lets it: soon it gets slower and slower.
     """
 
     samples: int = 200
@@ -136,7 +138,8 @@ def worker(scene: Scene, environment: dict[str, str]) -> None:
             return verdict
 
         job._membership.agree = broken  # type: ignore[method-assign]
-    pace = Pace(Path(scene.log), scene.pace_s, job._order.total // scene.batch_size // 2)
+    steps = job._order.total // scene.batch_size
+    pace = Pace(Path(scene.log), scene.pace_s, steps // 4, steps)
     with (Path(scene.log) / f"{number}.jsonl").open("w", buffering=1) as log:
         train(job, parts.model, lambda told: log.write(json.dumps(told) + "\n"), pace)
         end = torch.cat([p.detach().flatten() for p in parts.model.parameters()])
@@ -187,18 +190,28 @@ class Forked:
 class Pace:
     """How fast workers train: from a step on slower and slower, until the test lets them end.
 
-    So a test that does not get to run for a while finds training still under way.
+    So a test that does not get to run for a while finds training still under way: each step takes
+    a small part of all the time before it, and the last one `SLOWEST_S`.
     """
 
-    def __init__(self, log: Path, pace_s: float, slow_from: int) -> None:
-        self._may_end, self._pace_s, self._slow_from = log / MAY_END, pace_s, slow_from
+    def __init__(self, log: Path, pace_s: float, slow_from: int, end: int) -> None:
+        self._may_end, self._pace_s = log / MAY_END, max(pace_s, 0.001)
+        self._slow_from, self._slow = slow_from, end - slow_from
 
     def __call__(self, step: int) -> None:
-        time.sleep(self._pace_s)
-        over = min(step - self._slow_from, 99)
-        give_up_s = time.monotonic() + min(SLOWEST_S, (self._pace_s + 0.001) * SLOWER**over)
-        while over > 0 and not self._may_end.exists() and time.monotonic() < give_up_s:
-            time.sleep(0.005)
+        over = min(max(step - self._slow_from, 0) / self._slow, 1.0)
+        go_on_s = time.monotonic() + self._pace_s ** (1 - over) * SLOWEST_S**over
+        while not self._may_end.exists() and (left_s := go_on_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, 0.005))
+
+
+def stands_still(process: int) -> bool:
+    """Tells whether SIGSTOP has reached a process: its threads stop one after the other."""
+    states = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            states.append((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return set(states) == {"T"}
 
 
 def let_end(log: Path) -> None:

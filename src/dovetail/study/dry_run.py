@@ -139,7 +139,7 @@ class Script:
 
                 def enough() -> bool:
                     reports = _of(generation, stage.all_said(0, Training))
-                    gone = any(process.poll() is not None for process in processes)
+                    gone = any(worker.is_over for worker in stage.workers.values())
                     return gone or _spans(reports, iterations)
 
                 with suppress(TimeoutError):

@@ -70,12 +70,22 @@ Starter = Callable[[dict[str, str]], Running]
 
 @dataclass(slots=True)
 class Played:
-    """One worker on the stage, and all it said, each with the time it was heard."""
+    """One worker on the stage, and all it said, each with the time it was heard.
+
+    `ear` is the thread that hears it.
+    """
 
     number: int
     process: Running
     said: list[tuple[float, FromWorker]] = field(default_factory=list)
     peer: socket.socket | None = None
+    ear: threading.Thread | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Returns whether it has ended, and all that it said was heard."""
+        ended = self.process.poll() is not None
+        return ended and (self.ear is None or not self.ear.is_alive())
 
 
 class Rehearsal:
@@ -211,10 +221,10 @@ class Rehearsal:
         return [e for m in members if (e := reached(m)) is not None]
 
     def ended(self, *numbers: int, timeout_s: float = PATIENCE_S) -> list[int]:
-        """Waits until workers have ended; returns their exit codes."""
-        processes = [self.workers[n].process for n in numbers]
-        self.until(lambda: all(p.poll() is not None for p in processes), timeout_s)
-        return [code for p in processes if (code := p.poll()) is not None]
+        """Waits until workers have ended and all they said was heard; returns their exit codes."""
+        workers = [self.workers[n] for n in numbers]
+        self.until(lambda: all(w.is_over for w in workers), timeout_s)
+        return [code for w in workers if (code := w.process.poll()) is not None]
 
     def _story(self) -> str:
         lines = [f"newest order: {self._regroup}"]
@@ -250,6 +260,8 @@ class Rehearsal:
         worker: Played | None = None
         with peer, suppress(OSError), peer.makefile("rb") as lines:
             for line in lines:
+                if not line.endswith(b"\n"):
+                    break  # it was killed in the middle of it
                 message = FROM_WORKER.decode(line)
                 if isinstance(message, Hello):
                     worker = self._greet(message, peer)
@@ -266,7 +278,7 @@ class Rehearsal:
         self.until(lambda: number in self.workers)
         with self._lock:
             worker = self.workers[number]
-            worker.peer = peer
+            worker.peer, worker.ear = peer, threading.current_thread()
             if self._regroup is not None:
                 self._tell(worker, self._regroup)
             for meet in self._meets.values():
