@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -192,7 +193,8 @@ class Forks:
     def hit(self, kept: Kept, number: int) -> None:
         if kept.process.exitcode is None:
             assert kept.process.pid is not None
-            os.kill(kept.process.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, which we are told a moment later
+                os.kill(kept.process.pid, number)
 
     def limit(self, order: StartWorker) -> None: ...
 

@@ -19,6 +19,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from dovetail.train import Job, aside, group
 from dovetail.train.gradients import Gradients
 from dovetail.train.group import Broken, Group, Patience, Stuck, connect, have_their_own, within
+from patience import PATIENCE_S
 
 GPU = torch.device("cuda", 0)
 
@@ -175,7 +176,7 @@ def test_an_aborted_operation_looks_complete_and_is_not_taken_for_a_gradient() -
 def test_the_loop_is_freed_from_another_thread(nccl: list[PlayedNccl]) -> None:
     made, data = a_group()
     made.abandon()
-    assert data.aborted.wait(300), "though the loop itself sits in CUDA"
+    assert data.aborted.wait(PATIENCE_S), "though the loop itself sits in CUDA"
     made.discard(broken=True)
     made.abandon()
 
@@ -191,7 +192,7 @@ def test_what_nccl_holds_on_the_gpu_is_given_up_with_its_group(
     )
     made, data = a_group()
     made.discard(broken=broken)
-    assert data.aborted.wait(300)
+    assert data.aborted.wait(PATIENCE_S)
     assert dropped == [0.0 if broken else group.SETTLED_S]
 
 
@@ -231,6 +232,7 @@ def test_after_an_abort_the_gpu_is_waited_for_before_its_buffers_are_used_again(
     ours, model = gradients()
     an_iteration(ours, model, made)
     before = model.weight.grad
+    monkeypatch.setattr(group, "LETS_GO_S", PATIENCE_S)
     timer = threading.Timer(0.05, data.works[0].__setattr__, ("complete", True))
     timer.start()
     ours.take_back()
@@ -261,7 +263,7 @@ def test_dropped_things_wait_for_their_time() -> None:
     ended = threading.Event()
     aside.ready()
     aside.drop([], lambda: (done.append(time.monotonic() - began), ended.set())[0], after_s=0.02)
-    assert ended.wait(300) and done[0] >= 0.02
+    assert ended.wait(PATIENCE_S) and done[0] >= 0.02
 
 
 def test_no_room_on_the_gpu_has_an_exit_code_of_its_own() -> None:
