@@ -16,6 +16,8 @@ import torch
 from dovetail.train.state import Parts
 
 FORMAT = 2
+DATA = "data"
+"""The number for the data of a job, among what it was."""
 KEPT = 2
 """Files kept; older ones are removed when a newer one is safe on disk."""
 WAIT_S = 1.0
@@ -108,13 +110,29 @@ def restore(folder: Path, parts: Parts, job: dict[str, Any]) -> Progress | None:
             continue
         if state.get("format") != FORMAT:
             raise ValueError(f"{path}: written by another version of dovetail")
-        if state["job"] != job:
-            raise ValueError(f"{path}: another job's: {state['job']}, and this one is {job}")
+        _compare(path, state["job"], job)
         parts.take_whole(state)
         return Progress(state["step"], state["samples"], True, state["passes"], state["loss"])
     if damaged:
         raise ValueError(f"{damaged[0]}: no checkpoint can be read; remove them to begin anew")
     return None
+
+
+def _compare(path: Path, then: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raises ValueError for a checkpoint of another job; tells of one of other data.
+
+    NOTE: to refuse these would spoil a training in which they do no harm, such as negative samples
+    that were drawn when it began.
+    """
+    then = {**now, **then}  # older ones say nothing of the data
+    if {**then, DATA: None} != {**now, DATA: None}:
+        raise ValueError(f"{path}: another job's: {then}, and this one is {now}")
+    if then.get(DATA) != now.get(DATA):
+        print(
+            f"{path}: the data are others than when it was written. What the script draws without a"
+            " seed (a split, say) it must draw with one, or it trains on what it validates on",
+            file=sys.stderr,
+        )
 
 
 class Writer:

@@ -16,8 +16,9 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from dovetail.train.fingerprint import fingerprint
 from dovetail.train.loader import mixed, seed_all
-from dovetail.train.samples import Indices, Order
+from dovetail.train.samples import Indices, Order, told_apart
 
 Collate = Callable[[list[Any]], Any]
 
@@ -58,6 +59,10 @@ class Given:
             raise ValueError("say batch_size, that of an iteration of all workers together")
         return cls(data, batch_size, shuffle, drop_last, loaders, collate)
 
+    def fingerprint(self) -> int:
+        """Returns a number for the data and what a sampler draws of them, to compare workers by."""
+        return fingerprint(self.data, () if self.draws is None else self.draws(0))
+
     def order(self, length: int, *, seed: int, epochs: int, steps: int | None) -> Order:
         """Returns the order of the samples of such data. Raises ValueError."""
         return Order(
@@ -76,7 +81,7 @@ class Given:
         if isinstance(loader.dataset, IterableDataset):
             draws, shuffle = None, False  # refused with all other streams
         else:
-            draws, shuffle = draws_of(loader.sampler, seed)
+            draws, shuffle = draws_of(loader, seed)
             if loader.batch_size is None:
                 raise ValueError(
                     "a DataLoader with a batch_sampler of its own (or without batches) cannot be"
@@ -100,8 +105,8 @@ class Draws:
     may have generators or counters of its own.
     """
 
-    def __init__(self, sampler: Iterable[int], seed: int) -> None:
-        self._pristine, self._seed = sampler, seed
+    def __init__(self, sampler: Iterable[int], data: Any, seed: int) -> None:
+        self._pristine, self._data, self._seed = sampler, data, seed
         self._restart()
         self.length = len(self(0))
 
@@ -115,7 +120,8 @@ class Draws:
         return self._drawn[epoch]
 
     def _restart(self) -> None:
-        self._sampler = copy.deepcopy(self._pristine)
+        # The data that it may know are many, and some cannot be copied at all.
+        self._sampler = copy.deepcopy(self._pristine, {id(self._data): self._data})
         self._next = 0
         self._drawn: dict[int, Indices] = {}
 
@@ -124,7 +130,7 @@ class Draws:
         seed_all(mixed(self._seed, epoch))
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
-        drawn = np.fromiter((int(i) for i in self._sampler), dtype=np.int64)
+        drawn = told_apart(np.fromiter((int(i) for i in self._sampler), dtype=np.int64))
         if self._drawn and len(drawn) != self.length:
             raise ValueError("a sampler must draw as many samples in each pass")
         self._drawn = {e: d for e, d in self._drawn.items() if e == epoch - 1}
@@ -132,12 +138,23 @@ class Draws:
         self._next = epoch + 1
 
 
-def draws_of(sampler: Any, seed: int) -> tuple[Draws | None, bool]:
+def draws_of(loader: DataLoader[Any], seed: int) -> tuple[Draws | None, bool]:
     """Returns what a sampler draws, or None and whether it shuffles, which jobs do themselves."""
+    sampler: Any = loader.sampler
     if isinstance(sampler, DistributedSampler):
         raise ValueError("leave DistributedSampler out: the Job shares the samples out itself")
-    if isinstance(sampler, SequentialSampler):
+    if type(sampler) is SequentialSampler and _is_of_all(sampler, loader.dataset):
         return None, False
-    if type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None:
+    if (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler._num_samples is None
+        and _is_of_all(sampler, loader.dataset)
+    ):
         return None, True
-    return Draws(sampler, seed), False
+    return Draws(sampler, loader.dataset, seed), False
+
+
+def _is_of_all(sampler: SequentialSampler | RandomSampler, data: Any) -> bool:
+    """Returns whether a sampler draws all samples, and not the first of them."""
+    return sampler.data_source is data or len(sampler.data_source) == len(data)

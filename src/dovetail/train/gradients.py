@@ -11,7 +11,7 @@ A buffer sets out as soon as the last micro-batch has filled it, in an order all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -24,8 +24,9 @@ from dovetail.train.group import Broken, Group, Summing
 
 BUCKET_BYTES = 8 << 20
 """Gradients that travel together: the first set out while the others are still computed."""
-HEAD = 4
-"""Of the tail: loss, weight, whether weights are the user's, whether training ends instead."""
+HEAD = 6
+"""Of the tail: loss, weight, whether any weight was given, one that is not 0, none, and whether
+training ends instead."""
 
 
 def trained_by(optimizer: torch.optim.Optimizer) -> set[nn.Parameter]:
@@ -105,11 +106,13 @@ class Tail:
         """Returns the buffers that travel here."""
         return [*self._counts, *self._statistics]
 
-    def fill(self, head: list[Tensor | float], flags: list[bool], part: float, first: bool) -> None:
+    def fill(
+        self, sums: Sequence[Tensor], said: list[bool], flags: list[bool], part: float, first: bool
+    ) -> None:
         """Writes what this worker adds; `part` is its part of the iteration's samples."""
-        for i, value in enumerate(head):
+        for i, value in enumerate(sums):
             self.flat[i] = value
-        self.flat[HEAD : self._flags] = torch.tensor(flags, dtype=torch.float64)
+        self.flat[len(sums) : self._flags] = torch.tensor([*said, *flags], dtype=torch.float64)
         begin = self._flags
         for b in self.buffers:
             share = part if b.is_floating_point() else float(first)
@@ -128,7 +131,7 @@ class Tail:
         return [t > 0 for t in self.flat[HEAD : self._flags].tolist()]
 
     def head(self) -> list[float]:
-        """Returns the sums of loss and weight, and who counts by weights or ends training."""
+        """Returns the sums of loss and weight, and how many said what comes after."""
         return self.flat[:HEAD].tolist()
 
 
@@ -153,12 +156,12 @@ class Gradients:
         self._touched, self._arrived = [False] * count, [False] * count
         self._sent: list[Summing] = []
         self._group: Group | None = None
-        self._sending = self._added = False
+        self._computing = self._sending = self._added = False
         self._broken: Broken | None = None
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._weight = torch.zeros((), dtype=torch.float64, device=self.device)
         self._last = torch.zeros(2, dtype=torch.float64)
-        self._weighted = False
+        self._weighted = self._by_weight = self._by_samples = False
         self._before = Before()
         for bucket in self._buckets:
             for p in bucket.parameters:
@@ -177,25 +180,47 @@ class Gradients:
         self._touched, self._arrived = [False] * count, [False] * count
         self._loss.zero_()
         self._weight.zero_()
-        self._weighted = False
+        self._weighted = self._by_weight = self._by_samples = False
         self._buffers.begin()
         if group.size > 1:  # alone nothing breaks
             self._before.remember([*self._tail.buffers, *self._buffers.at_risk()])
         for bucket in self._buckets:
             bucket.flat.zero_()
             bucket.missing = len(bucket.parameters)
-        self._hold()
+        self._lay_aside()
+
+    def _lay_aside(self) -> None:
+        """Clears gradients as the script sees them: what it computes itself is not ours."""
+        for p in self.parameters:
+            p.grad = None
 
     def _hold(self) -> None:
-        """Has the backward pass add to the buffers, also if the script has cleared gradients."""
+        """Has the backward pass add to the buffers, and the step take from them."""
         for bucket in self._buckets:
             for p, view in zip(bucket.parameters, bucket.views, strict=True):
                 if p.grad is not view:
                     p.grad = view
 
+    def _look_for_others(self) -> None:
+        """Raises RuntimeError if the script computed gradients itself, and means them to count."""
+        found = [p.grad for p in self.parameters if p.grad is not None]
+        if any(g.layout != torch.strided or bool((g != 0).any()) for g in found):
+            raise RuntimeError(
+                "the loop calls backward() itself too, on this worker's samples alone: add the"
+                " losses up for job.backward(loss), or clear those gradients before it, with"
+                " optimizer.zero_grad()"
+            )
+
     def _look_for_changes(self) -> None:
         """Raises RuntimeError if the script changed gradients that are not complete yet."""
-        if self._added and any(b.flat._version != b.version for b in self._buckets):
+        if self._added and any(
+            b.flat._version != b.version
+            or any(
+                p.grad is not None and p.grad is not view
+                for p, view in zip(b.parameters, b.views, strict=True)
+            )
+            for b in self._buckets
+        ):
             raise RuntimeError(
                 "gradients were changed between job.backward() and job.step(), where they are this"
                 " worker's only: clip by Job(clip_norm=...), leave unscaling to Job(scaler=...),"
@@ -215,22 +240,34 @@ class Gradients:
 
         With a `weight` of the user's (tokens, say) the loss counts by that instead.
         """
-        self._look_for_changes()
+        self._look_for_others()
         self._hold()
         share: float | Tensor = part
-        if weight is not None:
+        if weight is None:
+            self._by_samples = True
+        else:
             self._weighted, share = True, weight
             if float(weight) == 0:  # the mean over nothing is no number
                 return
+            self._by_weight = True
         scaled = loss * share
         with torch.no_grad():
             self._loss += scaled.detach()
             self._weight += share
         self._sending = last
-        scale(scaled).backward()  # type: ignore[no-untyped-call]
+        self._computing = True
+        try:
+            scale(scaled).backward()  # type: ignore[no-untyped-call]
+        finally:
+            self._computing = False
         self._added = True
         for bucket in self._buckets:
             bucket.version = bucket.flat._version
+
+    def end_micro_batch(self) -> None:
+        """Leaves the buffers as they are until the next backward pass, whatever is cleared."""
+        self._look_for_changes()
+        self._lay_aside()
 
     def finish(self, part: float, *, first: bool, end: bool) -> bool:
         """Returns when the gradients are those of all workers. Raises Broken.
@@ -240,16 +277,22 @@ class Gradients:
         """
         assert self._group is not None
         self._look_for_changes()
+        self._hold()
         self._send_all()
         flags = [*self._touched, *self._buffers.changed()]
-        head: list[Tensor | float] = [self._loss, self._weight, float(self._weighted), float(end)]
-        self._tail.fill(head, flags, part, first)
+        said = [self._weighted, self._by_weight, self._by_samples, end]
+        self._tail.fill((self._loss, self._weight), said, flags, part, first)
         self._sent.append(self._group.sum_gradients(self._tail.flat))
         for sent in self._sent:
             sent.wait()
-        _, weight, weighted, ended = self._tail.head()
+        _, weight, weighted, by_weight, by_samples, ended = self._tail.head()
         if ended:
             return True
+        if by_weight and by_samples:
+            raise RuntimeError(
+                "job.backward() was given a weight for some batches of an iteration and none for"
+                " others, which count by their samples: give one for all of them"
+            )
         flags = self._tail.flags()
         if self._group.size > 1:
             self._tail.restore()
@@ -300,6 +343,8 @@ class Gradients:
 
     def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
         def filled(parameter: Tensor) -> None:
+            if not self._computing:
+                return  # the script's own backward pass
             place = self._place[parameter]  # type: ignore[index]
             self._touched[place] = True
             if self._sending:

@@ -88,6 +88,14 @@ def look_at(
         look_at_kept(f"keep[{name!r}]", part)
 
 
+def drives(part: Any, optimizer: torch.optim.Optimizer) -> bool:
+    """Returns whether a part is a scheduler of an optimizer, or holds one, alone or in a list."""
+    held = [part]
+    for value in getattr(part, "__dict__", {}).values():
+        held += value if isinstance(value, (list, tuple)) else [value]
+    return any(getattr(one, "optimizer", None) is optimizer for one in held)
+
+
 class Guard:
     """Looks on while a script trains, at what belongs to the job alone."""
 
@@ -95,7 +103,7 @@ class Guard:
         self, optimizer: torch.optim.Optimizer, scheduler: Any, others: Mapping[str, Stateful]
     ) -> None:
         self._optimizer, self._scheduler = optimizer, scheduler
-        self._known = {id(part) for part in others.values()}
+        self._others = others
         self._allowed = True
         self._steps: int | None = None
 
@@ -112,7 +120,7 @@ class Guard:
     def begin(self) -> None:
         """From now on only the job steps. Raises ValueError for a scheduler it knows nothing of."""
         patched = getattr(self._optimizer.step, "_wrapped_by_lr_sched", False)
-        if patched and not self._known:
+        if patched and not any(drives(p, self._optimizer) for p in self._others.values()):
             raise ValueError(
                 "the optimizer has a scheduler that the Job was not given: Job(scheduler=...), or"
                 " in keep={...} if the script steps it"

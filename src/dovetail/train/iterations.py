@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dovetail.train.alike import alike, make_alike
 from dovetail.train.aside import ends_with, leave
 from dovetail.train.checkpoint import Progress
 from dovetail.train.desk import Desk
@@ -36,10 +37,11 @@ from dovetail.train.saving import Saving, What, warn
 from dovetail.train.stages import Stopwatch
 from dovetail.train.state import Parts, number_of
 from dovetail.train.surroundings import Surroundings, hide_secret
+from dovetail.train.transfer import flattened, is_dense
 from dovetail.wire.worker import Finished, Regroup, Saved
 
-CLOSING_S = 2.0
-"""How long a worker that ends waits for an agent to hear its last words."""
+CLOSING_S = 30.0
+"""How long a worker that ends waits until its last words are said, if anybody is there to hear."""
 SPOILED_EXIT = 4
 """The exit code of a worker that has nothing to go on from; a fresh one can begin anew."""
 NO_ROOM_EXIT = 5
@@ -88,8 +90,9 @@ class Iterations:
         loader: Loader,
         folder: Path | None,
         checkpoint_s: float,
+        data: int,
     ) -> None:
-        """Gets ready, and in touch with the agent."""
+        """Gets ready, and in touch with the agent. `data` is a number for them."""
         self._parts, self._order, self._how = parts, order, how
         self._gradients = Gradients(parts.model, parts.optimizer)
         self.device = self._gradients.device
@@ -106,10 +109,12 @@ class Iterations:
         self._batch: Indices = order.batch_at(0)
         self._mine: list[Indices] = []
         self._shares: tuple[int, ...] = (0,)
+        # What a batch needs next: 1 backward, 2 step, 0 nothing. 3: it was begun, and failed maybe.
         self._due = 0
+        self._differed = False
         self._outcome: Verdict | Broken | None = None
         self._under_way = self._stopping = self._ends = self._stopped = False
-        self._open(about)
+        self._open(about, data)
 
     @property
     def _complete_or_stopped(self) -> bool:
@@ -155,7 +160,10 @@ class Iterations:
             self._due = 1
             yield batch
             if self._due:
-                raise RuntimeError("each batch needs job.backward(loss) and job.step()")
+                raise RuntimeError(
+                    "each batch needs job.backward(loss) and job.step(), none may fail; to leave"
+                    " one out: job.backward(loss, weight=0)"
+                )
         self._conclude()
 
     def _begin(self) -> None:
@@ -265,12 +273,8 @@ class Iterations:
             return
         if self._membership.leads:
             self._reporter.iterated(self._membership.generation, self._gradients)
-        if 0 in self._shares and not verdict.learning:
-            self._level(whole=True)
-            self._gradients.level_buffers(
-                self._membership.group, self._membership.group.rank == self._source
-            )
-            self._membership.level()
+        if not verdict.learning:
+            self._level_all()
         if verdict.save or verdict.leave:
             self._save(leave=verdict.leave)
         if verdict.switch:
@@ -279,6 +283,31 @@ class Iterations:
             self._regrouped()
         elif verdict.again:
             self._membership.pass_on_again()
+
+    def _level_all(self) -> None:
+        """Gives all that may have changed in the loop to who did not run it. Raises Broken."""
+        members = self._membership
+        group, without = members.group, 0 in self._shares
+        if without:
+            self._level(whole=True)
+            self._gradients.level_buffers(group, group.rank == self._source)
+        if without or (group.size > 1 and self._progress.samples % self._order.per_epoch == 0):
+            self._level_model()
+        if without:
+            members.level()
+
+    def _level_model(self) -> None:
+        group = self._membership.group
+        tensors = flattened([t for t in self._parts.tensors() if is_dense(t)])
+        if alike(group, tensors):
+            return
+        if self._membership.leads and not self._differed:
+            warn(
+                "workers did not have the same model: does the loop change parameters itself, in"
+                " its body? That belongs into optimizer.register_step_post_hook(...)"
+            )
+        self._differed = True
+        make_alike(group, tensors, first=group.rank == self._source)
 
     def _recover(self, broken: Broken) -> None:
         """Gives up the iteration that is under way; it is done again by those who are left."""
@@ -318,7 +347,7 @@ class Iterations:
 
     # The beginning and the end.
 
-    def _open(self, about: Surroundings) -> None:
+    def _open(self, about: Surroundings, data: int) -> None:
         """Gets in touch with the agent, if there is one."""
         hide_secret()
         identity, order = about.identity, self._order
@@ -339,7 +368,7 @@ class Iterations:
                 at_least=min(self._parts.at_least, order.batch_size),
                 model=type(self._parts.model).__name__,
             )
-        what = What(self._parts, self._progress, order, self._loss)
+        what = What(self._parts, self._progress, order, self._loss, data)
         self._saving = Saving(
             self._folder,
             self._checkpoint_s,

@@ -27,8 +27,10 @@ from torch import Tensor, nn
 from dovetail.train.given import Given
 from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
-from dovetail.train.loader import Loader, Source
+from dovetail.train.loader import Loader, Source, mixed, seed_all
 from dovetail.train.membership import Verdict
+from dovetail.train.reduction import is_sum
+from dovetail.train.saving import warn
 from dovetail.train.state import Parts, Stateful
 from dovetail.train.surroundings import Surroundings
 
@@ -91,8 +93,10 @@ class Job(Iterations):
             loader=Loader(source, given.loaders),  # forks: before any thread is there
             folder=Path(folder) if folder else None,
             checkpoint_s=checkpoint_s,
+            data=given.fingerprint(),
         )
         self._joined = self._begun = self._by_pass = self._broken_off = False
+        self._looked_at_loss = False
 
     # What a script may ask. Whoever asks takes part: before that, nobody knows.
 
@@ -169,8 +173,10 @@ class Job(Iterations):
                 "call job.backward(loss) once for each batch of job.batches(); several losses are"
                 " added up before"
             )
-        self._due = 2
+        self._due = 3
         self._membership.alive()
+        if weight is None and not self._looked_at_loss:
+            self._look_at_loss(loss)
         self._gradients.backward(
             loss,
             part=len(self._mine[0]) / len(self._batch),
@@ -178,6 +184,7 @@ class Job(Iterations):
             scale=self._how.scaled,
             last=len(self._mine) == 1,
         )
+        self._due = 2
 
     def step(self) -> bool:
         """Ends a micro-batch; after the last, all workers step together.
@@ -187,16 +194,30 @@ class Job(Iterations):
         """
         if self._due != 2:
             raise RuntimeError("call job.step() once, after job.backward(loss)")
-        self._due = 0
+        self._due = 3
+        if len(self._mine) > 1:
+            self._gradients.end_micro_batch()
+        else:
+            self._complete()
         del self._mine[0]
+        self._due = 0
         if self._mine:
             return False
-        self._complete()
         return isinstance(self._outcome, Verdict) and not self._stopped
 
     def stop(self) -> None:
         """Ends training early, on all workers, after the iteration that is under way."""
         self._stopping = True
+
+    def _look_at_loss(self, loss: Tensor) -> None:
+        """Tells, once, of a loss that looks like a sum."""
+        samples = len(self._mine[0])
+        self._looked_at_loss = samples > 1
+        if self._looked_at_loss and self._membership.leads and is_sum(loss, samples):
+            warn(
+                "the loss looks like a sum over samples: shared out among workers, or computed in"
+                " pieces, its gradient has another size; give job.backward() the mean"
+            )
 
     # The loops.
 
@@ -221,8 +242,13 @@ class Job(Iterations):
         while not self._complete_or_stopped:
             self._find_pass()
             if p.samples >= (p.passes + 1) * per_epoch and not self._membership.learns:
-                return
+                break
             yield from self._iteration()
+        self._seed_outside(self._progress.samples)
+
+    def _seed_outside(self, at: int) -> None:
+        """Has what the script draws before and after a pass be the same on all workers."""
+        seed_all(mixed(self._order.seed, at, -1))
 
     def _find_pass(self) -> None:
         """Counts passes that others have ended while this worker was learning the state.
@@ -244,6 +270,7 @@ class Job(Iterations):
                 self._find_pass()
                 if self._stopped or p.passes * per_epoch >= self._order.total:
                     break
+                self._seed_outside(p.passes)
                 yield p.passes
                 if not self._complete_or_stopped and p.samples < (p.passes + 1) * per_epoch:
                     raise RuntimeError(

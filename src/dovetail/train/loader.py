@@ -26,7 +26,7 @@ import torch
 import torch.multiprocessing  # tensors travel between processes in shared memory
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
-from dovetail.train.samples import Indices
+from dovetail.train.samples import Indices, sample_of
 
 AHEAD_PER_LOADER = 2
 SEED_MASK = (1 << 63) - 1
@@ -96,16 +96,19 @@ class Source:
     def read(self, epoch: int, indices: Indices) -> Read:
         """Returns the samples at some indices as one batch."""
         wall, cpu = time.perf_counter(), time.thread_time()
+        at, times = sample_of(indices)
         if self._is_tensors:
-            at = torch.from_numpy(indices)
-            batch: Any = tuple(t[at] for t in self._data)
+            places = torch.from_numpy(at)
+            batch: Any = tuple(t[places] for t in self._data)
         else:
-            batch = self._collate([self._sample(epoch, int(i)) for i in indices])
+            drawn = zip(at.tolist(), times.tolist(), strict=True)
+            batch = self._collate([self._sample(epoch, i, again) for i, again in drawn])
         cpu_s = time.thread_time() - cpu
         return Read(batch, max(0.0, time.perf_counter() - wall - cpu_s), cpu_s)
 
-    def _sample(self, epoch: int, index: int) -> Any:
-        seed_all(mixed(self._seed, epoch, index))
+    def _sample(self, epoch: int, index: int, again: int) -> Any:
+        """Returns a sample; drawn `again` in a pass it draws something else at random."""
+        seed_all(mixed(self._seed, epoch, index, *([again] if again else ())))
         return self._data[index]
 
 

@@ -16,12 +16,33 @@ import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
+AGAIN = 1 << 40
+"""How far the number of a sample is raised for each time that it was drawn before in a pass."""
 
 
 @lru_cache(maxsize=2)
 def permutation(seed: int, epoch: int, length: int) -> Indices:
     """Returns the order of the samples in one pass, drawn from the seed and the pass."""
     return np.random.default_rng([seed, epoch]).permutation(length).astype(np.int64)
+
+
+def told_apart(drawn: Indices) -> Indices:
+    """Returns samples of which no two are the same: a further draw of one is `AGAIN` above it.
+
+    What they draw at random themselves (crops, flips) is another thing each time.
+    """
+    order = np.argsort(drawn, kind="stable")
+    places = np.arange(len(drawn))
+    begins = np.diff(drawn[order], prepend=np.nan) != 0  # of draws of the same sample
+    found = drawn.copy()
+    found[order] += AGAIN * (places - np.maximum.accumulate(np.where(begins, places, 0)))
+    return found
+
+
+def sample_of(number: Indices) -> tuple[Indices, Indices]:
+    """Returns the samples of numbers that were told apart, and how often each was drawn before."""
+    times = (number + AGAIN // 2) // AGAIN
+    return number - AGAIN * times, times
 
 
 @dataclass(frozen=True, slots=True)

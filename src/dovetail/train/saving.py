@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.train.checkpoint import Progress, Writer, restore, snapshot
+from dovetail.train.checkpoint import DATA, Progress, Writer, restore, snapshot
 from dovetail.train.samples import Order
 from dovetail.train.state import Parts
 
@@ -26,11 +26,17 @@ class What:
     progress: Progress
     order: Order
     loss: Callable[[], float | None]
+    data: int
 
     def identity(self) -> dict[str, int]:
-        """Returns what must be as it was, or samples would be used twice."""
+        """Returns what must be as it was, or samples would be used twice; the data may be."""
         order = self.order
-        return {"seed": order.seed, "samples": order.per_epoch, "shuffled": int(order.shuffle)}
+        return {
+            "seed": order.seed,
+            "samples": order.per_epoch,
+            "shuffled": int(order.shuffle),
+            DATA: self.data,
+        }
 
 
 class Saving:

@@ -134,7 +134,15 @@ class Parts:
         shapes = [(*_kind(t), t.device.type) for t in tensors]
         others = {name: part.state_dict() for name, part in self.others.items()}
         held = [_kind(t) for t in held_tensors(self.model)]
-        return to_bytes({"held": held, "optimizer": plain, "shapes": shapes, "others": others})
+        return to_bytes(
+            {
+                "held": held,
+                "optimizer": plain,
+                "shapes": shapes,
+                "others": others,
+                "frozen": self._frozen(),
+            }
+        )
 
     def take_skeleton(self, said: bytes) -> None:
         """Takes on the plain values; the optimizer's tensors are there, but still empty.
@@ -162,6 +170,7 @@ class Parts:
             raise ValueError(f"the state has {sorted(skeleton['others'])} beside the optimizer")
         for name, part in self.others.items():
             part.load_state_dict(skeleton["others"][name])
+        self._freeze(skeleton["frozen"])
 
     def settings(self, *, whole: bool) -> bytes:
         """Returns plain values that a script may change in its loop: learning rates and the like.
@@ -174,7 +183,7 @@ class Parts:
             for name, part in self.others.items()
             if whole or not name.startswith(KEPT)
         }
-        return to_bytes({"groups": groups, "others": others})
+        return to_bytes({"groups": groups, "others": others, "frozen": self._frozen()})
 
     def take_settings(self, said: bytes) -> None:
         """Takes on what `settings` gave."""
@@ -187,6 +196,7 @@ class Parts:
                     mine[key] = value
         for name, state in settings["others"].items():
             self.others[name].load_state_dict(state)
+        self._freeze(settings["frozen"])
 
     def whole(self) -> dict[str, Any]:
         """Returns everything as one dictionary, on the CPU and apart from the live tensors."""
@@ -194,6 +204,7 @@ class Parts:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "others": {name: part.state_dict() for name, part in self.others.items()},
+            "frozen": self._frozen(),
         }
         copied: dict[str, Any] = map_tensors(state, lambda t: t.detach().to("cpu", copy=True))
         return copied
@@ -205,6 +216,7 @@ class Parts:
             load_exactly(self.optimizer, state["optimizer"])
             for name, part in self.others.items():
                 part.load_state_dict(state["others"][name])
+            self._freeze(state.get("frozen", self._frozen()))  # older ones do not say
         except (RuntimeError, KeyError) as error:
             raise ValueError(f"the checkpoint is of another model: {error}") from None
 
@@ -214,6 +226,15 @@ class Parts:
         for t in self.tensors():
             sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return sha.hexdigest()[:16]
+
+    def _frozen(self) -> list[bool]:
+        """Returns which parameters are not trained now: a script may change that as it goes."""
+        return [not p.requires_grad for p in self.model.parameters()]
+
+    def _freeze(self, frozen: list[bool]) -> None:
+        for p, stays in zip(self.model.parameters(), frozen, strict=True):
+            if p.requires_grad == stays:
+                p.requires_grad_(not stays)
 
     def _split(self) -> tuple[Any, list[Tensor]]:
         tensors: list[Tensor] = []

@@ -1,0 +1,128 @@
+"""Workers notice when they do not have the same data, without reading any sample."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from script_scene import Forked
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
+from train_scene import let_end, lines
+
+from dovetail.train import Job
+from dovetail.train.fingerprint import fingerprint
+from dovetail.train.given import Given
+from dovetail.train.rehearsal import Rehearsal
+
+COUNT = 400
+
+
+class Unread(Dataset[Any]):
+    """Samples that must not be read only to be compared."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields_of_mine = 0
+        vars(self).update(fields)
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("nobody asked for a sample")
+
+
+def shuffled(seed: int) -> list[int]:
+    return [int(i) for i in np.random.default_rng(seed).permutation(COUNT)]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        torch.tensor,
+        np.array,
+        lambda places: Subset(Unread(), places),
+        lambda places: ConcatDataset([Unread(), Subset(Unread(), places)]),
+        lambda places: Unread(labels=places),
+        lambda places: Unread(files=[(f"{i}.png", i) for i in places]),
+        lambda places: Unread(tokens=np.array(places).reshape(40, 10)),
+        lambda places: (torch.zeros(COUNT, 3), torch.tensor(places)),
+    ],
+)
+def test_what_was_drawn_otherwise_is_seen(held: Callable[[list[int]], Any]) -> None:
+    assert fingerprint(held(shuffled(1))) == fingerprint(held(shuffled(1)))
+    assert fingerprint(held(shuffled(1))) != fingerprint(held(shuffled(2)))
+
+
+def test_what_may_differ_between_machines_is_not_looked_at() -> None:
+    def seen(noise: float, folder: str) -> int:
+        data = Unread(mean=torch.full((5,), noise), std=np.full(5, noise), folder=folder, at=noise)
+        data.again = data  # type: ignore[attr-defined]
+        data.none = torch.empty(0, dtype=torch.long)  # type: ignore[attr-defined]
+        return fingerprint(data, (), torch.tensor(3))
+
+    assert seen(1.0, "/tmp/a") == seen(1.5, "/tmp/b")
+
+
+def test_what_a_sampler_draws_is_looked_at_too() -> None:
+    def seen(seed: int) -> int:
+        sampler = SubsetRandomSampler(shuffled(seed)[:300])
+        loader = DataLoader(Unread(), batch_size=8, sampler=sampler)
+        given = Given.of(loader, batch_size=None, shuffle=True, drop_last=False, loaders=0,
+                         collate=None, seed=0)  # fmt: skip
+        return given.fingerprint()
+
+    assert seen(1) == seen(1)
+    assert seen(1) != seen(2)
+
+
+def of_a_split(tell: Callable[[Job], None], folder: Path | None = None) -> tuple[Job, list[Tensor]]:
+    """Splits its data by chance, as a script does that forgot the seed."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    x, split = torch.randn(COUNT, 4), np.random.default_rng().permutation(COUNT)
+    samples = TensorDataset(x, (x.sum(1) > 0).long())
+    data = Subset(samples, split[:300].tolist())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = Job(model, optimizer, data=data, batch_size=15, epochs=3, folder=folder)
+    for a, b in job.batches():
+        job.backward(cross_entropy(model(a), b))
+        if job.step():
+            tell(job)
+    return job, list(model.parameters())
+
+
+def test_a_worker_with_other_data_is_refused_and_the_others_train(tmp_path: Path) -> None:
+    with Rehearsal(partial(Forked, of_a_split, tmp_path)) as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0))
+        stage.regroup(0, 1)
+        assert stage.ended(1) == [1]
+        stage.abandon()
+        stage.entered(stage.regroup(0))
+        let_end(tmp_path)
+        assert stage.ended(0) == [0]
+    assert 60 in [step for step, _ in lines(tmp_path / "0.jsonl")]
+
+
+def test_a_job_that_resumes_on_other_data_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_a_split(lambda job: None, tmp_path)
+    assert "the data are others" not in capsys.readouterr().err
+    of_a_split(lambda job: None, tmp_path)
+    assert "the data are others than when it was written" in capsys.readouterr().err
