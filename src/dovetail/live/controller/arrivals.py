@@ -41,9 +41,14 @@ class Arrivals:
         self._owner = owner
         self._share_between_users = share_between_users
         self._limits = ArrayLimits()
-        self._dependents: dict[int, dict[int, None]] = {}
+        # Who depends on each job, and in which ways.
+        self._dependents: dict[int, dict[int, tuple[Dependency, ...]]] = {}
         # The archive hears of an end only when this instant is kept; dependents ask at once.
         self._over: dict[int, tuple[JobSpec, JobRecord]] = {}
+        # Who waits for an array asks of all its tasks at every end: what stays so is kept.
+        self._ends: dict[int, State] = {}
+        # Which of its dependencies keeps a job out: all before that are met.
+        self._blocked: dict[int, int] = {}
 
     # Jobs.
 
@@ -88,9 +93,15 @@ class Arrivals:
             if spec.deadline_s < NEVER:
                 due = record.submit_s + spec.deadline_s
                 site.timers.set(("deadline", record.job), due)
-            for dependency in spec.after:
-                self._dependents.setdefault(dependency.job, {})[record.job] = None
+            self._depend(record.job, spec.after)
         return made
+
+    def _depend(self, number: int, after: Sequence[Dependency]) -> None:
+        needs: dict[int, tuple[Dependency, ...]] = {}
+        for need in after:
+            needs[need.job] = (*needs.get(need.job, ()), need)
+        for job, those in needs.items():
+            self._dependents.setdefault(job, {})[number] = those
 
     def consider(self, life: Life) -> None:
         """Lets a pending job wait in the queue, or says what keeps it out."""
@@ -121,32 +132,56 @@ class Arrivals:
         if record.not_before_s > self._site.now:
             self._site.timers.set(("begin", record.job), record.not_before_s)
             return BEGIN, record.detail
-        for dependency in life.spec.after:
-            met = self._is_met(dependency)
-            if met is None:
-                return NEVER_MET, f"{self._named(dependency)} cannot happen any more"
-            if not met:
-                return DEPENDENCY, f"it waits for {self._named(dependency)}"
+        at = self._blocking(life)
+        if at >= 0:
+            need = life.spec.after[at]
+            if self._is_met(need) is None:
+                return NEVER_MET, f"{self._named(need)} cannot happen any more"
+            return DEPENDENCY, f"it waits for {self._named(need)}"
         if self._limits.is_full(life):
             most = life.spec.at_once
             tasks = "task" if most == 1 else "tasks"
             return ARRAY_FULL, f"at most {most} {tasks} of its array may wait for GPUs or have them"
         return "", ""
 
+    def _blocking(self, life: Life) -> int:
+        """Returns which dependency keeps a job out, -1 if none: one that never can be met first."""
+        number, after = life.record.job, life.spec.after
+        at = self._blocked.pop(number, -1)
+        if at < 0:
+            at = next((i for i, need in enumerate(after) if self._is_met(need) is None), 0)
+        while at < len(after) and self._is_met(after[at]):
+            at += 1
+        if at == len(after):
+            return -1
+        self._blocked[number] = at
+        return at
+
     def _is_met(self, dependency: Dependency) -> bool | None:
         """Tells whether a dependency is met; None if it never will be."""
-        life = self._site.lives.get(dependency.job)
-        found = self._find(dependency.job) if life is None else (life.spec, life.record)
-        if found is None:
+        state, started = self._course(dependency.job)
+        if state is None:
             return None
-        record = found[1]
-        over = record.state in TERMINAL
+        over = state in TERMINAL
         if dependency.kind == "after":
-            return over or record.first_start_s < NEVER or record.state is not PENDING
+            return over or started
         if not over or dependency.kind == "afterany":
             return over
-        well = record.state is State.COMPLETED
+        well = state is State.COMPLETED
         return True if well == (dependency.kind == "afterok") else None
+
+    def _course(self, job: int) -> tuple[State | None, bool]:
+        """Returns the state of a job, None if there is none, and whether it ever started."""
+        if job in self._ends:
+            return self._ends[job], True
+        life = self._site.lives.get(job)
+        found = self._find(job) if life is None else (life.spec, life.record)
+        if found is None:
+            return None, False
+        record = found[1]
+        if life is None and record.state in TERMINAL:
+            self._ends[job] = record.state
+        return record.state, record.first_start_s < NEVER or record.state is not PENDING
 
     def _named(self, dependency: Dependency) -> str:
         """Returns a dependency as users write it, a task by the name that lists give it."""
@@ -157,12 +192,24 @@ class Arrivals:
 
     def look_after(self, job: int) -> None:
         """Looks at the jobs that depend on one that started or ended."""
-        for number in sorted(self._dependents.get(job, ())):
+        for number, needs in sorted(self._dependents.get(job, {}).items()):
             life = self._site.lives.get(number)
             if life is None:
                 del self._dependents[job][number]
-            else:
+            elif self._concerns(life, job, needs):
                 self.consider(life)
+
+    def _concerns(self, life: Life, job: int, needs: Sequence[Dependency]) -> bool:
+        """Tells whether a job may wait for something else now that another started or ended."""
+        number, reason = life.record.job, life.record.reason
+        at = self._blocked.get(number, -1)
+        elsewhere = at >= 0 and life.spec.after[at].job != job
+        if elsewhere and reason == NEVER_MET:
+            return False
+        if any(self._is_met(need) is None for need in needs):
+            self._blocked.pop(number, None)
+            return True
+        return not (elsewhere and reason == DEPENDENCY)
 
     # Requests.
 
@@ -198,6 +245,7 @@ class Arrivals:
     def over(self, life: Life) -> None:
         """Hears that a job is over for good."""
         site, job = self._site, life.record.job
+        self._blocked.pop(job, None)
         if life.again:
             site.done.extend(life.again)
             life.again = ()
@@ -230,6 +278,9 @@ class Arrivals:
 
     def _begin_anew(self, spec: JobSpec, record: JobRecord) -> None:
         """Lets a job that is over wait again, as if submitted now, with nothing done."""
+        self._ends.pop(record.job, None)
+        for number in self._dependents.get(record.job, ()):
+            self._blocked.pop(number, None)
         self.admit([(spec, _afresh(record, self._site.now))])
         self._hope(record.job)
 

@@ -1,0 +1,129 @@
+"""Jobs that wait for whole arrays: right, and without asking for each task at every end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from live_stage import Stage
+
+from dovetail.core.messages import Started
+from dovetail.live.lifecycle import State
+from dovetail.live.record import JobRecord
+from dovetail.wire.spec import Dependency, JobSpec
+from dovetail.wire.submission import Submission
+
+TASKS = 40
+
+
+def submit(s: Stage, t: float, tasks: int, **rest: Any) -> None:
+    """Lets an array of short paced jobs be submitted."""
+    spec = JobSpec("job", (), "/", duration_s=1.0, paced=True, **rest)
+
+    def do() -> None:
+        assert s.intake is not None
+        s.intake.submit([Submission(spec, tuple(range(tasks)))], key=f"array at {t}")
+
+    s.at(t, do)
+
+
+def counted(s: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns the jobs that the store is asked for from now on."""
+    asked: list[int] = []
+    find = s.store.find
+
+    def count(job: int) -> tuple[JobSpec, JobRecord] | None:
+        asked.append(job)
+        return find(job)
+
+    monkeypatch.setattr(s.store, "find", count)
+    return asked
+
+
+@pytest.mark.parametrize("waiting", [1, 10])
+def test_who_waits_for_an_array_does_not_ask_for_each_task_at_every_end(
+    monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    s = Stage(nodes=1, gpus=1)
+    submit(s, 1.0, TASKS)
+    submit(s, 1.5, waiting, after=(Dependency("afterany", 1),))
+    asked = counted(s, monkeypatch)
+    s.play(300.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+    # The stage asks for the length of each job as it comes. Each end asked for all before it.
+    assert len(asked) <= 2 * (TASKS + waiting)
+    began = [f.t for f in s.facts if isinstance(f, Started) and f.job > TASKS]
+    assert min(began) >= max(s.record(job).end_s for job in range(1, TASKS + 1))
+
+
+def test_another_controller_asks_once_for_each_task_that_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = Stage(nodes=1, gpus=1)
+    submit(s, 1.0, TASKS)
+    submit(s, 1.5, 10, after=(Dependency("afterok", 1),))
+    s.play(1.0 + TASKS / 2)
+    over = sum(state is State.COMPLETED for state in s.states().values())
+    assert over > TASKS // 4
+    asked = counted(s, monkeypatch)
+    s.play(300.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+    assert len(asked) <= 3 * (TASKS + 10)
+
+
+def test_a_job_waits_again_for_one_that_is_run_once_more_before_the_others_are_over() -> None:
+    s = Stage(nodes=1, gpus=2)
+    s.submit(1.0, duration_s=15.0)
+    s.submit(1.0, duration_s=20.0)
+    s.submit(1.5, after=(Dependency("afterok", 1), Dependency("afterok", 2)))
+    s.ask(18.0, "requeue", 1)
+    s.play(80.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+    (began,) = [f.t for f in s.of(3) if isinstance(f, Started)]
+    assert began == pytest.approx(33.0, abs=0.5), "the first ran from 18 to 33"
+
+
+def test_what_can_never_be_met_is_said_at_once_though_others_are_waited_for() -> None:
+    s = Stage(nodes=1, gpus=3)
+    for duration_s in (5.0, 10.0, 15.0):
+        s.submit(1.0, duration_s=duration_s)
+    needs = tuple(Dependency(kind, job) for job, kind in ((3, "afterok"), (1, "afternotok")))
+    s.submit(1.5, after=needs)
+    s.submit(1.6, after=needs, kill_on_invalid_dep=True)
+    s.submit(1.7, after=(Dependency("afterok", 1), Dependency("afterany", 2)))
+    s.play(4.0)
+    assert s.record(4).detail == "it waits for afterok:3"
+    s.play(8.0)
+    assert s.record(4).reason == "DependencyNeverSatisfied"
+    assert s.record(4).detail == "afternotok:1 cannot happen any more"
+    assert s.record(5).state is State.CANCELLED
+    assert s.record(6).detail == "it waits for afterany:2"
+    s.play(60.0)
+    assert (s.record(4).state, s.record(4).reason) == (State.PENDING, "DependencyNeverSatisfied")
+    assert s.record(6).state is State.COMPLETED
+
+
+def test_one_that_is_held_hears_on_its_release_what_can_never_be_met() -> None:
+    s = Stage(nodes=1, gpus=3)
+    for duration_s in (15.0, 5.0):
+        s.submit(1.0, duration_s=duration_s)
+    s.submit(1.5, after=(Dependency("afterok", 1), Dependency("afternotok", 2)))
+    s.ask(3.0, "hold", 3)
+    s.ask(8.0, "release", 3)
+    s.play(9.0)
+    assert s.record(3).reason == "DependencyNeverSatisfied"
+
+
+def test_a_job_that_could_never_start_hopes_again_when_the_other_begins_anew() -> None:
+    s = Stage(nodes=1, gpus=2)
+    s.submit(1.0, duration_s=50.0)
+    s.submit(1.0, duration_s=40.0)
+    s.submit(1.5, duration_s=3.0, after=(Dependency("afterok", 1), Dependency("afterok", 2)))
+    s.ask(5.0, "cancel", 2)
+    s.ask(10.0, "requeue", 2)
+    s.play(8.0)
+    assert s.record(3).reason == "DependencyNeverSatisfied"
+    s.play(20.0)
+    assert s.record(3).detail == "it waits for afterok:1"
+    s.play(100.0)
+    assert set(s.states().values()) == {State.COMPLETED}
