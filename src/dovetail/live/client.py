@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.door.verbs import CROWDED, REPLY_BYTES_MAX, Refused, line_of_question, reply_of
 from dovetail.live.lifecycle import TERMINAL
-from dovetail.wire.codec import WireError
+from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 
 if TYPE_CHECKING:
     from dovetail.live.door.messages.changes import Changed
@@ -46,12 +46,22 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 AGAIN_S = 0.1
-POLL_S = 0.2
+POLL_S, SELDOM_S = 0.2, 2.0
+"""How often and how seldom who waits for jobs looks at them."""
+RESTS = 5
+"""And how many times longer than a look took until the next."""
 DEFAULT_HOME = "~/.dovetail"
 
 
 class NoController(DovetailError):
     """Says that no controller answers here."""
+
+
+class Absent(NoController):
+    """Says that none runs here, and how to start one."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(f"no controller runs in {home} (dovetail up starts one)")
 
 
 class Gone(NoController):
@@ -208,7 +218,7 @@ class Client:
 
         with self._connected() as connection:
             connection.settimeout(self._patience_s)
-            connection.sendall(line_of_question(asked, self._token()))
+            connection.sendall(self._line(asked))
             for line in _lines(connection):
                 piece = _accepted(line, LogText)
                 yield piece
@@ -229,13 +239,16 @@ class Client:
         """
         deadline = monotonic() + timeout_s
         while True:
+            asked_s = monotonic()
             states = self._states_patiently(jobs)
             waited = [s for s in states if s.state not in TERMINAL]
             if not waited:
                 return states
             if monotonic() > deadline:
                 raise TimeoutError(f"job {waited[0].called} is {waited[0].state}")
-            sleep(POLL_S)
+            # A long list takes the time of the controller too.
+            took_s = monotonic() - asked_s
+            sleep(min(max(POLL_S, RESTS * took_s), SELDOM_S))
 
     def _states_patiently(self, jobs: Sequence[int | str]) -> tuple[JobState, ...]:
         deadline = monotonic() + self._patience_s
@@ -272,10 +285,11 @@ class Client:
                 sleep(AGAIN_S)
 
     def _ask_once(self, question: Question, cls: type[R], deadline: float) -> R:
+        asked = self._line(question)
         connection = self._kept() or self._connected()
         try:
             connection.settimeout(max(0.01, deadline - monotonic()))
-            connection.sendall(line_of_question(question, self._token()))
+            connection.sendall(asked)
             line = next(_lines(connection), None)
         except BaseException:
             # Half a question or half a reply may be under way on it.
@@ -286,6 +300,15 @@ class Client:
             raise Broken
         self._free.append(connection)
         return _accepted(line, cls)
+
+    def _line(self, question: Question) -> bytes:
+        """Returns the line that asks a question. Raises InputError for one that nobody reads."""
+        line = line_of_question(question, self._token())
+        if len(line) > LINE_BYTES_MAX:
+            what = f"it takes {len(line) >> 10} KiB at once, over {LINE_BYTES_MAX >> 10} KiB"
+            mend = "name fewer jobs at once, or put long texts into files"
+            raise InputError(question.verb, what, mend)
+        return line
 
     def _kept(self) -> socket.socket | None:
         """Returns a connection that is free and that the controller has not ended."""
@@ -309,24 +332,37 @@ class Client:
 
     def _connected(self) -> socket.socket:
         if self._address:
-            host, _, port = self._address.rpartition(":")
-            return socket.create_connection((host.strip("[]"), int(port)), timeout=self._patience_s)
+            return self._connected_to(self._address)
         path = self.home / "api.sock"
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(os.fspath(path))
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()
-            raise NoController(
-                f"no controller runs in {self.home} (dovetail up starts one)"
-            ) from None
-        except OSError:
+            raise Absent(self.home) from None
+        except OSError as error:
             connection.close()
             from dovetail.live.own_socket import check_path
 
             check_path(path)
+            if isinstance(error, PermissionError | NotADirectoryError):
+                what = f"cannot be entered: {error.strerror}"
+                raise InputError(
+                    str(self.home), what, "give the --home of a cluster of yours"
+                ) from None
             raise
         return connection
+
+    def _connected_to(self, address: str) -> socket.socket:
+        host, colon, port = address.rpartition(":")
+        if not (colon and port.isdecimal()):
+            raise InputError(f"address {address}", "expected HOST:PORT", "as in 127.0.0.1:7077")
+        try:
+            return socket.create_connection((host.strip("[]"), int(port)), timeout=self._patience_s)
+        except ConnectionRefusedError:
+            raise NoController(f"no controller listens on {address}") from None
+        except socket.gaierror as error:
+            raise InputError(f"address {address}", error.strerror or "is unknown") from None
 
     def _token(self) -> str:
         if not self._address:

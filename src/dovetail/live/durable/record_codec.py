@@ -14,6 +14,8 @@ from dovetail.wire.spec import JobSpec
 _NO_NUMBER = "NaN"
 DERIVED = ("gpus", "nodes")
 """What a placement computes from its spans."""
+KEPT_BYTES_MAX = 1 << 30
+"""What we wrote ourselves is read, however long: it was bounded when it was taken."""
 
 
 def record_text(record: JobRecord) -> str:
@@ -34,7 +36,7 @@ def record_text(record: JobRecord) -> str:
 
 def record_of(text: str) -> JobRecord:
     """Returns the record that a text holds. Raises WireError."""
-    said = parse_object(text.encode())
+    said = parse_object(text.encode(), KEPT_BYTES_MAX)
     try:
         state = State(said.pop("state", State.PENDING))
         ending = said.pop("ending", None)
@@ -57,7 +59,7 @@ def spec_text(spec: JobSpec) -> str:
 
 def spec_of(text: str) -> JobSpec:
     """Returns the request that a text holds. Raises WireError."""
-    spec: JobSpec = build(JobSpec, parse_object(text.encode()))
+    spec: JobSpec = build(JobSpec, parse_object(text.encode(), KEPT_BYTES_MAX))
     return spec
 
 

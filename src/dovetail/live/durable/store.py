@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dovetail.core.errors import DovetailError
+from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.job import Job
 from dovetail.live.durable.database import Committer
 from dovetail.live.durable.fact_lines import job_in, live_lines
@@ -27,6 +27,8 @@ BEGUN_ANEW = '"again_s":'
 """Stands in the text of a record that has another time of submission than its job."""
 KEPT_APART = "#"
 """Stands for the script in a spec on record: equal scripts are kept once, beside the jobs."""
+SPEC_BYTES_MAX = 900 << 10
+"""Of a request with all it waits for, as JSON: the order that starts its workers is one message."""
 
 
 class Store:
@@ -103,13 +105,14 @@ def keep_meta(db: sqlite3.Connection, values: Sequence[tuple[str, str]]) -> None
 
 
 def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> list[Accepted]:
-    """Puts jobs on record, numbered on from the last one."""
+    """Puts jobs on record, numbered on from the last one. Raises InputError for one too long."""
     number = next_number(db)
     rows, accepted = [], []
     for job, spec in enumerate(specs, start=number):
         record = JobRecord(job, submit_s=now, held=spec.hold)
         of, index = (spec.array_of, spec.array) if spec.array >= 0 else (None, None)
         kept = spec_text(replace(spec, script=KEPT_APART) if spec.script else spec)
+        _check_length(spec, len(kept))
         digest = _keep_script(db, spec.script) if spec.script else None
         text = record_text(record)
         who = (spec.name, spec.user, spec.queue)
@@ -121,6 +124,12 @@ def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> li
         rows,
     )
     return accepted
+
+
+def _check_length(spec: JobSpec, taken: int) -> None:
+    if taken > SPEC_BYTES_MAX:
+        what = f"it takes {taken >> 10} KiB with all it waits for, over {SPEC_BYTES_MAX >> 10} KiB"
+        raise InputError(f"job '{spec.name[:40]}'", what, "put long values into files")
 
 
 def add_requests(db: sqlite3.Connection, requests: Sequence[Request], now: float) -> list[Request]:
