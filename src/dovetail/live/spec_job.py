@@ -27,5 +27,10 @@ def job_of(spec: JobSpec, number: int, submit_s: float) -> Job:
         deadline_s=submit_s + spec.deadline_s,
         elastic=spec.elastic,
         shareable=spec.shareable,
-        preemptible=spec.preemptible,
+        preemptible=may_be_stopped(spec),
     )
+
+
+def may_be_stopped(spec: JobSpec) -> bool:
+    """Tells whether a policy may stop or move a job: a plain program begins anew, if it may."""
+    return spec.preemptible and (spec.requeue or spec.trains or spec.paced)

@@ -123,6 +123,7 @@ class Placements:
             site.lives.step(life, Step.PLACED)
         elif whole_anew and record.state is State.RUNNING:
             site.lives.write(life, restarts=record.restarts + 1)
+            self._book(life)
         site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
         site.touch(life)
@@ -172,6 +173,7 @@ class Placements:
         site.lives.write(life, members=tuple(members), next_worker=number)
         if record.state is State.RUNNING and {m.worker for m in members}.isdisjoint(before):
             site.lives.write(life, restarts=record.restarts + 1)
+            self._book(life)
         site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
 
@@ -210,6 +212,9 @@ class Placements:
         if life.running_s == NEVER:
             if life.record.state is State.CONFIGURING:
                 site.lives.step(life, Step.STARTED)
+            if not life.speaks:
+                # It begins anew, and what it ran before is lost: its limit is for this run.
+                site.lives.write(life, ran_s=0.0)
             life.running_s = now
             self._limit(life)
         if life.record.detail and not life.mend:
