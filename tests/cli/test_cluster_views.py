@@ -50,6 +50,7 @@ def cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ByHand]:
         state=State.FAILED,
         first_start_s=110.0,
         end_s=175.0,
+        ran_s=65.0,
         exit_code=3,
         reason="NonZeroExitCode",
     )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dovetail.live.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 DEFAULT_HOME = "~/.dovetail"
 INTERRUPTED = 130
 """The exit code of a command that waited until Ctrl-C, as shells have it."""
@@ -39,6 +40,21 @@ def client_of(home: Path) -> Client:
     from dovetail.live.client import Client
 
     return Client(home)
+
+
+def looking_back(home: Path, ask: Callable[[Client], T]) -> T:
+    """Returns what is told of the past: by the folder alone, while no controller runs."""
+    from dovetail.live.client import Absent
+
+    try:
+        return ask(client_of(home))
+    except Absent:
+        if not (home.expanduser() / "store.db").exists():
+            raise
+    from dovetail.live.stored import Stored
+
+    click.echo("note: no controller runs; this is what the last one left", err=True)
+    return ask(Stored(home))
 
 
 def counted(number: int, noun: str) -> str:

@@ -77,10 +77,10 @@ def jobs_lines(rows: Sequence[JobRow], now_s: float, width: int) -> list[Line]:
 
 
 def time_in_state(row: JobRow, now_s: float) -> float:
-    """Returns how long a job has waited, or since its start, or lasted from start to end."""
-    if row.start_s == NEVER:
-        return max(0.0, min(row.end_s, now_s) - row.submit_s)
-    return max(0.0, min(row.end_s, now_s) - row.start_s)
+    """Returns how long a job ran; how long it waited, if it waits or never started."""
+    if row.start_s == NEVER or row.state == State.PENDING:
+        return max(0.0, min(row.end_s, now_s) - row.submit_s - row.ran_s)
+    return row.ran_s
 
 
 def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
@@ -96,7 +96,7 @@ def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
             _state(row),
             _text(gpus_text(row)),
             _text(span((row.start_s if started else row.end_s) - row.submit_s)),
-            _text(span(row.end_s - row.start_s) if started else "-"),
+            _text(span(row.ran_s) if started else "-"),
             _text("-" if row.exit_code is None else str(row.exit_code)),
             _text(row.reason or "-"),
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.cli.cluster_tables import span
+from dovetail.live.door.verbs import ENDLESS_S
 
 _APART = ("t", "e", "job")
 
@@ -37,6 +38,8 @@ def _text(name: str, value: Any) -> str:
 
 
 def _number(name: str, value: float) -> str:
+    if name == "length_s" and value > ENDLESS_S:
+        return "-"
     if name.endswith("_s") or name == "from":
         return span(value)
     if name.endswith("_bytes"):

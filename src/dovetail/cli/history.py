@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, counted, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, counted, looking_back, say_json
 from dovetail.cli.job_states import states_of
 from dovetail.core.errors import InputError
 
@@ -69,9 +69,10 @@ def history(
     elif (job or events) and (states or user or name or since):
         raise click.UsageError("--state, --user, --name and --since choose among jobs, not events")
     elif job or events:
-        _facts(client_of(home), job, everything, as_json)
+        looking_back(home, lambda client: _facts(client, job, everything, as_json))
     else:
-        _ended(client_of(home), Wanted(states, user, name, since, limit), as_json)
+        wanted = Wanted(states, user, name, since, limit)
+        looking_back(home, lambda client: _ended(client, wanted, as_json))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
 from dovetail.cli.job_states import states_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def show(home: Path, as_json: bool, job: str) -> None:
     Example:
       dovetail show 12
     """
-    found = client_of(home).show(job)
+    found = looking_back(home, lambda client: client.show(job))
     if as_json:
         say_json(found)
         return
@@ -84,7 +84,7 @@ def _lines(found: Shown) -> list[tuple[str, str]]:
     from dovetail.live.door.verbs import NEVER
 
     row = found.row
-    started, over = row.start_s < NEVER, row.end_s < NEVER
+    started = row.start_s < NEVER
     lines = [
         ("job", job_name(row) + (f" (job {row.job})" if row.array >= 0 else "")),
         ("name", row.name),
@@ -92,7 +92,7 @@ def _lines(found: Shown) -> list[tuple[str, str]]:
         ("state", row.state + (f" ({row.reason})" if row.reason not in ("", "None") else "")),
         ("detail", found.detail),
         ("waited", span(row.start_s - row.submit_s) if started else ""),
-        ("ran", span(row.end_s - row.start_s) if started and over else ""),
+        ("ran", span(row.ran_s) if started else ""),
         ("queue", found.queue),
         ("priority", f"{found.priority:g}" if found.priority else ""),
         ("gpus", gpus_text(row) + (f" {found.gpu_type}" if found.gpu_type else "")),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
+
+if TYPE_CHECKING:
+    from dovetail.live.client import Client
 
 
 @click.command("logs")
@@ -23,7 +27,13 @@ def logs(home: Path, as_json: bool, job: str, follow: bool, tail: int) -> int:
     Example:
       dovetail logs -f 12
     """
-    for piece in client_of(home).logs(job, follow=follow, tail=tail):
+    if follow:
+        return _say(client_of(home), job, tail, as_json, follow=True)
+    return looking_back(home, lambda client: _say(client, job, tail, as_json, follow=False))
+
+
+def _say(client: Client, job: str, tail: int, as_json: bool, *, follow: bool) -> int:
+    for piece in client.logs(job, follow=follow, tail=tail):
         if as_json:
             if piece.text or piece.end:
                 say_json(piece)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, looking_back, say_json
 
 if TYPE_CHECKING:
     from dovetail.live.door.messages.reason import Explained
@@ -23,7 +23,7 @@ def why(home: Path, as_json: bool, job: str) -> None:
     Example:
       dovetail why 12
     """
-    found = client_of(home).why(job)
+    found = looking_back(home, lambda client: client.why(job))
     if as_json:
         say_json(found)
         return

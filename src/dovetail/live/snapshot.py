@@ -31,7 +31,8 @@ class RunningStatus:
     """One placed job. `done_s` (solo seconds) was reached at `since_s`, and grows at `rate`.
 
     `left_s` is the forecast's word at `since_s`, infinite where nothing is known. `called` is how
-    users call it, if not by its number.
+    users call it, if not by its number. It `awaits` jobs that must leave its GPUs, or hold less of
+    their memory, before all its workers can start.
     """
 
     job: int
@@ -42,6 +43,7 @@ class RunningStatus:
     since_s: float
     left_s: float = float("inf")
     called: str = ""
+    awaits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,4 +98,5 @@ class Picture:
             since_s=site.now,
             left_s=left,
             called=life.spec.called(life.record.job),
+            awaits=site.awaited(life),
         )

@@ -142,6 +142,20 @@ class Site:
         job = life.record.job
         return life.spec.paced or self.floor.has_room(job, gpu, bound, memory_bytes)
 
+    def awaited(self, life: Life) -> tuple[int, ...]:
+        """Returns the jobs that must leave GPUs of a job, or hold less of them, for it to start."""
+        gang = life.gang
+        if gang is None:
+            return ()
+        there = gang.workers.keys() | gang.complete
+        found: set[int] = set()
+        for member in life.record.members:
+            if member.worker not in there:
+                found.update(self.floor.in_the_way(member.node, member.gpu, self.seats))
+                if not self.has_room(life, (member.node, member.gpu), gang.bound):
+                    found.update(self.floor.jobs_at(member.node, member.gpu))
+        return tuple(sorted(found - {life.record.job}))
+
     def retime(self, rows: Sequence[int]) -> None:
         """Gives jobs whose neighbours changed the speed that is believed now, and their bounds."""
         state = self.state

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dovetail.live.durable.queries import KeptJob, Queries
 from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.record import JobRecord
+from dovetail.wire.spec import Dependency
 
 SHOWN, NAMED = 20, 5
 LOOKED_AT = 500
@@ -26,9 +30,9 @@ def called(number: int, reader: Queries) -> str:
 
 def conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:
     """Returns what a job demands before it waits in the queue, and how that stands."""
-    found = []
+    found, (records, names) = [], _those(kept.spec.after[:SHOWN], reader)
     for need in kept.spec.after[:SHOWN]:
-        record, name = reader.record(need.job), called(need.job, reader)
+        record, name = records.get(need.job), names[need.job]
         state = "unknown" if record is None else str(record.state)
         found.append(f"it needs {need.kind}:{name}; job {name} is {state}")
     if len(kept.spec.after) > SHOWN:
@@ -41,9 +45,10 @@ def conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:
 def must_come(kept: KeptJob, reader: Queries, now_s: float) -> str:
     """Returns what a job waits for that may not even wait in the queue."""
     record, named = kept.record, []
+    records, names = _those(kept.spec.after[:LOOKED_AT], reader)
     for need in kept.spec.after[:LOOKED_AT]:
-        other = reader.record(need.job)
-        name, over = called(need.job, reader), other is not None and other.state in TERMINAL
+        other, name = records.get(need.job), names[need.job]
+        over = other is not None and other.state in TERMINAL
         well = other is not None and other.state is State.COMPLETED
         if record.reason == "DependencyNeverSatisfied" and over:
             if need.kind in UNMET and well != UNMET[need.kind]:
@@ -58,3 +63,11 @@ def must_come(kept: KeptJob, reader: Queries, now_s: float) -> str:
     if record.not_before_s > now_s:
         return f"{record.not_before_s - now_s:.0f} s must pass"
     return "its condition must be met first"
+
+
+def _those(
+    needs: Sequence[Dependency], reader: Queries
+) -> tuple[dict[int, JobRecord], dict[int, str]]:
+    """Returns the records of jobs that are depended on, and their names, all at once."""
+    numbers = [need.job for need in needs]
+    return {kept.number: kept.record for kept in reader.some(numbers)}, reader.called(numbers)

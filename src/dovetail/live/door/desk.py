@@ -38,7 +38,7 @@ from dovetail.live.door.questions import Question, Reply
 from dovetail.live.door.rows import job_row, node_rows, shown
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.intake import why_not
-from dovetail.live.durable.queries import LIVE, KeptJob, Reader
+from dovetail.live.durable.queries import LIVE, NO_SUCH_JOB, KeptJob, Reader
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.snapshot import Index, Snapshot
 from dovetail.wire.submission import Submission
@@ -168,13 +168,15 @@ class Desk:
     def _change(self, reader: Reader, asked: Change) -> Changed:
         if not asked.jobs:
             raise InputError(asked.verb, "no job was named")
-        named = {text: reader.numbers_of(text) for text in asked.jobs}
+        named = {text: reader.matching(text) for text in asked.jobs}
         numbers = list(dict.fromkeys(n for found in named.values() for n in found))
+        if not numbers:
+            raise InputError(f"job {asked.jobs[0]}", NO_SUCH_JOB)
         done = reader.asked_for(self._intake.request(asked.verb, jobs=numbers, key=asked.key))
         left = [
-            Left(text, why_not(asked.verb, kept.record.state))
+            Left(text, _why_left(reader, asked.verb, found))
             for text, found in named.items()
-            if not done.intersection(found) and (kept := reader.job(found[0])) is not None
+            if not done.intersection(found)
         ]
         jobs = tuple(n for n in numbers if n in done)
         return Changed(jobs, tuple(left), tuple(reader.called(jobs).values()))
@@ -228,10 +230,9 @@ class Desk:
 
     def _track(self, reader: Reader, texts: Sequence[str]) -> Tracked:
         numbers = sorted({n for text in texts for n in reader.numbers_of(text)})
-        found = [(kept.spec, kept.record) for kept in reader.some(numbers)]
-        return Tracked(
-            tuple(JobState(r.job, s.called(r.job), str(r.state), r.exit_code) for s, r in found)
-        )
+        names = reader.called(numbers)
+        found = reader.standings(numbers)
+        return Tracked(tuple(JobState(job, names[job], str(s), code) for job, s, code in found))
 
     def _explain(self, reader: Reader, text: str) -> Explained:
         kept = self._one(reader, text)
@@ -284,7 +285,9 @@ class Desk:
         numbers = reader.numbers_of(text)
         if len(numbers) > 1:
             raise InputError(
-                f"job {text}", f"is an array of {len(numbers)}", f"name one, as in {text}_0"
+                f"job {text}",
+                f"is an array of {len(numbers)}",
+                f"name one, as in {reader.called(numbers[:1])[numbers[0]]}",
             )
         kept = reader.job(numbers[0])
         assert kept is not None
@@ -300,6 +303,12 @@ class Desk:
         if seen is None or seen.picture is not picture:
             self._seen = seen = Index(picture)
         return seen
+
+
+def _why_left(reader: Reader, verb: str, numbers: Sequence[int]) -> str:
+    """Returns why a verb is not done for a job, or for all tasks of an array."""
+    kept = reader.job(numbers[0]) if numbers else None
+    return NO_SUCH_JOB if kept is None else why_not(verb, kept.record.state)
 
 
 def _states(texts: Sequence[str]) -> tuple[State, ...]:

@@ -7,20 +7,20 @@ record. Nothing is guessed; what would have to happen is counted from what is fr
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection
 from contextlib import suppress
 
 from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.live.door.conditions import called, conditions, must_come
 from dovetail.live.door.messages.reason import Explained
 from dovetail.live.door.rows import (
-    ENDLESS_S,
     fraction_done,
     is_closed_to,
     progress_of,
     reason_code,
     seats_text,
 )
-from dovetail.live.door.verbs import NEVER
+from dovetail.live.door.verbs import ENDLESS_S, NEVER
 from dovetail.live.durable.queries import KeptJob, Queries
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.snapshot import NEVER as LONG_AGO
@@ -61,8 +61,9 @@ def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     code = reason_code(kept, seen)
     rank = seen.rank.get(number)
     ahead = picture.waiting[:rank] if rank is not None else ()
-    free = picture.free_gpus()
-    evidence = [f"it asks for {_asks(kept)}", _free_text(free), *_closed_text(picture)]
+    free = _free_to(kept, picture)
+    kind = kept.spec.gpu_type
+    evidence = [f"it asks for {_asks(kept)}", _free_text(free, kind), *_closed_text(picture)]
     if rank is not None:
         evidence.append(_ahead_text(ahead, reader))
     if said is not None and said.behind >= 0:
@@ -70,7 +71,7 @@ def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     evidence.extend(conditions(kept, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
-    if picture.refused:
+    if picture.refused and picture.refused_s >= picture.decided_s:
         evidence.append(f"the last plan was refused: {picture.refused}")
     return Explained(
         job=number,
@@ -82,7 +83,7 @@ def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
         ahead=ahead[:AHEAD_SHOWN],
         ahead_count=len(ahead),
         free_gpus=sum(free.values()),
-        would_start=_would_start(kept, seen, reader, len(ahead), sum(free.values()), now_s),
+        would_start=_would_start(kept, seen, reader, len(ahead), free, now_s),
         decided_s=_known(picture.decided_s),
         now_s=now_s,
     )
@@ -98,7 +99,11 @@ def _asks(kept: KeptJob) -> str:
     spec = kept.spec
     size = f"{spec.min_gpus} to {spec.max_gpus}" if spec.elastic else str(spec.gpus)
     kind = f" {spec.gpu_type}" if spec.gpu_type else ""
-    return f"{size}{kind} GPU{'s' if size != '1' else ''}"
+    gpus = f"{size}{kind} GPU{'s' if size != '1' else ''}"
+    beside = [f"{spec.cpus:g} CPUs"] if spec.cpus else []
+    if spec.memory_bytes:
+        beside.append(f"{spec.memory_bytes / 2**30:.1f}G of memory")
+    return f"{gpus} with {' and '.join(beside)}" if beside else gpus
 
 
 def _closed_text(picture: Snapshot) -> list[str]:
@@ -113,12 +118,20 @@ def _closed_text(picture: Snapshot) -> list[str]:
     return found
 
 
-def _free_text(free: dict[int, int]) -> str:
+def _free_to(kept: KeptJob, picture: Snapshot) -> dict[int, int]:
+    """Returns how many GPUs are free on each node that is up and has the type that a job needs."""
+    kind = kept.spec.gpu_type
+    fitting = {n.node for n in picture.nodes if kind in ("", n.gpu_type)}
+    return {node: gpus for node, gpus in picture.free_gpus().items() if node in fitting}
+
+
+def _free_text(free: dict[int, int], kind: str = "") -> str:
+    named = f"{kind} GPU" if kind else "GPU"
     total = sum(free.values())
     if not total:
-        return "no GPU is free"
+        return f"no {named} is free"
     most = max(free.values())
-    return f"{total} GPU{'s are' if total > 1 else ' is'} free, at most {most} on one node"
+    return f"{total} {named}{'s are' if total > 1 else ' is'} free, at most {most} on one node"
 
 
 def _ahead_text(ahead: tuple[int, ...], reader: Queries) -> str:
@@ -139,7 +152,7 @@ def _jobs_are(jobs: int, kind: str = "") -> str:
 
 
 def _would_start(
-    kept: KeptJob, seen: Index, reader: Queries, ahead: int, free: int, now_s: float
+    kept: KeptJob, seen: Index, reader: Queries, ahead: int, free: dict[int, int], now_s: float
 ) -> str:
     """Returns what would have to happen, as far as counting tells."""
     record, spec = kept.record, kept.spec
@@ -151,22 +164,32 @@ def _would_start(
         return "the policy must be asked about it, as it is at its next decision"
     if is_closed_to(kept, seen):
         return "a node that is down or draining must be up again"
-    lacking = spec.min_gpus - free
+    lacking = spec.min_gpus - sum(free.values())
+    if lacking <= 0 and (spec.cpus or spec.memory_bytes) and _finds_no_room(kept, seen):
+        return "as many GPUs are free, but not with the CPUs and the memory it asks for beside them"
     if lacking <= 0:
         behind = f", after or beside the {ahead} ahead of it" if ahead else ""
         return f"enough GPUs are free; it starts when the policy's next plan takes it{behind}"
     text = f"{lacking} more GPU{'s' if lacking > 1 else ''} must become free"
-    end_s = _freed_by(seen, lacking, now_s)
+    end_s = _freed_by(seen, free, lacking, now_s)
     if end_s < NEVER:
         text += f"; by the forecast of the running jobs that is in {end_s - now_s:.0f} s"
     return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
 
 
-def _freed_by(seen: Index, gpus: int, now_s: float) -> float:
-    """Returns when so many GPUs are free if running jobs end as forecast; infinite if unknown."""
-    open_nodes = seen.picture.free_gpus()
+def _finds_no_room(kept: KeptJob, seen: Index) -> bool:
+    """Tells whether the policy looked for room for a job when it was asked last, in vain."""
+    said = seen.reasons.get(kept.number)
+    return said is not None and said.code == "Resources"
+
+
+def _freed_by(seen: Index, nodes: Collection[int], gpus: int, now_s: float) -> float:
+    """Returns when so many more GPUs of some nodes are free if running jobs end as forecast.
+
+    Infinite if unknown.
+    """
     ends = sorted(
-        (_end_of(run, now_s), sum(m.node in open_nodes for m in run.members))
+        (_end_of(run, now_s), sum(m.node in nodes for m in run.members))
         for run in seen.picture.running
     )
     for end_s, held in ends:
@@ -240,6 +263,9 @@ def _manner(
     if others:
         names = reader.called(sorted(others)).values()
         found.append(f"it shares GPUs with job {', '.join(names)}")
+    if run.awaits:
+        those = ", ".join(reader.called(run.awaits).values())
+        found.append(f"it waits for job {those} to leave its GPUs, or to hold less of their memory")
     if run.placement.accumulation_steps > 1:
         found.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
     return found

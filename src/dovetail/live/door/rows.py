@@ -8,15 +8,14 @@ from dovetail.core.cluster import UP
 from dovetail.live.door.messages.cluster import NodeRow
 from dovetail.live.door.messages.listing import JobRow
 from dovetail.live.door.messages.one_job import Shown
-from dovetail.live.door.verbs import NEVER
+from dovetail.live.door.verbs import ENDLESS_S, NEVER
 from dovetail.live.durable.queries import KeptJob
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord, Member
 from dovetail.live.snapshot import NEVER as NEVER_HEARD
 from dovetail.live.snapshot import Index, RunningStatus, Snapshot
+from dovetail.live.spec_job import may_be_stopped
 
-ENDLESS_S = 300 * 86400.0
-"""A job that is said to last longer has no length that anybody knows: forecasts say a year then."""
 CLOSED = "ReqNodeNotAvail"
 WANTS_GPUS = ("None", "Resources", "Priority")
 """Reasons of policies that say less than that the nodes are closed."""
@@ -40,6 +39,7 @@ def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
         reason=reason_code(kept, seen),
         start_s=record.first_start_s,
         end_s=record.end_s,
+        ran_s=ran_by(record, now_s),
         done_s=done_s,
         rate=rate,
         progress=fraction_done(record, done_s, left_s),
@@ -49,6 +49,12 @@ def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
         exit_code=record.exit_code,
         retries=record.retries,
     )
+
+
+def ran_by(record: JobRecord, now_s: float) -> float:
+    """Returns how long a job has run, without what it waited in between."""
+    since_s = record.since_s if record.state is State.RUNNING else now_s
+    return record.ran_s + max(0.0, now_s - since_s)
 
 
 def progress_of(
@@ -129,7 +135,7 @@ def shown(kept: KeptJob, row: JobRow, called: Mapping[int, str], output: str, fo
         gpu_type=spec.gpu_type,
         trains=spec.trains,
         shareable=spec.shareable,
-        preemptible=spec.preemptible,
+        preemptible=may_be_stopped(spec),
         requeue=spec.requeue,
         priority=spec.priority,
         batch_size=spec.batch_size,
@@ -141,7 +147,7 @@ def shown(kept: KeptJob, row: JobRow, called: Mapping[int, str], output: str, fo
         generation=record.generation,
         workers=tuple(f"{m.worker} on {m.node}:{m.gpu}" for m in record.members),
         attained_gpu_s=record.attained_gpu_s,
-        ran_s=record.ran_s,
+        ran_s=row.ran_s,
         held=record.held,
         detail=record.detail,
         samples=record.samples,

@@ -25,6 +25,7 @@ ASKED = 500
 """Jobs asked for at a time: SQLite takes no more than 999 values in its oldest builds."""
 LIVE = tuple(s for s in State if s not in TERMINAL)
 """The states of jobs that are not over."""
+NO_SUCH_JOB = "there is no such job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,19 @@ class Queries:
         for row in self._all(f"{_JOB} ORDER BY number"):
             yield self._job(row)
 
+    def standings(self, numbers: Sequence[int]) -> list[tuple[int, State, int | None]]:
+        """Returns (number, state, exit code) of jobs in order, without reading whole records."""
+        found: dict[int, tuple[int, State, int | None]] = {}
+        for first in range(0, len(numbers), ASKED):
+            part = numbers[first : first + ASKED]
+            marks = ",".join("?" * len(part))
+            sql = f"SELECT number, state, record FROM jobs WHERE number IN ({marks})"
+            for number, said, record in self._all(sql, *part):
+                state = State(said)
+                code = json.loads(record).get("exit_code") if state in TERMINAL else None
+                found[number] = (number, state, code)
+        return [found[number] for number in numbers if number in found]
+
     def numbers_in(self, state: State) -> list[int]:
         """Returns the jobs in a state, the newest first."""
         found = self._all("SELECT number FROM jobs WHERE state = ? ORDER BY number DESC", state)
@@ -159,8 +173,15 @@ class Queries:
     def numbers_of(self, text: str) -> tuple[int, ...]:
         """Returns the jobs that a user means: `12` (all tasks of an array 12) or `12_3`.
 
-        Raises InputError.
+        Raises InputError where there is none.
         """
+        found = self.matching(text)
+        if not found:
+            raise InputError(f"job {text}", NO_SUCH_JOB)
+        return found
+
+    def matching(self, text: str) -> tuple[int, ...]:
+        """Returns the jobs of a name, none if there are none. Raises InputError for no name."""
         first, _, index = text.partition("_")
         if not (
             text.isascii()
@@ -183,8 +204,6 @@ class Queries:
                 " UNION SELECT number FROM jobs WHERE array_of = ?1 ORDER BY number",
                 int(first),
             )
-        if not found:
-            raise InputError(f"job {text}", "there is no such job")
         return tuple(number for (number,) in found)
 
     def called(self, numbers: Iterable[int]) -> dict[int, str]:

@@ -91,7 +91,11 @@ class Floor:
 
     def jobs_on(self, node: int, gpus: int) -> list[int]:
         """Returns the jobs that have workers on a node of so many GPUs, strays too."""
-        return sorted({j for gpu in range(gpus) for j, _ in self._on.get((node, gpu), ())})
+        return sorted({job for gpu in range(gpus) for job in self.jobs_at(node, gpu)})
+
+    def jobs_at(self, node: int, gpu: int) -> set[int]:
+        """Returns the jobs that have workers on a GPU, strays too."""
+        return {job for job, _ in self._on.get((node, gpu), ())}
 
     def is_vacant(self, node: int, gpu: int) -> bool:
         """Tells whether nobody is on a GPU."""

@@ -26,7 +26,10 @@ class ListJobs:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job in a list. `progress` is -1 where it is not known, `left_s` then infinite."""
+    """One job in a list. `progress` is -1 where it is not known, `left_s` then infinite.
+
+    `ran_s` is how long it ran, without what it waited in between.
+    """
 
     job: int
     name: str
@@ -41,6 +44,7 @@ class JobRow:
     reason: str = ""
     start_s: float = NEVER
     end_s: float = NEVER
+    ran_s: float = 0.0
     done_s: float = 0.0
     rate: float = 0.0
     progress: float = -1.0

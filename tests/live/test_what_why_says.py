@@ -1,0 +1,174 @@
+"""What `why`, `ls` and changes say where it is easily said wrong."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from live_stage import Stage
+
+from cluster_by_hand import ByHand, spec
+from dovetail.core.errors import InputError
+from dovetail.core.messages import Reason
+from dovetail.live.door.messages.changes import Change, Changed, Left
+from dovetail.live.door.messages.listing import JobRow, Listed, ListJobs
+from dovetail.live.door.messages.one_job import Show, Shown
+from dovetail.live.door.messages.reason import Explained, Why
+from dovetail.live.door.messages.tracking import JobState, Track, Tracked
+from dovetail.live.durable.record_codec import spec_text
+from dovetail.live.lifecycle import State
+from dovetail.live.snapshot import NodeStatus, Snapshot
+from dovetail.wire.submission import Submission
+
+
+@pytest.fixture
+def cluster() -> Iterator[ByHand]:
+    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
+    by_hand = ByHand(folder)
+    yield by_hand
+    by_hand.close()
+    shutil.rmtree(folder)
+
+
+def submit(cluster: ByHand, *submissions: Submission) -> None:
+    cluster.intake.submit(submissions, key=f"key {len(cluster.come)}", user="ann")
+
+
+def why(cluster: ByHand, job: object) -> Explained:
+    found = cluster.ask(Why(str(job)))
+    assert isinstance(found, Explained)
+    return found
+
+
+def row(cluster: ByHand, job: int) -> JobRow:
+    found = cluster.ask(ListJobs(ended=True))
+    assert isinstance(found, Listed)
+    return next(row for row in found.jobs if row.job == job)
+
+
+def test_a_refused_plan_is_told_until_another_one_stands(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()))
+    cluster.wait([1], Reason("Resources"))
+    assert cluster.picture is not None
+    refused = replace(cluster.picture, refused="it has no idea", decided_s=50.0, refused_s=60.0)
+    cluster.picture = refused
+    assert "the last plan was refused: it has no idea" in why(cluster, 1).evidence
+    cluster.picture = replace(refused, decided_s=70.0)
+    assert not any("refused" in fact for fact in why(cluster, 1).evidence)
+
+
+def test_gpus_of_another_type_are_not_free_for_a_job(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    assert cluster.picture is not None
+    nodes = tuple(
+        NodeStatus(n, "up", ("a", "b"), 99.5, gpu_type=kind)
+        for n, kind in enumerate(("t4", "v100"))
+    )
+    cluster.picture = replace(cluster.picture, nodes=nodes)
+    # No group of the intake's cluster has a type, so the store is told what was asked.
+    asked = spec_text(spec(gpu_type="v100"))
+    cluster.store.committer.do(
+        lambda db: db.execute("UPDATE jobs SET spec = ? WHERE number = 2", (asked,)).rowcount
+    )
+    cluster.run(1, [(1, 0), (1, 1)], left_s=30.0)
+    cluster.wait([2], Reason("Resources", job=2))
+    found = why(cluster, 2)
+    assert "no v100 GPU is free" in found.evidence and found.free_gpus == 0
+    assert found.would_start.startswith("1 more GPU must become free; by the forecast")
+    assert "2 GPUs are free, at most 2 on one node" in why(cluster, 1).evidence
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        ({"cpus": 2.0}, "1 GPU with 2 CPUs"),
+        ({"memory_bytes": 2.0**30}, "1 GPU with 1.0G of memory"),
+        ({"cpus": 0.5, "memory_bytes": 2.0**31}, "1 GPU with 0.5 CPUs and 2.0G of memory"),
+    ],
+)
+def test_free_gpus_without_cpus_and_memory_beside_them_are_no_room(
+    cluster: ByHand, asks: dict[str, float], said: str
+) -> None:
+    submit(cluster, Submission(spec("job", **asks)))
+    cluster.wait([1], Reason("Resources", job=1))
+    found = why(cluster, 1)
+    assert f"it asks for {said}" in found.evidence
+    assert found.would_start.startswith("as many GPUs are free, but not with the CPUs")
+    cluster.wait([1])
+    assert why(cluster, 1).would_start.startswith("enough GPUs are free"), "nobody looked yet"
+
+
+def test_a_job_runs_while_it_runs_and_not_while_it_waits(cluster: ByHand) -> None:
+    submit(cluster, *[Submission(spec()) for _ in range(3)])
+    cluster.run(1, [(0, 0)])
+    cluster.record(1, ran_s=5.0, since_s=70.0, first_start_s=10.0)
+    cluster.record(2, ran_s=5.0, since_s=70.0, first_start_s=10.0)
+    ended = {"state": State.COMPLETED, "end_s": 90.0, "since_s": 90.0}
+    cluster.record(3, ran_s=20.0, first_start_s=10.0, **ended)
+    assert [row(cluster, job).ran_s for job in (1, 2, 3)] == [35.0, 5.0, 20.0]
+    shown = cluster.ask(Show("1"))
+    assert isinstance(shown, Shown) and shown.ran_s == 35.0
+
+
+def test_jobs_that_are_not_there_keep_nothing_from_being_done_to_the_others(
+    cluster: ByHand,
+) -> None:
+    submit(cluster, Submission(spec()), Submission(spec(), (5, 7)))
+    found = cluster.ask(Change("hold", "h", ("1", "9", "2_6", "2_7")))
+    gone = "there is no such job"
+    assert found == Changed((1, 3), (Left("9", gone), Left("2_6", gone)), ("1", "2_7"))
+    with pytest.raises(InputError, match=f"^job 9: {gone}$"):
+        cluster.ask(Change("hold", "i", ("9", "2_6")))
+    with pytest.raises(InputError, match="job 'x': is no number of a job"):
+        cluster.ask(Change("hold", "j", ("1", "x")))
+
+
+def test_a_task_is_named_that_is_there(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec(), (5, 7)))
+    with pytest.raises(InputError, match=r"is an array of 2 \(name one, as in 1_5\)"):
+        cluster.ask(Why("1"))
+
+
+def test_many_jobs_are_tracked_by_name_state_and_code(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec(), tuple(range(1200))), Submission(spec()))
+    cluster.record(2, state=State.FAILED, exit_code=3, end_s=9.0)
+    cluster.record(3, state=State.CANCELLED, end_s=9.0)
+    found = cluster.ask(Track(("1", "1_1", "1201")))
+    assert isinstance(found, Tracked) and len(found.jobs) == 1201
+    assert found.jobs[:3] == (
+        JobState(1, "1_0", "PENDING"),
+        JobState(2, "1_1", "FAILED", 3),
+        JobState(3, "1_2", "CANCELLED"),
+    )
+    assert found.jobs[-1] == JobState(1201, "1201", "PENDING")
+
+
+def test_a_job_that_is_being_started_says_for_whom_it_waits(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec(), (4, 5)))
+    run = cluster.run(2, [(0, 0)])
+    cluster.record(2, state=State.CONFIGURING)
+    assert cluster.picture is not None
+    cluster.picture = replace(cluster.picture, running=(replace(run, awaits=(1,)),))
+    said = "it waits for job 1_4 to leave its GPUs, or to hold less of their memory"
+    assert said in why(cluster, 2).evidence
+
+
+def test_who_is_still_on_the_gpus_of_another_job_is_known() -> None:
+    s = Stage(nodes=1, gpus=1)
+    s.submit(1.0, duration_s=50.0, grace_s=10.0)
+    s.submit(2.0, duration_s=5.0)
+    s.at(4.0, lambda: s.take(s.nodes.hang(1, 0, 4.0)))
+    s.ask(5.0, "cancel", 1)
+    seen: list[Snapshot | None] = []
+    s.at(9.0, lambda: seen.append(s.world.published if s.world else None))
+    s.at(22.0, lambda: seen.append(s.world.published if s.world else None))
+    s.play(60.0)
+    waiting, running = seen
+    assert waiting is not None and running is not None
+    assert [(run.job, run.awaits) for run in waiting.running] == [(2, (1,))]
+    assert [run.awaits for run in running.running] in ([()], [])
+    assert s.states() == {1: State.CANCELLED, 2: State.COMPLETED}
