@@ -33,6 +33,7 @@ class Launch:
 
     `trains` says that it speaks the messages of `wire.worker`; else it is a plain process that gets
     torchrun's environment. `output` is the log file; `folder` the job's own for checkpoints.
+    `user` is whose job it is, by the word of the kernel: for launchers of other identities.
     """
 
     command: tuple[str, ...]
@@ -42,6 +43,7 @@ class Launch:
     environment: tuple[tuple[str, str], ...] = ()
     trains: bool = False
     grace_s: float = 10.0
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ def launch_of(folder: Path) -> Callable[[int, JobSpec], Launch]:
             environment=environment_of(spec, number),
             trains=spec.trains or spec.paced,
             grace_s=spec.grace_s,
+            user=spec.user,
         )
 
     return launch
