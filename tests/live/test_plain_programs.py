@@ -9,6 +9,7 @@ from harness.scene import Scene
 from harness.story import Fault, Story, Submission
 
 from cluster_by_hand import spec
+from dovetail.live.controller.launches import launch_of
 from dovetail.live.durable.queries import Reader
 from dovetail.live.lifecycle import State
 from dovetail.live.record import JobRecord
@@ -63,3 +64,9 @@ def test_what_may_not_begin_anew_is_not_stopped_by_a_policy(
     asked: dict[str, object], may: bool
 ) -> None:
     assert job_of(spec("job", **asked), 1, 0.0).preemptible is may
+
+
+def test_a_launcher_is_told_whose_job_it_is_whatever_the_job_says() -> None:
+    mine = spec(user="ann", environment=(("SLURM_JOB_USER", "bob"),))
+    launch = launch_of(Path("/jobs"))(1, mine)
+    assert launch.user == "ann" and dict(launch.environment)["SLURM_JOB_USER"] == "bob"
