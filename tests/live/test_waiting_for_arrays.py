@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
 from live_stage import Stage
 
+from dovetail.core.errors import InputError
 from dovetail.core.messages import Started
-from dovetail.live.lifecycle import State
+from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord
-from dovetail.wire.spec import Dependency, JobSpec
+from dovetail.wire.spec import AFTER, Dependency, JobSpec
 from dovetail.wire.submission import Submission
 
 TASKS = 40
+JOBS, MEDDLED = 14, 12
 
 
 def submit(s: Stage, t: float, tasks: int, **rest: Any) -> None:
@@ -127,3 +131,57 @@ def test_a_job_that_could_never_start_hopes_again_when_the_other_begins_anew() -
     assert s.record(3).detail == "it waits for afterok:1"
     s.play(100.0)
     assert set(s.states().values()) == {State.COMPLETED}
+
+
+def drawn(s: Stage, rng: Random) -> set[int]:
+    """Lets jobs be submitted that wait for others, and users meddle; returns whom they requeue."""
+    for number in range(1, JOBS + 1):
+        before = rng.sample(range(1, number), min(number - 1, rng.choice((0, 1, 2, 3))))
+        after = tuple(Dependency(rng.choice(AFTER), job) for job in before)
+        kill = rng.random() < 0.2
+        duration_s = rng.uniform(2.0, 15.0)
+        s.submit(number / 2, duration_s=duration_s, after=after, kill_on_invalid_dep=kill)
+    requeued = set[int]()
+    for n in range(MEDDLED):
+        verb, job = (
+            rng.choice(("cancel", "cancel", "requeue", "hold", "release")),
+            rng.randint(1, JOBS),
+        )
+        if verb == "requeue":
+            requeued.add(job)
+
+        def do(verb: str = verb, job: int = job, key: str = f"meddled {n}") -> None:
+            assert s.intake is not None
+            with suppress(InputError):
+                s.intake.request(verb, jobs=(job,), key=key)
+
+        s.at(rng.uniform(JOBS / 2, 60.0), do)
+    return requeued
+
+
+def is_met(need: Dependency, record: JobRecord) -> bool | None:
+    """Returns whether a dependency is met by a record, None if it never will be."""
+    over = record.state in TERMINAL
+    if need.kind == "after":
+        return over or record.first_start_s < float("inf") or record.state is not State.PENDING
+    if not over or need.kind == "afterany":
+        return over
+    return True if (record.state is State.COMPLETED) == (need.kind == "afterok") else None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_job_is_said_to_wait_for_is_what_its_dependencies_say(seed: int) -> None:
+    rng, s = Random(seed), Stage()
+    requeued = drawn(s, rng)
+    for until in sorted(rng.uniform(8.0, 70.0) for _ in range(3)):
+        s.play(until)
+        jobs = {kept.number: kept for kept in s.store.queries.all_jobs()}
+        for number, kept in jobs.items():
+            record = kept.record
+            if record.state is not State.PENDING or record.held:
+                continue
+            met = [is_met(need, jobs[need.job].record) for need in kept.spec.after]
+            if not record.reason and requeued.intersection(n.job for n in kept.spec.after):
+                continue  # It was let in before; who is in the queue stays there.
+            expected = "DependencyNeverSatisfied" if None in met else "Dependency"
+            assert record.reason == ("" if all(met) else expected), (number, until)
