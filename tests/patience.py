@@ -10,6 +10,10 @@ PATIENCE_S = 240.0
 """Bounds the wait for what will happen: reached only where it never does, on any machine."""
 FOR_EVER_S = "3600"
 """How long a program sleeps that a test ends before: longer than any wait."""
+UNHURRIED_S = 3600.0
+"""A limit for what looks at the clock itself, as solvers do, and is to come to its end."""
+MUCH_CPU_S = 60.0
+"""What no computation takes that is made in a second or two, on a machine however slow."""
 
 
 def until(

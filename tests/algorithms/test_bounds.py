@@ -22,6 +22,7 @@ from dovetail.algorithms.bounds import (
 from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, rigid_demand
 from dovetail.algorithms.exact import least_rigid_flow_s
 from dovetail.algorithms.speed import SpeedTimeline
+from patience import MUCH_CPU_S
 
 RIGID = Powers()
 TWO_GPUS, THREE_GPUS = SpeedTimeline.constant(2), SpeedTimeline.constant(3)
@@ -261,7 +262,7 @@ def test_a_long_trace_is_bounded_in_seconds() -> None:
     demand = crowd(20_000, 1.1)
     began = process_time()
     found = lower_bounds(demand, SpeedTimeline.constant(256), RIGID, programme_jobs=400)
-    assert process_time() - began < 10
+    assert process_time() - began < MUCH_CPU_S
     assert found.best.name in (MEAN_BUSY, PRICED)
 
 

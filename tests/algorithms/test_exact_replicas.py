@@ -13,6 +13,7 @@ from dovetail.algorithms.pipeline_time import Links, iteration_s, replicas_held
 from dovetail.core.job import PipelineStage
 from dovetail.physics.pipelined import pipelined
 from dovetail.physics.planner import TESTBED, plan
+from patience import UNHURRIED_S
 
 LINKS = Links(5e10, 2e9, 4)
 
@@ -58,7 +59,7 @@ def test_no_placement_is_shorter(seed: int) -> None:
     capacities = split(draw, sum(stage.replicas for stage in graph))
     if len(capacities) ** sum(stage.replicas for stage in graph) > 20_000:
         capacities = (4, 4)
-    best = exact_replicas(graph, capacities, LINKS)
+    best = exact_replicas(graph, capacities, LINKS, limit_s=UNHURRIED_S)
     assert best is not None
     assert best.iteration_s == pytest.approx(by_trying_all(graph, capacities), rel=1e-3)
     assert best.bound_s == pytest.approx(best.iteration_s, rel=1e-3)
@@ -74,7 +75,8 @@ def test_slices_that_do_not_fit_have_no_placement() -> None:
 
 def ratio(graph: tuple[PipelineStage, ...], taken: tuple[int, ...], how: str, on: Links) -> float:
     """Returns Heavy-Edge's iteration over the best."""
-    best, servers = exact_replicas(graph, taken, on), heavy_edge(graph, taken, how)
+    best = exact_replicas(graph, taken, on, limit_s=UNHURRIED_S)
+    servers = heavy_edge(graph, taken, how)
     assert best is not None and servers is not None
     over = iteration_s(graph, replicas_held(graph, servers), on) / best.iteration_s
     assert over >= 1 - 1e-3

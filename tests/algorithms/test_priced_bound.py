@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, rigid_demand
 from dovetail.algorithms.priced_bound import Prices, least_payments_s, priced_flow_s
 from dovetail.algorithms.speed import SpeedTimeline
+from patience import MUCH_CPU_S
 
 PRICE_LISTS = st.lists(st.integers(0, 8), min_size=1, max_size=5)
 
@@ -113,7 +114,7 @@ def test_many_segments_and_falling_prices_stay_cheap_to_search() -> None:
     falling = Prices(np.arange(201.0), np.linspace(2, 0, 200))
     began = process_time()
     paid = least_payments_s(demand, falling)
-    assert process_time() - began < 2
+    assert process_time() - began < MUCH_CPU_S
     assert bool((paid > demand.shortest_s).all())
 
 

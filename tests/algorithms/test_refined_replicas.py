@@ -14,6 +14,7 @@ from dovetail.algorithms.refined_replicas import refined_replicas
 from dovetail.core.job import PipelineStage
 from dovetail.physics.pipelined import pipelined
 from dovetail.physics.planner import TESTBED, plan
+from patience import UNHURRIED_S
 
 LINKS = Links(5e10, 2e9, 4)
 MB = 1e6
@@ -133,7 +134,7 @@ def taken_of(draw: Random, gpus: int, width: int, *, most_first: bool) -> tuple[
 def over_best(name: str, gpus: int, taken: tuple[int, ...]) -> float:
     """Returns the iteration as refined over the shortest one, which is proven."""
     graph = plan(pipelined()[name], gpus)
-    best = exact_replicas(graph, taken, TESTBED)
+    best = exact_replicas(graph, taken, TESTBED, limit_s=UNHURRIED_S)
     assert best is not None and best.bound_s >= best.iteration_s * (1 - 1e-3)
     over = seconds(graph, refined(graph, taken, TESTBED), TESTBED) / best.iteration_s
     assert over >= 1 - 1e-3
@@ -186,7 +187,7 @@ def test_on_small_jobs_it_is_the_best() -> None:
     for _ in range(40):
         graph = drawn(draw)
         taken = taken_of(draw, sum(stage.replicas for stage in graph), 1, most_first=False)
-        best = exact_replicas(graph, taken, LINKS)
+        best = exact_replicas(graph, taken, LINKS, limit_s=UNHURRIED_S)
         assert best is not None
         found = seconds(graph, refined(graph, taken, LINKS), LINKS)
         assert found == pytest.approx(best.iteration_s, rel=1e-3)

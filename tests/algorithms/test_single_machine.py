@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.algorithms.single_machine import mean_busy_times, srpt_completions
 from dovetail.algorithms.speed import SpeedTimeline
+from patience import MUCH_CPU_S
 
 JOBS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 4)), min_size=1, max_size=4)
 
@@ -136,14 +137,14 @@ def test_a_faster_machine_is_the_same_machine_with_smaller_jobs(
         assert order(release, size, timeline) == pytest.approx(order(release, smaller))
 
 
-def test_a_hundred_thousand_jobs_take_under_two_seconds() -> None:
+def test_a_hundred_thousand_jobs_take_seconds() -> None:
     rng = np.random.default_rng(1)
     release = np.cumsum(rng.exponential(1.0, 100_000))
     size = rng.exponential(1.1, 100_000)
     began = process_time()
     completions = srpt_completions(release, size)
     busy = mean_busy_times(release, size)
-    assert process_time() - began < 2
+    assert process_time() - began < MUCH_CPU_S
     assert completions.max() == pytest.approx(release[0] + size.sum(), rel=0.1)
     assert busy.sum() < completions.sum()
 

@@ -5,15 +5,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
+from dovetail.live.controller.watchdog import Watchdog
 from dovetail.policies.fifo import Fifo
+from dovetail.study import rehearsal
 from dovetail.study.rehearsal import rehearsal_trace, rehearse
-from patience import PATIENCE_S
+from patience import UNHURRIED_S
 
 FOUR = Cluster.uniform(1, 4)
 
@@ -35,7 +38,7 @@ def test_no_decision_after_it_compiles(tmp_path: Path) -> None:
         "from dovetail.study.rehearsal import rehearse, rehearsal_trace\n"
         "from dovetail.study.virtual_live import play\n"
         "kept = lambda: len(list(pathlib.Path(sys.argv[1]).rglob('*.nbc')))\n"
-        "rehearse('afs-p', Cluster.uniform(1, 4), {})\n"
+        f"rehearse('afs-p', Cluster.uniform(1, 4), {{}}, {UNHURRIED_S})\n"
         "before, four = kept(), Cluster.uniform(4, 4)\n"
         "with install_recorder('numba:compile') as compiled:\n"
         "    play(rehearsal_trace(four), 'afs-p', four, {})\n"
@@ -47,7 +50,7 @@ def test_no_decision_after_it_compiles(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=PATIENCE_S,
+        timeout=UNHURRIED_S,
     ).stdout.split()
     assert int(said[0]) == int(said[1]) > 0
     assert int(said[2]) == 0
@@ -60,17 +63,27 @@ def test_what_weighs_jobs_up_is_there_though_a_cluster_is_small(shape: str) -> N
         "import sys\n"
         "from dovetail.core.cluster import Cluster\n"
         "from dovetail.study.rehearsal import rehearse\n"
-        f"rehearse('afs-p', Cluster.uniform({shape}), {{}})\n"
+        f"rehearse('afs-p', Cluster.uniform({shape}), {{}}, {UNHURRIED_S})\n"
         "assert 'dovetail.algorithms.afs_compiled' in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", told], check=True, timeout=PATIENCE_S)
+    subprocess.run([sys.executable, "-c", told], check=True, timeout=UNHURRIED_S)
 
 
 def broken(policy: Fifo, view: View, memory: object) -> Decision:
     raise ValueError("no")
 
 
+class Late(Watchdog):
+    """Counts from when the policy decides: what is before that may take longer here."""
+
+    armed: ClassVar[list[Watchdog]] = []
+
+    def arm(self) -> None:
+        self.armed.append(self)
+
+
 def endless(policy: Fifo, view: View, memory: object) -> Decision:
+    Watchdog.arm(Late.armed.pop())
     while True:
         pass
 
@@ -80,8 +93,9 @@ def test_a_policy_that_is_broken_does_not_keep_the_cluster_down(
 ) -> None:
     monkeypatch.setattr(Fifo, "decide", broken)
     rehearse("fifo", FOUR, {})
-    assert not caplog.records
+    assert not [said for said in caplog.records if said.levelno >= logging.WARNING]
     monkeypatch.setattr(Fifo, "decide", endless)
+    monkeypatch.setattr(rehearsal, "Watchdog", Late)
     with caplog.at_level(logging.WARNING):
-        rehearse("fifo", FOUR, {}, limit_s=0.3)
+        rehearse("fifo", FOUR, {}, limit_s=0.1)
     assert "did not finish its rehearsal" in caplog.text

@@ -19,6 +19,7 @@ from dovetail.study.reproduce.setting import Setting
 from dovetail.study.reproduce.studies import study_called
 from dovetail.study.reproduce.trials import Numbers, Trial, Trials
 from dovetail.workload.transform import offered_load
+from patience import UNHURRIED_S
 
 SMALL = Jobs(2000, 300, load=1.0, gpus=80)
 BED = Bed(servers=10)
@@ -111,10 +112,10 @@ def test_a_slower_network_spreads_no_faster() -> None:
 
 def test_heavy_edge_is_never_better_than_the_programme() -> None:
     for case in range(3):
-        found = PlacementTrial("vgg19", 8, case, 5.0).play()
+        found = PlacementTrial("vgg19", 8, case, UNHURRIED_S).play()
         assert found["proven"]
         assert found["greedy_ms"] >= found["best_ms"] * (1 - 1e-3)
-    free = PlacementTrial("gpt-175b", 64, 0, 5.0).free()
+    free = PlacementTrial("gpt-175b", 64, 0, UNHURRIED_S).free()
     assert sum(free) == 64
     assert all(here % 8 == 0 for here in free)
 
