@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # What a machine takes is no matter of a property: no time is judged.
 settings.register_profile(
     "dovetail", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("dovetail")
+# Nor does it matter what other tests have loaded: examples would be drawn from its constants too.
+providers._get_local_constants = lambda: providers._local_constants
 
 # Who starts the tests in the background lets them, and all they start, ignore interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
