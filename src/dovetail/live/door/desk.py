@@ -307,8 +307,8 @@ class Desk:
 
 def _why_left(reader: Reader, verb: str, numbers: Sequence[int]) -> str:
     """Returns why a verb is not done for a job, or for all tasks of an array."""
-    kept = reader.job(numbers[0]) if numbers else None
-    return NO_SUCH_JOB if kept is None else why_not(verb, kept.record.state)
+    record = reader.record(numbers[0]) if numbers else None
+    return NO_SUCH_JOB if record is None else why_not(verb, record.state)
 
 
 def _states(texts: Sequence[str]) -> tuple[State, ...]:
