@@ -21,10 +21,10 @@ LOOKED_AT = 64
 """Elements of each tensor that are compared, at most."""
 
 
-def alike(group: Group, tensors: Sequence[Tensor]) -> bool:
-    """Returns whether all members have the same flat tensors, as far as some elements tell.
+def alike(group: Group, tensors: Sequence[Tensor]) -> tuple[bool, bool]:
+    """Returns whether all members have the same flat tensors, and whether as large ones.
 
-    Raises Broken.
+    The same as far as some elements tell. Raises Broken.
     """
     number = 0
     for on_gpu in (False, True):
@@ -33,9 +33,8 @@ def alike(group: Group, tensors: Sequence[Tensor]) -> bool:
             number = zlib.crc32(torch.cat(parts).cpu().numpy().data, number)
     length = sum(t.numel() * t.element_size() for t in tensors)
     rows = group.gather(torch.tensor([number, length]))
-    if not (rows[:, 1] == length).all():
-        raise RuntimeError("workers do not have the same parameters and optimizer state any more")
-    return bool((rows[:, 0] == number).all())
+    as_large = bool((rows[:, 1] == length).all())
+    return as_large and bool((rows[:, 0] == number).all()), as_large
 
 
 def make_alike(group: Group, tensors: Sequence[Tensor], *, first: bool) -> None:

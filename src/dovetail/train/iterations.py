@@ -111,10 +111,10 @@ class Iterations:
         self._shares: tuple[int, ...] = (0,)
         # What a batch needs next: 1 backward, 2 step, 0 nothing. 3: it was begun, and failed maybe.
         self._due = 0
-        self._differed = False
+        self._data, self._compared_in, self._told = data, -1, set[str]()
         self._outcome: Verdict | Broken | None = None
         self._under_way = self._stopping = self._ends = self._stopped = False
-        self._open(about, data)
+        self._open(about)
 
     @property
     def _complete_or_stopped(self) -> bool:
@@ -295,19 +295,37 @@ class Iterations:
             self._level_model()
         if without:
             members.level()
+        if group.size > 1 and self._compared_in != group.generation:
+            self._compared_in = group.generation
+            self._compare_data()
+
+    def _compare_data(self) -> None:
+        """Tells, once, if workers do not have the same data. Raises Broken."""
+        said = self._membership.group.gather(torch.tensor([self._data]))
+        if self._membership.leads and not (said == self._data).all():
+            self._tell_once(
+                "workers do not have the same data: what the script draws without a seed (a split,"
+                " say) is another thing in each, and it may train on what it validates on"
+            )
+
+    def _tell_once(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            warn(what)
 
     def _level_model(self) -> None:
         group = self._membership.group
         tensors = flattened([t for t in self._parts.tensors() if is_dense(t)])
-        if alike(group, tensors):
+        same, as_large = alike(group, tensors)
+        if same:
             return
-        if self._membership.leads and not self._differed:
-            warn(
+        if self._membership.leads:
+            self._tell_once(
                 "workers did not have the same model: does the loop change parameters itself, in"
                 " its body? That belongs into optimizer.register_step_post_hook(...)"
             )
-        self._differed = True
-        make_alike(group, tensors, first=group.rank == self._source)
+        if as_large:
+            make_alike(group, tensors, first=group.rank == self._source)
 
     def _recover(self, broken: Broken) -> None:
         """Gives up the iteration that is under way; it is done again by those who are left."""
@@ -347,7 +365,7 @@ class Iterations:
 
     # The beginning and the end.
 
-    def _open(self, about: Surroundings, data: int) -> None:
+    def _open(self, about: Surroundings) -> None:
         """Gets in touch with the agent, if there is one."""
         hide_secret()
         identity, order = about.identity, self._order
@@ -368,7 +386,7 @@ class Iterations:
                 at_least=min(self._parts.at_least, order.batch_size),
                 model=type(self._parts.model).__name__,
             )
-        what = What(self._parts, self._progress, order, self._loss, data)
+        what = What(self._parts, self._progress, order, self._loss, self._data)
         self._saving = Saving(
             self._folder,
             self._checkpoint_s,

@@ -352,8 +352,7 @@ class Membership:
         if script != self._script:
             raise ValueError(
                 "the other workers train on other data, in other batches, in another order or for"
-                " longer or less: was the script changed since they began, or does it draw a split"
-                " or the like without a seed?"
+                " longer or less: was the script changed since they began?"
             )
         self.learning = tuple((r[0], r[1]) != (known, step) for r in rows)
         self._transfer = Idle()

@@ -29,14 +29,13 @@ class What:
     data: int
 
     def identity(self) -> dict[str, int]:
-        """Returns what must be as it was, or samples would be used twice; the data may be."""
+        """Returns what must be as it was, or samples would be used twice."""
         order = self.order
-        return {
-            "seed": order.seed,
-            "samples": order.per_epoch,
-            "shuffled": int(order.shuffle),
-            DATA: self.data,
-        }
+        return {"seed": order.seed, "samples": order.per_epoch, "shuffled": int(order.shuffle)}
+
+    def description(self) -> dict[str, int]:
+        """Returns that, and what is told of if it is not as it was."""
+        return {**self.identity(), DATA: self.data}
 
 
 class Saving:
@@ -67,7 +66,7 @@ class Saving:
         """Returns where training begins: at the newest checkpoint, if there is one."""
         if self._folder is None:
             return Progress(known=True)
-        found = restore(self._folder, self._what.parts, self._what.identity())
+        found = restore(self._folder, self._what.parts, self._what.description())
         return found or Progress(known=True)
 
     def save(self, *, at_once: bool) -> bool:
@@ -78,7 +77,7 @@ class Saving:
             return False
         progress = self._what.progress
         progress.loss = self._what.loss()
-        state = snapshot(self._what.parts, progress, self._what.identity())
+        state = snapshot(self._what.parts, progress, self._what.description())
         if not at_once:
             self._writer.begin(state)
             return True
