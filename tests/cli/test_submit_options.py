@@ -8,7 +8,9 @@ from command_runner import Shell
 from dovetail.cli.job_numbers import jobs_of
 from dovetail.cli.job_states import LETTERS, states_of
 from dovetail.core.errors import InputError
+from dovetail.live.client import Client
 from dovetail.live.lifecycle import State
+from dovetail.wire.submission import Submission
 
 
 @pytest.fixture
@@ -59,11 +61,36 @@ def test_options_have_their_names_of_slurm(shell: Shell, work: Path, words: list
 
 
 @pytest.mark.parametrize(
+    ("said", "kind", "gpus"),
+    [("a100:2", "a100", (2, 2)), ("a100:1..3", "a100", (1, 3)), ("2", "", (2, 2))],
+)
+def test_gpus_are_asked_for_with_their_type(
+    shell: Shell,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    kind: str,
+    gpus: tuple[int, int],
+) -> None:
+    taken: list[Submission] = []
+
+    def take(client: Client, *jobs: Submission) -> tuple[int, ...]:
+        taken.extend(jobs)
+        return (1,)
+
+    monkeypatch.setattr(Client, "submit", take)
+    shell.ok("submit", "--gpus", said, "--", "true")
+    (spec,) = [job.spec for job in taken]
+    assert (spec.gpu_type, (spec.min_gpus, spec.max_gpus)) == (kind, gpus)
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--time", "30"), "--time: 30 of what?"),
         (("-t", "0s"), "--time: it must be above 0"),
         (("-G", "0"), "--gpus: '0' is no number of GPUs"),
+        (("-G", "a100:0"), "--gpus: '0' is no number of GPUs"),
         (("-a", "3-1"), "--array: '3-1' is no range"),
         (("-J", "a/b"), "--name: a name has"),
         (("-D", "/nowhere"), "--chdir: '/nowhere' is no directory"),

@@ -40,7 +40,7 @@ class SubmitCommand(click.Command):
 
 @click.command("submit", cls=SubmitCommand)
 @click.argument("words", nargs=-1, metavar="[FILE [ARGUMENTS]...] [-- COMMAND...]")
-@click.option("--gpus", "-G", help="GPUs, or a range for an elastic job, as in 1..4.")
+@click.option("--gpus", "-G", help="GPUs, TYPE:GPUS, or a range for an elastic job, as in 1..4.")
 @click.option("--time", "-t", "time_limit", help="Time limit, as in 30m, 1:30:00 or 2-00:00:00.")
 @click.option("--name", "--job-name", "-J", "name", help="The job's name.")
 @click.option("--array", "-a", help="Indices of an array, as in 0-9, 1,3,5-7 or 0-99%4.")
@@ -88,7 +88,8 @@ def submit(
 
     said = {k: v for k, v in given.items() if v is not None and v is not False}
     set_by_name = _fields(fields)
-    overrides = {k: "yes" if v is True else str(v) for k, v in said.items()} | set_by_name
+    words_said = {k: "yes" if v is True else str(v) for k, v in said.items()}
+    overrides = _typed(words_said) | set_by_name
     options = {name: word for name, word in _options().items() if name not in set_by_name}
     behind = click.get_current_context().meta[BEHIND]
     if not words and not behind:
@@ -154,6 +155,12 @@ def _read(
         what = "there is no such file"
         raise InputError(words[0], what, "a command goes behind --, as in: submit -- python x.py")
     return read_spec(path, by, (*words[1:], *behind))
+
+
+def _typed(overrides: dict[str, str]) -> dict[str, str]:
+    """Returns the fields with GPUs and their type apart, as Slurm has them together: `a100:2`."""
+    kind, colon, gpus = overrides.get("gpus", "").partition(":")
+    return {**overrides, "gpus": gpus, "gpu_type": kind} if colon else overrides
 
 
 def _options() -> dict[str, str]:
