@@ -59,7 +59,7 @@ def test_killed_workers_leave_the_others_training(tmp_path: Path) -> None:
         assert stage.ended(*members) == [0, 0, 0]
         assert [stage.workers[n].process.poll() for n in (0, 1)] == [-signal.SIGKILL] * 2
         assert any(stage.all_said(n, Lost) for n in members)
-    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+    assert_untouched(scene, read(tmp_path / "log"), all_told=False)
 
 
 @pytest.mark.parametrize("members", [(0, 1), (1, 0), (1,)])
@@ -76,7 +76,7 @@ def test_a_step_that_some_have_made_and_some_not_is_made_once(
         assert entered == ({10} if 0 in members else {9})
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
-    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+    assert_untouched(scene, read(tmp_path / "log"), all_told=False)
 
 
 def test_loader_processes_end_with_their_worker(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_loader_processes_end_with_their_worker(tmp_path: Path) -> None:
         stage.entered(stage.regroup(0))
         let_end(tmp_path / "log")
         assert stage.ended(0) == [0]
-    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+    assert_untouched(scene, read(tmp_path / "log"), all_told=False)
 
 
 def children(pid: int) -> list[int]:
@@ -113,7 +113,7 @@ def test_a_frozen_worker_is_noticed_and_left_behind(tmp_path: Path) -> None:
         hit(stage, 2, signal.SIGKILL)
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
-    assert_untouched(PACED, read(tmp_path / "log"), every_sample_told=False)
+    assert_untouched(PACED, read(tmp_path / "log"), all_told=False)
 
 
 def test_all_may_die_and_others_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_all_may_die_and_others_go_on_from_the_last_checkpoint(tmp_path: Path) -
         assert entered.step > 0
         let_end(tmp_path / "log")
         assert stage.ended(2, 3, 4) == [0, 0, 0]
-    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+    assert_untouched(scene, read(tmp_path / "log"), all_told=False)
 
 
 def test_a_probe_is_answered_though_nothing_broke(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_probe_is_answered_though_nothing_broke(tmp_path: Path) -> None:
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
     # One that was slow makes a step which the other has given up, and does not tell its samples of.
-    assert_untouched(PACED, read(tmp_path / "log"), every_sample_told=False)
+    assert_untouched(PACED, read(tmp_path / "log"), all_told=False)
 
 
 def test_a_refused_worker_ends_at_once_and_saves_nothing(tmp_path: Path) -> None:

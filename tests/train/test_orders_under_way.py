@@ -53,7 +53,7 @@ def test_a_generation_under_construction_outlives_that_an_older_one_is_entered(
         assert [e.generation for e in stage.all_said(0, Entered)] == [first, without, newest]
         let_end(tmp_path / "log")
         assert stage.ended(0, 2) == [0, 0]
-    assert_untouched(scene, read(tmp_path / "log"), every_sample_told=False)
+    assert_untouched(scene, read(tmp_path / "log"), all_told=False)
 
 
 def test_no_script_comes_to_see_a_model_that_is_not_all_there(tmp_path: Path) -> None:

@@ -267,15 +267,23 @@ def read(folder: Path) -> Trained:
     return Trained(losses, begun, used, ends, parameters)
 
 
-def assert_untouched(scene: Scene, got: Trained, *, every_sample_told: bool = True) -> None:
-    """Training was that of an ordinary loop, within what the order of adding up allows."""
+def assert_untouched(scene: Scene, got: Trained, *, all_told: bool = True) -> None:
+    """Training was that of an ordinary loop, within what the order of adding up allows.
+
+    Where workers die not all of it may be told: who died had no time to, and who learned the state
+    meanwhile made the step without samples, and so without the loop. That each step was made once,
+    and on its samples, show the parameters.
+    """
     losses, parts = scene.plainly()
-    assert sorted(got.losses) == list(range(len(losses)))
+    steps = sorted(got.losses)
+    assert set(steps) <= set(range(len(losses)))
+    assert len(steps) >= (len(losses) if all_told else 0.9 * len(losses))
     assert all(len(begun) == 1 for begun in got.begun.values())
-    told = torch.tensor([got.losses[i] for i in range(len(losses))])
-    torch.testing.assert_close(told, torch.tensor(losses), rtol=1e-5, atol=1e-6)
+    told = torch.tensor([got.losses[i] for i in steps])
+    expected = torch.tensor([losses[i] for i in steps])
+    torch.testing.assert_close(told, expected, rtol=1e-5, atol=1e-6)
     plain = torch.cat([p.detach().flatten() for p in parts.model.parameters()])
     torch.testing.assert_close(got.parameters, plain, rtol=1e-8, atol=1e-10)
     assert len(set(got.ends)) == 1
-    if every_sample_told:
+    if all_told:
         assert sorted(got.used) == sorted(list(range(scene.samples)) * scene.epochs)
