@@ -78,6 +78,23 @@ def test_what_may_differ_between_machines_is_not_looked_at() -> None:
     assert seen(1.0, "/tmp/a") == seen(1.5, "/tmp/b")
 
 
+class ReadOneByOne(list[int]):
+    """A list that reads a sample for each element."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise AssertionError("nobody asked for a sample")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_cannot_be_looked_at_is_left() -> None:
+    ragged = torch.nested.nested_tensor([torch.ones(2, dtype=torch.long), torch.ones(3).long()])
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for what in (ragged, ReadOneByOne([1, 2]), deep, torch.empty(3, device="meta").long()):
+        assert fingerprint(Unread(held=what)) == fingerprint(Unread(held=what))
+
+
 def test_what_a_sampler_draws_is_looked_at_too() -> None:
     def seen(seed: int) -> int:
         sampler = SubsetRandomSampler(shuffled(seed)[:300])

@@ -62,3 +62,40 @@ def test_a_worker_that_joins_trains_what_the_others_do(tmp_path: Path) -> None:
         let_end(together)
         assert stage.ended(0, 1) == [0, 0]
     check_same(alone, together)
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_a_script_that_freezes_otherwise_before_it_begins_is_obeyed(
+    tmp_path: Path, *, at_first: bool
+) -> None:
+    """A second stage that goes on from the first one's checkpoint trains what it says."""
+    for frozen, epochs in ((at_first, 1), (not at_first, 2)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+        model[0].requires_grad_(not frozen)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        job = Job(model, optimizer, data=data(), batch_size=16, epochs=epochs, folder=tmp_path)
+        before = model[0].weight.detach().clone()
+        for x, y in job.batches():
+            job.backward(cross_entropy(model(x), y))
+            job.step()
+        assert model[0].weight.requires_grad is not frozen
+        if frozen and at_first:
+            assert torch.equal(model[0].weight.detach(), before)
+    assert job.steps_done == 2 * -(-len(data()[0]) // 16)
+
+
+def test_a_scaler_steps_over_an_iteration_that_is_left_out() -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(48, 4), torch.zeros(48, dtype=torch.long)
+    job = Job(
+        model, optimizer, data=(x, y), batch_size=16, scaler=torch.amp.GradScaler("cpu"),
+        environment={},
+    )  # fmt: skip
+    losses = []
+    for number, (a, b) in enumerate(job.batches()):
+        job.backward(cross_entropy(model(a), b), weight=0.0 if number == 1 else len(b))
+        job.step()
+        losses.append(job.loss)
+    assert job.steps_done == 3 and losses[1] == losses[0] != losses[2]

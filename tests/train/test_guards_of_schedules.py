@@ -35,6 +35,20 @@ class Stages:
         self.stages[0].load_state_dict(state["steps"])
 
 
+class InTurn(Stages):
+    """The same, deeper inside."""
+
+    def __init__(self, steps: StepLR) -> None:
+        super().__init__(steps)
+        self.by_name, self.stages = {"main": Stages(steps)}, []
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.by_name["main"].state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.by_name["main"].load_state_dict(state)
+
+
 def scaler(*_: object) -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu")
 
@@ -55,6 +69,7 @@ def test_a_scheduler_that_was_not_given_is_told_whatever_else_was(more: dict[str
         {"scheduler": lambda _, steps: steps, "scaler": scaler},
         {"keep": lambda _, steps: {"warmup": steps}},
         {"keep": lambda _, steps: {"stages": Stages(steps)}},
+        {"keep": lambda _, steps: {"stages": InTurn(steps)}},
         {
             "scheduler": lambda _, steps: SequentialLR(
                 steps.optimizer, [StepLR(steps.optimizer, 1), steps], [4]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,40 +24,52 @@ ROWS, COLUMNS = 256, 64
 """So much of a table is looked at, at most: some may lie on a disk."""
 NARROWER = 8
 """How many times less of each list in a list."""
+DEEPEST = 16
+"""How deep data sets and lists are looked into."""
 
 
 def fingerprint(*what: Any) -> int:
     """Returns a number for data sets, tensors and arrays; workers that have the same agree."""
     number, known = 0, set[int]()
     for one in what:
-        for numbers in _whole_numbers(one, known, fields=True):
-            number = zlib.crc32(repr(numbers).encode(), number)
+        # It serves a warning alone: what cannot be looked at is left.
+        with suppress(Exception):
+            for numbers in _whole_numbers(one, known, fields=True):
+                number = zlib.crc32(repr(numbers).encode(), number)
     return number
 
 
 def _whole_numbers(
-    value: Any, known: set[int], *, fields: bool = False, most: int = ROWS
+    value: Any, known: set[int], *, fields: bool = False, most: int = ROWS, depth: int = DEEPEST
 ) -> Iterator[Any]:
     """Yields what is looked at, also in data sets that others are made of."""
+    if depth == 0:
+        return
     if isinstance(value, Tensor):
-        if not (value.is_floating_point() or value.is_complex()) and value.layout == strided:
+        if _holds_whole_numbers(value):
             yield from _some_of(value)
     elif isinstance(value, np.ndarray):
         if value.dtype.kind in "iub":
             yield from _some_of(value)
     elif id(value) in known:
         return
-    elif isinstance(value, (list, tuple, range)):
+    elif type(value) in (list, tuple, range):  # others may read a sample for each element
         known.add(id(value))
         for one in value[:: -(-len(value) // most) or 1]:
             if isinstance(one, (int, np.integer)):
                 yield int(one)
             else:
-                yield from _whole_numbers(one, known, most=max(1, most // NARROWER))
+                narrower = max(1, most // NARROWER)
+                yield from _whole_numbers(one, known, most=narrower, depth=depth - 1)
     elif fields or isinstance(value, Dataset):
         known.add(id(value))
         for one in getattr(value, "__dict__", {}).values():
-            yield from _whole_numbers(one, known)
+            yield from _whole_numbers(one, known, depth=depth - 1)
+
+
+def _holds_whole_numbers(value: Tensor) -> bool:
+    plain = value.layout == strided and not (value.is_nested or value.is_quantized or value.is_meta)
+    return plain and not (value.is_floating_point() or value.is_complex())
 
 
 def _some_of(table: Any) -> Iterator[Any]:

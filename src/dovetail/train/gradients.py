@@ -300,7 +300,8 @@ class Gradients:
         if weighted:
             for bucket in self._buckets:
                 bucket.flat.div_(weight or 1.0)
-        self._last = self._tail.flat[:2].clone()
+        if weight:
+            self._last = self._tail.flat[:2].clone()
         self._forget_untouched(flags)
         return False
 

@@ -6,14 +6,15 @@ with one worker and spoil the training of several.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dovetail.train.state import ExtraState, Stateful, from_bytes, to_bytes
+from dovetail.train.saving import warn
+from dovetail.train.state import KEPT, ExtraState, Stateful, from_bytes, to_bytes
 from dovetail.train.transfer import is_dense
 
 UNSUITABLE = {
@@ -88,12 +89,16 @@ def look_at(
         look_at_kept(f"keep[{name!r}]", part)
 
 
-def drives(part: Any, optimizer: torch.optim.Optimizer) -> bool:
-    """Returns whether a part is a scheduler of an optimizer, or holds one, alone or in a list."""
-    held = [part]
-    for value in getattr(part, "__dict__", {}).values():
-        held += value if isinstance(value, (list, tuple)) else [value]
-    return any(getattr(one, "optimizer", None) is optimizer for one in held)
+def drives(part: Any, optimizer: torch.optim.Optimizer, depth: int = 4) -> bool:
+    """Returns whether a part is a scheduler of an optimizer, or holds one, in lists or the like."""
+    if getattr(part, "optimizer", None) is optimizer:
+        return True
+    held: Iterable[Any] = getattr(part, "__dict__", {}).values()
+    if isinstance(part, dict):
+        held = part.values()
+    elif isinstance(part, (list, tuple)):
+        held = part
+    return depth > 0 and any(drives(one, optimizer, depth - 1) for one in held)
 
 
 class Guard:
@@ -121,11 +126,19 @@ class Guard:
         """From now on only the job steps. Raises ValueError for a scheduler it knows nothing of."""
         patched = getattr(self._optimizer.step, "_wrapped_by_lr_sched", False)
         if patched and not any(drives(p, self._optimizer) for p in self._others.values()):
-            raise ValueError(
-                "the optimizer has a scheduler that the Job was not given: Job(scheduler=...), or"
-                " in keep={...} if the script steps it"
-            )
+            self._miss_scheduler()
         self._allowed = False
+
+    def _miss_scheduler(self) -> None:
+        """Raises ValueError, unless something that the script keeps may hold it unseen."""
+        what = (
+            "the optimizer has a scheduler that the Job was not given: Job(scheduler=...), or in"
+            " keep={...} if the script steps it"
+        )
+        kept = [part for name, part in self._others.items() if name.startswith(KEPT)]
+        if all(isinstance(part, (nn.Module, ExtraState)) for part in kept):
+            raise ValueError(what)
+        warn(what)
 
     def end(self) -> None:
         """The script may do as it likes."""

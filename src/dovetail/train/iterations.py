@@ -65,6 +65,8 @@ class Step:
     def make(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
         """Makes the step."""
         if self.scaler is not None:
+            if all(p.grad is None for p in parameters):
+                return  # all of it was left out, and a scaler insists on gradients
             self.scaler.unscale_(optimizer)
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(parameters, self.clip_norm)
@@ -315,7 +317,7 @@ class Iterations:
 
     def _level_model(self) -> None:
         group = self._membership.group
-        tensors = flattened([t for t in self._parts.tensors() if is_dense(t)])
+        tensors = flattened([t for t in self._parts.trained() if is_dense(t)])
         same, as_large = alike(group, tensors)
         if same:
             return

@@ -20,7 +20,9 @@ def is_sum(loss: Tensor, samples: int) -> bool:
         term = terms.pop() if terms else None
         if term is None:
             return False
-        is_rows = term.name() == "SumBackward0" and _rows(term) == samples
+        # A term among others may be a penalty on parameters, of as many rows by chance.
+        alone = term is loss.grad_fn
+        is_rows = alone and term.name() == "SumBackward0" and _rows(term) == samples
         if term.name().startswith(("AddBackward", "SubBackward")):
             terms += [node for node, _ in term.next_functions if node is not None]
         elif is_rows or getattr(term, "_saved_reduction", None) == SUM:

@@ -70,6 +70,10 @@ class Parts:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     others: dict[str, Stateful] = field(default_factory=dict)
+    _begun: list[bool] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._begun = self._frozen()
 
     @classmethod
     def of(
@@ -90,6 +94,11 @@ class Parts:
     def tensors(self) -> list[Tensor]:
         """Returns the tensors of model and optimizer, the live ones, in a fixed order."""
         return [t.detach() for t in (*held_tensors(self.model), *self._split()[1])]
+
+    def trained(self) -> list[Tensor]:
+        """Returns parameters and the tensors of the optimizer, which each step changes."""
+        parameters = {id(p): p for p in self.model.parameters()}.values()
+        return [t.detach() for t in (*parameters, *self._split()[1])]
 
     def versions(self) -> list[int]:
         """Returns numbers that grow whenever parameters change."""
@@ -205,6 +214,7 @@ class Parts:
             "optimizer": self.optimizer.state_dict(),
             "others": {name: part.state_dict() for name, part in self.others.items()},
             "frozen": self._frozen(),
+            "begun": self._begun,
         }
         copied: dict[str, Any] = map_tensors(state, lambda t: t.detach().to("cpu", copy=True))
         return copied
@@ -216,7 +226,9 @@ class Parts:
             load_exactly(self.optimizer, state["optimizer"])
             for name, part in self.others.items():
                 part.load_state_dict(state["others"][name])
-            self._freeze(state.get("frozen", self._frozen()))  # older ones do not say
+            if state.get("begun") == self._begun:
+                # Else the script wants others trained than when it was saved: another stage of it.
+                self._freeze(state["frozen"])
         except (RuntimeError, KeyError) as error:
             raise ValueError(f"the checkpoint is of another model: {error}") from None
 
