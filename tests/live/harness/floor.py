@@ -31,11 +31,16 @@ SLOWS = 3.0
 
 @dataclass(frozen=True)
 class Work:
-    """What was really done of a job: how often all of it, exit code, seconds lost."""
+    """What was really done of a job: how often all of it, exit code, seconds lost.
+
+    `told_late` tells that a plain program had done all when it was told to end, and was not out
+    yet: how it ends says nothing then.
+    """
 
     times: int
     code: int = 0
     lost_s: float = 0.0
+    told_late: bool = False
 
 
 class Floor(Protocol):
@@ -121,7 +126,7 @@ class Machines:
             return Work(elastic.ends, 0, elastic.lost / 1000)
         programs = self._programs
         lost_s, code = programs.lost_s.get(job, 0.0), programs.code.get(job, 0)
-        return Work(programs.ends.get(job, 0), code, lost_s)
+        return Work(programs.ends.get(job, 0), code, lost_s, job in programs.told_late)
 
     def _call(self, process: Process, token: str, message: FromWorker) -> bool:
         return self._nodes[process.node].call(process, token, message)

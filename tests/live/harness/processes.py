@@ -108,6 +108,7 @@ class Programs:
         self.whole: dict[int, float] = {}
         self.code: dict[int, int] = {}
         self.ends: dict[int, int] = {}
+        self.told_late: set[int] = set()
 
     def start(self, node: int, order: StartWorker) -> Process:
         """Starts a process."""
@@ -131,6 +132,8 @@ class Programs:
             self.end(process, -number)
         elif number == signal.SIGTERM and not process.asked:
             process.asked = True
+            if self.done(process.job):
+                self.told_late.add(process.job)
             if not (process.stubborn or process.hangs):
                 gang = self._gangs[process.job, process.order.generation]
                 if gang.since_s is not None:

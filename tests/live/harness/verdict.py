@@ -93,7 +93,7 @@ def _work(scene: Scene, number: int) -> None:
         truth.breach(f"job {number} did its work and is {record.state}")
     # In bad weather a job may be preempted after its end, before the news of that arrives.
     calm = story.weather == Weather()
-    if did_it and known and calm and not harmed and work.times > 1:
+    if did_it and known and calm and not harmed and not work.told_late and work.times > 1:
         truth.breach(f"job {number} was done {work.times} times")
     if calm and kinds <= HARMLESS and work.lost_s > SMALL_S and record.state is State.COMPLETED:
         truth.breach(f"job {number} lost {work.lost_s:.3f} s of work, and no worker was harmed")
