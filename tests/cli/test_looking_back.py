@@ -65,6 +65,7 @@ def test_a_length_that_nobody_knows_is_no_year(home: Path, shell: Shell) -> None
     submitted, ended = shell.ok("history", 1).out.splitlines()
     assert "length_s -" in submitted and "365-" not in submitted
     assert ended.split()[:4] == ["1:10", "ended", "job", "1"]
+    assert '"length_s":null' in shell.ok("history", 1, "--json").out
 
 
 def test_what_only_a_controller_knows_or_does_needs_one(home: Path, shell: Shell) -> None:

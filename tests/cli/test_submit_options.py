@@ -159,3 +159,22 @@ def test_states_are_named_as_squeue_takes_them() -> None:
 def test_cancel_wants_jobs_or_a_choice(shell: Shell) -> None:
     assert "name jobs, or say --all" in shell.refused("cancel")
     assert "name jobs, or say --all" in shell.refused("cancel", "3", "--state", "PD")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["job.sh"], True),
+        (["--", "./loop.sh"], True),
+        (["--", "python", "train.py"], False),
+        (["--", "/opt/bin/python3", "-m", "train"], False),
+    ],
+)
+def test_a_range_of_gpus_for_what_may_be_no_training_is_told(
+    shell: Shell, work: Path, words: list[str], *, told: bool
+) -> None:
+    said = shell.ok("submit", "--test-only", "--gpus", "1..2", *words)
+    assert (
+        "a range of GPUs is for programs that are written with dovetail.train" in said.err
+    ) is told
+    assert "a range of GPUs" not in shell.ok("submit", "--test-only", *words).err

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.cli.cluster_tables import span
-from dovetail.live.door.verbs import ENDLESS_S
 
 _APART = ("t", "e", "job")
 
@@ -38,8 +37,6 @@ def _text(name: str, value: Any) -> str:
 
 
 def _number(name: str, value: float) -> str:
-    if name == "length_s" and value > ENDLESS_S:
-        return "-"
     if name.endswith("_s") or name == "from":
         return span(value)
     if name.endswith("_bytes"):

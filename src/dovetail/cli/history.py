@@ -109,11 +109,15 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
     from dovetail.cli.fact_text import fact_text
+    from dovetail.live.door.verbs import ENDLESS_S
 
     for event in client.history(job):
         fact = json.loads(event.line)
         if everything or fact["e"] not in REPORTED:
-            click.echo(event.line if as_json else fact_text(fact, event.called))
+            if (fact.get("length_s") or 0.0) > ENDLESS_S:
+                fact["length_s"] = None
+            line = json.dumps(fact, separators=(",", ":"))
+            click.echo(line if as_json else fact_text(fact, event.called))
 
 
 def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,7 +142,8 @@ def _read(
     from dovetail.workload.spec import YAML_SUFFIXES, Submitter, read_command, read_spec
 
     is_yaml = bool(words) and words[0].endswith(YAML_SUFFIXES)
-    if ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides:
+    ranged = ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides
+    if ranged:
         # Nobody asks for a range for another kind of program; a YAML file says it itself.
         overrides = {"trains": "yes", **overrides}
     now = datetime.now().astimezone()
@@ -149,12 +151,26 @@ def _read(
         overrides = {**overrides, "begin": _begin(overrides["begin"], now)}
     by = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
     if not words:
-        return read_command(behind, by)
+        read = read_command(behind, by)
+        return _with_note(read) if ranged else read
     path = Path("/dev/stdin" if words[0] == "-" else words[0])
     if not path.exists() and not path.suffix:
         what = "there is no such file"
         raise InputError(words[0], what, "a command goes behind --, as in: submit -- python x.py")
-    return read_spec(path, by, (*words[1:], *behind))
+    read = read_spec(path, by, (*words[1:], *behind))
+    return _with_note(read) if ranged else read
+
+
+def _with_note(read: Reading) -> Reading:
+    """Returns what was read, with a word to those who may mean another thing by a range of GPUs."""
+    spec = read.submissions[0].spec
+    if "python" in spec.script + " ".join(spec.command):
+        return read
+    note = (
+        "a range of GPUs is for programs that are written with dovetail.train: another one would"
+        " run as often as it has GPUs (say one number of GPUs)"
+    )
+    return replace(read, notes=(*read.notes, note))
 
 
 def _typed(overrides: dict[str, str]) -> dict[str, str]:
