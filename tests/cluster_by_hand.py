@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -111,3 +114,15 @@ def spec(name: str = "job", **fields: object) -> JobSpec:
     """Returns a request with what matters to the test."""
     given = {"command": ("true",), "workdir": "/", **fields}
     return JobSpec(name=name, **given)  # type: ignore[arg-type]
+
+
+@contextmanager
+def by_hand() -> Iterator[ByHand]:
+    """Gives a cluster in a folder whose name is short enough for a socket."""
+    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
+    cluster = ByHand(folder)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+        shutil.rmtree(folder)

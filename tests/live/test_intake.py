@@ -66,7 +66,7 @@ def scene() -> Iterator[Scene]:
 
 
 def spec(name: str = "job", **given: Any) -> JobSpec:
-    return JobSpec(name, ("true",), "/work", **given)
+    return JobSpec(name, ("true",), "/ann", **given)
 
 
 def test_a_submit_is_on_record_before_the_controller_hears_of_it(scene: Scene) -> None:
@@ -164,11 +164,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": "a\nb"}, "printable"),
     ({"user": "x" * 300}, "user"),
     ({"workdir": "relative"}, "absolute"),
-    ({"workdir": "/work/../etc"}, "absolute"),
-    ({"output": "/work/../x.log"}, "absolute"),
-    ({"output": "/work/%x.log"}, "'%x' is unknown"),
-    ({"output": "/work/x%"}, "'%' is unknown"),
-    ({"output": "/work/"}, "names a folder"),
+    ({"workdir": "/ann/../etc"}, "absolute"),
+    ({"output": "/ann/../x.log"}, "absolute"),
+    ({"output": "/ann/%x.log"}, "'%x' is unknown"),
+    ({"output": "/ann/x%"}, "'%' is unknown"),
+    ({"output": "/ann/"}, "names a folder"),
     ({"script": "echo hi"}, "interpreter"),
     ({"script": "#!/bin/sh\n" + "x" * 300_000}, "256 KiB"),
     ({"script": "#!/bin/sh\0"}, "NUL"),
@@ -203,7 +203,7 @@ def test_what_is_allowed_is_not_refused(scene: Scene) -> None:
         spec(gpus=1, max_gpus=10, trains=True),
         spec(queue="research", **gang(3)),
         spec(queue="open", **gang(8)),
-        spec(output="/work/logs/%A_%a-%j-100%%.log"),
+        spec(output="/ann/logs/%A_%a-%j-100%%.log"),
         spec("Größe 100%", script="#!/bin/sh\necho $HOME `id`\n"),
         replace(spec("clock"), command=(), paced=True, duration_s=5.0),
     ]

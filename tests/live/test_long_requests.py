@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from cluster_by_hand import ByHand, spec
+from cluster_by_hand import ByHand, by_hand, spec
 from dovetail.core.errors import InputError
 from dovetail.live.client import Client
 from dovetail.live.controller.launches import launch_of
@@ -33,11 +30,8 @@ ROOM = 1000
 
 @pytest.fixture
 def cluster() -> Iterator[ByHand]:
-    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
-    by_hand = ByHand(folder)
-    yield by_hand
-    by_hand.close()
-    shutil.rmtree(folder)
+    with by_hand() as cluster:
+        yield cluster
 
 
 def test_the_longest_request_is_read_again_and_starts_its_worker(cluster: ByHand) -> None:

@@ -11,7 +11,7 @@ from dovetail.live.job_environment import environment_of, environment_of_array, 
 from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import JobSpec
 
-SPEC = JobSpec("train", ("x",), "/work", environment=(("TOKEN", "secret"), ("A", "")))
+SPEC = JobSpec("train", ("x",), "/ann", environment=(("TOKEN", "secret"), ("A", "")))
 TASK = replace(SPEC, array=3, array_of=12)
 
 
@@ -19,13 +19,13 @@ TASK = replace(SPEC, array=3, array_of=12)
     ("spec", "output", "expected"),
     [
         (SPEC, "", "/home/jobs/15/output.log"),
-        (SPEC, "/work/%j.log", "/work/15.log"),
-        (SPEC, "/work/%A_%a.log", "/work/15_0.log"),
-        (TASK, "/work/%A_%a-%j.log", "/work/12_3-15.log"),
-        (TASK, "/work/%%j-%%%j.log", "/work/%j-%15.log"),
-        (SPEC, "/work/50%j/x.log", "/work/50%j/x.log"),
-        (TASK, "/work/%4j-%J-%2a-%1A-%0j.log", "/work/0015-15-03-12-15.log"),
-        (replace(SPEC, user="ann/x"), "/work/%u-%%u-%j", "/work/ann_x-%u-15"),
+        (SPEC, "/ann/%j.log", "/ann/15.log"),
+        (SPEC, "/ann/%A_%a.log", "/ann/15_0.log"),
+        (TASK, "/ann/%A_%a-%j.log", "/ann/12_3-15.log"),
+        (TASK, "/ann/%%j-%%%j.log", "/ann/%j-%15.log"),
+        (SPEC, "/ann/50%j/x.log", "/ann/50%j/x.log"),
+        (TASK, "/ann/%4j-%J-%2a-%1A-%0j.log", "/ann/0015-15-03-12-15.log"),
+        (replace(SPEC, user="ann/x"), "/ann/%u-%%u-%j", "/ann/ann_x-%u-15"),
     ],
 )
 def test_numbers_are_filled_into_the_file_name_alone(
@@ -39,7 +39,7 @@ def test_a_job_is_told_who_it_is_and_keeps_its_own_words() -> None:
         "SLURM_JOB_ID": "15",
         "SLURM_JOBID": "15",
         "SLURM_JOB_NAME": "train",
-        "SLURM_SUBMIT_DIR": "/work",
+        "SLURM_SUBMIT_DIR": "/ann",
         "TOKEN": "secret",
         "A": "",
     }
@@ -51,7 +51,7 @@ def test_a_job_is_told_who_it_is_and_keeps_its_own_words() -> None:
         "SLURM_JOB_NAME": "train",
         "SLURM_JOB_USER": "ann",
         "SLURM_JOB_PARTITION": "q",
-        "SLURM_SUBMIT_DIR": "/work",
+        "SLURM_SUBMIT_DIR": "/ann",
         "SLURM_CPUS_PER_TASK": "4",
         "SLURM_ARRAY_JOB_ID": "12",
         "SLURM_ARRAY_TASK_ID": "3",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from live_stage import Stage
 
-from cluster_by_hand import ByHand, spec
+from cluster_by_hand import ByHand, by_hand, spec
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Reason
 from dovetail.live.door.messages.changes import Change, Changed, Left
@@ -27,11 +24,8 @@ from dovetail.wire.submission import Submission
 
 @pytest.fixture
 def cluster() -> Iterator[ByHand]:
-    folder = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp"))
-    by_hand = ByHand(folder)
-    yield by_hand
-    by_hand.close()
-    shutil.rmtree(folder)
+    with by_hand() as cluster:
+        yield cluster
 
 
 def submit(cluster: ByHand, *submissions: Submission) -> None:

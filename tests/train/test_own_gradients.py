@@ -10,38 +10,22 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from small_job import data, in_pieces, parts
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dovetail.train import Job
-from dovetail.train.samples import Manner, permutation
+from dovetail.train.samples import permutation
 
 COUNT, SIZE = 48, 8
 Clear = Callable[[nn.Module, torch.optim.Optimizer], None]
 
 
-def data() -> tuple[Tensor, Tensor]:
-    x = torch.randn(COUNT, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return x, (x.sum(1) > 0).long()
-
-
-def parts() -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)).double()
-    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
 def job_of(pieces: int = 1, **more: Any) -> tuple[Job, nn.Module]:
     """Returns a job that computes its batches in so many micro-batches, as a policy may order."""
     model, optimizer = parts()
-    job = Job(model, optimizer, data=data(), batch_size=SIZE, environment={}, **more)
-    enter = job._membership.enter_next
-
-    def entered(since_s: float) -> None:
-        enter(since_s)
-        job._membership.manner = Manner(SIZE, steps=pieces)
-
-    job._membership.enter_next = entered  # type: ignore[method-assign]
+    job = Job(model, optimizer, data=data(COUNT), batch_size=SIZE, environment={}, **more)
+    in_pieces(job, pieces, SIZE)
     return job, model
 
 
@@ -69,7 +53,7 @@ def attacked(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def attacked_plainly(clear: Clear) -> nn.Module:
     model, optimizer = parts()
-    x, y = data()
+    x, y = data(COUNT)
     for epoch in range(2):
         for at in torch.from_numpy(permutation(0, epoch, COUNT)).split(SIZE):
             moved = attacked(model, x[at], y[at])
@@ -135,9 +119,9 @@ def test_what_is_tried_by_gradients_after_a_pass_and_at_the_end_changes_nothing(
                 job.backward(cross_entropy(model(x), y))
                 job.step()
             if tries:
-                assert attacked(model, *data()).shape == (COUNT, 4)
+                assert attacked(model, *data(COUNT)).shape == (COUNT, 4)
         if tries:
-            attacked(model, *data())
+            attacked(model, *data(COUNT))
             assert all(p.grad is not None for p in model.parameters())
         return job.digest()
 
@@ -173,7 +157,7 @@ def test_a_batch_may_be_left_out_and_the_others_count() -> None:
     before = [p.detach().clone() for p in model.parameters()]
     plain, _ = parts()
     kept = torch.from_numpy(permutation(0, 0, COUNT))[SIZE // 2 : SIZE]
-    cross_entropy(plain(data()[0][kept]), data()[1][kept]).backward()
+    cross_entropy(plain(data(COUNT)[0][kept]), data(COUNT)[1][kept]).backward()
     for i, (x, y) in enumerate(job.batches()):
         loss = cross_entropy(model(x), y)
         job.backward(loss if i else loss * math.nan, weight=None if i else 0)

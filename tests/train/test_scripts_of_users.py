@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from small_job import data, in_pieces, parts
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import (
@@ -27,37 +28,14 @@ from torch.utils.data import (
 from dovetail.train import Job
 from dovetail.train.group import DONE, Done, Group
 from dovetail.train.loader import moved
-from dovetail.train.samples import Manner
 
 COUNT, SIZE = 50, 8
 
 
-def data() -> tuple[Tensor, Tensor]:
-    x = torch.randn(COUNT, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return x, (x.sum(1) > 0).long()
-
-
-def parts() -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)).double()
-    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
 def job_of(**more: Any) -> tuple[Job, nn.Module]:
     model, optimizer = parts()
-    given: dict[str, Any] = {"data": data(), "batch_size": SIZE, "environment": {}}
+    given: dict[str, Any] = {"data": data(COUNT), "batch_size": SIZE, "environment": {}}
     return Job(model, optimizer, **{**given, **more}), model
-
-
-def in_pieces(job: Job, steps: int) -> None:
-    """Has the job compute its batches in so many micro-batches."""
-    enter = job._membership.enter_next
-
-    def entered(since_s: float) -> None:
-        enter(since_s)
-        job._membership.manner = Manner(SIZE, steps=steps)
-
-    job._membership.enter_next = entered  # type: ignore[method-assign]
 
 
 def trained(job: Job, model: nn.Module) -> list[float]:
@@ -89,7 +67,7 @@ def test_a_zero_grad_that_was_left_in_the_loop_does_no_harm(steps: int) -> None:
     clean, model = job_of()
     trained(clean, model)
     job, model = job_of()
-    in_pieces(job, steps)
+    in_pieces(job, steps, SIZE)
     for x, y in job.batches():
         job._parts.optimizer.zero_grad()
         job.backward(cross_entropy(model(x), y))
@@ -114,7 +92,7 @@ def test_a_scheduler_that_the_script_steps_too_is_told() -> None:
     model, optimizer = parts()
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
     job = Job(
-        model, optimizer, data=data(), batch_size=SIZE, scheduler=scheduler, environment={}
+        model, optimizer, data=data(COUNT), batch_size=SIZE, scheduler=scheduler, environment={}
     )  # fmt: skip
     with pytest.raises(RuntimeError, match=r"take scheduler\.step\(\) out"):
         loop(job, model, after=scheduler.step)
@@ -123,7 +101,7 @@ def test_a_scheduler_that_the_script_steps_too_is_told() -> None:
 def test_a_scheduler_that_the_job_was_not_given_is_told() -> None:
     model, optimizer = parts()
     torch.optim.lr_scheduler.StepLR(optimizer, 3)
-    job = Job(model, optimizer, data=data(), batch_size=SIZE, environment={})
+    job = Job(model, optimizer, data=data(COUNT), batch_size=SIZE, environment={})
     with pytest.raises(ValueError, match="not given"):
         job.batches()
 
@@ -131,7 +109,7 @@ def test_a_scheduler_that_the_job_was_not_given_is_told() -> None:
 def test_parameters_that_are_unfrozen_too_late_are_told() -> None:
     model, optimizer = parts()
     model[0].requires_grad_(False)  # type: ignore[index]
-    job = Job(model, optimizer, data=data(), batch_size=SIZE, environment={})
+    job = Job(model, optimizer, data=data(COUNT), batch_size=SIZE, environment={})
     with pytest.raises(RuntimeError, match="unfrozen"):
         loop(job, model, after=model.requires_grad_)
 
@@ -207,7 +185,7 @@ def test_samplers_of_torch_draw_anew_in_each_pass_and_the_same_on_every_worker()
 
 
 def test_a_data_loader_says_how_it_is_read() -> None:
-    loader = DataLoader(TensorDataset(*data()), batch_size=SIZE, shuffle=True, drop_last=True)
+    loader = DataLoader(TensorDataset(*data(COUNT)), batch_size=SIZE, shuffle=True, drop_last=True)
     job, model = job_of(data=loader, batch_size=None, epochs=2)
     with_arguments, other = job_of(drop_last=True, epochs=2)
     assert trained(job, model) == trained(with_arguments, other)
@@ -222,7 +200,7 @@ class Stream(IterableDataset[int]):
         return 3
 
 
-ROWS = TensorDataset(*data())
+ROWS = TensorDataset(*data(COUNT))
 LOADED = DataLoader(ROWS, batch_size=4)
 
 
@@ -256,8 +234,13 @@ def test_optimizers_and_schedulers_that_cannot_be_are_told() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             Job(
-                model, trains, data=data(), batch_size=SIZE, scheduler=scheduler, environment={}
-            )  # fmt: skip
+                model,
+                trains,
+                data=data(COUNT),
+                batch_size=SIZE,
+                scheduler=scheduler,
+                environment={},
+            )
 
 
 class Pair(NamedTuple):
@@ -318,7 +301,7 @@ def test_passes_are_gone_through_one_by_one_and_resumed_where_they_were(tmp_path
         model, optimizer = parts()
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
         job = Job(
-            model, optimizer, data=data(), batch_size=SIZE, epochs=5, folder=folder,
+            model, optimizer, data=data(COUNT), batch_size=SIZE, epochs=5, folder=folder,
             keep={"plateau": plateau}, environment={},
         )  # fmt: skip
         after = []
@@ -396,9 +379,14 @@ def test_what_a_script_keeps_is_saved(tmp_path: Path) -> None:
             lambda *_: [a.data.lerp_(b, 0.1) for a, b in zip(mean.parameters(), model.parameters())]  # noqa: B905
         )
         job = Job(
-            model, optimizer, data=data(), batch_size=SIZE, folder=tmp_path, keep={"mean": mean},
+            model,
+            optimizer,
+            data=data(COUNT),
+            batch_size=SIZE,
+            folder=tmp_path,
+            keep={"mean": mean},
             environment={},
-        )  # fmt: skip
+        )
         trained(job, model)
         return job, mean
 
@@ -420,7 +408,7 @@ def test_a_model_that_could_not_be_sent_is_told_at_once(buffer: Tensor) -> None:
     model, optimizer = parts()
     model.register_buffer("mask", buffer)
     with pytest.raises(ValueError, match="mask is expanded"):
-        Job(model, optimizer, data=data(), batch_size=SIZE, environment={})
+        Job(model, optimizer, data=data(COUNT), batch_size=SIZE, environment={})
 
 
 class Strange(nn.Linear):
@@ -433,7 +421,11 @@ def test_state_that_could_not_be_read_back_is_told_at_once() -> None:
     model = nn.Sequential(Strange(4, 2)).double()
     with pytest.raises(ValueError, match="the state of the model must be plain"):
         Job(
-            model, torch.optim.SGD(model.parameters()), data=data(), batch_size=SIZE, environment={}
+            model,
+            torch.optim.SGD(model.parameters()),
+            data=data(COUNT),
+            batch_size=SIZE,
+            environment={},
         )
 
 
