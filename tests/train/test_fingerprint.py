@@ -79,10 +79,13 @@ def test_what_may_differ_between_machines_is_not_looked_at() -> None:
 
 
 class ReadOneByOne(list[int]):
-    """A list that reads a sample for each element."""
+    """A list that reads a sample for each element; `read` counts them."""
+
+    read = 0
 
     def __getitem__(self, index: Any) -> Any:
-        raise AssertionError("nobody asked for a sample")
+        self.read += 1
+        return super().__getitem__(index)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -91,8 +94,10 @@ def test_what_cannot_be_looked_at_is_left() -> None:
     deep: list[Any] = []
     for _ in range(5000):
         deep = [deep]
-    for what in (ragged, ReadOneByOne([1, 2]), deep, torch.empty(3, device="meta").long()):
+    samples = ReadOneByOne([1, 2])
+    for what in (ragged, samples, deep, torch.empty(3, device="meta").long()):
         assert fingerprint(Unread(held=what)) == fingerprint(Unread(held=what))
+    assert samples.read == 0
 
 
 def test_what_a_sampler_draws_is_looked_at_too() -> None:

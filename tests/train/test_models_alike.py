@@ -16,6 +16,7 @@ from train_scene import let_end, lines
 
 from dovetail.train import Job
 from dovetail.train.rehearsal import Rehearsal
+from dovetail.train.state import Parts
 
 
 def clamps(tell: Callable[[Job], None]) -> tuple[Job, list[Tensor]]:
@@ -50,3 +51,14 @@ def test_who_joins_or_has_no_samples_has_the_model_of_the_others(tmp_path: Path)
         let_end(together)
         assert stage.ended(0, 1) == [0, 0]
     check_same(alone, together)
+
+
+def test_buffers_are_no_difference_between_models() -> None:
+    """The forward pass makes them, on each worker from its own samples; they are levelled apart."""
+    model = nn.BatchNorm1d(3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    compared = {t.data_ptr() for t in Parts(model, optimizer).trained()}
+    assert {p.data_ptr() for p in model.parameters()} < compared
+    assert compared.isdisjoint(b.data_ptr() for b in model.buffers())
