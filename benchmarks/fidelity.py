@@ -20,17 +20,17 @@ from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
 
-MURI = "data/muri/sim-traces/trace3.csv"
-AFS = "data/afs-models/afs_trace_2869ce.csv"
+MURI = "data/muri/sim-traces/{}.csv"
+AFS = "data/afs-models/afs_trace_{}.csv"
 YARN = "--cluster 8x8 --placement strict,first-fit,repack --switching none --physics linear"
 COUNTS = "--cluster 8x8 --placement none --switching none --physics linear"
 POOL = "--cluster 1x64 --placement none --switching none --physics counted"
 TURNS = (
-    "--cluster 8x8 --placement strict,first-fit --switching none --adopt shareable:1 "
+    "--cluster 8x8/1T --placement strict,first-fit --switching none --adopt shareable:1 "
     "--cycle overlapped,no-contention,no-floor"
 )
 EXACT = "the same schedule; rounding of sums"
-MATCHINGS = "another one of equally good matchings; equal job by job where no two are alike"
+MATCHINGS = "another one of equally good matchings, as far as the two programs can be compared"
 WHOLE_SECONDS = "they round every arrival and end up to whole seconds"
 
 
@@ -54,70 +54,65 @@ class Case:
         return [*words, "--no-bound"]
 
 
+LISTS = "tiresias:thresholds=3250/7200,inside=list"
+MURI_S = "muri-s:tick-s=0,merge-order=class,ties=gpus"
+MURI_L = "muri-l:tick-s=0,merge-order=class,ties=gpus"
+ELASTIC = f"{POOL} --adopt elastic:1"
+FALL = "they round the seconds of a fall up; we demote a job when it reaches the threshold"
+SUBMISSION = "another policy: our default serves a queue by submission, not as a list"
+TIES = "where the rule decides nothing we keep the earlier job, they draw at random"
+
+
+def _muri(
+    name: str, trace: str, policy: str, options: str, why: str, *figures: float | None
+) -> Case:
+    avg_jct_s, makespan_s, p99_jct_s = figures
+    assert avg_jct_s is not None
+    path = MURI.format(trace)
+    return Case(f"Muri {name}", path, policy, options, avg_jct_s, why, makespan_s, p99_jct_s)
+
+
+def _afs(
+    policy: str, trace: str, avg_jct_s: float, word: str = "", why: str = WHOLE_SECONDS
+) -> Case:
+    options = ELASTIC if policy in ("max-min", "optimus", "afs-l", "afs-p") else POOL
+    return Case(f"AFS {policy} {trace}", AFS.format(trace), word or policy, options, avg_jct_s, why)
+
+
 CASES = (
-    Case("Muri SRTF", MURI, "srtf", YARN, 180112.953459, EXACT, 8171960.8, 4280223.5),
-    Case("Muri SRSF", MURI, "srsf", YARN, 172680.190658, EXACT, 8171960.8, 3580525.7),
-    Case(
-        "Muri Tiresias, lists",
-        MURI,
-        "tiresias:thresholds=3250/7200,inside=list",
-        COUNTS,
-        327256.618834,
-        "they round the seconds of a fall up; we let a job fall when it reaches the threshold",
-        8171960.8,
-        4939311.4,
-    ),
-    Case(
-        "Muri Tiresias, submission",
-        MURI,
+    _muri("SRTF", "trace3", "srtf", YARN, EXACT, 180112.953459, 8171960.8, 4280223.5),
+    _muri("SRSF", "trace3", "srsf", YARN, EXACT, 172680.190658, 8171960.8, 3580525.7),
+    _muri("Tiresias, lists", "trace3", LISTS, COUNTS, FALL, 327256.618834, 8171960.8, 4939311.4),
+    _muri(
+        "Tiresias, submission",
+        "trace3",
         "tiresias:thresholds=3250/7200",
         COUNTS,
-        327256.618834,
-        "another policy: our default serves a queue by submission, not as a list",
-        8171960.8,
-        4939311.4,
+        SUBMISSION,
+        *(327256.618834, 8171960.8, 4939311.4),
     ),
-    Case(
-        "Muri-S",
-        MURI,
-        "muri-s:tick-s=0,merge-order=class,ties=gpus",
-        TURNS,
-        57110.347877,
-        MATCHINGS,
-        8171960.8,
-        462166.6,
+    _muri("S trace3", "trace3", MURI_S, TURNS, MATCHINGS, 57110.347877, 8171960.8, 462166.6),
+    _muri("L trace3", "trace3", MURI_L, TURNS, MATCHINGS, 57015.357505, 8171960.8, 431897.6),
+    _muri("S trace3_pr", "trace3_pr", MURI_S, TURNS, MATCHINGS, 383945.73, None, None),
+    _muri(
+        "S type 1", "job_type_1", MURI_S, TURNS, MATCHINGS, 185051.872664, 8171960.754, 1639055.2
     ),
-    Case(
-        "Muri-L",
-        MURI,
-        "muri-l:tick-s=0,merge-order=class,ties=gpus",
-        TURNS,
-        57015.357505,
-        MATCHINGS,
-        8171960.8,
-        431897.6,
+    _muri(
+        "L type 1", "job_type_1", MURI_L, TURNS, MATCHINGS, 292876.867734, 8171960.754, 3412395.2
     ),
-    Case("AFS FIFO", AFS, "fifo:bypass=skip", POOL, 147125.8910, WHOLE_SECONDS),
-    Case("AFS SRTF", AFS, "srtf", POOL, 123130.2180, WHOLE_SECONDS),
-    Case("AFS SRSF", AFS, "srsf", POOL, 134505.1493, WHOLE_SECONDS),
-    Case(
-        "AFS Max-Min",
-        AFS,
-        "max-min:overflow=least-recent",
-        f"{POOL} --adopt elastic:1",
-        93930.3033,
-        WHOLE_SECONDS,
-    ),
-    Case("AFS Optimus", AFS, "optimus", f"{POOL} --adopt elastic:1", 97341.8270, WHOLE_SECONDS),
-    Case("AFS-L", AFS, "afs-l", f"{POOL} --adopt elastic:1", 83781.7962, WHOLE_SECONDS),
-    Case(
-        "AFS-P",
-        AFS,
-        "afs-p",
-        f"{POOL} --adopt elastic:1",
-        87125.3199,
-        "where the rule says nothing we keep the earlier job, they draw lots; tie=random is nearer",
-    ),
+    _muri("S type 2", "job_type_2", MURI_S, TURNS, MATCHINGS, 75065.755876, 8171960.92, 767605.7),
+    _muri("L type 2", "job_type_2", MURI_L, TURNS, MATCHINGS, 80685.15, None, None),
+    _muri("S type 3", "job_type_3", MURI_S, TURNS, MATCHINGS, 60251.95, None, None),
+    _muri("L type 3", "job_type_3", MURI_L, TURNS, MATCHINGS, 61803.87, None, None),
+    _afs("fifo", "2869ce", 147125.8910, "fifo:bypass=skip"),
+    _afs("srtf", "2869ce", 123130.2180),
+    _afs("srsf", "2869ce", 134505.1493),
+    _afs("max-min", "2869ce", 93930.3033),
+    _afs("max-min", "0e4a51", 178814.0537),
+    _afs("max-min", "ee9e8c", 1201708.8031),
+    _afs("optimus", "2869ce", 97341.8270),
+    _afs("afs-l", "2869ce", 83781.7962),
+    _afs("afs-p", "2869ce", 87125.3199, why=TIES),
 )
 
 

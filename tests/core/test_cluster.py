@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster, NodeGroup
+from dovetail.core.cluster import DOWN, DRAINING, GIB, UP, Cluster, NodeGroup
 from dovetail.core.errors import InputError, nearest
 
 
@@ -16,9 +16,21 @@ def test_a_short_form_names_nodes_gpus_and_types() -> None:
     assert Cluster.parse("16X4") == Cluster.parse("16x4")
 
 
+def test_a_short_form_gives_the_memory_of_a_gpu_or_its_type_does() -> None:
+    def memory_of(gpu_type: str) -> float | None:
+        return 40.0 * GIB if gpu_type == "a100" else None
+
+    assert Cluster.parse("8x8/32G").groups[0].gpu_memory_bytes == 32 * GIB
+    assert Cluster.parse("8x8/1.5TiB").groups[0].gpu_memory_bytes == 1536 * GIB
+    groups = Cluster.parse("1x4:a100+1x4:a100/80gb+1x4:new", memory_of).groups
+    assert [g.gpu_memory_bytes / GIB for g in groups] == [40, 80, 16]
+    assert [g.gpu_type for g in groups] == ["a100", "a100", "new"]
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", "4", "x4", "4x", "0x4", "4x0", "-1x4", "4x-1", "4x4+", "axb", "4.5x2", "4x4x4",
+    ["8x8/", "8x8/32", "8x8/32Q", "8x8/-1G", "8x8:a100/big",
+     "", "4", "x4", "4x", "0x4", "4x0", "-1x4", "4x-1", "4x4+", "axb", "4.5x2", "4x4x4",
      "99999999x1", "1x999999", "1x5000"],
 )  # fmt: skip
 def test_what_is_no_cluster_gets_one_clear_error(text: str) -> None:

@@ -20,19 +20,28 @@ from dovetail.physics.switching import Switching
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 from dovetail.workload.importing import import_trace
-from muri_rewrite import MuriJob, muri_interleaved, read_interleaved
+from plain_muri import MuriJob, muri_interleaved, read_interleaved
 from staged_physics import StagedPhysics
 
 AS_THE_ARTIFACT = "overlapped,no-contention,no-floor"
 YARN = Options(
-    Cluster.uniform(8, 8),
+    Cluster.parse("8x8/1T"),  # their simulator knows no memory of GPUs
     Placing("strict", "first-fit"),
     Switching.parse("none"),
     cycle=AS_THE_ARTIFACT,
     adopt=(("shareable", 1.0),),
 )
-PRINTED = {"muri-s": 57110.347877, "muri-l": 57015.357505}
-"""Mean JCT of the artifact on trace3 with overheads and factors off (docs/fidelity.md)."""
+PRINTED = {
+    ("trace3", "muri-s"): 57110.347877,
+    ("trace3", "muri-l"): 57015.357505,
+    ("job_type_1", "muri-s"): 185051.872664,
+    ("job_type_1", "muri-l"): 292876.867734,
+    ("job_type_2", "muri-s"): 75065.755876,
+    ("job_type_2", "muri-l"): 80685.15,
+    ("job_type_3", "muri-s"): 60251.95,
+    ("job_type_3", "muri-l"): 61803.87,
+}
+"""Mean JCT of the artifact with overheads and factors off (docs/fidelity.md)."""
 
 
 def unlike_jobs(seed: int, count: int, every_s: float) -> list[MuriJob]:
@@ -87,14 +96,24 @@ def test_jobs_that_are_all_unlike_end_when_the_artifact_s_do(
         assert ours(jobs, name, placing) == pytest.approx(theirs, abs=1e-6)
 
 
-@pytest.mark.parametrize("policy", sorted(PRINTED))
-def test_the_published_trace_comes_out_as_the_artifact_prints_it(
-    policy: str, data_dir: Path
+@pytest.mark.parametrize(
+    ("trace", "policy"),
+    [
+        pytest.param(*case, marks=[] if case[0] == "trace3" else pytest.mark.slow)
+        for case in PRINTED
+    ],
+)
+def test_a_public_trace_comes_out_as_the_artifact_prints_it(
+    trace: str, policy: str, data_dir: Path
 ) -> None:
-    path = data_dir / "data/muri/sim-traces/trace3.csv"
+    path = data_dir / f"data/muri/sim-traces/{trace}.csv"
     chosen = parse_policy(f"{policy}:tick-s=0,merge-order=class,ties=gpus")
     summary = simulate(import_trace([path]), chosen, YARN).summary
-    assert summary["avg_jct_s"] == pytest.approx(PRINTED[policy], rel=0.03)
-    jobs = read_interleaved(path)
-    again = muri_interleaved(jobs, by_length=policy == "muri-s")
-    assert float(np.mean(again)) == pytest.approx(PRINTED[policy], rel=0.01)
+    assert summary["avg_jct_s"] == pytest.approx(PRINTED[trace, policy], rel=0.022)
+
+
+@pytest.mark.parametrize("policy", ["muri-s", "muri-l"])
+def test_our_plain_loops_come_within_a_percent_of_the_artifact(policy: str, data_dir: Path) -> None:
+    jobs = read_interleaved(data_dir / "data/muri/sim-traces/trace3.csv")
+    plain = muri_interleaved(jobs, by_length=policy == "muri-s")
+    assert float(np.mean(plain)) == pytest.approx(PRINTED["trace3", policy], rel=0.01)

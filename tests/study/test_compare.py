@@ -10,12 +10,13 @@ import pytest
 from study_scene import CLUSTER, busy_trace
 
 from builders import Row, trace_of
-from dovetail.core.cluster import Cluster
+from dovetail.core.cluster import GIB, Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.trace import Trace
 from dovetail.record.metrics import Window
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison
 from dovetail.study.compare import DAY_S, Replication, compare
+from dovetail.study.given import DEFAULTS, Given, read_options
 from dovetail.study.options import Options
 
 OPTIONS = Options(Cluster.parse(CLUSTER))
@@ -247,6 +248,26 @@ def test_interleaving_that_cannot_happen_is_said() -> None:
     known = trace_of(Row(1, 100.0, model="muri/vgg16"), Row(1, 50.0, 10.0, model="muri/a2c"))
     text = " ".join(one_process(known, ["fifo", "muri-s"], adopted).notes)
     assert "could interleave none" not in text
+
+
+def test_an_assumed_gpu_memory_that_decides_who_shares_is_reported() -> None:
+    known = trace_of(Row(1, 100.0, model="muri/vgg16"), Row(1, 50.0, 10.0, model="muri/a2c"))
+    sentence = "Jobs share a GPU only if they fit its 16 GiB, which is the default"
+
+    def notes_on(cluster: str, *policies: str) -> str:
+        words: Given = {**DEFAULTS, "cluster": cluster, "adopt": "shareable:1"}
+        return " ".join(one_process(known, list(policies), read_options(words)).notes)
+
+    assert sentence in notes_on("2x4", "fifo", "muri-s")
+    assert sentence not in notes_on("2x4", "fifo", "srtf")
+    assert sentence not in notes_on("2x4/32G", "fifo", "muri-s")
+    assert sentence not in notes_on("2x4:v100", "fifo", "muri-s")
+
+
+def test_the_type_of_a_gpu_gives_its_memory() -> None:
+    words: Given = {**DEFAULTS, "cluster": "1x1:a100+1x1:a100/80G+1x1:unheard-of"}
+    groups = read_options(words).cluster.groups
+    assert [g.gpu_memory_bytes / GIB for g in groups] == [40, 80, 16]
 
 
 def test_models_that_nobody_knows_are_told() -> None:

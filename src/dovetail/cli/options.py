@@ -18,7 +18,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     click.option(
-        "--cluster", default="16x4", show_default=True, help="NODESxGPUS, groups, or a TOML file."
+        "--cluster",
+        default="16x4",
+        show_default=True,
+        help="NODESxGPUS[:TYPE][/MEMORY], groups joined by +, or a TOML file.",
     ),
     click.option(
         "--placement",

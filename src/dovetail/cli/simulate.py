@@ -50,7 +50,7 @@ def simulate(
     from dovetail.record.tables import run_view
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.given import Given, check_window, read_options
-    from dovetail.study.idle_powers import idle_powers, unknown_models
+    from dovetail.study.idle_powers import assumed_memory, idle_powers, unknown_models
 
     options = read_options(cast(Given, given))
     chosen = parse_policy(policy)
@@ -68,8 +68,13 @@ def simulate(
     from dovetail.cli.screen import show
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
-    notes = idle_powers(jobs, options, {policy: chosen.powers}, modelled)
-    show(run_view(result, [*notes, *unknown_models(jobs, options, modelled)]))
+    powers = {policy: chosen.powers}
+    notes = [
+        *idle_powers(jobs, options, powers, modelled),
+        *assumed_memory(jobs, options, powers, modelled),
+        *unknown_models(jobs, options, modelled),
+    ]
+    show(run_view(result, notes))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

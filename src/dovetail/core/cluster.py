@@ -5,7 +5,8 @@ A `Cluster` is a value. A node that fails, drains or returns makes a new one (`w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -13,6 +14,14 @@ from dovetail.core.errors import InputError
 
 UP, DRAINING, DOWN = "up", "draining", "down"
 GIB = 2**30
+ASSUMED_GPU_MEMORY_BYTES = 16.0 * GIB
+"""The memory of a GPU where neither the user nor the table of GPU types gives one."""
+
+_SHORT_FORM = re.compile(
+    r"(?P<nodes>\d{1,7})x(?P<gpus>\d{1,5})(?::(?P<type>[^/]*))?"
+    r"(?:/(?P<size>\d+(?:\.\d+)?)(?P<unit>[gt])(?:i?b)?)?",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +32,7 @@ class NodeGroup:
     nodes: int
     gpus_per_node: int
     gpu_type: str = ""
-    gpu_memory_bytes: float = 16 * GIB
+    gpu_memory_bytes: float = ASSUMED_GPU_MEMORY_BYTES
     cpus: float = 0.0
     memory_bytes: float = 0.0
     storage_bytes_per_s: float = 0.0
@@ -58,6 +67,26 @@ DEFAULT_LINKS = (
 """PCIe 3.0 x16 class inside a node, 10 Gbit/s between nodes (the papers' testbeds)."""
 
 
+def _group_of(
+    text: str, number: int, part: str, memory_of: Callable[[str], float | None]
+) -> NodeGroup:
+    match = _SHORT_FORM.fullmatch(part)
+    if match is None:
+        mend = "as in 16x4, 8x8/32G (memory of a GPU) or 16x4:t4+8x8:v100"
+        raise InputError(f"cluster '{text}'", f"expected NODESxGPUS, not '{part}'", mend)
+    gpu_type = match["type"] or ""
+    if match["size"]:
+        memory_bytes: float | None = (
+            float(match["size"]) * GIB * (1024 if match["unit"] == "t" else 1)
+        )
+    else:
+        memory_bytes = memory_of(gpu_type)
+    if memory_bytes is None:
+        memory_bytes = ASSUMED_GPU_MEMORY_BYTES
+    name = gpu_type or f"group{number}"
+    return NodeGroup(name, int(match["nodes"]), int(match["gpus"]), gpu_type, memory_bytes)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Frozen topology. Nodes are numbered 0.. over the groups in order."""
@@ -82,24 +111,15 @@ class Cluster:
         return Cluster((NodeGroup("all", nodes, gpus_per_node),))
 
     @staticmethod
-    def parse(text: str) -> Cluster:
-        """Returns the cluster of a short form: `16x4`, or groups as in `16x4:t4+8x8:v100`.
+    def parse(text: str, memory_of: Callable[[str], float | None] = lambda _: None) -> Cluster:
+        """Returns the cluster of a short form: `16x4`, `8x8/32G`, or groups `16x4:t4+8x8:v100`.
 
-        Raises InputError.
+        Where the form gives no GPU memory, `memory_of` the GPU type does (bytes, or None where the
+        type is not known), else `ASSUMED_GPU_MEMORY_BYTES`. Raises InputError.
         """
-        groups = []
-        for i, part in enumerate(text.lower().split("+")):
-            size, _, gpu_type = part.partition(":")
-            nodes, x, gpus = size.partition("x")
-            if not (x and nodes.isdecimal() and gpus.isdecimal()):
-                raise InputError(
-                    f"cluster '{text}'", "expected NODESxGPUS", "as in 16x4 or 16x4:t4+8x8:v100"
-                )
-            if len(nodes) > 7 or len(gpus) > 5:
-                raise InputError(f"cluster '{text}'", "that is more GPUs than we can hold")
-            name = gpu_type or f"group{i}"
-            groups.append(NodeGroup(name, int(nodes), int(gpus), gpu_type))
-        return Cluster(tuple(groups))
+        parts = text.lower().split("+")
+        groups = tuple(_group_of(text, i, part, memory_of) for i, part in enumerate(parts))
+        return Cluster(groups)
 
     @property
     def node_group(self) -> tuple[int, ...]:

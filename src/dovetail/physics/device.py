@@ -54,6 +54,12 @@ def device(name: str) -> Device:
     return found
 
 
+def device_memory_bytes(name: str) -> float | None:
+    """Returns the memory of a GPU type by name or alias; None where the type is not known."""
+    found = _by_any_name().get(name.lower())
+    return None if found is None else found.memory_bytes.value
+
+
 @lru_cache(maxsize=1)
 def _by_any_name() -> Mapping[str, Device]:
     return {

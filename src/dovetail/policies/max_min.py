@@ -1,9 +1,9 @@
 """Max-Min fairness: whole GPUs poured over all jobs, one at a time to the job that has fewest.
 
-At every event the shares are reckoned anew, up to each job's largest useful number of GPUs.
-With more jobs than GPUs, `overflow=earliest` serves the earliest submitted with one GPU each;
-`least-recent` serves those that have not been scheduled for longest, as the public AFS
-simulator does, and so takes turns at every decision. A job that is not elastic takes its
+At every event the shares are computed anew, up to each job's largest useful number of GPUs.
+With more jobs than GPUs, `overflow=earliest` serves the earliest submitted with one GPU each, so
+running jobs stay, as in the AFS authors' simulator; `least-recent` serves the jobs that have gone
+longest without GPUs, and so takes turns at every decision. A job that is not elastic takes its
 requested GPUs or waits: it is served in order of submission out of the same pool.
 
 Source: ALGORITHMS section 6; AFS section 5. Knows: nothing of lengths. Stops running jobs: yes.

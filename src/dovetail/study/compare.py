@@ -17,7 +17,7 @@ from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
 from dovetail.study.bound import bound, judges, objection, powers_of
-from dovetail.study.idle_powers import idle_powers, unknown_models
+from dovetail.study.idle_powers import assumed_memory, idle_powers, unknown_models
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, Scene, Task, run_tasks
 from dovetail.study.run import granted, with_bound
@@ -268,6 +268,7 @@ def _notes(
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
     notes += idle_powers(trace, options, powers, len(trace) - int(linear))
+    notes += assumed_memory(trace, options, powers, len(trace) - int(linear))
     notes += unknown_models(trace, options, len(trace) - int(linear))
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):
         notes.append(

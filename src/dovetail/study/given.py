@@ -12,6 +12,7 @@ import numpy as np
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.trace import Trace
+from dovetail.physics.device import device_memory_bytes
 from dovetail.physics.profile_file import load_profiles
 from dovetail.physics.switching import Switching
 from dovetail.record.metrics import Window
@@ -69,7 +70,7 @@ def read_options(given: Given) -> Options:
     if unknown:
         raise InputError(f"option '{unknown[0]}'", "no such option", nearest(unknown[0], DEFAULTS))
     said: Given = {**DEFAULTS, **given}
-    cluster = read_cluster(said["cluster"])
+    cluster = read_cluster(said["cluster"], device_memory_bytes)
     for profiles in said["profiles"]:
         load_profiles(Path(profiles))  # at once, not after the trace has been read
     if said["seed"] < 0:

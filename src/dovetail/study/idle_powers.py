@@ -1,10 +1,12 @@
-"""What a trace keeps a policy from: powers that no owner allows, models that nobody knows."""
+"""What limits a policy unseen: powers no owner allows, unknown models, an assumed GPU memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from dovetail.core.cluster import ASSUMED_GPU_MEMORY_BYTES, GIB
 from dovetail.core.trace import Trace
+from dovetail.physics.device import device_memory_bytes
 from dovetail.study.options import Options, adopted
 
 NEEDS = (("resize", "elastic"), ("share", "shareable"), ("interleave", "shareable"))
@@ -31,6 +33,27 @@ def idle_powers(
                 "(--assign-models) and --physics placed or counted."
             )
     return notes
+
+
+def assumed_memory(
+    trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
+) -> list[str]:
+    """Returns a sentence where an assumed GPU memory decides which jobs may share a GPU."""
+    shares = any({"share", "interleave"} & set(powers) for powers in powers_of.values())
+    jobs = adopted(trace, options.adopt, options.seed).jobs
+    if options.physics == "linear" or not (shares and modelled and jobs.shareable.any()):
+        return []
+    assumed = any(
+        group.gpu_memory_bytes == ASSUMED_GPU_MEMORY_BYTES
+        and device_memory_bytes(group.gpu_type) is None
+        for group in options.cluster.groups
+    )
+    if not assumed:
+        return []
+    return [
+        f"Jobs share a GPU only if they fit its {ASSUMED_GPU_MEMORY_BYTES / GIB:g} GiB, which is "
+        "the default: give the memory of a GPU with the cluster, as in --cluster 8x8/32G."
+    ]
 
 
 def unknown_models(trace: Trace, options: Options, modelled: int) -> list[str]:

@@ -24,7 +24,7 @@ quota_gpus = 32
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,13 @@ _TEXTS = {"name", "gpu_type"}
 _WHOLE = {"nodes", "gpus_per_node", "quota_gpus"}
 
 
-def read_cluster(text: str) -> Cluster:
-    """Returns the cluster of a short form or of a TOML file. Raises InputError."""
+def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _: None) -> Cluster:
+    """Returns the cluster of a short form or of a TOML file. Raises InputError.
+
+    `memory_of` a GPU type gives the bytes of a GPU where the user does not.
+    """
     if not text.endswith(".toml"):
-        return Cluster.parse(text)
+        return Cluster.parse(text, memory_of)
     path = Path(text)
     try:
         table = tomllib.loads(path.read_text())
@@ -73,7 +76,7 @@ def read_cluster(text: str) -> Cluster:
                 text, f"unknown table '{key}'", nearest(key, ("group", "link", "queue"))
             )
     groups = [
-        NodeGroup(**_fields(text, "group", row, _GROUP, ("nodes", "gpus_per_node"), i))
+        _group(_fields(text, "group", row, _GROUP, ("nodes", "gpus_per_node"), i), memory_of)
         for i, row in enumerate(_rows(text, table, "group"))
     ]
     links = [
@@ -87,6 +90,13 @@ def read_cluster(text: str) -> Cluster:
     if not groups:
         raise InputError(text, "it names no [[group]] of nodes")
     return Cluster(tuple(groups), tuple(links) or DEFAULT_LINKS, tuple(queues))
+
+
+def _group(fields: dict[str, Any], memory_of: Callable[[str], float | None]) -> NodeGroup:
+    known_bytes = memory_of(fields.get("gpu_type", ""))
+    if known_bytes is not None:
+        fields = {"gpu_memory_bytes": known_bytes} | fields
+    return NodeGroup(**fields)
 
 
 def _rows(text: str, table: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import rustworkx
 
-from peer_rewrites import yarn
+from plain_simulators import yarn
 
 MEMBERS, ROUNDS = 4, 4
 SAME_TIME_S = 1e-4

@@ -1,7 +1,9 @@
-"""What two public simulators compute, written again from their description in plain loops.
+"""Our reading of two public simulators in plain loops, to check the engine job by job.
 
 Nothing of the package is used, and nothing is clever: every event looks at every job. Where the
-engine and these loops agree to rounding, both mean the same schedule.
+engine and these loops agree to rounding, both mean the same schedule. They are ours: a misreading
+of a public program would stand in both, so only that program's own figures show that they are
+right (`PRINTED` in `golden/test_plain_simulators.py`, `benchmarks/afs_program.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from pathlib import Path
 
 
 @dataclass
-class PeerJob:
-    """One job as the peers see it; `seconds` is how long an iteration takes on n GPUs."""
+class PlainJob:
+    """One job; `seconds` is how long an iteration takes on n GPUs."""
 
     number: int
     submit_s: float
@@ -26,7 +28,7 @@ class PeerJob:
     left: float = 0.0
     share: int = 0
     end_s: float = math.inf
-    last_s: float = -math.inf
+    given_s: float = math.inf
     ran_s: float = 0.0
     nodes: dict[int, int] = field(default_factory=dict)
 
@@ -35,14 +37,14 @@ class PeerJob:
         return self.left * self.seconds(self.gpus)
 
 
-def read_muri(path: Path) -> list[PeerJob]:
+def read_muri(path: Path) -> list[PlainJob]:
     """Returns the jobs of a Muri trace; work is iterations x iteration time."""
-    jobs: list[PeerJob] = []
+    jobs: list[PlainJob] = []
     with path.open() as stream:
         for row in csv.DictReader(stream):
             alone_s = float(row["iteration_time"]) / 1000
             jobs.append(
-                PeerJob(
+                PlainJob(
                     len(jobs),
                     float(row["submit_time"]) / 1000,
                     int(row["num_gpu"]),
@@ -54,19 +56,19 @@ def read_muri(path: Path) -> list[PeerJob]:
     return sorted(jobs, key=lambda j: (j.submit_s, j.number))
 
 
-def read_afs(trace: Path, curves: Path) -> list[PeerJob]:
+def read_afs(trace: Path, curves: Path) -> list[PlainJob]:
     """Returns the jobs of an AFS trace with the measured curves of their models."""
     table: dict[str, dict[int, float]] = {}
     with curves.open() as stream:
         for row in csv.DictReader(stream):
             us = float(row["us_per_iteration"])
             table.setdefault(row["model"], {})[int(row["num_gpus"])] = us / 1e6
-    jobs: list[PeerJob] = []
+    jobs: list[PlainJob] = []
     with trace.open() as stream:
         for row in csv.DictReader(stream):
             curve = table[row["model"]]
             jobs.append(
-                PeerJob(
+                PlainJob(
                     len(jobs),
                     float(row["submit_s"]),
                     int(row["req_gpus"]),
@@ -101,13 +103,13 @@ def yarn(free: list[int], gpus: int, per_node: int) -> dict[int, int] | None:
     return taken
 
 
-def muri(jobs: list[PeerJob], by_gpus: bool, nodes: int = 8, per_node: int = 8) -> list[float]:
+def muri(jobs: list[PlainJob], by_gpus: bool, nodes: int = 8, per_node: int = 8) -> list[float]:
     """Returns JCTs under SRTF, or SRSF if `by_gpus`, on nodes, repacked at every event."""
     for job in jobs:
         job.left = job.iterations
     waiting = list(jobs)
-    present: list[PeerJob] = []
-    done: list[PeerJob] = []
+    present: list[PlainJob] = []
+    done: list[PlainJob] = []
     now = 0.0
     while waiting or present:
         arrival = waiting[0].submit_s if waiting else math.inf
@@ -131,7 +133,7 @@ def muri(jobs: list[PeerJob], by_gpus: bool, nodes: int = 8, per_node: int = 8) 
 
 
 def muri_tiresias(
-    jobs: list[PeerJob], *, whole_seconds: bool = True, pool: int = 64
+    jobs: list[PlainJob], *, whole_seconds: bool = True, pool: int = 64
 ) -> list[float]:
     """Returns JCTs under Muri's `dlas-gpu`: counts of GPUs only.
 
@@ -141,8 +143,8 @@ def muri_tiresias(
     for job in jobs:
         job.left = job.iterations
     waiting = list(jobs)
-    queues: list[list[PeerJob]] = [[] for _ in range(len(limits) + 1)]
-    done: list[PeerJob] = []
+    queues: list[list[PlainJob]] = [[] for _ in range(len(limits) + 1)]
+    done: list[PlainJob] = []
     now, fall_s = 0.0, math.inf
     while waiting or any(queues):
         arrival = waiting[0].submit_s if waiting else math.inf
@@ -182,10 +184,10 @@ def muri_tiresias(
     return [j.end_s - j.submit_s for j in sorted(done, key=lambda j: j.number)]
 
 
-Share = Callable[[list[PeerJob], float, int], None]
+Share = Callable[[list[PlainJob], float, int], None]
 
 
-def fifo(present: list[PeerJob], now: float, pool: int) -> None:
+def fifo(present: list[PlainJob], now: float, pool: int) -> None:
     """Keeps running jobs and starts others by submission, skipping who does not fit."""
     free = pool - sum(j.share for j in present)
     for job in sorted(present, key=lambda j: (j.submit_s, j.number)):
@@ -194,7 +196,7 @@ def fifo(present: list[PeerJob], now: float, pool: int) -> None:
             free -= job.gpus
 
 
-def shortest(present: list[PeerJob], now: float, pool: int, *, by_gpus: bool = False) -> None:
+def shortest(present: list[PlainJob], now: float, pool: int, *, by_gpus: bool = False) -> None:
     """Gives the pool to the jobs with least time (or service) left, skipping who does not fit."""
     free = pool
     for job in sorted(
@@ -204,36 +206,31 @@ def shortest(present: list[PeerJob], now: float, pool: int, *, by_gpus: bool = F
         free -= job.share
 
 
-def max_min(
-    present: list[PeerJob], now: float, pool: int, *, since_it_stopped: bool = False
-) -> None:
-    """Deals GPUs out one at a time, those first that have gone longest without.
+def max_min(present: list[PlainJob], now: float, pool: int) -> None:
+    """Deals GPUs out one at a time: to those that run, then to the earliest submitted.
 
-    A job that never ran has gone without since it was submitted; one that ran since it was last
-    given GPUs, or `since_it_stopped` since it lost them, one event later.
+    Those that run come in the order in which they were given GPUs (`ts_scheduled` of the AFS
+    program, infinite for a job without GPUs).
     """
+    line = sorted(present, key=lambda j: (j.given_s, j.submit_s, j.number))
     for job in present:
-        if since_it_stopped and job.share:
-            job.last_s = now
         job.share = 0
-    line = sorted(present, key=lambda j: (max(j.last_s, j.submit_s), j.submit_s, j.number))
-    free = pool
-    while free and line:
-        for job in list(line):
+    free, growing = pool, list(line)
+    while free and growing:
+        for job in list(growing):
             if job.share == job.max_gpus:
-                line.remove(job)
+                growing.remove(job)
             elif free:
                 job.share += 1
                 free -= 1
     for job in present:
-        if job.share:
-            job.last_s = now
+        job.given_s = min(job.given_s, now) if job.share else math.inf
 
 
-def optimus(present: list[PeerJob], now: float, pool: int) -> None:
+def optimus(present: list[PlainJob], now: float, pool: int) -> None:
     """Gives each GPU to the job whose time left falls most by it; without any GPU it is endless."""
 
-    def left_s(job: PeerJob, gpus: int) -> float:
+    def left_s(job: PlainJob, gpus: int) -> float:
         return job.left * job.seconds(gpus) if gpus else math.inf
 
     line = sorted(present, key=lambda j: (j.submit_s, j.number))
@@ -256,7 +253,7 @@ TOGETHER_S = 1e-6
 
 
 def afs(
-    jobs: list[PeerJob], share: Share, pool: int = 64, *, whole_seconds: bool = True
+    jobs: list[PlainJob], share: Share, pool: int = 64, *, whole_seconds: bool = True
 ) -> list[float]:
     """Returns JCTs in one pool; by default times are rounded up to whole seconds, as theirs are."""
 
@@ -267,10 +264,10 @@ def afs(
 
     wake_s: Callable[[], float] = getattr(share, "wake_s", lambda: math.inf)
     for job in jobs:
-        job.left, job.share = job.iterations, 0
+        job.left, job.share, job.given_s = job.iterations, 0, math.inf
     waiting = list(jobs)
-    present: list[PeerJob] = []
-    done: list[PeerJob] = []
+    present: list[PlainJob] = []
+    done: list[PlainJob] = []
     now = 0.0
     while waiting or present:
         arrival = up(waiting[0].submit_s) if waiting else math.inf
@@ -291,7 +288,7 @@ def afs(
     return [j.end_s - j.submit_s for j in sorted(done, key=lambda j: j.number)]
 
 
-def afs_l(present: list[PeerJob], now: float, pool: int, *, tie_to_shorter: bool = False) -> None:
+def afs_l(present: list[PlainJob], now: float, pool: int, *, tie_to_shorter: bool = False) -> None:
     """Hands GPUs out one by one, each to the winner of a tournament in list order.
 
     With at least as many jobs as GPUs the shortest on one GPU have one each. In an exact tie the
@@ -337,7 +334,7 @@ class AfsP:
         self.until_s: dict[int, float] = {}
         self.since_s: dict[int, float] = {}
 
-    def __call__(self, present: list[PeerJob], now: float, pool: int) -> None:
+    def __call__(self, present: list[PlainJob], now: float, pool: int) -> None:
         """Sets the shares."""
         line = sorted(present, key=lambda j: (j.submit_s, j.number))
         ran = [j for j in line if j.share]
@@ -366,7 +363,7 @@ class AfsP:
         """Returns when the next promotion ends."""
         return min(self.until_s.values(), default=math.inf)
 
-    def _spread(self, line: list[PeerJob], pool: int) -> None:
+    def _spread(self, line: list[PlainJob], pool: int) -> None:
         for job in line:
             job.share = 1
         for _ in range(pool - len(line)):
