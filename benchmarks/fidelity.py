@@ -47,6 +47,11 @@ class Case:
     makespan_s: float | None = None
     p99_jct_s: float | None = None
 
+    @property
+    def takes_minutes(self) -> bool:
+        """True for the traces on which Muri groups hundreds of waiting jobs at each event."""
+        return "job_type" in self.trace or "_pr" in self.trace
+
     def words(self, data: str) -> list[str]:
         """Returns the command line without `-o`."""
         trace = f"{data}/{self.trace}"
@@ -101,15 +106,13 @@ CASES = (
         "L type 1", "job_type_1", MURI_L, TURNS, MATCHINGS, 292876.867734, 8171960.754, 3412395.2
     ),
     _muri("S type 2", "job_type_2", MURI_S, TURNS, MATCHINGS, 75065.755876, 8171960.92, 767605.7),
-    _muri("L type 2", "job_type_2", MURI_L, TURNS, MATCHINGS, 80685.15, None, None),
-    _muri("S type 3", "job_type_3", MURI_S, TURNS, MATCHINGS, 60251.95, None, None),
-    _muri("L type 3", "job_type_3", MURI_L, TURNS, MATCHINGS, 61803.87, None, None),
+    _muri("L type 2", "job_type_2", MURI_L, TURNS, MATCHINGS, 80685.145637, 8171960.92, 761415.1),
+    _muri("S type 3", "job_type_3", MURI_S, TURNS, MATCHINGS, 60251.953457, 8171960.92, 497630.7),
+    _muri("L type 3", "job_type_3", MURI_L, TURNS, MATCHINGS, 61803.866002, 8171960.92, 513682.9),
     _afs("fifo", "2869ce", 147125.8910, "fifo:bypass=skip"),
     _afs("srtf", "2869ce", 123130.2180),
     _afs("srsf", "2869ce", 134505.1493),
     _afs("max-min", "2869ce", 93930.3033),
-    _afs("max-min", "0e4a51", 178814.0537),
-    _afs("max-min", "ee9e8c", 1201708.8031),
     _afs("optimus", "2869ce", 97341.8270),
     _afs("afs-l", "2869ce", 83781.7962),
     _afs("afs-p", "2869ce", 87125.3199, why=TIES),

@@ -74,6 +74,7 @@ class Bed:
         found["decided at once"] = replace(trial, policy=_at_once(trial.policy))
         if muri:
             found |= {words: replace(trial, cycle=c) for words, c in CYCLES.items()}
+            found["GPUs of 32 GiB"] = replace(trial, cluster=f"{trial.cluster}/32G")
             as_artifact = f"{POLICIES[policy]},merge-order=class"
             found["merged by class, as the artifact"] = replace(trial, policy=as_artifact)
         return found

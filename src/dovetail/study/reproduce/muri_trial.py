@@ -38,6 +38,7 @@ class MuriTrial:
     belief: str = "exact"
     seed: int = 0
     detailed: bool = False
+    cluster: str = CLUSTER
 
     def play(self) -> Numbers:
         """Returns mean JCT, makespan, tail, and what the cluster was like meanwhile."""
@@ -58,7 +59,7 @@ class MuriTrial:
     def options(self) -> Options:
         """Returns what the run is played with: owners let their jobs share, GPUs are V100."""
         return Options(
-            Cluster.parse(CLUSTER),
+            Cluster.parse(self.cluster),
             switching=Switching.parse(self.switching),
             adopt=(("shareable", 1.0),),
             cycle=self.cycle,
