@@ -307,7 +307,6 @@ asked = st.one_of(
 
 
 @settings(
-    derandomize=True,
     max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
