@@ -19,8 +19,8 @@ demo: $(STAMP)  ## generate a month of jobs, compare policies on it, write demo-
 test: $(STAMP)  ## the tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-slow: $(STAMP)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+slow: $(STAMP)  ## the tests that take minutes, and every property with a fresh seed
+	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=search
 
 check: $(STAMP)  ## formatter, linter, types, documentation
 	$(BIN)/ruff format --check src tests benchmarks examples

@@ -3,18 +3,18 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture import providers
 
-# What a machine takes is no matter of a property: no time is judged.
-settings.register_profile(
-    "dovetail", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# No time is judged: a property says nothing of how fast a machine is. The default run draws the
+# same examples each time. The other searches: `make slow` runs every property with a fresh seed
+# (pytest --hypothesis-profile=search), keeps what failed in .hypothesis, and prints how to repeat.
+PROPERTIES: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dovetail", derandomize=True, **PROPERTIES)
+settings.register_profile("search", derandomize=False, print_blob=True, **PROPERTIES)
 settings.load_profile("dovetail")
-# Nor does it matter what other tests have loaded: examples would be drawn from its constants too.
-providers._get_local_constants = lambda: providers._local_constants
 
 # Who starts the tests in the background lets them, and all they start, ignore interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

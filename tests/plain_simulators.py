@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -324,12 +325,14 @@ class AfsP:
     """Their AFS-P: those promoted least often are promoted for two hours; no lengths are used.
 
     While all fit, everybody has a GPU and spare ones go to whoever is better off with one by the
-    inequality without lengths; where it says nothing the earlier candidate stays.
+    inequality without lengths; where it says nothing the earlier candidate stays, or with `lots`
+    either of the two, as in their program.
     """
 
     unit_s = 7200.0
 
-    def __init__(self) -> None:
+    def __init__(self, lots: random.Random | None = None) -> None:
+        self.lots = lots
         self.times: dict[int, int] = {}
         self.until_s: dict[int, float] = {}
         self.since_s: dict[int, float] = {}
@@ -376,8 +379,18 @@ class AfsP:
                 return
             best = growing[0]
             for other in growing[1:]:
-                gain = 1 - other.seconds(other.share + 1) / other.seconds(other.share)
-                loss = best.seconds(best.share) / best.seconds(best.share + 1) - 1
-                if gain > loss * (1 + 1e-9):
+                if _gain(other) > _loss(best) * (1 + 1e-9):
                     best = other
+                elif self.lots and _gain(best) < _loss(other):
+                    best = self.lots.choice([best, other])
             best.share += 1
+
+
+def _gain(job: PeerJob) -> float:
+    """Returns what one GPU more gains the longer of two, relative to its speed with it."""
+    return 1 - job.seconds(job.share + 1) / job.seconds(job.share)
+
+
+def _loss(job: PeerJob) -> float:
+    """Returns what it would gain the shorter, relative to its speed without it."""
+    return job.seconds(job.share) / job.seconds(job.share + 1) - 1

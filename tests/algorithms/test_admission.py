@@ -24,7 +24,7 @@ def test_nobody_and_nonsense() -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(0, 40), st.booleans())
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_it_admits_whom_the_plain_loop_admits(sizes: list[int], pool: int, strict: bool) -> None:
     taken, left, closed = [], pool, False
     for size in sizes:

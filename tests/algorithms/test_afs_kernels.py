@@ -168,7 +168,7 @@ def crowds(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(crowds())
 def test_compiled_shares_are_the_plain_ones(crowd: dict[str, Any]) -> None:
     plain = afs.shares_by_length(**crowd)

@@ -83,7 +83,7 @@ def test_too_few_gpus_are_no_placement() -> None:
     assert heavy_edge(EXAMPLE, ()) is None
 
 
-@settings(derandomize=True, max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     replicas=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     wide=st.integers(1, 3),

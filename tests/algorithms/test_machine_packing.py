@@ -137,7 +137,7 @@ def scene(
     return after, held, list(range(still_open))
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 4, 8, 16]))
 def test_every_packing_keeps_proposition_1(seed: int, machine: int) -> None:
     rng = np.random.default_rng(seed)

@@ -68,6 +68,6 @@ def test_no_rows_and_a_negative_pool() -> None:
     ),
     pool=st.integers(0, 20),
 )
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_the_shares_are_those_of_the_plain_loop(gains: list[list[float]], pool: int) -> None:
     assert marginal_gain(np.array(gains), pool).tolist() == one_at_a_time(gains, pool)

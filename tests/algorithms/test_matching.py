@@ -55,7 +55,7 @@ def used(pairing: matching.Pairing, types: int) -> list[int]:
     return nodes
 
 
-@settings(max_examples=80, derandomize=True, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(graphs(most=3, types=4))
 def test_a_matching_by_type_weighs_what_the_best_of_all_matchings_weighs(
     graph: tuple[list[int], Matrix],
@@ -66,7 +66,7 @@ def test_a_matching_by_type_weighs_what_the_best_of_all_matchings_weighs(
     assert all(n <= count for n, count in zip(used(pairing, len(counts)), counts, strict=True))
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(graphs(most=25, types=6))
 def test_doubling_and_mending_gives_the_weight_of_matching_every_node(
     graph: tuple[list[int], Matrix],

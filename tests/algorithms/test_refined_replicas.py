@@ -68,7 +68,7 @@ def jobs(draw: st.DrawFn) -> Graph:
     )
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(graph=jobs(), capacities=st.lists(st.integers(1, 8), min_size=1, max_size=7))
 def test_it_is_never_slower_than_heavy_edge_and_keeps_every_rule(
     graph: Graph, capacities: list[int]
@@ -91,7 +91,7 @@ def test_it_is_never_slower_than_heavy_edge_and_keeps_every_rule(
         assert seconds(graph, placed, LINKS) <= seconds(graph, greedy, LINKS) * (1 + 1e-9)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(graph=jobs(), capacities=st.lists(st.integers(2, 8), min_size=2, max_size=5))
 def test_servers_of_several_sizes_each_count_by_their_own_links(
     graph: Graph, capacities: list[int]

@@ -83,7 +83,7 @@ def best_of_all(shares: list[int], caps: list[int], machine: int) -> list[int]:
     return list(max(choices, key=merit))
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 11), st.sampled_from([0, 0, 1, 3, 9, 40])), max_size=5),
     st.sampled_from([1, 2, 4, 8]),
@@ -108,7 +108,7 @@ def keeps_promises(
     assert not ((regulated > 0) & (steps <= idle) & (regulated + steps <= caps)).any()
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 4, 8, 16]), st.booleans(), st.booleans())
 def test_growth_moves_keep_proposition_2(
     seed: int, machine: int, capped: bool, through_front: bool

@@ -61,7 +61,7 @@ def test_more_jobs_than_resources_are_refused() -> None:
         orderings(5, 4, OVERLAPPED)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows_of(4), st.integers(0, 3))
 def test_rotating_all_offsets_changes_nothing(rows: Rows, turn: int) -> None:
     for offsets in orderings(len(rows), 4):
@@ -69,7 +69,7 @@ def test_rotating_all_offsets_changes_nothing(rows: Rows, turn: int) -> None:
         assert barrier_s(rows, turned) == pytest.approx(barrier_s(rows, offsets), rel=1e-12)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 4).flatmap(rows_of))
 def test_no_barrier_cycle_beats_a_job_or_a_resource(rows: Rows) -> None:
     resources = len(rows[0])
@@ -79,7 +79,7 @@ def test_no_barrier_cycle_beats_a_job_or_a_resource(rows: Rows) -> None:
     assert 0 < efficiency(rows, cycle) <= min(1.0, len(rows) / resources) + 1e-12
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows_of(4))
 def test_gaps_are_never_worse_than_consecutive_positions(rows: Rows) -> None:
     letter = min(barrier_s(rows, p) for p in permutations(range(len(rows))))
@@ -157,7 +157,7 @@ def test_an_empty_slot_is_where_a_member_was() -> None:
     assert overlapped_s([a], (2,)) == pytest.approx(sum(a))
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows_of(4, least=2))
 def test_no_member_takes_longer_in_a_smaller_barrier_set(rows: Rows) -> None:
     for offsets in orderings(len(rows), 4):

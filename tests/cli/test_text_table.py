@@ -56,7 +56,7 @@ def test_wide_characters_take_two_places() -> None:
 words = st.text(st.sampled_from("ab 日:-"), max_size=12)
 
 
-@settings(derandomize=True, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.lists(st.tuples(st.sampled_from(["1", "12_3"]), words, words, words), max_size=4),
     st.integers(13, 90),

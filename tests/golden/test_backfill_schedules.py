@@ -1,9 +1,13 @@
 """EASY backfill by hand: the head's reservation holds, and others slip past it only for free."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from builders import Row, play
+from builders import Row, play, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
+from dovetail.forecast.forecasts import Known
 
 PLACINGS = ["strict", "prefer", "none", "strict,first-fit", "none,most-free"]
 
@@ -63,6 +67,18 @@ def test_limits_and_not_lengths_decide_with_the_limit_forecast() -> None:
     rows = [Row(3, 10, time_limit_s=100), Row(4, 5, time_limit_s=50), Row(1, 5, time_limit_s=101)]
     story = play(rows, "backfill", "1x4", forecast="limit")
     assert story.finishes == [10, 15, 20]
+
+
+def test_a_reservation_that_is_past_is_reckoned_anew() -> None:
+    # Users said 10 and 12 s of jobs that last 100. The head (3 GPUs) reserved 10 s, when one job
+    # would be over and no GPU extra. At 15 s both are overdue, so that one GPU is: job 3 takes it.
+    trace = trace_of(Row(2, 100), Row(1, 100), Row(3, 5), Row(1, 50, submit_s=15))
+    said = Known(np.array([10.0, 12.0, 5.0, 50.0]))
+    scene = replace(scene_of(trace, "1x4"), forecast=said)
+
+    story = play_scene(scene, "backfill")
+
+    assert story.starts(3)[0][0] == 15
 
 
 def test_limits_are_demanded_where_there_are_none() -> None:

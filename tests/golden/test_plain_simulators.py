@@ -4,6 +4,7 @@
 share nothing with the engine; the same completion times come out of both, job by job.
 """
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -214,6 +215,13 @@ def test_afs_p_is_near_what_its_authors_simulator_prints(data_dir: Path) -> None
     jobs = _elastic(_trace(_afs(data_dir, "2869ce")[0]))
     for policy in ("afs-p", "afs-p:tie=random,seed=1", "afs-p:tie=random,seed=2"):
         assert float(_ours(jobs, policy, POOL).mean()) == pytest.approx(87125.3199, rel=0.03)
+
+
+def test_lots_for_each_pair_explain_what_their_afs_p_prints(data_dir: Path) -> None:
+    trace, curves = _afs(data_dir, "2869ce")
+    drawn = [afs(read_afs(trace, curves), AfsP(random.Random(seed))) for seed in range(3)]
+    for jcts in drawn:
+        assert sum(jcts) / len(jcts) == pytest.approx(87125.3199, rel=0.004)
 
 
 @pytest.mark.parametrize("case", ["afs-l", "afs-p"])

@@ -445,7 +445,7 @@ ORDERS = st.one_of(
 )
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(ORDERS, st.integers(0, 2), st.integers(1, 3), st.booleans()), max_size=40)
 )
@@ -481,7 +481,7 @@ def test_nothing_is_ever_started_twice_or_by_the_past(
     assert set(stage.alive) <= alive, "no worker runs that the agent does not know"
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 40)))
 def test_runs_of_numbers_hold_what_was_put_in(numbers: list[int]) -> None:
     runs: list[list[int]] = []

@@ -146,7 +146,10 @@ def test_a_controller_started_anew_is_asked_without_a_pause_and_nothing_counts_t
         client.ping()
 
 
-def test_a_fork_does_not_speak_on_its_parents_connection(cluster: ByHand) -> None:
+def test_a_fork_does_not_speak_on_its_parents_connection(
+    cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    welcomed = counted(cluster, monkeypatch)
     server = serve(cluster)
     client = Client(cluster.home)
     client.ping()
@@ -161,7 +164,9 @@ def test_a_fork_does_not_speak_on_its_parents_connection(cluster: ByHand) -> Non
     assert os.read(ours, 100) == b"(1,)"
     os.waitpid(child, 0)
     os.close(ours)
+    assert len(welcomed) == 2, "the fork asked on the connection of its parent"
     assert client.submit(spec()) == (2,)
+    assert len(welcomed) == 2, "and took it away from its parent"
     server.stop()
 
 
@@ -302,7 +307,6 @@ asked = st.one_of(
 
 
 @settings(
-    derandomize=True,
     max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

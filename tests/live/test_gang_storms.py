@@ -333,7 +333,6 @@ EVENT = st.one_of(
 
 
 @settings(
-    derandomize=True,
     max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -160,3 +160,34 @@ def test_a_store_recovers_through_the_writer_thread_too(tmp_path: Path) -> None:
     database = Database(path)
     assert Queries(database.connection).meta("epoch") == "2"
     database.close()
+
+
+def test_what_waits_at_the_end_is_kept_and_the_writer_ends() -> None:
+    gate = Gate()
+    group = GroupCommit(Database(None, crash=gate))
+    kept: list[object] = []
+    threads = [
+        threading.Thread(
+            target=lambda i=i: group.do(lambda db: keep_meta(db, ((str(i), "x"),)), kept.append),
+            daemon=True,
+        )
+        for i in range(3)
+    ]
+    threads[0].start()
+    assert gate.begun.wait(PATIENCE_S)
+    for thread in threads[1:]:
+        thread.start()
+    while group._queue.qsize() < 2:
+        assert threads[0].is_alive()
+    closing = threading.Thread(target=group.close, daemon=True)
+    closing.start()
+    # The mark of the end now stands behind two works, and is met while these are gathered.
+    while group._queue.qsize() < 3:
+        assert closing.is_alive()
+
+    gate.open.set()
+
+    for thread in (*threads, closing):
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert len(kept) == 3 and gate.commits == 2

@@ -29,7 +29,7 @@ def test_without_knowledge_the_parts_are_even() -> None:
     assert bounds([30e9, 30e9], 48e9) == (24 * 10**9, 24 * 10**9)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0.0, 1e11), min_size=2, max_size=4), st.floats(1e9, 1e11))
 def test_bounds_never_exceed_the_memory_and_hold_what_is_believed(
     held: list[float], memory: float

@@ -66,7 +66,7 @@ def finishes(host_s: float, guest_s: float, host: float, guest: float) -> float:
     return ends + ends + host_s - ends / host
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.floats(1.0, 1e4), st.floats(1.0, 1e4), st.floats(1.0, 4.0), st.floats(1.0, 4.0))
 def test_parting_never_makes_the_pair_finish_later(
     host_s: float, guest_s: float, host: float, guest: float

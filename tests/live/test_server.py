@@ -36,7 +36,6 @@ from patience import PATIENCE_S
 PONG = Pong(1, 1, "0", "fifo", "local", "unknown", 0.0)
 QUICK = Limits(connections=4, idle_s=PATIENCE_S, line_s=0.3, send_s=0.3, line_bytes=4096)
 fuzz = settings(
-    derandomize=True,
     max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

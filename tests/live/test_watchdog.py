@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import sleep
 from typing import Any
@@ -15,6 +16,7 @@ from dovetail.core.messages import Ended, Refused
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
+from dovetail.live.controller import watchdog as watchdog_module
 from dovetail.live.controller.watchdog import Overran, Watchdog, Watched, _raise_in
 from dovetail.live.lifecycle import State
 from patience import PATIENCE_S
@@ -130,6 +132,48 @@ def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     assert free, "nobody could be stopped any more, nor the watchdog end"
     watchdog._lock.release()
     watchdog.__exit__(None, None, None)
+
+
+class TimedByHand(threading.Condition):
+    """A condition whose time is up when the test says so, whatever happens before."""
+
+    asleep, time_up = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        self.release()
+        self.asleep.release()
+        self.time_up.acquire()
+        self.acquire()
+        return predicate()
+
+
+def test_a_decision_is_not_stopped_for_the_time_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Quick:
+        """Decides at once, but for the second time, which lasts past the end of the first."""
+
+        name, asked = "quick", 0
+
+        def decide(self, view: object, memory: object) -> str:
+            self.asked += 1
+            if self.asked == 1:
+                assert TimedByHand.asleep.acquire(timeout=PATIENCE_S)
+            else:
+                TimedByHand.time_up.release()
+                # It goes to sleep again only when it has looked whether anybody is to be stopped.
+                assert TimedByHand.asleep.acquire(timeout=PATIENCE_S)
+            return "done"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watchdog_module.threading, "Condition", TimedByHand)
+        watchdog = Watchdog(1.0)
+    try:
+        policy: Any = Watched(Quick(), watchdog)  # type: ignore[arg-type]
+        assert [policy.decide(None, None) for _ in range(2)] == ["done", "done"]
+    finally:
+        TimedByHand.time_up.release(9)
+        watchdog.__exit__(None, None, None)
 
 
 @pytest.mark.parametrize("armed", [False, True])

@@ -110,7 +110,7 @@ def test_nobody_is_squeezed_below_ten_points() -> None:
     assert setting[1].limits == (10, 10)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sets(st.integers(0, 2), min_size=1),
     st.booleans(),

@@ -133,7 +133,7 @@ MODELS = st.sampled_from(sorted(zoo()))
 SIZES = st.integers(0, 12).map(lambda power: 2.0**power)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(mine=MODELS, other=MODELS, batch=SIZES, beside=SIZES)
 def test_over_the_zoo_ratios_are_bounded_and_grow_with_the_neighbours_load(
     mine: str, other: str, batch: float, beside: float

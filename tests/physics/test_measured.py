@@ -357,7 +357,7 @@ def concave(draw: st.DrawFn) -> list[float]:
     return [0.0, *np.cumsum(sorted(gains, reverse=True)).tolist()]
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(concave(), st.sets(st.integers(1, 8), min_size=1))
 def test_no_number_of_gpus_is_underestimated_and_measured_ones_are_exact(
     truth: list[float], measured: set[int]
@@ -368,7 +368,7 @@ def test_no_number_of_gpus_is_underestimated_and_measured_ones_are_exact(
     assert all(b >= a * (1 - 1e-9) for a, b in pairwise(found.tolist()))
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(concave(), st.integers(1, 8), st.permutations(range(1, 9)))
 def test_with_exact_reports_it_converges_to_the_truth(
     truth: list[float], requested: int, order: list[int]

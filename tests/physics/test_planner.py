@@ -104,7 +104,7 @@ def test_what_computes_much_is_replicated_and_what_weighs_much_is_not() -> None:
     assert [stage.replicas for stage in plan(model, 4)] == [3, 1]
 
 
-@settings(derandomize=True, max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(10, 1e5), st.floats(1e9, 1e12)), min_size=1, max_size=6),
     st.integers(1, 12),

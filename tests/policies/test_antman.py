@@ -156,7 +156,7 @@ def test_parameters_out_of_range_are_refused() -> None:
             policy_of(f"antman:{text}")
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.integers(1, 20), st.booleans(), st.booleans()),

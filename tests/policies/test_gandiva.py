@@ -221,7 +221,7 @@ def test_a_slice_without_end_is_refused() -> None:
                 policy_of(f"{name}:slice={text}")
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     jobs=st.lists(
         st.tuples(st.integers(1, 4), st.integers(1, 40), st.booleans()), min_size=1, max_size=14

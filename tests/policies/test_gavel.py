@@ -1,14 +1,19 @@
 """Gavel by hand: rounds, claims, company, and what does not change."""
 
+import itertools
+import random
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
+from dovetail.policies.gavel import Gavel
 
 
 def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> Row:
@@ -80,3 +85,32 @@ def test_fairness_gives_every_job_as_many_gpu_seconds() -> None:
 def test_it_refuses_parameters_that_mean_nothing(text: str) -> None:
     with pytest.raises(InputError):
         parse_policy(text)
+
+
+def ends_of(seed: int, factor: float) -> list[float]:
+    """Plays ten drawn jobs and rounds, all times as many times as long; returns the ends."""
+    drawn = random.Random(seed)
+    submits = list(itertools.accumulate(drawn.expovariate(1 / 100) for _ in range(10)))
+    trace = trace_of(
+        *(
+            Row(
+                drawn.choice([1, 1, 2, 4]),
+                drawn.lognormvariate(6.5, 1.0) * factor,
+                submit_s=submit_s * factor,
+                shareable=True,
+            )
+            for submit_s in submits
+        )
+    )
+    truth = LinearPhysics(trace.jobs, Injected(1.3))
+    return play_scene(scene_of(trace, "1x4", truth=truth), Gavel(round=360.0 * factor)).finishes
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**32), factor=st.sampled_from([2.0, 3.0, 7.0, 60.0, 1000.0, 3600.0]))
+def test_the_unit_of_time_does_not_matter(seed: int, factor: float) -> None:
+    told_in_seconds = ends_of(seed, 1.0)
+
+    told_in_others = ends_of(seed, factor)
+
+    assert told_in_others == pytest.approx([factor * end_s for end_s in told_in_seconds], rel=1e-9)

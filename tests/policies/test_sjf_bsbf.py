@@ -286,6 +286,26 @@ def test_the_newcomers_batch_is_cut_until_both_fit(
     assert where(story, 0).accumulation_steps == 1
 
 
+@pytest.mark.parametrize("host_batches", [(4, 8), (8, 4)])
+def test_beside_several_hosts_the_batch_is_cut_for_the_fullest(
+    host_batches: tuple[int, int],
+) -> None:
+    # 12.5 GB, 7.72 for the guest at 12 on each GPU: whole beside 4.28, in two halves beside 6.0.
+    trace = trace_of(
+        Row(1, 60, model="bert", batch_size=host_batches[0], shareable=True),
+        Row(1, 90, model="bert", batch_size=host_batches[1], shareable=True),
+        Row(2, 18, model="bert", batch_size=24, submit_s=1, shareable=True),
+    )
+    cluster = Cluster((NodeGroup("all", 1, 2, gpu_memory_bytes=12.5e9),))
+    truth = PlacedPhysics(trace.jobs, cluster, shipped(), interference=Injected(1.25))
+
+    story = play_scene(scene_of(trace, cluster, truth=truth), "sjf-bsbf")
+
+    guest = where(story, 2)
+    assert begins(story) == [0.0, 0.0, 1.0]
+    assert (guest.gpus, guest.accumulation_steps) == (2, 2)
+
+
 def test_a_job_too_large_for_a_gpu_alone_runs_with_the_fewest_steps_that_fit() -> None:
     story = two_berts("sjf-bsbf", 5.2e9, 8, 12)
     assert [where(story, j).accumulation_steps for j in (0, 1)] == [2, 2]

@@ -120,9 +120,7 @@ def settings_of_a_run(draw: st.DrawFn) -> Setting:
     return Setting(draw(rows()), name, options)
 
 
-QUICK = settings(
-    max_examples=25, phases=(Phase.explicit, Phase.generate, Phase.shrink), derandomize=True
-)
+QUICK = settings(max_examples=25, phases=(Phase.explicit, Phase.generate, Phase.shrink))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

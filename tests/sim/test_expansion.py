@@ -150,7 +150,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, ma
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 40), SPANS), min_size=1, max_size=8),
     st.sampled_from([CODDL, CODDL + ",one-by-one", "restart:30", "restart:30,one-by-one", "none"]),
@@ -230,7 +230,7 @@ def test_who_loses_gpus_it_trains_on_goes_on_with_the_others() -> None:
     assert evicted.tally.preemptions == [1]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 40), SPANS), min_size=1, max_size=6),
     st.integers(0, 3),

@@ -43,7 +43,7 @@ def crowds(draw: st.DrawFn) -> Trace:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=30, derandomize=True, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     trace=crowds(),
     cycle=st.sampled_from(["barrier", "barrier,no-contention", "overlapped,no-contention"]),

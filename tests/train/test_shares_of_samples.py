@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dovetail.train.samples import Manner, Order, even, none_below, split
 
-FEW = settings(max_examples=60, deadline=None, derandomize=True)
+FEW = settings(max_examples=60, deadline=None)
 
 
 @FEW

@@ -62,7 +62,7 @@ def test_a_number_too_large_for_a_rate_is_refused() -> None:
     assert FROM_WORKER.decode(line % b"7").rate == 7.0
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_message_or_a_wire_error(line: bytes) -> None:
     with contextlib.suppress(WireError):
@@ -102,7 +102,7 @@ def test_a_loss_may_be_any_number() -> None:
     assert FROM_WORKER.decode(line % b"-1e300").loss == -1e300
 
 
-@settings(derandomize=True, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.builds(
         Training,

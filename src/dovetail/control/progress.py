@@ -41,7 +41,7 @@ class GuardedRunning:
     @property
     def left_s(self) -> Floats:
         """Raises: lengths were not declared."""
-        raise _undeclared()
+        raise undeclared()
 
 
 class GuardedProgress:
@@ -58,13 +58,13 @@ class GuardedProgress:
     def left_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast length less the progress, never below zero."""
         if not self._knows_length:
-            raise _undeclared()
+            raise undeclared()
         return self._state.left_s(jobs)
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths."""
         if not self._knows_length:
-            raise _undeclared()
+            raise undeclared()
         return self._state.length_s(jobs)
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
@@ -85,5 +85,6 @@ class GuardedProgress:
         return self._state.placed_s[job]
 
 
-def _undeclared() -> DovetailError:
+def undeclared() -> DovetailError:
+    """Returns what a policy is stopped with that asks for lengths and does not declare `length`."""
     return DovetailError("the policy reads lengths, which it does not declare to know")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
-from dovetail.control.progress import GuardedProgress
+from dovetail.control.progress import GuardedProgress, undeclared
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
@@ -84,6 +84,8 @@ class ClusterState:
         self.waiting = WaitingQueue(*shapes_on(self.plan.occupancy))
         self.ends: SortedList | None = None
         if self.order.by_length:
+            if "length" not in policy.knows:
+                raise undeclared()
             self.waiting.index_lengths(self.length)
             self.ends = SortedList()
         self.view = View(

@@ -14,11 +14,13 @@ from dovetail.core.plan import Change
 from dovetail.core.view import View
 
 SHARERS_MAX = 2
-"""Jobs on one GPU without interleaving (SJF-BSBF equation 9, GIMBAL section 5.1)."""
+"""Jobs on one GPU without interleaving (SJF-BSBF equation 9, GIMBAL section 5.1).
+
+Each may have a limit of the whole GPU (free competition, GIMBAL section 4.1), so that of two jobs
+the limits need no rule: a placement refuses one above 1.
+"""
 PHASES = 4
 """Phases of an interleave set, one for each resource (Muri section 4.1)."""
-FRACTION_SUM_MAX = 2.0
-"""Two full limits are free competition (GIMBAL section 4.1)."""
 Company = tuple[tuple[int, ...], float]
 """The jobs on a GPU, and its memory."""
 
@@ -143,9 +145,6 @@ def _check_sharing(
         for other in jobs:
             if not view.jobs.shareable[other]:
                 found.append(f"{_name(view, other)} does not allow sharing of {where}")
-        limits = sum(_fraction(p, node, gpu) for p in placed.values())
-        if limits > FRACTION_SUM_MAX + 1e-9 and len(jobs) <= SHARERS_MAX:
-            found.append(f"{where}: limits sum to {limits:.2f}")
         if not view.physics.fits_memory(sorted(placed.items(), key=_first), memory):
             found.append(f"{where}: jobs {sorted(placed)} do not fit its memory together")
         if len(found) == known and not any(p.fractions for p in placed.values()):
@@ -170,12 +169,6 @@ def _check_interleaving(
     phases = [getattr(seat, "phase", -1) for seat in seats]
     if len(sets) != 1 or len({phase % PHASES for phase in phases}) != len(phases):
         found.append(f"{where}: interleaved jobs need one set and distinct phases")
-
-
-def _fraction(placement: Placement, node: int, gpu: int) -> float:
-    if not placement.fractions:
-        return 1.0
-    return placement.fractions[list(placement.named()).index((node, gpu))]
 
 
 def audit(view: View, occupancy: Occupancy) -> list[str]:

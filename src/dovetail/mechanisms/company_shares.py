@@ -19,6 +19,7 @@ from dovetail.mechanisms.stars import MEMBERS_MAX
 ALONE = -1
 """The partner of a job that runs alone."""
 LEAST_SHARE = 1e-9
+NEED_DIGITS = 9
 OBJECTIVES = ("makespan", "fairness")
 
 
@@ -66,8 +67,9 @@ class Programme:
         kind_of, shareable = view.physics.kind_of, view.jobs.shareable
         found: dict[tuple[object, ...], list[int]] = {}
         left = dict(zip(jobs, view.progress.left_s(jobs), strict=True))
+        longest_s = max(left.values(), default=0.0)
         for job in sorted(jobs):
-            near = self._near(left[job])
+            near = self._near(left[job], longest_s)
             key = (int(kind_of[job]), view.shape_of[job], bool(shareable[job]), near)
             found.setdefault(key, []).append(job)
         return [
@@ -81,10 +83,15 @@ class Programme:
             for members in found.values()
         ]
 
-    def _near(self, left_s: float) -> float:
+    def _near(self, left_s: float, longest_s: float) -> float:
+        """Returns the bucket of a time left, counted down from the longest.
+
+        The programme knows times by their quotients alone, and so must the buckets: counted from
+        one second, their edges would move with the unit of time.
+        """
         if not self.alike or left_s <= 0:
             return left_s
-        return floor(log(left_s) / log(1 + self.alike))
+        return floor(log(longest_s / left_s) / log(1 + self.alike) + RELATIVE_TOLERANCE)
 
     def solve(self, view: View, groups: Sequence[Alike], gpus: int) -> list[Combination]:
         """Returns the combinations that get any time, of the jobs given, on so many GPUs."""
@@ -112,7 +119,7 @@ class Programme:
             return Group(len(group.jobs), group.gpus, 1 / group.gpus)
         longest_s = max(g.left_s for g in groups)
         # All have outrun their forecasts: alike, since without any need z is unbounded.
-        need = group.left_s / longest_s if longest_s else 1.0
+        need = _rounded(group.left_s / longest_s) if longest_s else 1.0
         return Group(len(group.jobs), group.gpus, need)
 
     def _companies(self, view: View, groups: Sequence[Alike]) -> list[Company]:
@@ -143,6 +150,15 @@ class Programme:
 
     def _guests(self, host: Alike, guest: Alike) -> int:
         return min(host.gpus // guest.gpus, len(guest.jobs), MEMBERS_MAX - 1)
+
+
+def _rounded(need: float) -> float:
+    """Returns a need without its last bits.
+
+    Of many solutions that are equally good the last bit would choose one, and it is another one
+    where the same times are told in minutes.
+    """
+    return float(f"{need:.{NEED_DIGITS}g}")
 
 
 def _speeds(view: View, host: Alike, guest: Alike) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.physics.compute import Compute, overlapped_s
+from dovetail.physics.fit_least_squares import solve_least_squares
 from dovetail.physics.fit_placements import error_of
 from dovetail.physics.network import Network, RingLink
 from dovetail.physics.profile import Batch, Curve, FitError
@@ -24,6 +25,8 @@ FIXED_SHARE = 0.1
 """Assumed part of an iteration that does not grow with the batch, where only one was measured."""
 
 OVERLAP_MAX = 10.0
+OVERLAP_STARTS = (1.0, 0.05, 5.0)
+"""Where d - 1 starts; the first is also what an overlap that the points leave open stays near."""
 FASTEST_LINK = 150e9
 """Bytes/s one GPU can send over NVLink of the V100's generation, in one direction."""
 
@@ -103,21 +106,21 @@ class _Problem:
 
     def solve(self, gpus: Floats, times: Floats) -> Floats:
         """Returns x that fits the points best."""
-        from scipy.optimize import least_squares
-
         start, low = np.log(self._start()), np.log(self._low())
         high = np.log([1e2, 1e2, 1.0, 1e2, 1e2, OVERLAP_MAX - 1])
+        # Some curves have a second valley, of little overlap or of much.
+        starts = [np.append(start[:-1], np.log(excess)) for excess in OVERLAP_STARTS]
 
         def residuals(x: Floats) -> Floats:
             misfit = np.log(self.predicted_s(np.exp(x), gpus) / times)
             return np.concatenate([misfit, PULL * (x - start)])
 
-        return np.asarray(np.exp(least_squares(residuals, start, bounds=(low, high)).x))
+        return np.exp(solve_least_squares(residuals, starts, (low, high)))
 
     def _start(self) -> list[float]:
         slope = 0.95 * self.alone_s / self.batch.size
         seconds = [2 * limit for limit in self._bytes_s_min()]
-        return [0.02 * self.alone_s, slope, 1e-5, *seconds, 1.0]
+        return [0.02 * self.alone_s, slope, 1e-5, *seconds, OVERLAP_STARTS[0]]
 
     def _low(self) -> list[float]:
         return [1e-9, 1e-12, 1e-9, *self._bytes_s_min(), 1e-3]

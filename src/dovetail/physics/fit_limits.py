@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.physics.fit_least_squares import solve_least_squares
 from dovetail.physics.fit_pairs import (
     FITTED_ON,
     HELD_OUT_SHARE,
@@ -109,8 +110,6 @@ def fit_demand(pairs: WholePairs, kept: Bools | None = None) -> DemandFit:
 
     The share of the model outside the GPU is 1, as of an unknown model, if no kept pair has it.
     """
-    from scipy.optimize import least_squares
-
     kept = np.ones(len(pairs.models), bool) if kept is None else kept
     heaviest = float(pairs.load[kept].max())
     outside = bool(pairs.outside[kept].any())
@@ -128,8 +127,9 @@ def fit_demand(pairs: WholePairs, kept: Bools | None = None) -> DemandFit:
         return misfit
 
     bounds = ([-6, 0.1, 0.05], [4, 2, 1])
-    found = least_squares(residuals, [-1, 0.5, 0.5], bounds=bounds, loss="soft_l1", f_scale=0.2)
-    return fit_of(found.x)
+    return fit_of(
+        solve_least_squares(residuals, [[-1, 0.5, 0.5]], bounds, loss="soft_l1", f_scale=0.2)
+    )
 
 
 def models_held_out(pairs: WholePairs) -> list[HeldOut]:

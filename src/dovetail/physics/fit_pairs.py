@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.physics.contention import Contention, MeasuredContention
+from dovetail.physics.fit_least_squares import solve_least_squares
 from dovetail.physics.fit_placements import error_of, read_csv
 from dovetail.physics.pairs import MeasuredPair, PairRatio
 from dovetail.physics.profile import FitError
@@ -174,8 +175,6 @@ def fit_law(rows: PairRows, kept: Bools) -> PairFit:
 
     The share of the model outside the GPU is 1, as of an unknown model, if no kept row has it.
     """
-    from scipy.optimize import least_squares
-
     heaviest = float(max(rows.load[kept].max(), rows.other_load[kept].max()))
     outside = bool((np.logical_or(*rows.sharing(OUTSIDE_THE_GPU)) & kept).any())
 
@@ -189,8 +188,7 @@ def fit_law(rows: PairRows, kept: Bools) -> PairFit:
 
     bounds = ([-9, 0, -9, -9], [9, 2, 9, 0])
     start = [-0.5, 0.5, -1.5, -0.5]
-    found = least_squares(residuals, start, bounds=bounds, loss="soft_l1", f_scale=0.2)
-    return fit_of(found.x)
+    return fit_of(solve_least_squares(residuals, [start], bounds, loss="soft_l1", f_scale=0.2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.errors import InputError
 from dovetail.physics.compute import Compute, iteration_s
+from dovetail.physics.fit_least_squares import solve_least_squares
 from dovetail.physics.network import Network, RingLink
 from dovetail.physics.profile import FitError
 
@@ -93,8 +94,6 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def fit_steps(steps: Steps, gradient_bytes: float) -> PlacementFit:
     """Returns the parameters that fit the rows not held out, and the errors on those held out."""
-    from scipy.optimize import least_squares
-
     seen, held = steps.split()
     weight = _weights(seen)
     alone = seen.gpus == 1
@@ -107,18 +106,8 @@ def fit_steps(steps: Steps, gradient_bytes: float) -> PlacementFit:
         return np.asarray(weight * np.log(_predicted_s(np.exp(x), seen) / seen.step_s))
 
     # Two starts, almost no overlap and much: the search is local and the valley is curved.
-    fits = [
-        least_squares(
-            residuals,
-            np.log([*start, excess, 0.1]),
-            bounds=(low, high),
-            loss="soft_l1",
-            f_scale=0.1,
-            max_nfev=600,
-        )
-        for excess in (0.1, 1.5)
-    ]
-    best = np.exp(min(fits, key=lambda fit: float(fit.cost)).x)
+    starts = [np.log([*start, excess, 0.1]) for excess in (0.1, 1.5)]
+    best = np.exp(solve_least_squares(residuals, starts, (low, high), loss="soft_l1", f_scale=0.1))
     return PlacementFit(
         compute=Compute(float(best[0]), float(best[1])),
         overlap=1 + float(best[6]),

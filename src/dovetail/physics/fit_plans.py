@@ -18,6 +18,7 @@ import numpy as np
 from dovetail.algorithms.pipeline_time import Links, iteration_s, replicas_held
 from dovetail.core.job import Floats, PipelineStage
 from dovetail.physics.blocks import Transformer, transformer
+from dovetail.physics.fit_least_squares import solve_least_squares
 from dovetail.physics.fit_placements import error_of, read_csv
 from dovetail.physics.pipelined import FP16_BYTES, Pipelined
 from dovetail.physics.planner import even_cuts, slice_bytes
@@ -107,8 +108,6 @@ def fit_plans(data: Path) -> PlanFit:
 
 def _fitted(rows: Sequence[Row]) -> Floats:
     """Returns logarithms: the NIC, then efficiency and fixed seconds of each model."""
-    from scipy.optimize import least_squares
-
     start = [START, *(x for _ in SHAPES for x in (0.4, 0.05))]
     least = [1e8, *(x for _ in SHAPES for x in (0.01, 1e-4))]
     # No device exceeds its peak.
@@ -118,8 +117,7 @@ def _fitted(rows: Sequence[Row]) -> Floats:
         return np.array([np.log(_seconds(row, found) / row.iteration_s) for row in rows])
 
     bounds = np.log(least), np.log(most)
-    found = least_squares(off, np.log(start), bounds=bounds, loss="soft_l1", f_scale=0.1)
-    return np.asarray(found.x)
+    return solve_least_squares(off, [np.log(start)], bounds, loss="soft_l1", f_scale=0.1)
 
 
 def _links(found: Floats) -> Links:

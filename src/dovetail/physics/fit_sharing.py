@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.errors import InputError
 from dovetail.physics.compute import Compute, iteration_s
+from dovetail.physics.fit_least_squares import solve_least_squares
 from dovetail.physics.fit_placements import error_of
 from dovetail.physics.profile import FitError
 
@@ -57,8 +58,6 @@ def infer_ratio(alone: Sequence[Throughput], shared: Sequence[Throughput]) -> In
     `alone` needs two batch sizes, `shared` one row. The overlap is fitted where an all-reduce was
     timed, else it is 1, which then means nothing. Raises InputError for too few rows.
     """
-    from scipy.optimize import least_squares
-
     if len({row.batch_per_gpu / row.steps for row in alone}) < FEWEST_ROWS or not shared:
         raise InputError("throughputs", "alone needs two batch sizes, shared one row")
     columns = _columns([*alone, *shared])
@@ -78,7 +77,7 @@ def infer_ratio(alone: Sequence[Throughput], shared: Sequence[Throughput]) -> In
     slope_s = columns[3][~is_shared].max() / columns[0][~is_shared].max()
     start = [np.log(columns[3].min() / 2), np.log(slope_s), 0.5, 0.0]
     bounds = ([-25, -25, 0, -7], [10, 10, 5, np.log(OVERLAP_MAX - 1)])
-    x = least_squares(residuals, np.clip(start, *bounds), bounds=bounds).x
+    x = solve_least_squares(residuals, [start], bounds)
     best_s, measured_s = predicted_s(x), columns[3]
     return InferredRatio(
         compute=Compute(float(np.exp(x[0])), float(np.exp(x[1]))),

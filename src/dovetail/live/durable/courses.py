@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dovetail.core.legality import FRACTION_SUM_MAX, PHASES, SHARERS_MAX
+from dovetail.core.legality import PHASES, SHARERS_MAX
 from dovetail.core.messages import (
     RESUME,
     START,
@@ -29,7 +29,6 @@ from dovetail.core.placement import Placement
 
 Gpu = tuple[int, int]
 """(node, GPU of the node)."""
-TINY = 1e-9
 
 
 class Stage(StrEnum):
@@ -199,7 +198,7 @@ def company_breaches(
     *,
     between_users: bool,
 ) -> list[str]:
-    """Returns what is wrong with the jobs on one GPU: too many, against leave, over its limits."""
+    """Returns what is wrong with the jobs on one GPU: too many, or against leave."""
     if len(company) < 2:
         return []
     where, found = f"GPU {gpu[1]} of node {gpu[0]}", list[str]()
@@ -211,13 +210,6 @@ def company_breaches(
             found.append(f"{where}: jobs {sorted(company)} take turns out of phase")
     elif len(company) > SHARERS_MAX:
         found.append(f"{where} holds {len(company)} jobs, {SHARERS_MAX} at most")
-    limits = sum(
-        p.fractions[list(p.named()).index(gpu)] if p.fractions else 1.0
-        for p in placed
-        if p.interleave is None
-    )
-    if len(company) <= SHARERS_MAX and limits > FRACTION_SUM_MAX + TINY:
-        found.append(f"{where}: limits sum to {limits:.2f}")
     allowed = [(job, leave(job)) for job in company]
     found += [f"job {j} shares {where} against its owner's will"
               for j, said in allowed if said and not said.shareable]  # fmt: skip
