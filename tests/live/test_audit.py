@@ -47,7 +47,7 @@ class Scene:
         self.database = Database(None)
         self.store = Store(self.database, Queries(self.database.connection))
         self.intake = Intake(self.database, clock=self, cluster=CLUSTER, put=lambda _: None)
-        two = {"gpus": 2, "min_gpus": 2, "max_gpus": 2}
+        two = {"gpus": 2, "min_gpus": 2, "max_gpus": 2, "ntasks": 2}
         specs: list[dict[str, Any]] = [
             two,
             {"shareable": True},

@@ -9,9 +9,18 @@ import pytest
 
 from dovetail.live.controller.rules import Rules
 from dovetail.live.gangs.crew import NEVER, Desired, Manner
+from dovetail.live.gangs.first_worker import FirstWorker
 from dovetail.live.gangs.gang import END, SAVE, WAIT, Gang
 from dovetail.live.gangs.gang_orders import Instruction, instructions, next_told_s
-from dovetail.live.gangs.news import Died, Finished, Formed, News, Stalled, Trained, Vacated
+from dovetail.live.gangs.news import (
+    Died,
+    Finished,
+    Formed,
+    News,
+    Stalled,
+    Trained,
+    Vacated,
+)
 from dovetail.live.gangs.survey import survey, take_stock
 from dovetail.live.record import Member
 from dovetail.wire.agent import (
@@ -51,9 +60,16 @@ JOB = 7
 class Table:
     """A gang, the GPUs that others hold, and short words for what is said and seen."""
 
-    def __init__(self, *, trains: bool, fixed: bool = False, hands_over: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        trains: bool,
+        fixed: bool = False,
+        hands_over: bool = False,
+        first: FirstWorker | None = None,
+    ) -> None:
         launch = Launch(("python", "x.py"), "/f", "/o", "/w", trains=trains, grace_s=5.0)
-        self.gang = Gang(JOB, launch, RULES, fixed=fixed, hands_over=hands_over)
+        self.gang = Gang(JOB, launch, RULES, fixed=fixed, hands_over=hands_over, first=first)
         self.held: set[tuple[int, int]] = set()
         self.full: set[tuple[int, int]] = set()
         self.back_s: dict[int, float] = {}
@@ -178,6 +194,37 @@ def test_a_plain_gang_starts_at_once_with_torchruns_words(plain: Table) -> None:
     plain.start(2)
     plain.orders(1.0)
     assert plain.heard() == [Formed(1)]
+
+
+def test_one_process_may_have_several_gpus(plain: Table) -> None:
+    plain.want((0, 0, 1), (0, 0, 0), (0, 1, 3))
+    (start,) = [order for _, order in plain.orders(0.0) if isinstance(order, StartWorker)]
+    assert (start.worker, start.gpu, start.world_size, start.local_world_size) == (0, 1, 1, 1)
+    # Those of another node are out of its reach.
+    assert start.gpus == start.local_gpus == (1, 0)
+    plain.start(0)
+    plain.orders(0.0)
+    assert plain.heard() == [Formed(1)]
+    plain.end(0, 0, 1.0)
+    assert plain.heard() == [Finished()]
+
+
+def test_tasks_with_several_gpus_see_their_own(plain: Table) -> None:
+    plain.want((4, 0, 0), (4, 0, 1), (5, 1, 0), (5, 1, 1))
+    starts = [order for _, order in plain.orders(0.0) if isinstance(order, StartWorker)]
+    assert [(s.worker, s.rank, s.local_rank, s.local_gpus) for s in starts] == [
+        (4, 0, 0, (0, 1)),
+        (5, 1, 0, (0, 1)),
+    ]
+    assert [(s.group_rank, s.group_world_size) for s in starts] == [(0, 2), (1, 2)]
+
+
+def test_a_process_with_several_gpus_waits_for_all_of_them(plain: Table) -> None:
+    plain.held = {(0, 1)}
+    plain.want((0, 0, 0), (0, 0, 1))
+    assert plain.names(0.0) == []
+    plain.held = set()
+    assert plain.names(1.0) == ["start 0@0.0 g1"]
 
 
 def test_a_gang_starts_whole_or_not_at_all(plain: Table) -> None:

@@ -289,7 +289,7 @@ class Storm:
 
     def _put(self, gang: Gang) -> None:
         workers = gang.workers.values()
-        gpus = {w.worker: (w.node, w.gpu) for w in workers}
+        gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
         self.floor.put(gang.job, gpus, {w.worker: w.loosest for w in workers})
 
     def calm(self) -> None:

@@ -38,17 +38,15 @@ def test_a_job_is_told_who_it_is_and_keeps_its_own_words() -> None:
     assert dict(environment_of(SPEC, 15)) == {
         "SLURM_JOB_ID": "15",
         "SLURM_JOBID": "15",
-        "SLURM_JOB_NAME": "train",
         "SLURM_SUBMIT_DIR": "/ann",
         "TOKEN": "secret",
         "A": "",
     }
-    who = replace(TASK, user="ann", queue="q", cpus=9.0, gpus=2, min_gpus=2, max_gpus=2)
+    who = replace(TASK, user="ann", queue="q", cpus=9.0, gpus=2, min_gpus=2, max_gpus=2, ntasks=2)
     own = replace(who, environment=(("SLURM_JOB_ID", "mine"),))
     assert dict(environment_of(own, 15)) == {
         "SLURM_JOB_ID": "mine",
         "SLURM_JOBID": "15",
-        "SLURM_JOB_NAME": "train",
         "SLURM_JOB_USER": "ann",
         "SLURM_JOB_PARTITION": "q",
         "SLURM_SUBMIT_DIR": "/ann",
@@ -56,6 +54,11 @@ def test_a_job_is_told_who_it_is_and_keeps_its_own_words() -> None:
         "SLURM_ARRAY_JOB_ID": "12",
         "SLURM_ARRAY_TASK_ID": "3",
     }
+
+
+def test_only_a_job_that_wants_slurms_variables_is_told_its_name() -> None:
+    asks = replace(SPEC, slurm_variables=True)
+    assert dict(environment_of(asks, 15))["SLURM_JOB_NAME"] == "train"
 
 
 def test_a_restart_is_told_from_the_first_on_and_a_jobs_own_word_goes_before() -> None:

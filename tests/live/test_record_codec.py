@@ -9,7 +9,7 @@ from dovetail.live.durable.record_codec import record_of, record_text, spec_of, 
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord, Member
 from dovetail.wire.codec import WireError
-from dovetail.wire.spec import Dependency, JobSpec
+from dovetail.wire.spec import EACH_GPU, Dependency, JobSpec
 
 whole = st.integers(0, 10**9)
 seconds = st.floats(0, 1e12)
@@ -118,3 +118,19 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
 
 def test_usual_values_take_no_room() -> None:
     assert record_text(JobRecord(7)) == '{"job":7}'
+
+
+def test_a_request_without_ntasks_keeps_the_meaning_it_was_accepted_with() -> None:
+    """As it was stored before jobs had `ntasks`: its program ran on each GPU."""
+    older = '{"name":"a","command":["x"],"workdir":"/","gpus":2,"min_gpus":2,"max_gpus":2}'
+    spec = spec_of(older)
+    assert (spec.ntasks, spec.tasks, spec.slurm_variables) == (EACH_GPU, 2, True)
+    assert spec_of(spec_text(spec)) == spec
+
+
+def test_a_request_of_today_runs_once_unless_it_says_otherwise() -> None:
+    two = {"gpus": 2, "min_gpus": 2, "max_gpus": 2}
+    once = JobSpec("a", ("x",), "/", **two)  # type: ignore[arg-type]
+    assert spec_of(spec_text(once)) == once and once.tasks == 1
+    twice = JobSpec("a", ("x",), "/", **two, ntasks=2)  # type: ignore[arg-type]
+    assert spec_of(spec_text(twice)).tasks == 2

@@ -72,11 +72,12 @@ def test_a_script_of_slurm_is_a_job(tmp_path: Path) -> None:
         output=str(tmp_path / "code/resnet-%A_%a.out"),
         after=(Dependency("afterok", 12), Dependency("afterok", 13), Dependency("afterany", 4)),
         memory_bytes=128 * 2.0**30,
-        cpus=32.0,
+        cpus=4.0,
         requeue=False,
         hold=True,
         grace_s=90.0,
         environment=(("EPOCHS", "3"), ("DATA", "/data")),
+        slurm_variables=True,
     )
     assert reading.ignored == (
         f"{tmp_path}/train.sh, line 5: --nodes has no effect: the policy chooses the nodes",
@@ -88,7 +89,9 @@ def test_a_script_of_slurm_is_a_job(tmp_path: Path) -> None:
 def test_a_script_without_directives_runs_on_one_gpu(tmp_path: Path) -> None:
     reading = read(tmp_path)
     script = (tmp_path / "train.sh").read_text()
-    assert reading.submissions[0].spec == JobSpec("train.sh", (), str(tmp_path), script)
+    assert reading.submissions[0].spec == JobSpec(
+        "train.sh", (), str(tmp_path), script, slurm_variables=True
+    )
     assert reading.ignored == ()
 
 
@@ -148,7 +151,7 @@ def test_gpus_are_counted_as_slurm_counts_them(
         ("--mem=512", 0.0, 512 * 2.0**20),
         ("--mem=2G --nodes=3", 0.0, 6 * 2.0**30),
         ("--mem-per-gpu=2G --gpus=4", 0.0, 8 * 2.0**30),
-        ("--mem-per-cpu=1G --cpus-per-task=2 --gpus=4", 8.0, 8 * 2.0**30),
+        ("--mem-per-cpu=1G --cpus-per-task=2 --gpus=4 --ntasks=4", 8.0, 8 * 2.0**30),
         ("--cpus-per-gpu=3 --gpus=2", 6.0, 0.0),
         ("--mem=0", 0.0, 0.0),
     ],
@@ -241,7 +244,9 @@ def test_what_slurm_has_no_word_for_stands_on_lines_of_our_own(tmp_path: Path) -
         ("#SBATCH --gpus=two", "--gpus=two is no number of GPUs"),
         ("#SBATCH --gpus=0", "every job needs a GPU"),
         ("#SBATCH --gres=shard:2", "--gres=shard:2 is not supported"),
-        ("#SBATCH --gpus=4 --ntasks=1", "--gpus means 4, --ntasks means 1"),
+        ("#SBATCH --gpus=4 --ntasks=3", "line 2: --ntasks: 3 tasks cannot share 4 GPUs evenly"),
+        ("#SBATCH --gpus=1 --ntasks=4", "line 2: --ntasks: 4 tasks cannot share 1 GPUs evenly"),
+        ("srun python x.py", "line 2: srun cannot be used: there is no Slurm"),
         ("#SBATCH --gpus=4 --gpus-per-node=4 --nodes=2", "--gpus means 4, --gpus-per-node means 8"),
         ("#SBATCH --nodes=1-4", "--nodes is one number"),
         ("#SBATCH --ntasks=x", "--ntasks: 'x' is no whole number"),
@@ -334,12 +339,10 @@ def test_names_stand_for_known_options() -> None:
 @pytest.mark.parametrize(
     ("lines", "line", "note"),
     [
-        (("#SBATCH --gpus=2",), 2, "the script runs 2 times, once on each GPU"),
-        (("#SBATCH --nodes=2 --gres=gpu:2",), 2, "the script runs 4 times"),
-        (("#SBATCH -n2", "srun python x.py"), 3, "leave out srun: the script runs once on each"),
-        (("srun hostname",), 2, "leave out srun"),
-        (("#SBATCH -G2", "exec torchrun --nproc_per_node 2 x"), 3, "leave out torchrun"),
-        (("#SBATCH -G2", "python -m torch.distributed.run x"), 3, "leave out python -m torch."),
+        (("#SBATCH --ntasks=2",), 2, "the script runs 2 times at once, once for each task"),
+        (("#SBATCH -N2 --ntasks-per-node=2",), 2, "the script runs 4 times at once"),
+        (("#SBATCH -n2", "exec torchrun x"), 3, "each of the 2 tasks calls torchrun: leave it"),
+        (("#SBATCH -n2", "python -m torch.distributed.run x"), 3, "each of the 2 tasks calls pyt"),
         (("#SBATCH --exclusive",), 2, "--exclusive: nobody shares the GPUs of the job; the rest"),
         (("# SBATCH --gpus=2",), 2, "this is a comment: a directive begins with #SBATCH"),
         (("#sbatch --gpus=2",), 2, "this is a comment"),
@@ -358,8 +361,10 @@ def test_what_a_user_of_slurm_may_not_expect_is_said(
 def test_what_is_as_everywhere_needs_no_word(tmp_path: Path) -> None:
     for lines in (
         ("##SBATCH --gpus=2", "#SBATCH--gpus=1"),
-        ("#SBATCH --ntasks=2 --gpus-per-task=1",),
-        ("torchrun --nproc_per_node=1 x.py",),
+        ("#SBATCH --gpus=2",),
+        ("#SBATCH --nodes=2 --gres=gpu:2",),
+        ("#SBATCH --gpus=2 --ntasks=1", "torchrun --nproc_per_node=2 x.py"),
+        ("#SBATCH --ntasks=2", "#DOVETAIL trains=yes"),
     ):
         path = tmp_path / "x.sh"
         path.write_text("\n".join(("#!/bin/sh", *lines)))
@@ -370,9 +375,34 @@ def test_a_directive_needs_no_space(tmp_path: Path) -> None:
     assert one(tmp_path, "#SBATCH--gpus=2").gpus == 2
 
 
-def test_tasks_that_do_not_fit_a_starter_are_told_to_leave_it_out(tmp_path: Path) -> None:
-    said = refused(tmp_path, "#SBATCH --gpus=2 --ntasks=1", "torchrun --nproc_per_node=2 x.py")
-    assert said.endswith("(leave out the tasks, and torchrun: call the program itself)")
+@pytest.mark.parametrize(
+    ("said", "gpus", "ntasks", "tasks"),
+    [
+        ("--gres=gpu:2", 2, 0, 1),
+        ("--gpus=4 --ntasks=2", 4, 2, 2),
+        ("--ntasks=2", 2, 2, 2),
+        ("--gpus-per-task=2 --ntasks=2", 4, 2, 2),
+        ("--nodes=2 --gpus-per-node=4 --ntasks-per-node=1", 8, 2, 2),
+        ("--gpus=2 --ntasks=1", 2, 1, 1),
+    ],
+)
+def test_a_script_runs_once_unless_it_asks_for_tasks(
+    tmp_path: Path, said: str, gpus: int, ntasks: int, tasks: int
+) -> None:
+    found = one(tmp_path, f"#SBATCH {said}")
+    assert (found.gpus, found.ntasks, found.tasks) == (gpus, ntasks, tasks)
+    assert found.slurm_variables
+
+
+def test_the_cpus_of_a_task_are_counted_once_for_each_task(tmp_path: Path) -> None:
+    assert one(tmp_path, "#SBATCH --gres=gpu:2 --cpus-per-task=8").cpus == 8
+    assert one(tmp_path, "#SBATCH --gpus=2 --ntasks=2 --cpus-per-task=8").cpus == 16
+    assert one(tmp_path, "#SBATCH --gpus=2 --cpus-per-gpu=8").cpus == 16
+
+
+def test_the_tasks_of_a_training_program_are_for_slurm_alone(tmp_path: Path) -> None:
+    found = one(tmp_path, "#SBATCH --ntasks=2", "#DOVETAIL gpus=1..4 trains=yes")
+    assert (found.ntasks, found.min_gpus, found.max_gpus) == (0, 1, 4)
 
 
 def test_a_script_has_the_line_ends_of_its_interpreter(tmp_path: Path) -> None:

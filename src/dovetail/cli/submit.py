@@ -16,6 +16,10 @@ from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of,
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dovetail.live.client import Client
+    from dovetail.live.door.messages.tracking import JobState
     from dovetail.workload.spec import Reading
 
 
@@ -42,6 +46,9 @@ class SubmitCommand(click.Command):
 @click.command("submit", cls=SubmitCommand)
 @click.argument("words", nargs=-1, metavar="[FILE [ARGUMENTS]...] [-- COMMAND...]")
 @click.option("--gpus", "-G", help="GPUs, TYPE:GPUS, or a range for an elastic job, as in 1..4.")
+@click.option(
+    "--ntasks", "-n", help="Run it as so many processes, each with its part of the GPUs; usually 1."
+)
 @click.option("--time", "-t", "time_limit", help="Time limit, as in 30m, 1:30:00 or 2-00:00:00.")
 @click.option("--name", "--job-name", "-J", "name", help="The job's name.")
 @click.option("--array", "-a", help="Indices of an array, as in 0-9, 1,3,5-7 or 0-99%4.")
@@ -74,6 +81,10 @@ def submit(
     **given: str | bool | None,
 ) -> int:
     """Submit a job: a batch script with #SBATCH lines, a YAML file (.yaml, .yml), or a command.
+
+    It runs once, with all its GPUs visible; with --ntasks N as N processes that find torchrun's
+    variables. With a range of GPUs, of which a program written with dovetail.train makes use, one
+    worker is started first, and others when that one has made its dovetail.train.Job.
 
     What is given here goes before what the file says. ARGUMENTS go to the script (those that look
     like options behind --). A FILE of - is a script on standard input. When this returns, the jobs
@@ -116,10 +127,20 @@ def submit(
         ends = {} if ended is None else {"ended": [json_values(job) for job in ended]}
         click.echo(json.dumps(taken | ends))
     elif not parsable:
-        for job in ended or ():
-            code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
-            click.echo(f"job {job.called} is {job.state}{code}")
+        _say_ended(client, read, ended or ())
     return int(any(job.state != "COMPLETED" for job in ended or ()))
+
+
+def _say_ended(client: Client, read: Reading, ended: Sequence[JobState]) -> None:
+    """Says how jobs ended, and of those that completed if they made no use of GPUs they had."""
+    for job in ended:
+        code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
+        click.echo(f"job {job.called} is {job.state}{code}")
+    trains = any(submission.spec.trains for submission in read.submissions)
+    for job in ended if trains else ():
+        detail = client.show(job.called).detail if job.state == "COMPLETED" else ""
+        if detail:
+            click.echo(f"job {job.called}: {detail}")
 
 
 def _say_taken(read: Reading, numbers: tuple[int, ...], *, parsable: bool) -> None:
@@ -167,8 +188,8 @@ def _with_note(read: Reading) -> Reading:
     if "python" in spec.script + " ".join(spec.command):
         return read
     note = (
-        "a range of GPUs is for programs that are written with dovetail.train: another one would"
-        " run as often as it has GPUs (say one number of GPUs)"
+        "a range of GPUs is for programs that are written with dovetail.train: another one runs"
+        " once, on one GPU, and the others that it gets stand idle (say one number of GPUs)"
     )
     return replace(read, notes=(*read.notes, note))
 

@@ -11,18 +11,19 @@ RESTARTS = "SLURM_RESTART_COUNT"
 
 
 def environment_of(spec: JobSpec, number: int) -> tuple[tuple[str, str], ...]:
-    """Returns a job's number, name and array index as variables, then its own, which go before.
+    """Returns a job's number and array index as variables, then its own, which go before.
 
-    Which of its workers one is, its agent says (`live/engines/local.py`).
+    Its name only if it wants Slurm's variables: programs take it for a sign of Slurm. Which of its
+    workers one is, its agent says (`live/engines/task_environment.py`).
     """
     told = {
         "SLURM_JOB_ID": str(number),
         "SLURM_JOBID": str(number),
-        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_NAME": spec.name if spec.slurm_variables else "",
         "SLURM_JOB_USER": spec.user,
         "SLURM_JOB_PARTITION": spec.queue,
         "SLURM_SUBMIT_DIR": spec.workdir,
-        "SLURM_CPUS_PER_TASK": str(int(spec.cpus // spec.gpus) or ""),
+        "SLURM_CPUS_PER_TASK": str(int(spec.cpus // spec.tasks) or ""),
     }
     if spec.array >= 0:
         told |= {

@@ -27,7 +27,7 @@ class JobRecord:
     on disk; `reason` says why it waits or how it ended, in Slurm's words; `detail` is a sentence.
     `ending` is what a COMPLETING job will be; `exit_code` is None until it ended. `again_s` is
     when its owner let it begin anew after its end, below 0 if never; `restarts` how often it lost
-    its program while that ran.
+    its program while that ran. `spoke` once its program made its `dovetail.train.Job`.
     """
 
     job: int
@@ -59,6 +59,7 @@ class JobRecord:
     iteration_s: float = 0.0
     again_s: float = -1.0
     restarts: int = 0
+    spoke: bool = False
 
     @property
     def queued_s(self) -> float:

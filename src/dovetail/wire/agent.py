@@ -34,6 +34,9 @@ class Launch:
     `trains` says that it speaks the messages of `wire.worker`; else it is a plain process that gets
     torchrun's environment. `output` is the log file; `folder` the job's own for checkpoints.
     `user` is whose job it is, by the word of the kernel: for launchers of other identities.
+
+    A plain process gets torchrun's variables if `distributed`, with how often it was restarted and
+    may be; Slurm's for each task if `slurm_variables`, and `slurm_ntasks` (0: not set) among them.
     """
 
     command: tuple[str, ...]
@@ -44,15 +47,21 @@ class Launch:
     trains: bool = False
     grace_s: float = 10.0
     user: str = ""
+    distributed: bool = False
+    slurm_variables: bool = False
+    slurm_ntasks: int = 0
+    restarts: int = 0
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Start one worker of a job on one GPU; if it was started before, change its limits alone.
+    """Start one worker of a job; if it was started before, change its limits alone.
 
-    `share` is the part of the GPU it may use and `memory_bytes` the most it may hold (0: no bound).
-    `rank`, `world_size`, `local_rank` and `master` are torchrun's, for plain processes, which see
-    all GPUs of their job on this node: `local_gpus` in the order of local ranks.
+    It is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each that it
+    may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`, `world_size`,
+    `local_rank`, `group_rank` (of the node, among `group_world_size`) and `master` are torchrun's,
+    for plain processes, which see `local_gpus`.
     """
 
     job: int
@@ -68,6 +77,14 @@ class StartWorker:
     share: float = 1.0
     memory_bytes: int = 0
     local_gpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    group_rank: int = 0
+    group_world_size: int = 1
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """Returns every GPU of this node that it is placed on."""
+        return self.gpus or (self.gpu,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +162,12 @@ class WorkerState:
     finished: Finished | None = None
     asked: bool = False
     memory_bytes: int = 0
+    gpus: tuple[int, ...] = ()
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """Returns every GPU of its node that it is placed on."""
+        return self.gpus or (self.gpu,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +192,12 @@ class WorkerStarted:
     worker: int
     generation: int
     gpu: int
+    gpus: tuple[int, ...] = ()
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """Returns every GPU of its node that it is placed on."""
+        return self.gpus or (self.gpu,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 INFINITE = float("inf")
 
+EACH_GPU = -1
+"""The `ntasks` of a job accepted before the field was stored: its program runs on each GPU."""
+
 AFTER = ("after", "afterok", "afternotok", "afterany")
 """Slurm's dependencies: started, ended well, ended badly, ended."""
 CORRESPONDING, SINGLETON = "aftercorr", "singleton"
@@ -40,6 +43,9 @@ class JobSpec:
     that length, for emulated nodes. `array` is its index in an array of jobs, -1 for none, of
     which at most `at_once` (0: all) may wait for GPUs or have them. `begin_s` is how long after its
     submission it may start. `kill_on_invalid_dep` cancels it when its dependency cannot be met.
+
+    The program runs once, with all GPUs of the job, or as `ntasks` processes with an equal part of
+    the GPUs each. `slurm_variables` sets those by which programs take themselves for Slurm jobs.
     """
 
     name: str
@@ -77,6 +83,15 @@ class JobSpec:
     requeue: bool = True
     grace_s: float = 10.0
     paced: bool = False
+    ntasks: int = 0
+    slurm_variables: bool = False
+
+    @property
+    def tasks(self) -> int:
+        """Returns how many processes run its program on the GPUs that it asks for."""
+        if self.trains or self.paced or self.ntasks == EACH_GPU:
+            return self.gpus
+        return max(1, self.ntasks)
 
     @property
     def elastic(self) -> bool:
@@ -99,5 +114,14 @@ class JobSpec:
             or self.time_limit_s <= 0
         ):
             raise ValueError("retries, grace, begin and limits cannot be negative")
+        if self.ntasks > 0 and (self.trains or self.paced):
+            raise ValueError(
+                "ntasks is for programs without dovetail.train, which has a worker on each GPU"
+            )
+        if self.gpus % self.tasks:
+            raise ValueError(
+                f"{self.ntasks} tasks cannot share {self.gpus} GPUs evenly:"
+                " ntasks must divide the number of GPUs"
+            )
         if self.paced and not self.duration_s > 0:
             raise ValueError("a paced job needs its duration_s")

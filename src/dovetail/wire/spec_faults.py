@@ -75,6 +75,8 @@ def _numbers(spec: JobSpec) -> Iterator[tuple[str, str]]:
     for field in ("duration_s", "grace_s", "begin_s"):
         if getattr(spec, field) > SECONDS_MAX:
             yield field, f"it must not be over {SECONDS_MAX:g} seconds"
+    if spec.ntasks < 0:
+        yield "ntasks", "it is 1 or more; 0 means that it is not given"
     if spec.retries > RETRIES_MAX:
         yield "retries", f"{spec.retries} retries are over {RETRIES_MAX}"
 

@@ -30,6 +30,8 @@ FIELDS: Mapping[str, Callable[[str], Any]] = {
     "gpus": read.gpus,
     "min_gpus": read.whole,
     "max_gpus": read.whole,
+    "ntasks": read.one_or_more,
+    "slurm_variables": read.flag,
     "gpu_type": text,
     "trains": read.flag,
     "shareable": read.flag,

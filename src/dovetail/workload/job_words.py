@@ -130,6 +130,14 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def one_or_more(text: str) -> int:
+    """Returns a whole number above 0."""
+    found = whole(text)
+    if not found:
+        raise ValueError("it is 1 or more")
+    return found
+
+
 def number(text: str) -> float:
     """Returns a number."""
     if not _NUMBER.fullmatch(text):

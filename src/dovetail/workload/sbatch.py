@@ -15,7 +15,7 @@ from pathlib import Path
 from dovetail.core.errors import InputError
 from dovetail.workload import job_words as read
 from dovetail.workload.job_draft import JobDraft
-from dovetail.workload.sbatch_counts import fill_counts
+from dovetail.workload.sbatch_counts import fill_counts, settle_tasks
 from dovetail.workload.sbatch_lines import Script, read_lines
 from dovetail.workload.sbatch_options import DIRECT, FLAGS, IGNORED
 from dovetail.workload.slurm_moment import seconds_until
@@ -42,9 +42,11 @@ def read_script(
     script, draft = read_lines(content, file), JobDraft(file)
     draft.put("name", Path(file).name, file)
     draft.put("script_text", content, file)
+    draft.put("slurm_variables", True, file)
     _fill(script, draft, own, now)
     for where, words in script.ours:
         _take_ours(draft, where, words, own)
+    settle_tasks(script, draft)
     return draft, script
 
 

@@ -1,6 +1,7 @@
-"""How many GPUs, CPUs and bytes a batch script asks for, counted for the whole job.
+"""How many GPUs, tasks, CPUs and bytes a batch script asks for, counted for the whole job.
 
-One process runs on each GPU, so all that is said of GPUs and tasks must come to one number.
+The script runs once, on the first node of the job, unless it asks for several tasks: then it runs
+once for each of them, since there is no `srun` that could start them from within.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dovetail.workload.sbatch_lines import Script
 
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 CPUS = ("cpus-per-task", "cpus-per-gpu")
+TASKS = ("ntasks", "ntasks-per-node")
 
 
 def fill_counts(script: Script, draft: JobDraft) -> None:
@@ -29,8 +31,9 @@ def fill_counts(script: Script, draft: JobDraft) -> None:
     tasks = tasks or script.at_least_one("ntasks-per-node", 0) * nodes
     gpus = _gpus(script, draft, nodes, tasks)
     draft.put("gpus", Gpus(gpus, gpus, gpus), _gpus_at(script))
-    _fill_host(script, draft, gpus=gpus, nodes=nodes)
-    _note_copies(script, gpus, tasks)
+    if tasks:
+        draft.put("ntasks", tasks, script.where(*TASKS), called=_called(script))
+    _fill_host(script, draft, gpus=gpus, tasks=max(1, tasks), nodes=nodes)
 
 
 def _gpus(script: Script, draft: JobDraft, nodes: int, tasks: int) -> int:
@@ -43,20 +46,28 @@ def _gpus(script: Script, draft: JobDraft, nodes: int, tasks: int) -> int:
             counts[option] = gpus * times
             if kind:
                 draft.say("gpu_type", kind, script.where(option), called=f"--{option}")
-    if tasks:
-        counts["ntasks" if "ntasks" in script.said else "ntasks-per-node"] = tasks
     if len(set(counts.values())) > 1:
         said = ", ".join(f"--{o} means {n}" for o, n in counts.items())
-        mend = "make them agree, or leave one out"
-        if script.starter[0]:
-            mend = f"leave out the tasks, and {script.starter[0]}: call the program itself"
         raise InputError(
-            script.where(*reversed(counts)), f"one process runs on each GPU, but {said}", mend
+            script.where(*reversed(counts)),
+            f"the numbers of GPUs differ: {said}",
+            "make them agree, or leave one out",
         )
-    option, gpus = next(iter(counts.items()), ("nodes", nodes))
+    # Every job needs a GPU: where none are asked for, each task has one, or each node.
+    option, gpus = next(iter(counts.items()), ("nodes", max(nodes, tasks)))
     if gpus < 1:
         raise InputError(script.where(option), f"--{option}: every job needs a GPU")
+    if tasks and gpus % tasks:
+        raise InputError(
+            script.where(*TASKS),
+            f"{_called(script)}: {tasks} tasks cannot share {gpus} GPUs evenly",
+            "ask for a number of tasks that divides the number of GPUs",
+        )
     return gpus
+
+
+def _called(script: Script) -> str:
+    return "--ntasks" if "ntasks" in script.said else "--ntasks-per-node"
 
 
 def _gpus_at(script: Script) -> str:
@@ -91,11 +102,12 @@ def _typed_count(script: Script, option: str) -> tuple[str, int]:
     return kind, int(count)
 
 
-def _fill_host(script: Script, draft: JobDraft, *, gpus: int, nodes: int) -> None:
-    cpus = script.at_least_one("cpus-per-task", 0) or script.at_least_one("cpus-per-gpu", 0)
+def _fill_host(script: Script, draft: JobDraft, *, gpus: int, tasks: int, nodes: int) -> None:
+    cpus = script.at_least_one("cpus-per-task", 0) * tasks
+    cpus = cpus or script.at_least_one("cpus-per-gpu", 0) * gpus
     if cpus:
-        draft.put("cpus", float(cpus * gpus), script.where(*CPUS))
-    for option, times in (("mem", nodes), ("mem-per-cpu", cpus * gpus), ("mem-per-gpu", gpus)):
+        draft.put("cpus", float(cpus), script.where(*CPUS))
+    for option, times in (("mem", nodes), ("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
         if option not in script.said:
             continue
         try:
@@ -111,10 +123,26 @@ def _fill_host(script: Script, draft: JobDraft, *, gpus: int, nodes: int) -> Non
         script.ignored[:] = [line for line in script.ignored if " --nodes " not in line]
 
 
-def _note_copies(script: Script, gpus: int, tasks: int) -> None:
-    """Says that a script runs more than once, where its owner may not know."""
+def settle_tasks(script: Script, draft: JobDraft) -> None:
+    """Refuses a script that calls srun, and says how often one with several tasks runs.
+
+    Call it when all lines of the script are read. For a program written with dovetail.train the
+    number of tasks is a word for Slurm alone.
+    """
     starter, where = script.starter
-    if starter == "srun" or (starter and gpus > 1):
-        script.note(where, f"leave out {starter}: the script runs once on each GPU, as it is")
-    elif gpus > 1 and not tasks and "gpus-per-task" not in script.said:
-        script.note(_gpus_at(script), f"the script runs {gpus} times, once on each GPU")
+    tasks: int = draft.value("ntasks", 1)
+    if draft.value("trains", False):
+        draft.given.pop("ntasks", None)
+        tasks = 1
+    if starter == "srun":
+        raise InputError(
+            where,
+            "srun cannot be used: there is no Slurm that could start the tasks of a script",
+            "leave srun out: the script runs once, or with --ntasks N (in #SBATCH) N times at once",
+        )
+    if tasks > 1 and starter:
+        what = f"each of the {tasks} tasks calls {starter}: leave it out, or ask for one task"
+        script.note(where, what)
+    elif tasks > 1:
+        what = f"the script runs {tasks} times at once, once for each task (sbatch runs it once)"
+        script.note(script.where(*TASKS), what)

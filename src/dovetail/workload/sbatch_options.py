@@ -84,7 +84,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("tmp", "bb", "bbf"), "disks are not counted; let the script look for room"),
     "network": "networks are not set up; leave it out",
     "mcs-label": "jobs have no labels; leave it out",
-    "ntasks-per-gpu": "one process runs on each GPU; leave it out",
+    "ntasks-per-gpu": "say the number of tasks, as in --ntasks=4",
     "wait": "say it on the command line: dovetail submit --wait",
     "test-only": "say it on the command line: dovetail submit --test-only",
     "immediate": "a job waits until there is room; dovetail top --once shows what is free",
@@ -127,7 +127,7 @@ def instead(word: str, likely: Sequence[str]) -> str:
     if option.startswith("cpus"):
         return "for the whole job: --set cpus=8"
     if option in (*COUNTED, "nodes"):
-        return "say how many GPUs, as in --gpus 4, or write it as #SBATCH in the script"
+        return "say how many GPUs, as in --gpus 4, and tasks, as in --ntasks 4"
     if option == "wrap":
         return "a command goes behind --, as in: submit -- python train.py"
     if option == "export":

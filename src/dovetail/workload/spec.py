@@ -29,7 +29,7 @@ TWICE = 0
 _PLAIN = (
     "trains", "shareable", "preemptible", "queue", "model", "recurrence", "gpu_type", "priority",
     "batch_size", "cpus", "memory", "time_limit", "deadline", "duration", "hold", "retries",
-    "requeue", "grace", "paced", "begin", "kill_on_invalid_dep",
+    "requeue", "grace", "paced", "begin", "kill_on_invalid_dep", "ntasks",
 )  # fmt: skip
 
 
@@ -140,6 +140,8 @@ def _submission(
     name = draft.value("name", "job")
     workdir = folder_within(root, directory, draft.given.get("workdir"))
     gpus = _gpus(draft)
+    _check_tasks(draft, gpus)
+    script = _script(draft, root)
     array: Array = draft.value("array", Array())
     if draft.value("paced") and not draft.value("duration"):
         where, called = draft.place("paced"), draft.called("paced")
@@ -150,7 +152,9 @@ def _submission(
             name=name,
             command=draft.value("command", ()),
             workdir=str(workdir),
-            script=_script(draft, root),
+            script=script,
+            # A batch script finds what sbatch would have set.
+            slurm_variables=draft.value("slurm_variables", bool(script)),
             gpus=gpus.asked,
             min_gpus=gpus.low,
             max_gpus=gpus.high,
@@ -169,9 +173,10 @@ def _submission(
 
 
 def _gpus(draft: JobDraft) -> Gpus:
-    said: Gpus = draft.value("gpus", Gpus(1, 1, 1))
+    usual: int = draft.value("ntasks", 1)
+    said: Gpus = draft.value("gpus", Gpus(usual, usual, usual))
     low, high = draft.value("min_gpus", said.low), draft.value("max_gpus", said.high)
-    asked = said.asked if "gpus" in draft.given else max(1, low)
+    asked = said.asked if "gpus" in draft.given else max(usual, low)
     if not 1 <= low <= asked <= high:
         where = next(draft.place(n) for n in ("min_gpus", "max_gpus", "gpus") if n in draft.given)
         raise InputError(where, f"at least {low} GPUs, at most {high}, asked for {asked}: no order")
@@ -182,6 +187,24 @@ def _gpus(draft: JobDraft) -> Gpus:
             "say `trains: yes` if it is, or one number of GPUs",
         )
     return Gpus(low, asked, high)
+
+
+def _check_tasks(draft: JobDraft, gpus: Gpus) -> None:
+    """Raises InputError for tasks that the GPUs cannot be given to."""
+    tasks: int = draft.value("ntasks", 0)
+    where, called = draft.place("ntasks"), draft.called("ntasks")
+    if tasks and (draft.value("trains", False) or draft.value("paced", False)):
+        raise InputError(
+            where,
+            f"{called}: a program written with dovetail.train has one worker on each GPU",
+            f"leave {called} out, or `trains`",
+        )
+    if tasks and gpus.asked % tasks:
+        raise InputError(
+            where,
+            f"{called}: {tasks} tasks cannot share {gpus.asked} GPUs evenly",
+            "ask for a number of tasks that divides the number of GPUs",
+        )
 
 
 def _script(draft: JobDraft, root: Path) -> str:

@@ -40,6 +40,7 @@ from patience import FOR_EVER_S, until
 NO_GROUPS = ControlGroups(0, None, None)
 LAUNCH = Launch(("program",), "/job", "/job/out", "/work", trains=True)
 PLAIN = replace(LAUNCH, trains=False)
+DISTRIBUTED = replace(PLAIN, distributed=True, restarts=2, retries=3)
 SOCKET = Path("/home/agent.sock")
 LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
@@ -72,7 +73,9 @@ def test_a_training_worker_learns_how_to_call_and_sees_its_gpu_alone() -> None:
 
 
 def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
-    order = StartWorker(7, 3, 1, 1, PLAIN, rank=5, world_size=8, local_rank=0, local_world_size=2)
+    order = StartWorker(
+        7, 3, 1, 1, DISTRIBUTED, rank=5, world_size=8, local_rank=0, local_world_size=2
+    )
     order = replace(order, master="10.0.0.1:1234", local_gpus=(1, 0))
     env = environment(order, TWO_GPUS, DOVETAIL_TOKEN="another's", DOVETAIL_HOME="/h", MINE="1")
     said = {k: env[k] for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
@@ -99,7 +102,7 @@ def test_on_a_slot_one_thread_is_the_default_and_the_user_may_say_more() -> None
     assert env["OMP_NUM_THREADS"] == "1" and env["CUDA_VISIBLE_DEVICES"] == ""
     asked = replace(PLAIN, environment=(("OMP_NUM_THREADS", "4"), ("RANK", "no")))
     env = environment(StartWorker(7, 0, 1, 0, asked), slots(1))
-    assert env["OMP_NUM_THREADS"] == "4" and env["RANK"] == "0"
+    assert env["OMP_NUM_THREADS"] == "4" and env["RANK"] == "no"
 
 
 @pytest.mark.parametrize(

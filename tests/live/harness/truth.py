@@ -81,7 +81,7 @@ class Truth:
             before = self.records.get(record.job)
             self._note_seats(record)
             if record.members:
-                self.size[record.job] = len(record.members)
+                self.size[record.job] = len({m.worker for m in record.members})
             self.records[record.job] = record
             if before is None or before.state is not record.state:
                 self.say(f"job {record.job} is {record.state} {record.reason}".rstrip())
@@ -135,8 +135,9 @@ class Truth:
     def wants(self, process: Process) -> bool:
         """Tells whether the plan on record has this worker."""
         record = self.records.get(process.job)
-        seat = Member(process.order.worker, process.node, process.order.gpu)
-        return record is not None and seat in record.members
+        number, node = process.order.worker, process.node
+        seats = {Member(number, node, gpu) for gpu in process.order.all_gpus}
+        return record is not None and seats <= set(record.members)
 
     # What is so.
 
@@ -151,32 +152,35 @@ class Truth:
         record = self.records.get(process.job)
         if record is None or process.order.worker >= record.next_worker:
             self.breach(f"worker {process.name} starts and is not on record")
-        here = self.on_gpu.setdefault((process.node, process.order.gpu), {})
-        for other in here:
-            if other.job == process.job:
-                self.breach(f"workers {process.name} and {other.name} are on one GPU")
-            elif not self.may_share(process, other):
-                self.breach(f"worker {process.name} starts on the GPU of worker {other.name}")
-        here[process] = None
+        for gpu in process.order.all_gpus:
+            here = self.on_gpu.setdefault((process.node, gpu), {})
+            for other in here:
+                if other.job == process.job:
+                    self.breach(f"workers {process.name} and {other.name} are on one GPU")
+                elif not self.may_share(process, other):
+                    self.breach(f"worker {process.name} starts on the GPU of worker {other.name}")
+            here[process] = None
         self.bounded(process)
         self.starts[process.job] = self.starts.get(process.job, 0) + 1
 
     def bounded(self, process: Process) -> None:
         """Sees what a process may hold of its GPU: no more than others leave, bound as they are."""
-        here = self.on_gpu[process.node, process.order.gpu]
-        bounds = [other.bound for other in here]
-        if (
-            self.memory_bytes
-            and len(bounds) > 1
-            and not (all(bounds) and sum(bounds) <= self.memory_bytes)
-        ):
-            names = ", ".join(f"{p.name} {p.bound}" for p in here)
-            self.breach(f"more is allowed than GPU {process.node}.{process.order.gpu} has: {names}")
+        for gpu in process.order.all_gpus:
+            here = self.on_gpu[process.node, gpu]
+            bounds = [other.bound for other in here]
+            if (
+                self.memory_bytes
+                and len(bounds) > 1
+                and not (all(bounds) and sum(bounds) <= self.memory_bytes)
+            ):
+                names = ", ".join(f"{p.name} {p.bound}" for p in here)
+                self.breach(f"more is allowed than GPU {process.node}.{gpu} has: {names}")
 
     def ended_process(self, process: Process) -> None:
         """Sees a process end."""
         self.say(f"worker {process.name} ends with {process.exit_code}")
-        del self.on_gpu[process.node, process.order.gpu][process]
+        for gpu in process.order.all_gpus:
+            del self.on_gpu[process.node, gpu][process]
         if process.hangs:
             self.hung_s[process.job] = self.now()
 

@@ -138,6 +138,8 @@ class Users:
             shareable=True,
             grace_s=GRACE_S,
             trains=trains,
+            # Of the others every second has one process with all of its GPUs.
+            ntasks=s.gpus if s.kind == "plain" and i % 2 else 0,
         )
 
     def _ask(self, key: str, verb: Verb) -> None:

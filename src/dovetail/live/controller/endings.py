@@ -41,6 +41,8 @@ NEARLY = 0.9
 """A job that ends well with less done than this part of its work stopped early, as it may."""
 SIGNALLED = "RaisedSignal"
 """Slurm's word for a program that a signal ended."""
+NO_JOB = "NoTrainJob"
+"""Why a job that completed did not use the GPUs it had."""
 MEMORY = "memory"
 """What an agent says that killed a worker over its memory."""
 PARTED = "pairing undone"
@@ -73,6 +75,7 @@ class Endings:
         touched = site.sharers(placement) - {row} if placement is not None else set()
         if step is Step.FINISHED:
             self._book_all(life)
+            reason, detail = _unused(life)
         self._take_out(life)
         called = HOW.get(step, ENDS[FAILED])
         site.state.forecast.ended(row, site.state.done[row], called, now)
@@ -293,6 +296,19 @@ class Endings:
         if life.is_placed:
             self.requeue(life, "failed", 0.0)
             self.retry(life, "JobLaunchFailure", f"it said nothing for {silent_s:.0f} s")
+
+
+def _unused(life: Life) -> tuple[str, str]:
+    """Returns the reason and the words for a job that had GPUs which its program could not use."""
+    spec, gang = life.spec, life.gang
+    spoke = life.record.spoke or (gang is not None and gang.first.heard)
+    if spoke or not (spec.trains and spec.max_gpus > 1):
+        return "", ""
+    if spec.elastic:
+        asked, ran = f"{spec.min_gpus}..{spec.max_gpus}", "it ran on 1"
+    else:
+        asked, ran = str(spec.gpus), "its program ran whole on each of them"
+    return NO_JOB, f"it asked for {asked} GPUs but never made a dovetail.train.Job; {ran}"
 
 
 def _ran_s(life: Life, now: float) -> float:

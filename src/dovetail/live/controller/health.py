@@ -152,7 +152,7 @@ class Health:
 
     def _stray(self, node: int, row: WorkerState) -> None:
         if row.exit_code is None:
-            self._site.floor.add_stray((row.job, row.worker), node, row.gpu)
+            self._site.floor.add_stray((row.job, row.worker), node, row.all_gpus)
         else:
             self._endings.forget(node, row.job, row.worker)
 

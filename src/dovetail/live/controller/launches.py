@@ -9,7 +9,7 @@ from dovetail.live.controller.output_path import output_of
 from dovetail.live.engines.paced import paced_of
 from dovetail.live.job_environment import environment_of
 from dovetail.wire.agent import Launch
-from dovetail.wire.spec import JobSpec
+from dovetail.wire.spec import EACH_GPU, JobSpec
 
 SHELL = ("/bin/sh",)
 """What runs a script that names no interpreter, as for any program without one."""
@@ -32,6 +32,10 @@ def launch_of(folder: Path) -> Callable[[int, JobSpec], Launch]:
             trains=spec.trains or spec.paced,
             grace_s=spec.grace_s,
             user=spec.user,
+            distributed=spec.ntasks == EACH_GPU or spec.tasks > 1,
+            slurm_variables=spec.slurm_variables,
+            slurm_ntasks=spec.tasks if spec.ntasks else 0,
+            retries=spec.retries,
         )
 
     return launch

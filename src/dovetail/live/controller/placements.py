@@ -98,15 +98,21 @@ class Placements:
         self._seat(life, after, gpus)
 
     def _seat(self, life: Life, placement: Placement, gpus: Sequence[Gpu]) -> None:
-        """Numbers the workers of a job anew where they are new, and wants them."""
+        """Numbers the workers of a job anew where they are new, and wants them.
+
+        A plain program is one worker for each task, an elastic one for each GPU.
+        """
         site, record = self._site, life.record
         before = {(m.node, m.gpu): m.worker for m in record.members}
         whole_anew = not life.speaks and tuple(before) != tuple(gpus)
         number, members = record.next_worker, []
-        for node, gpu in gpus:
+        each = 1 if life.speaks else len(gpus) // life.spec.tasks
+        for rank, (node, gpu) in enumerate(gpus):
             worker = before.get((node, gpu), -1)
             if whole_anew or worker < 0:
-                worker, number = number, number + 1
+                # A task with several GPUs is one worker, the member of all of them.
+                number += rank % each == 0
+                worker = number - 1
             members.append(Member(worker, node, gpu))
         life.mend = ()
         site.timers.drop(("mend", record.job))
@@ -165,9 +171,12 @@ class Placements:
             return
         number, members = record.next_worker, []
         before = [m.worker for m in record.members]
+        named: dict[int, int] = {}
         for member in record.members:
             if member.worker in absent or not life.speaks:
-                member, number = Member(number, member.node, member.gpu), number + 1
+                if member.worker not in named:
+                    named[member.worker], number = number, number + 1
+                member = Member(named[member.worker], member.node, member.gpu)
             members.append(member)
         site.seats.replace(record.job, members)
         site.lives.write(life, members=tuple(members), next_worker=number)
@@ -206,7 +215,7 @@ class Placements:
         gang = site.gang(life)
         if placement is None or gang.wanted is None:
             return
-        life.manner_s = now
+        life.manner_s, record = now, life.record
         site.lives.write(life, generation=gang.generation)
         rate = site.speed(row, placement)
         if life.running_s == NEVER:
@@ -221,6 +230,11 @@ class Placements:
             # What befell a worker is over: another has its place.
             site.lives.write(life, detail="")
         whole = gang.target is None or set(gang.target.members) == set(gang.wanted.numbers)
+        if gang.first.spoke and not (record.spoke or life.spec.paced):
+            site.lives.write(life, spoke=True)
+        if life.starting and gang.first.one_first and gang.first.spoke and not whole:
+            # Its first worker trains alone until the others have come: no measure of its GPUs.
+            return
         if life.starting:
             life.starting = False
             site.state.measure(row, life.placed_done_s, rate)
@@ -228,6 +242,14 @@ class Placements:
         elif whole and rate != site.state.rate[row]:
             site.state.switch(row, rate, 0.0)
             site.facts.append(Switched(now, row, rate, site.state.since_s[row]))
+
+    def unspoken(self, life: Life) -> None:
+        """Hears that the first worker may be an ordinary program: the job runs, with that one."""
+        if life.is_placed:
+            self.formed(life, Formed(self._site.gang(life).generation))
+            asked = f"{life.spec.min_gpus}..{life.spec.max_gpus} GPUs"
+            said = f"it asked for {asked} and has made no dovetail.train.Job yet: it runs on 1"
+            self._site.lives.write(life, detail=said)
 
     def _limit(self, life: Life) -> None:
         site, spec = self._site, life.spec

@@ -13,7 +13,8 @@ class Rules:
     until its effect is seen, and every node is asked for its inventory every `hail_every_s`. A
     worker that stays silent `hung_s` after its peers lost their collectives is killed, and one
     that is not ready `ready_s` after it was asked; a job that says nothing for `stall_s` is
-    started anew. Before its first word a program may load for `start_s`. A gang gives GPUs that
+    started anew. Before its first word a program may load for `start_s`; the first worker of a job
+    with a range of GPUs counts as running after `silent_s` without one. A gang gives GPUs that
     others hold `yield_s` to become free before it changes over without them. A job that failed
     by no fault of its own waits the next of `backoff_s`.
     """
@@ -25,6 +26,7 @@ class Rules:
     lost_s: float = 1.0
     ready_s: float = 300.0
     start_s: float = 1800.0
+    silent_s: float = 60.0
     stall_s: float = 300.0
     yield_s: float = 2.0
     backoff_s: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)

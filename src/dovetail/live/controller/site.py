@@ -20,6 +20,7 @@ from dovetail.live.controller.lives import Life, Lives
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.timers import Timers
 from dovetail.live.edges import Edges, Entry
+from dovetail.live.gangs.first_worker import FirstWorker
 from dovetail.live.gangs.floor import Floor
 from dovetail.live.gangs.gang import Gang
 from dovetail.live.gangs.gang_orders import Instruction
@@ -89,6 +90,7 @@ class Site:
                 generation=record.generation,
                 fixed=not spec.elastic,
                 hands_over=spec.paced,
+                first=_first_of(spec, record),
             )
         return life.gang
 
@@ -96,7 +98,7 @@ class Site:
         """Lets workers that are started from now on know how often their job was restarted."""
         gang, record = self.gang(life), life.record
         told = restarted(gang.launch.environment, life.spec, record.restarts)
-        gang.launch = replace(gang.launch, environment=told)
+        gang.launch = replace(gang.launch, environment=told, restarts=record.restarts)
 
     def touch(self, life: Life) -> None:
         """Lets the gang of a job decide and speak before the instant is over."""
@@ -241,6 +243,12 @@ class Site:
         if running:
             life.running_s = now
         return record
+
+
+def _first_of(spec: JobSpec, record: JobRecord) -> FirstWorker:
+    """Returns how the workers of a job are started: of one with a range one alone at first."""
+    ranged = spec.elastic and not spec.paced
+    return FirstWorker(ranged, alone=spec.min_gpus == 1, spoke=spec.paced or record.spoke)
 
 
 def list_of(jobs: Sequence[int]) -> list[int]:

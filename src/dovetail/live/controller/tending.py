@@ -12,7 +12,17 @@ from dovetail.live.controller.placements import Placements
 from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.site import Site
 from dovetail.live.gangs.gang_orders import instructions, next_told_s
-from dovetail.live.gangs.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
+from dovetail.live.gangs.news import (
+    Died,
+    Finished,
+    Formed,
+    News,
+    Saved,
+    Stalled,
+    Trained,
+    Unspoken,
+    Vacated,
+)
 from dovetail.live.gangs.tangles import tangled
 from dovetail.live.lifecycle import Step
 from dovetail.wire.agent import EndWorker, Forget, Hail, Order, StartWorker, TellWorkers
@@ -119,7 +129,7 @@ class Tending:
     def _put_on_floor(self, life: Life) -> None:
         if life.gang is not None:
             workers = life.gang.workers.values()
-            gpus = {w.worker: (w.node, w.gpu) for w in workers}
+            gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
             self._site.floor.put(life.record.job, gpus, {w.worker: w.loosest for w in workers})
 
     def _digest(self, life: Life, news: Sequence[News]) -> None:
@@ -138,6 +148,8 @@ class Tending:
                         # Its last report was made before that.
                         self._site.lives.write(life, samples=samples)
                     self._endings.end(life, Step.FINISHED, code=0)
+                case Unspoken():
+                    self._placements.unspoken(life)
                 case Stalled():
                     self._endings.stalled(life, said.silent_s)
                 case Vacated():

@@ -227,7 +227,7 @@ class LiveWorld:
                 said.worker, said.generation, site.now
             )
             if life is None or not known:
-                site.floor.add_stray((said.job, said.worker), node, said.gpu)
+                site.floor.add_stray((said.job, said.worker), node, said.all_gpus)
             else:
                 site.touch(life)
         if report.ended is not None:

@@ -213,6 +213,7 @@ def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     evidence = [f"it asked for {_asks(kept)}", f"on {seats_text(record.members) or 'no GPU yet'}"]
     if run is not None:
         evidence.extend(_manner(kept, run, seen, reader, now_s))
+    evidence.extend(_out_of_reach(kept))
     evidence.append(_free_text(free))
     evidence.append(f"{_jobs_are(len(picture.waiting))} waiting")
     if record.detail:
@@ -269,6 +270,21 @@ def _manner(
     if run.placement.accumulation_steps > 1:
         found.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
     return found
+
+
+def _out_of_reach(kept: KeptJob) -> list[str]:
+    """Returns the words for GPUs of a job on nodes on which none of its processes runs."""
+    if kept.spec.trains or kept.spec.paced:
+        return []
+    members = kept.record.members
+    runs_on = {m.worker: m.node for m in reversed(members)}
+    apart = {m.node for m in members} - set(runs_on.values())
+    if not apart:
+        return []
+    nodes = ", ".join(map(str, sorted(set(runs_on.values()))))
+    where = f"on node {nodes}" if len(set(runs_on.values())) == 1 else f"on nodes {nodes}"
+    who = "its one process is" if len(runs_on) == 1 else f"its {len(runs_on)} processes are"
+    return [f"{who} {where}, and cannot reach its GPUs on other nodes"]
 
 
 def _last_placing(reader: Queries, number: int) -> str:

@@ -207,7 +207,9 @@ def _gang(job: KeptJob) -> Iterator[str]:
     if not _is_whole(record, record.placement):
         yield f"job {n} wants workers on {record.members}, not on its placement {record.placement}"
     numbers = [member.worker for member in record.members]
-    if len(set(numbers)) < len(numbers) or any(w >= record.next_worker for w in numbers):
+    tasks = len(numbers) if spec.elastic else spec.tasks
+    each = dict.fromkeys(Counter(numbers).values())
+    if len(set(numbers)) != tasks or len(each) > 1 or any(w >= record.next_worker for w in numbers):
         yield f"job {n} has workers {numbers}, the next being {record.next_worker}"
 
 

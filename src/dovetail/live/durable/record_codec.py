@@ -9,7 +9,7 @@ from dovetail.core.errors import IllegalPlan
 from dovetail.live.lifecycle import State
 from dovetail.live.record import JobRecord
 from dovetail.wire.codec import WireError, build, parse_object, plain
-from dovetail.wire.spec import JobSpec
+from dovetail.wire.spec import EACH_GPU, JobSpec
 
 _NO_NUMBER = "NaN"
 DERIVED = ("gpus", "nodes")
@@ -51,15 +51,23 @@ def spec_text(spec: JobSpec) -> str:
 
     Raises WireError for what could not be read again: it must never be kept.
     """
-    text = _text(plain(spec))
+    # Always written: a request without it was accepted before jobs had `ntasks`.
+    text = _text(plain(spec) | {"ntasks": spec.ntasks})
     if _NO_NUMBER in text:
         spec_of(text)
     return text
 
 
 def spec_of(text: str) -> JobSpec:
-    """Returns the request that a text holds. Raises WireError."""
-    spec: JobSpec = build(JobSpec, parse_object(text.encode(), KEPT_BYTES_MAX))
+    """Returns the request that a text holds. Raises WireError.
+
+    One of a release that did not know `ntasks` keeps its meaning: its program runs on each GPU,
+    and finds all the variables that were set then.
+    """
+    said = parse_object(text.encode(), KEPT_BYTES_MAX)
+    if "ntasks" not in said:
+        said |= {"ntasks": EACH_GPU, "slurm_variables": True}
+    spec: JobSpec = build(JobSpec, said)
     return spec
 
 

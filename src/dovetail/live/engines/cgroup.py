@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 WHOLE_V1, WHOLE_V2 = 1024, 100
 """The kernel's own weights of a group that nobody has changed."""
+WEIGHT_MAX_V1, WEIGHT_MAX_V2 = 1 << 18, 10_000
+"""The largest weights it takes; a worker on several slots has the weight of each."""
 SHARE, MEMORY = "share", "memory"
 CONTROLLERS = "+cpu +memory"
 PREFIX = "dovetail-"
@@ -90,7 +92,8 @@ class ControlGroups:
             whole, name = (
                 (WHOLE_V1, "cpu.shares") if self.version == 1 else (WHOLE_V2, "cpu.weight")
             )
-            _write(self.cpu / key / name, str(max(2, round(share * whole))))
+            most = WEIGHT_MAX_V1 if self.version == 1 else WEIGHT_MAX_V2
+            _write(self.cpu / key / name, str(min(most, max(2, round(share * whole)))))
         if self.memory is not None:
             self._bound(self.memory / key, memory_bytes)
 

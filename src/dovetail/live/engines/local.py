@@ -14,6 +14,7 @@ from dovetail.live.engines.devices import Devices, keep_names, names_kept
 from dovetail.live.engines.engine import worker_socket
 from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
+from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
@@ -25,8 +26,10 @@ from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, Fr
 NEVER = float("inf")
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_PIPE_USUAL = "/tmp/nvidia-mps"
-NOT_PASSED_ON = ("DOVETAIL_", VISIBLE, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
-"""What an agent's own environment holds that is no worker's business."""
+NOT_PASSED_ON = (
+    "DOVETAIL_", VISIBLE, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "SLURM_", "TORCHELASTIC_",
+)  # fmt: skip
+"""How names begin that an agent's own environment may hold and that are no worker's business."""
 
 
 class LocalSetting(Setting):
@@ -40,7 +43,11 @@ class LocalSetting(Setting):
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._devices, self._socket, self._groups = devices, socket, groups
-        self._inherited = {k: v for k, v in environ.items() if not k.startswith(NOT_PASSED_ON)}
+        self._inherited = {
+            name: value
+            for name, value in environ.items()
+            if not name.startswith(NOT_PASSED_ON) and name not in NAMES
+        }
 
     def prepare(self, order: StartWorker, token: str) -> Surroundings:
         """Returns what a worker finds around it; the user's words go before what is inherited."""
@@ -55,13 +62,17 @@ class LocalSetting(Setting):
         if order.launch.trains:
             environment |= self._trains(order, token)
         else:
-            environment |= torchrun(order)
+            environment |= task_environment(order)
         if self._devices.are_gpus:
+            if order.launch.distributed and order.local_world_size > 1:
+                # As torchrun: several processes of a node would fight for its cores.
+                environment.setdefault("OMP_NUM_THREADS", "1")
             return Surroundings(environment)
-        environment.setdefault("OMP_NUM_THREADS", "1")
-        key = f"{order.job}-{order.worker}"
-        joined = self._groups.make(key, order.share, order.memory_bytes)
-        return Surroundings(environment, self._devices.cores[order.gpu], joined)
+        slots = order.all_gpus
+        cores = tuple(sorted({core for slot in slots for core in self._devices.cores[slot]}))
+        environment.setdefault("OMP_NUM_THREADS", str(len(cores)) if len(slots) > 1 else "1")
+        joined = self._groups.make(*_bounds(order))
+        return Surroundings(environment, cores, joined)
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         said = {
@@ -86,7 +97,7 @@ class LocalSetting(Setting):
 
     def limit(self, order: StartWorker) -> None:
         """Changes weight and memory bound of a running worker on a CPU slot."""
-        self._groups.limit(f"{order.job}-{order.worker}", order.share, order.memory_bytes)
+        self._groups.limit(*_bounds(order))
 
     def ran_out_of_memory(self, job: int, worker: int) -> bool:
         """Tells whether the kernel killed a worker at its bound."""
@@ -97,25 +108,10 @@ class LocalSetting(Setting):
         self._groups.remove(f"{job}-{worker}")
 
 
-def torchrun(order: StartWorker) -> dict[str, str]:
-    """Returns the environment that torchrun and srun give, for programs that know nothing of us.
-
-    A worker that sees its own GPU alone is the only one of its node as far as it can tell.
-    """
-    alone = not order.local_gpus
-    host, _, port = order.master.rpartition(":")
-    local_rank = "0" if alone else str(order.local_rank)
-    return {
-        "SLURM_PROCID": str(order.rank),
-        "SLURM_LOCALID": local_rank,
-        "SLURM_NTASKS": str(order.world_size),
-        "RANK": str(order.rank),
-        "WORLD_SIZE": str(order.world_size),
-        "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": "1" if alone else str(order.local_world_size),
-        "MASTER_ADDR": host or "127.0.0.1",
-        "MASTER_PORT": port or "29500",
-    }
+def _bounds(order: StartWorker) -> tuple[str, float, int]:
+    """Returns a worker's control group, and its weight and memory: its parts of all its slots."""
+    slots = len(order.all_gpus)
+    return f"{order.job}-{order.worker}", order.share * slots, order.memory_bytes * slots
 
 
 class KeptFence(Fence):

@@ -24,7 +24,9 @@ class Manner:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What the plan wants of a job: its workers in rank order, and how they train.
+    """What the plan wants of a job: a member for each GPU in rank order, and how they train.
+
+    A worker with several GPUs is the member of each of them.
 
     `shares` are the parts of their GPUs, empty for whole; `memory_bytes` bounds each (0: no bound).
     """
@@ -37,11 +39,23 @@ class Desired:
     @property
     def numbers(self) -> tuple[int, ...]:
         """Returns the numbers of the workers in rank order."""
-        return tuple(m.worker for m in self.members)
+        return tuple(dict.fromkeys(m.worker for m in self.members))
 
-    def share(self, rank: int) -> float:
-        """Returns the part of its GPU a worker may use."""
-        return self.shares[rank] if self.shares else 1.0
+    def seat(self, number: int) -> Member:
+        """Returns where a worker runs: the first of its GPUs."""
+        return next(m for m in self.members if m.worker == number)
+
+    def gpus(self, number: int) -> tuple[int, ...]:
+        """Returns the GPUs of a worker that its process can reach: those of the node it is on."""
+        node = self.seat(number).node
+        return tuple(m.gpu for m in self.members if m.worker == number and m.node == node)
+
+    def share(self, number: int) -> float:
+        """Returns the part of each of its GPUs that a worker may use."""
+        if not self.shares:
+            return 1.0
+        both = zip(self.members, self.shares, strict=False)
+        return min(share for member, share in both if member.worker == number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,9 @@ class Target:
 
 @dataclass(slots=True)
 class Worker:
-    """What is known of one worker: `alive` once it is known to have been started.
+    """What is known of one worker, on one GPU or on several `gpus` of a node.
+
+    It is `alive` once it is known to have been started.
 
     `ready` and `entered` are generations, `lost` the one whose collectives it lost. It was started,
     or found, at `since_s`, and first said a word at `spoke_s`: a program may load for long before.
@@ -98,6 +114,12 @@ class Worker:
     abandon_told_s: float = LONG_AGO
     abandoned: int = -1
     end_told_s: float = LONG_AGO
+    gpus: tuple[int, ...] = ()
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """Returns every GPU of its node that it is placed on."""
+        return self.gpus or (self.gpu,)
 
     def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
         """Lets it be ended at a time, unless that is due earlier already."""

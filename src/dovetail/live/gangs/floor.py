@@ -20,8 +20,13 @@ class Stray:
     """A worker that no live job wants, and when it was last told to end."""
 
     node: int
-    gpu: int
+    gpus: tuple[int, ...]
     told_s: float = LONG_AGO
+
+    @property
+    def held(self) -> tuple[Gpu, ...]:
+        """Returns the GPUs it is on."""
+        return tuple((self.node, gpu) for gpu in self.gpus)
 
 
 class Floor:
@@ -29,13 +34,13 @@ class Floor:
 
     def __init__(self) -> None:
         self._on: dict[Gpu, set[Key]] = {}
-        self._of: dict[int, dict[int, Gpu]] = {}
+        self._of: dict[int, dict[int, tuple[Gpu, ...]]] = {}
         self._held: dict[int, Mapping[int, int]] = {}
         self.strays: dict[Key, Stray] = {}
         self.changed = False
 
-    def put(self, job: int, workers: dict[int, Gpu], held: Mapping[int, int]) -> None:
-        """Sets where the workers of a job are, and the most that each may hold (0: no bound).
+    def put(self, job: int, workers: dict[int, tuple[Gpu, ...]], held: Mapping[int, int]) -> None:
+        """Sets the GPUs of the workers of a job, and the most each may hold of one (0: no bound).
 
         `changed` tells that a GPU, or memory of it, was given back.
         """
@@ -43,12 +48,15 @@ class Floor:
         before = self._of.get(job, {})
         if before == workers:
             return
-        for worker, gpu in before.items():
+        for worker, gpus in before.items():
             stray = self.strays.get((job, worker))
-            if workers.get(worker) != gpu and (stray is None or (stray.node, stray.gpu) != gpu):
-                self._leave((job, worker), gpu)
-        for worker, gpu in workers.items():
-            self._on.setdefault(gpu, set()).add((job, worker))
+            stays = (*workers.get(worker, ()), *(stray.held if stray is not None else ()))
+            for gpu in gpus:
+                if gpu not in stays:
+                    self._leave((job, worker), gpu)
+        for worker, gpus in workers.items():
+            for gpu in gpus:
+                self._on.setdefault(gpu, set()).add((job, worker))
         if workers:
             self._of[job] = workers
         else:
@@ -76,18 +84,21 @@ class Floor:
         bounded = wanted_bytes > 0 and all(held)
         return bounded and wanted_bytes + sum(held) <= memory_bytes * ROUNDED
 
-    def add_stray(self, key: Key, node: int, gpu: int) -> None:
+    def add_stray(self, key: Key, node: int, gpus: tuple[int, ...]) -> None:
         """Takes note of a worker that no live job wants."""
         if key not in self.strays:
-            self.strays[key] = Stray(node, gpu)
-            self._on.setdefault((node, gpu), set()).add(key)
+            self.strays[key] = stray = Stray(node, gpus)
+            for gpu in stray.held:
+                self._on.setdefault(gpu, set()).add(key)
 
     def drop_stray(self, key: Key) -> None:
         """Takes note that such a worker is gone."""
         stray, (job, worker) = self.strays.pop(key, None), key
         # One that was a stray when its start was told may be of its gang since the inventory.
-        if stray is not None and self._of.get(job, {}).get(worker) != (stray.node, stray.gpu):
-            self._leave(key, (stray.node, stray.gpu))
+        wanted = self._of.get(job, {}).get(worker, ())
+        for gpu in stray.held if stray is not None else ():
+            if gpu not in wanted:
+                self._leave(key, gpu)
 
     def jobs_on(self, node: int, gpus: int) -> list[int]:
         """Returns the jobs that have workers on a node of so many GPUs, strays too."""

@@ -19,7 +19,18 @@ from dataclasses import replace
 
 from dovetail.live.controller.rules import Rules
 from dovetail.live.gangs.crew import LONG_AGO, NEVER, Desired, Manner, Target, Worker
-from dovetail.live.gangs.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
+from dovetail.live.gangs.first_worker import FirstWorker
+from dovetail.live.gangs.news import (
+    Died,
+    Finished,
+    Formed,
+    News,
+    Saved,
+    Stalled,
+    Trained,
+    Unspoken,
+    Vacated,
+)
 from dovetail.live.gangs.trust import KEPT, Reached, Trust
 from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid, looser
 
@@ -39,7 +50,8 @@ class Gang:
     A `fixed` one changes over whole. One that `hands_over` can give the state of the job to a
     generation of newcomers alone; else one who has it stays on among them until they have it too.
     It is `stuck` while it can change over only when others give it their GPUs. `bound` is the
-    most that each of its workers is told to hold of its GPU.
+    most that each of its workers is told to hold of its GPU. `first` decides whether one of its
+    workers is started before the others.
     """
 
     def __init__(
@@ -51,10 +63,12 @@ class Gang:
         generation: int = 0,
         fixed: bool = False,
         hands_over: bool = False,
+        first: FirstWorker | None = None,
     ) -> None:
         self.job = job
         self._fixed = fixed
         self._hands_over = hands_over
+        self.first = first or FirstWorker()
         self.launch = launch
         self.rules = rules
         self.elastic = launch.trains
@@ -176,6 +190,8 @@ class Gang:
         if worker is None:
             return
         worker.alive = True
+        words = (said.meeting, said.ready, said.entered, said.training, said.saved, said.finished)
+        self.first.heard = self.first.heard or any(words)
         if fresh:
             self._heard_s = now
             worker.speak(now)
@@ -206,6 +222,7 @@ class Gang:
         if generation <= worker.entered:
             return
         worker.entered = generation
+        self.first.spoke = True
         self.check_formed(pause_s)
 
     def check_formed(self, pause_s: float = 0.0) -> None:
@@ -261,13 +278,15 @@ class Gang:
         if self.wanted is None or self._finished:
             return
         self._bind(self.wanted.memory_bytes, room)
-        if self.elastic:
-            self._judge(now, reached)
-            self._step_elastic(self.wanted, now, free)
-            if self.target is not None:
-                self._dismiss(self.wanted, self.target, now)
-        else:
+        if not self.elastic:
             self._step_plain(self.wanted, now, free)
+            return
+        self.first.listen(self.wanted, self.workers)
+        wanted = self.first.desired(self.wanted, self.workers)
+        self._judge(now, reached)
+        self._step_elastic(wanted, now, free)
+        if self.target is not None:
+            self._dismiss(wanted, self.target, now)
 
     @property
     def cramped(self) -> bool:
@@ -278,7 +297,7 @@ class Gang:
         """Takes a tighter bound at once, and a looser one when others hold that no more."""
         workers = self.workers.values()
         eased = [w for w in workers if looser(wanted_bytes, w.memory_bytes) != w.memory_bytes]
-        if all(room(w.node, w.gpu, wanted_bytes) for w in eased):
+        if all(room(w.node, gpu, wanted_bytes) for w in eased for gpu in w.all_gpus):
             self.bound = wanted_bytes
         else:
             self.bound = min(w.memory_bytes for w in workers if w.memory_bytes)
@@ -311,8 +330,10 @@ class Gang:
             return
         blocked = self._start_joiners(wanted, now, free)
         limited = self._limits(wanted)
+        to_come = set(wanted.numbers) - set(self.first.startable(wanted))
         standing = any(self.trust.is_broken(w.entered) for w in trainers)
-        able = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
+        there = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
+        able = [n for n in wanted.numbers if n in there or (there and n in to_come)]
         if blocked and not standing and (not able or self._fixed):
             self.stuck = True
             self._aim_again(now, limited=limited)
@@ -360,12 +381,14 @@ class Gang:
         for worker in self.workers.values():
             worker.end_by(now, self.launch.grace_s)
         if not self.workers and all(free(m.node, m.gpu) for m in wanted.members):
-            self.muster(wanted, wanted.numbers, now)
+            self.muster(wanted, self.first.startable(wanted), now)
             self._aim(wanted.numbers, wanted.manner, now)
 
     def _start_joiners(self, wanted: Desired, now: float, free: Free) -> bool:
         """Starts who can be started; returns whether others wait for their GPUs."""
-        missing = [m for m in wanted.members if m.worker not in self.workers]
+        called = self.first.startable(wanted)
+        members = (m for m in wanted.members if m.worker in called)
+        missing = [m for m in members if m.worker not in self.workers]
         able = [m.worker for m in missing if free(m.node, m.gpu)]
         self.muster(wanted, able, now)
         return len(able) < len(missing)
@@ -382,21 +405,19 @@ class Gang:
 
     def muster(self, wanted: Desired, numbers: Sequence[int], now: float) -> None:
         """Lets those of the wanted workers be started that are named."""
-        for rank, (number, node, gpu) in enumerate(
-            (m.worker, m.node, m.gpu) for m in wanted.members
-        ):
-            if number in numbers:
-                self.workers[number] = Worker(
-                    number, node, gpu, wanted.share(rank), self.bound, since_s=now
-                )
+        for number in numbers:
+            seat, gpus = wanted.seat(number), wanted.gpus(number)
+            worker = Worker(number, seat.node, seat.gpu, wanted.share(number), self.bound)
+            worker.since_s, worker.gpus = now, gpus if len(gpus) > 1 else ()
+            self.workers[number] = worker
         if numbers:
             self._heard_s = now
 
     def _limits(self, wanted: Desired) -> bool:
         """Tells whether started workers get other shares, told under a newer generation."""
-        for rank, number in enumerate(wanted.numbers):
+        for number in wanted.numbers:
             if number in self.workers:
-                self.workers[number].share = wanted.share(rank)
+                self.workers[number].share = wanted.share(number)
         started = [w for w in self.workers.values() if w.start_told_s > LONG_AGO]
         bounded = all(w.memory_bytes == self.bound for w in self.workers.values())
         return not bounded or any(w.share != w.share_told for w in started)
@@ -420,6 +441,11 @@ class Gang:
 
     def _judge(self, now: float, reached: Reached) -> None:
         """Finds who hangs: in collectives that others lost, in preparing, or altogether."""
+        if self.first.is_silent(self.workers):
+            if now >= self.first.unspoken_at_s(self.workers, self.rules.silent_s):
+                self.first.unspoken = max(self.workers)
+                self._news.append(Unspoken())
+            return
         start_s = self.rules.start_s
         awake = [w for w in self._by_number() if w.loads_until_s(start_s) <= now]
         for worker in self.trust.judge(awake, now, reached):
@@ -468,4 +494,5 @@ class Gang:
                 due.append(self._ready_by_s(self.target))
             due.extend(self.trust.due_s())
             due.append(self._wanted_s + self.rules.yield_s)
+            due.append(self.first.unspoken_at_s(self.workers, self.rules.silent_s))
         return min((t for t in due if t > now), default=NEVER)

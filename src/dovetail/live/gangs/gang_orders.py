@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dovetail.live.gangs.crew import NEVER, Worker
+from dovetail.live.gangs.crew import NEVER, Desired, Worker
 from dovetail.live.gangs.gang import Gang
 from dovetail.wire.agent import EndWorker, Forget, Hail, StartWorker, TellWorkers
 from dovetail.wire.worker import Abandon, Checkpoint, Meet, Regroup
@@ -97,18 +97,34 @@ def start_order(gang: Gang, worker: Worker) -> StartWorker:
     )
     if wanted is None or worker.worker not in wanted.numbers:
         return plain
-    rank = wanted.numbers.index(worker.worker)
-    beside = [m for m in wanted.members if m.node == worker.node]
-    host = gang.rules.host(wanted.members[0].node)
+    numbers = wanted.numbers
+    nodes = [wanted.seat(number).node for number in numbers]
+    beside = [n for n, node in zip(numbers, nodes, strict=True) if node == worker.node]
+    groups = list(dict.fromkeys(nodes))
+    host = gang.rules.host(nodes[0])
     return replace(
         plain,
-        rank=rank,
-        world_size=len(wanted.members),
-        local_rank=[m.worker for m in beside].index(worker.worker),
+        rank=numbers.index(worker.worker),
+        world_size=len(numbers),
+        local_rank=beside.index(worker.worker),
         local_world_size=len(beside),
         master=f"{host}:{_port(gang.job, gang.generation)}",
-        local_gpus=() if gang.elastic else tuple(m.gpu for m in beside),
+        local_gpus=() if gang.elastic else _visible(wanted, worker),
+        gpus=worker.gpus,
+        group_rank=groups.index(worker.node),
+        group_world_size=len(groups),
     )
+
+
+def _visible(wanted: Desired, worker: Worker) -> tuple[int, ...]:
+    """Returns the GPUs that a plain process sees.
+
+    A task with one GPU sees those of all tasks on its node, so that number LOCAL_RANK is its own;
+    a task with several sees those alone.
+    """
+    if len(wanted.numbers) < len(wanted.members):
+        return worker.all_gpus
+    return tuple(m.gpu for m in wanted.members if m.node == worker.node)
 
 
 PORTS = (20_000, 10_000)

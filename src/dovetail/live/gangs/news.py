@@ -54,8 +54,13 @@ class Stalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Unspoken:
+    """Its first worker has made no training job for so long that it may never make one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Vacated:
     """Its last worker is gone."""
 
 
-News = Formed | Died | Trained | Saved | Finished | Stalled | Vacated
+News = Formed | Died | Trained | Saved | Finished | Stalled | Unspoken | Vacated

@@ -60,6 +60,7 @@ def _adopt(gang: Gang, row: WorkerState, node: int, now: float) -> None:
     """Takes up a worker of an earlier controller; nobody wants it unless the plan does."""
     bound = row.memory_bytes
     worker = Worker(row.worker, node, row.gpu, 1.0, bound, memory_told=bound, since_s=now)
+    worker.gpus = row.gpus
     worker.alive, worker.told = True, row.entered
     gang.workers[row.worker] = worker
     if row.worker in gang.outcasts:

@@ -221,8 +221,9 @@ class Agent:
         worker = self._workers[key] = _Worker(order, self._token(), now)
         worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         try:
-            if not 0 <= order.gpu < len(self._gpus):
-                raise LaunchError(f"node {self.node} has no GPU {order.gpu}", NOT_NOW)
+            for gpu in order.all_gpus:
+                if not 0 <= gpu < len(self._gpus):
+                    raise LaunchError(f"node {self.node} has no GPU {gpu}", NOT_NOW)
             self._launcher.start(order, worker.token, now)
         except LaunchError as error:
             return self._ended(Exit(*key, error.exit_code, str(error)), now)
@@ -357,7 +358,8 @@ class Agent:
 
     def _says_start(self, worker: _Worker) -> Report:
         o = worker.order
-        return Report(self.node, started=WorkerStarted(o.job, o.worker, worker.limited, o.gpu))
+        said = WorkerStarted(o.job, o.worker, worker.limited, o.gpu, o.gpus)
+        return Report(self.node, started=said)
 
     def _says_end(self, worker: _Worker) -> Report:
         end = worker.end
@@ -396,6 +398,7 @@ def _state(worker: _Worker) -> WorkerState:
         ready=ready.generation if isinstance(ready, Ready) else -1,
         asked=worker.end is not None and worker.asked,
         memory_bytes=worker.memory_bytes,
+        gpus=o.gpus,
         **{
             kind.__name__.lower(): said.get(kind)
             for kind in (Meeting, Lost, Left, Training, Saved, Finished)

@@ -1,0 +1,69 @@
+"""The variables by which one of several processes of a job knows the others.
+
+torchrun's, complete: a program that it could have started finds what it would have found. Slurm's
+for jobs that want them, set as `sbatch` and `srun` set them. A job that runs once gets none of
+torchrun's: programs with `RANK` in their environment take themselves for one of several.
+"""
+
+from __future__ import annotations
+
+from dovetail.wire.agent import StartWorker
+
+ROLE = "default"
+"""What torchrun calls the role of workers if nobody names one."""
+PORT_USUAL = "29500"
+NAMES = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+"""torchrun's variables without a prefix of their own."""
+
+
+def task_environment(order: StartWorker) -> dict[str, str]:
+    """Returns what a plain process is told of itself and of the other processes of its job."""
+    launch = order.launch
+    told = torchrun(order) if launch.distributed else {}
+    return told | (slurm(order) if launch.slurm_variables else {})
+
+
+def torchrun(order: StartWorker) -> dict[str, str]:
+    """Returns the variables that torchrun sets, apart from OMP_NUM_THREADS."""
+    host, _, port = order.master.rpartition(":")
+    launch = order.launch
+    return {
+        "RANK": str(order.rank),
+        "WORLD_SIZE": str(order.world_size),
+        "LOCAL_RANK": str(order.local_rank),
+        "LOCAL_WORLD_SIZE": str(order.local_world_size),
+        "GROUP_RANK": str(order.group_rank),
+        "GROUP_WORLD_SIZE": str(order.group_world_size),
+        "ROLE_RANK": str(order.rank),
+        "ROLE_WORLD_SIZE": str(order.world_size),
+        "ROLE_NAME": ROLE,
+        "MASTER_ADDR": host or "127.0.0.1",
+        "MASTER_PORT": port or PORT_USUAL,
+        "TORCHELASTIC_RUN_ID": str(order.job),
+        "TORCHELASTIC_RESTART_COUNT": str(launch.restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(launch.retries),
+        # The process of rank 0 opens the store: no agent of torchrun did it before.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    }
+
+
+def slurm(order: StartWorker) -> dict[str, str]:
+    """Returns Slurm's variables of one task; those of the number of tasks only if it was given."""
+    told = {
+        "SLURM_PROCID": str(order.rank),
+        "SLURM_LOCALID": str(order.local_rank),
+        "SLURM_NODEID": str(order.group_rank),
+        "SLURM_NNODES": str(order.group_world_size),
+        "SLURM_JOB_NUM_NODES": str(order.group_world_size),
+        "SLURM_GPUS_ON_NODE": str(len(order.local_gpus) or 1),
+    }
+    ntasks = order.launch.slurm_ntasks
+    if ntasks:
+        told |= {"SLURM_NTASKS": str(ntasks), "SLURM_NPROCS": str(ntasks)}
+    if ntasks == order.local_world_size * order.group_world_size:
+        told["SLURM_NTASKS_PER_NODE"] = str(order.local_world_size)
+    return told
