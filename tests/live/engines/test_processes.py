@@ -60,7 +60,7 @@ def test_a_worker_runs_and_its_exit_code_is_told(folder: Path) -> None:
     launcher.start(order(folder, *python("print('hello'); raise SystemExit(7)")), "t", 0.0)
     assert end_of(launcher) == Exit(7, 0, 7)
     written = [p for p in (folder / "workers" / "7-0").iterdir() if p.suffix == ".json"]
-    assert len(written) == 3 and not any(p.stat().st_mode & 0o077 for p in written)
+    assert len(written) == 4 and not any(p.stat().st_mode & 0o077 for p in written)
     assert (folder / "out.log").read_text() == "hello\n"
     assert launcher.poll() == []
 
@@ -574,24 +574,3 @@ def test_a_worker_has_no_files_but_its_own(folder: Path) -> None:
     launcher.start(order(folder, *python(text)), "t", 0.0)
     assert end_of(launcher).exit_code == 0
     assert (folder / "out.log").read_text() == "['0', '1', '2']\n"
-
-
-def test_an_end_is_on_record_only_when_nothing_of_the_worker_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A keeper may be killed at any instant: what it has put on record nobody looks after."""
-    recorded: list[bool] = []
-
-    class Ends:
-        def run(self, order: dict[str, Any]) -> tuple[str, int]:
-            return "", 0
-
-        def end_strays(self) -> None:
-            recorded.append((tmp_path / "exit.json").exists())
-
-    monkeypatch.setattr(keeper, "Keeper", Ends)
-    monkeypatch.setattr(keeper, "prctl", lambda option, value: None)
-    keeper.write(str(tmp_path), "order.json", {})
-    with (tmp_path / "lock").open("w") as lock:
-        keeper.main(str(tmp_path), lock.fileno())
-    assert recorded == [False] and (tmp_path / "exit.json").exists()

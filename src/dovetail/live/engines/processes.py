@@ -246,22 +246,23 @@ class ProcessLauncher:
 
     def _exit(self, job: int, worker: int, folder: Path, keeper_code: int | None) -> Exit | None:
         """Returns how a worker ended whose keeper is gone, None while anything of it is there."""
-        end = _told(job, worker, folder)
+        end = _told(job, worker, folder / keeper.EXIT)
         if end is None:
             if strays.kill_marked(_mark(folder)):
                 self._orphaned[job, worker] = (folder, keeper_code)
                 return None
-            end = _untold(job, worker, keeper_code)
+            # A keeper that was killed while it ended orphans had written the status before.
+            end = _told(job, worker, folder / keeper.STATUS) or _untold(job, worker, keeper_code)
         self._orphaned.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
         return replace(end, why=OUT_OF_MEMORY) if killed and end.exit_code < 0 else end
 
 
-def _told(job: int, worker: int, folder: Path) -> Exit | None:
-    """Returns the end that a keeper has put on record, after it had ended all that was left."""
+def _told(job: int, worker: int, file: Path) -> Exit | None:
+    """Returns the end that a keeper has put on record in one of its two files."""
     try:
-        said = json.loads((folder / "exit.json").read_bytes())
+        said = json.loads(file.read_bytes())
         return Exit(job, worker, int(said["exit_code"]), str(said["why"]))
     except (OSError, ValueError, KeyError):
         return None
