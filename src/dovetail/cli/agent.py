@@ -191,6 +191,8 @@ def _local(
     for what in (SHARE, MEMORY):
         if what not in groups.enforces and not devices[0].are_gpus:
             _log(f"no control group can be made here: a bound on {what} is not enforced")
+    if groups.tracking is None:
+        _log("no control group can be made here: what hides from its keeper outlives its job")
     if os.geteuid() == 0:
         _log("jobs run as root, the owner of this folder")
     folders = [home / "nodes" / str(node) for node in range(len(devices))]

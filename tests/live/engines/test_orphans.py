@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.engines import keeper
-from dovetail.live.engines.processes import ProcessLauncher
+from dovetail.live.engines import keeper, strays
+from dovetail.live.engines.cgroup import ControlGroups
+from dovetail.live.engines.devices import Devices, slots
+from dovetail.live.engines.local import LocalSetting
+from dovetail.live.engines.processes import LOST, ProcessLauncher
 from dovetail.live.node.launcher import Exit
 from dovetail.wire.agent import Launch, StartWorker
-from patience import FOR_EVER_S, until
+from patience import FOR_EVER_S, is_there, until
 
 ORPHANS = """
 import os, sys, time
@@ -63,6 +66,23 @@ keeper.kill_orphans()
 print(json.dumps(counts | {'left': scan()}))
 for pid in scan():
     kill(pid)
+"""
+
+HIDES = """
+import os, resource, signal, time
+read, write = os.pipe()
+keeper = os.getppid()
+if os.fork() == 0:
+    os.setsid()
+    resource.setrlimit(10, (1000, 1000))
+    if os.fork():
+        os._exit(0)
+    open('hidden', 'w').write(str(os.getpid()))
+    os.write(write, b'.')
+    time.sleep(3600)
+os.read(read, 1)
+os.kill(keeper, signal.SIGKILL)
+time.sleep(3600)
 """
 
 
@@ -185,3 +205,43 @@ def test_a_keeper_killed_while_it_ends_orphans_has_kept_the_exit_status(
     ends: list[Exit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
     assert ends == [Exit(7, 0, 3)]
+
+
+@pytest.mark.parametrize("devices", [slots(1), Devices(("GPU-0",), "h100", 80 << 30)])
+def test_a_process_that_hides_from_its_keeper_is_found_by_its_control_group(
+    tmp_path: Path, devices: Devices
+) -> None:
+    groups = ControlGroups.below_own(f"dovetail-test-{os.getpid()}")
+    if groups.tracking is None:
+        pytest.skip("no control group can be made here")
+    launcher = ProcessLauncher(
+        tmp_path / "workers", LocalSetting(devices, tmp_path / "agent.sock", groups)
+    )
+    command = (sys.executable, "-c", HIDES)
+    launch = Launch(command, str(tmp_path), str(tmp_path / "out.log"), str(tmp_path))
+    launcher.start(StartWorker(7, 0, 1, 0, launch), "t", 0.0)
+    ends: list[Exit] = []
+    until(lambda: ends.extend(launcher.poll()) or ends)
+    hidden = int((tmp_path / "hidden").read_text())
+    try:
+        assert ends == [Exit(7, 0, -9, LOST)] and not is_there(hidden)
+        assert not (groups.tracking / "7-0").exists(), "its group is removed with it"
+    finally:
+        if is_there(hidden):
+            os.kill(hidden, signal.SIGKILL)
+        launcher.close()
+        groups.close()
+
+
+def test_a_process_is_killed_only_where_it_is_in_the_group_that_lists_it(tmp_path: Path) -> None:
+    """A number that was read may be another process's by now."""
+    group = tmp_path / "dovetail-test" / "7-0"
+    group.mkdir(parents=True)
+    child = subprocess.Popen(["sleep", FOR_EVER_S])
+    try:
+        (group / "cgroup.procs").write_text(f"0\n{child.pid}\n")
+        assert strays.kill_in_groups([str(group / "cgroup.procs")]) is False
+        assert is_there(child.pid)
+    finally:
+        child.kill()
+        child.wait()

@@ -254,7 +254,7 @@ def settle_in(order: dict[str, Any]) -> None:
 def children() -> list[int]:
     """Returns the children of this process, running or to be reaped."""
     try:
-        with open("/proc/thread-self/children", encoding="ascii") as file:
+        with open("/proc/thread-self/children", encoding="utf-8") as file:
             return [int(pid) for pid in file.read().split()]
     except FileNotFoundError:
         return children_by_parent()

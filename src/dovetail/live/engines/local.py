@@ -56,10 +56,10 @@ class LocalSetting(Setting):
             environment |= self._trains(order, token)
         else:
             environment |= torchrun(order)
-        if self._devices.are_gpus:
-            return Surroundings(environment)
-        environment.setdefault("OMP_NUM_THREADS", "1")
         key = f"{order.job}-{order.worker}"
+        if self._devices.are_gpus:
+            return Surroundings(environment, cgroups=self._groups.track(key))
+        environment.setdefault("OMP_NUM_THREADS", "1")
         joined = self._groups.make(key, order.share, order.memory_bytes)
         return Surroundings(environment, self._devices.cores[order.gpu], joined)
 

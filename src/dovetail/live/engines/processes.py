@@ -248,7 +248,7 @@ class ProcessLauncher:
         """Returns how a worker ended whose keeper is gone, None while anything of it is there."""
         end = _told(job, worker, folder / keeper.EXIT)
         if end is None:
-            if strays.kill_marked(_mark(folder)):
+            if _kill_strays(folder):
                 self._orphaned[job, worker] = (folder, keeper_code)
                 return None
             # A keeper that was killed while it ended orphans had written the status before.
@@ -281,7 +281,7 @@ def _end_unread(folder: Path, give_up_s: float) -> None:
     """Ends a worker whose order cannot be read: another release wrote it. Nobody knows of it."""
     pidfd = _living(folder, give_up_s)
     if pidfd is None:
-        strays.kill_marked(_mark(folder))
+        _kill_strays(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(ProcessLookupError):
@@ -289,12 +289,16 @@ def _end_unread(folder: Path, give_up_s: float) -> None:
     os.close(pidfd)
 
 
-def _mark(folder: Path) -> int:
-    """Returns the mark of a worker and all that it forked."""
+def _kill_strays(folder: Path) -> bool:
+    """Kills what a worker and all that it forked have left; returns whether something was there."""
     try:
-        return int(json.loads((folder / "order.json").read_bytes())["mark"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return strays.UNMARKED
+        order = json.loads((folder / "order.json").read_bytes())
+        mark = int(order.get("mark", strays.UNMARKED))
+        groups = [str(file) for file in order.get("cgroups", ())]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+    marked = strays.kill_marked(mark)
+    return strays.kill_in_groups(groups) or marked
 
 
 def _keep(folder: Path) -> _Kept:
