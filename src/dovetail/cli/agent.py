@@ -197,7 +197,7 @@ def _local(
         _log("jobs run as root, the owner of this folder")
     folders = [home / "nodes" / str(node) for node in range(len(devices))]
     try:
-        nodes = LocalNodes(folders, devices, loop, clock, groups)
+        nodes = LocalNodes(folders, devices, loop, clock, groups, home)
     except DovetailError:
         groups.close()
         raise

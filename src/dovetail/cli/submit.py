@@ -86,6 +86,7 @@ def submit(
       dovetail submit --gpus 1..4 -- python train.py
     """
     from dovetail.live.door.verbs import json_values
+    from dovetail.live.durable.job_output import check_output
 
     said = {k: v for k, v in given.items() if v is not None and v is not False}
     set_by_name = _fields(fields)
@@ -96,6 +97,8 @@ def submit(
     if not words and not behind:
         raise click.UsageError("Missing FILE, or -- and a command")
     read = _read(words, behind, overrides, options, _environment(env))
+    for submission in read.submissions:
+        check_output(f"job '{submission.spec.name}'", submission.spec, home.expanduser())
     client = client_of(home)
     numbers = () if test_only else client.submit(*read.submissions)
     for line in read.ignored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from dovetail.core.errors import InputError
@@ -22,6 +23,16 @@ def write_private(path: Path, content: str, *, mode: int = 0o600, synced: bool =
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def is_below(path: Path, folder: Path) -> bool:
+    """Returns whether a path leads into a folder once links are followed, by whatever name."""
+    real = path.resolve()
+    for above in (real, *real.parents):
+        with suppress(OSError):
+            if above.samefile(folder):
+                return True
+    return False
 
 
 def check_home(home: Path) -> None:

@@ -167,7 +167,9 @@ def _control(
             lengths.hear(incoming)
             inbox.put(incoming)
 
-        intake = Intake(store.committer, clock=clock, cluster=engine.cluster, put=put)
+        intake = Intake(
+            store.committer, clock=clock, cluster=engine.cluster, put=put, home=folder.home
+        )
         pong = Pong(
             pid=os.getpid(),
             epoch=recovered.epoch,

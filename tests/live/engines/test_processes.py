@@ -90,6 +90,33 @@ def test_output_is_appended_and_never_through_a_link(folder: Path) -> None:
     assert not (folder / "elsewhere").exists()
 
 
+def test_no_output_goes_into_the_folder_of_the_cluster(folder: Path) -> None:
+    """It led elsewhere when the job was submitted: a link in its path has changed since."""
+    home, link = folder / "home", folder / "link"
+    (home / "deep").mkdir(parents=True)
+    (home / "token").write_text("secret")
+    launcher = ProcessLauncher(home / "nodes" / "0" / "workers", home=home)
+    for worker, name in enumerate(("token", "new.log", "deep/new.log")):
+        link.symlink_to(home)
+        start = order(folder, "echo", "here", worker=worker)
+        start = replace(start, launch=replace(start.launch, output=str(link / name)))
+        launcher.start(start, "t", 0.0)
+        end = end_of(launcher)
+        assert end.exit_code == keeper.CANNOT_RUN and "folder of the cluster" in end.why
+        link.unlink()
+    assert (home / "token").read_text() == "secret" and list((home / "deep").iterdir()) == []
+    assert not (home / "new.log").exists()
+
+
+def test_the_output_of_a_job_may_go_into_its_own_folder(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "nodes" / "0" / "workers", home=folder)
+    start = order(folder, "echo", "here")
+    start = replace(start, launch=replace(start.launch, output=str(folder / "job" / "output.log")))
+    launcher.start(start, "t", 0.0)
+    assert end_of(launcher).exit_code == 0
+    assert (folder / "job" / "output.log").read_text() == "here\n"
+
+
 @pytest.mark.parametrize(
     ("command", "code"), [(("no-such-program",), 127), (("/",), 126), (("./out.log",), 126)]
 )

@@ -227,11 +227,7 @@ def complain(tell: int, why: str) -> None:
 def settle_in(order: dict[str, Any]) -> None:
     """Takes on directory, output, priority for the killer of memory, cores and control groups."""
     os.chdir(order["workdir"])
-    output = os.open(
-        order["output"],
-        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-        0o600,
-    )
+    output = open_output(order["output"], order.get("output_outside", ""))
     kind = os.fstat(output).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
         raise ValueError(f"{order['output']}: output goes to a file")
@@ -249,6 +245,34 @@ def settle_in(order: dict[str, Any]) -> None:
     for tasks in order["cgroups"]:
         with contextlib.suppress(OSError), open(tasks, "w") as file:
             file.write("0")
+
+
+def open_output(path: str, home: str) -> int:
+    """Opens the file that a worker writes to. Raises ValueError if it is in the cluster's home.
+
+    It was outside when the job was submitted; links in its path may have changed since. An empty
+    `home` allows any folder.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    parent = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if home and is_below(os.readlink(f"/proc/self/fd/{parent}"), home):
+            raise ValueError(f"{path}: output does not go into the folder of the cluster")
+        return os.open(os.path.basename(path), flags, 0o600, dir_fd=parent)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(parent)
+
+
+def is_below(folder: str, home: str) -> bool:
+    """Returns whether a folder, known by its real path, is another or lies in it."""
+    while not os.path.samefile(folder, home):
+        if folder == os.path.dirname(folder):
+            return False
+        folder = os.path.dirname(folder)
+    return True
 
 
 def children() -> list[int]:

@@ -148,8 +148,9 @@ class LocalNodes:
         loop: Loop,
         clock: Callable[[], float],
         groups: ControlGroups,
+        home: Path | None = None,
     ) -> None:
-        self._clock, self._loop = clock, loop
+        self._clock, self._loop, self._home = clock, loop, home
         self._said: list[Report] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
@@ -167,7 +168,7 @@ class LocalNodes:
 
         hub = WorkerHub(self._loop, socket, self._clock, hear)
         setting = LocalSetting(devices, socket, self._groups)
-        launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain)
+        launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain, self._home)
         agent = Agent(node, devices.names, launcher, fence=KeptFence(folder / "fence.json"))
         before = names_kept(folder) or devices.names
         if agent.alive and devices.are_gpus and before != devices.names:

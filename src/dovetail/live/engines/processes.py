@@ -74,7 +74,11 @@ class _Kept:
 
 
 class ProcessLauncher:
-    """Runs the workers of one node of this machine."""
+    """Runs the workers of one node of this machine.
+
+    Below `home`, the folder of the cluster, a worker writes its output to the folder of its job
+    alone.
+    """
 
     def __init__(
         self,
@@ -82,8 +86,9 @@ class ProcessLauncher:
         setting: Setting | None = None,
         tell: Callable[[int, int, ToWorker], None] = lambda job, worker, message: None,
         drain: Callable[[int, int], None] = lambda job, worker: None,
+        home: Path | None = None,
     ) -> None:
-        self._folder = folder
+        self._folder, self._home = folder, home
         self._setting = setting or Setting()
         self._tell, self._drain = tell, drain
         self._kept: dict[tuple[int, int], _Kept] = {}
@@ -152,6 +157,7 @@ class ProcessLauncher:
         Path(launch.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
         around = self._setting.prepare(order, token)
+        own = Path(launch.output).parent == Path(launch.folder)
         written = {
             "start": plain(order),
             "token": token,
@@ -159,6 +165,7 @@ class ProcessLauncher:
             "argv": list(launch.command),
             "workdir": launch.workdir,
             "output": launch.output,
+            "output_outside": "" if own or self._home is None else str(self._home),
             "environment": around.environment,
             "cores": list(around.cores),
             "cgroups": list(around.cgroups),
