@@ -334,7 +334,7 @@ def begins(folder: str) -> bool:
 
 def private(path: str, flags: int) -> int:
     """Opens a file that only its owner may read."""
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def write_in_the_end(folder: str, name: str, what: dict[str, Any]) -> None:

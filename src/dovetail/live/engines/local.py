@@ -18,7 +18,7 @@ from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.transport import Loop
-from dovetail.live.private_file import write_private
+from dovetail.live.private_file import make_private_folder, write_private
 from dovetail.wire.agent import Order, Report, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
@@ -160,7 +160,8 @@ class LocalNodes:
             self._open(node, folder, have)
 
     def _open(self, node: int, folder: Path, devices: Devices) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         socket = worker_socket(folder)
 
         def hear(job: int, worker: int, message: FromWorker) -> None:

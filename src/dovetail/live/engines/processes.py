@@ -27,6 +27,7 @@ from pathlib import Path
 from dovetail.live.engines import keeper, strays
 from dovetail.live.file_lock import is_locked
 from dovetail.live.node.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
+from dovetail.live.private_file import make_private_folder
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
@@ -95,7 +96,8 @@ class ProcessLauncher:
         # Folders of workers whose keeper ended without a word, and how it did, if that is known.
         self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
         self._ends = select.epoll()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
 
     # What is there from before.
 
@@ -202,7 +204,8 @@ class ProcessLauncher:
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
         """Keeps what a worker said in its folder."""
         try:
-            with (self._folder / f"{job}-{worker}" / "said").open("ab") as file:
+            path = self._folder / f"{job}-{worker}" / "said"
+            with open(path, "ab", opener=keeper.private) as file:
                 file.write(FROM_WORKER.encode(message))
         except OSError:
             # On a full disk a later agent knows less; this one still knows.
@@ -310,8 +313,9 @@ def _kill_strays(folder: Path) -> bool:
 
 def _keep(folder: Path) -> _Kept:
     """Starts the keeper of a folder, which holds the folder's lock from its first moment."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    errors = os.open(folder / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    made = os.O_CREAT | os.O_CLOEXEC
+    lock = keeper.private(str(folder / "lock"), os.O_RDWR | made)
+    errors = keeper.private(str(folder / "keeper.err"), os.O_WRONLY | made)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = [sys.executable, "-I", "-S", keeper.__file__, str(folder), str(lock)]
