@@ -63,6 +63,15 @@ def is_gone(path: Path, inode: int) -> bool:
         return True
 
 
+def has_no_inodes(path: Path) -> bool:
+    """Returns whether a file system takes no more files; False where it does not count them."""
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return False
+    return room.f_files > 0 and room.f_favail == 0
+
+
 def is_below(path: Path, folder: Path) -> bool:
     """Returns whether a path leads into a folder once links are followed, by whatever name."""
     real = path.resolve()
