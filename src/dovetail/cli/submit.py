@@ -16,6 +16,7 @@ from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of,
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
+    from dovetail.live.client import Client
     from dovetail.workload.spec import Reading
 
 
@@ -86,7 +87,6 @@ def submit(
       dovetail submit --gpus 1..4 -- python train.py
     """
     from dovetail.live.door.verbs import json_values
-    from dovetail.live.durable.job_output import check_output
 
     said = {k: v for k, v in given.items() if v is not None and v is not False}
     set_by_name = _fields(fields)
@@ -97,9 +97,7 @@ def submit(
     if not words and not behind:
         raise click.UsageError("Missing FILE, or -- and a command")
     read = _read(words, behind, overrides, options, _environment(env))
-    for submission in read.submissions:
-        check_output(f"job '{submission.spec.name}'", submission.spec, home.expanduser())
-    client = client_of(home)
+    client = _client_for(read, home)
     numbers = () if test_only else client.submit(*read.submissions)
     for line in read.ignored:
         click.echo(f"ignored: {line}", err=True)
@@ -123,6 +121,15 @@ def submit(
             code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
             click.echo(f"job {job.called} is {job.state}{code}")
     return int(any(job.state != "COMPLETED" for job in ended or ()))
+
+
+def _client_for(read: Reading, home: Path) -> Client:
+    """Returns the client of a cluster. Raises InputError for an output in the cluster's folder."""
+    from dovetail.live.durable.job_output import check_output
+
+    for submission in read.submissions:
+        check_output(f"job '{submission.spec.name}'", submission.spec, home.expanduser())
+    return client_of(home)
 
 
 def _say_taken(read: Reading, numbers: tuple[int, ...], *, parsable: bool) -> None:
