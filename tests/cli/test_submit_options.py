@@ -1,5 +1,8 @@
 """What users of Slurm type at `submit`, `cancel` and `ls`: taken, or refused with what to do."""
 
+import os
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -178,3 +181,63 @@ def test_a_range_of_gpus_for_what_may_be_no_training_is_told(
         "a range of GPUs is for programs that are written with dovetail.train" in said.err
     ) is told
     assert "a range of GPUs" not in shell.ok("submit", "--test-only", *words).err
+
+
+@pytest.mark.parametrize("name", ["fifo", "fifo.yaml"])
+def test_a_script_that_is_a_fifo_is_refused_and_not_waited_for(
+    shell: Shell, work: Path, name: str
+) -> None:
+    os.mkfifo(name)
+    # A reader would wait for this writer, and find nothing.
+    writer = threading.Thread(target=lambda: os.close(os.open(name, os.O_WRONLY)), daemon=True)
+    writer.start()
+    said = shell.refused("submit", name)
+    assert f"{name}: it is a FIFO, not a file" in said and "name a batch script" in said
+    reader = os.open(name, os.O_RDWR)
+    writer.join()
+    os.close(reader)
+
+
+def test_a_script_that_is_no_file_is_refused(shell: Shell, work: Path) -> None:
+    (work / "folder.sh").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.sh")
+        for name, kind in (
+            ("folder.sh", "a folder"),
+            ("socket.sh", "a socket"),
+            ("/dev/zero", "a device"),
+        ):
+            assert f"{name}: it is {kind}, not a file" in shell.refused("submit", name)
+
+
+def test_a_script_may_come_from_what_the_shell_opened(shell: Shell, work: Path) -> None:
+    told, tell = os.pipe()
+    os.write(tell, b"#!/bin/sh\necho\n")
+    os.close(tell)
+    assert "can be read" in shell.ok("submit", "--test-only", f"/dev/fd/{told}").out
+    os.close(told)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "home/token",
+        "home/new-%j.log",
+        "./home/jobs/7/../8/output.log",
+        "elsewhere/../home/store.db",
+        "link/token",
+        "to-token",
+    ],
+)
+def test_no_output_goes_into_the_folder_of_the_cluster(
+    shell: Shell, work: Path, output: str
+) -> None:
+    for folder in ("home/jobs/7", "home/jobs/8", "elsewhere"):
+        (work / folder).mkdir(parents=True)
+    (work / "link").symlink_to("home")
+    (work / "to-token").symlink_to("home/token")
+    submit = ("submit", "--test-only", "--home", "home", "job.sh")
+    said = shell.refused(*submit, "--output", output)
+    assert "inside the folder of the cluster" in said and "choose a file elsewhere" in said
+    assert "can be read" in shell.ok(*submit, "--output", "elsewhere/%j.log").out
+    assert "can be read" in shell.ok(*submit, "--output", "/dev/null").out

@@ -1,18 +1,22 @@
 """The folder of a cluster: private, and of one controller at a time."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from dovetail.core.errors import InputError
+from dovetail.live.durable.database import Database
 from dovetail.live.durable.folder import Folder
 
 HOLD = """
 import sys
+import tempfile
 from pathlib import Path
 from dovetail.live.durable.folder import Folder
 lock = Folder(Path(sys.argv[1])).lock()
@@ -60,6 +64,42 @@ def test_a_home_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be used"):
         Folder(tmp_path / "file").make()
+
+
+@pytest.mark.parametrize("name", ["lock", "token", "store.db", "nodes", "jobs"])
+def test_nothing_of_a_cluster_is_kept_through_a_link(tmp_path: Path, name: str) -> None:
+    folder = Folder(tmp_path / "home")
+    folder.home.mkdir(mode=0o700)
+    elsewhere = tmp_path / "elsewhere"
+    if name in ("nodes", "jobs"):
+        elsewhere.mkdir()
+    (folder.home / name).symlink_to(elsewhere)
+
+    def open_all() -> None:
+        folder.make()
+        folder.token()
+        Database(folder.store).close()
+        folder.lock().release()
+
+    with pytest.raises(InputError, match="it is a symbolic link") as refused:
+        open_all()
+    assert refused.value.where == str(folder.home / name)
+    assert "remove the link" in str(refused.value)
+    assert not elsewhere.is_file() and not (elsewhere.is_dir() and list(elsewhere.iterdir()))
+
+
+@pytest.mark.parametrize("name", ["controller.log", "nodes/agent.log", "nodes/agent.lock"])
+def test_no_log_follows_a_link(tmp_path: Path, name: str) -> None:
+    home, target = Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp")), tmp_path / "precious"
+    target.write_text("mine")
+    (home / name).parent.mkdir(mode=0o700, exist_ok=True)
+    (home / name).symlink_to(target)
+    words = [sys.executable, "-m", "dovetail", "up", "--home", str(home), "--engine", "local:1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert f"{home / name}: it is a symbolic link" in done.stderr
+    assert target.read_text() == "mine"
+    shutil.rmtree(home)
 
 
 def test_a_script_is_written_whole_and_again_when_it_was_damaged(tmp_path: Path) -> None:

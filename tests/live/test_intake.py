@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,19 @@ def scene() -> Iterator[Scene]:
 
 def spec(name: str = "job", **given: Any) -> JobSpec:
     return JobSpec(name, ("true",), "/ann", **given)
+
+
+def test_no_output_goes_into_the_folder_of_the_cluster(scene: Scene, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "jobs" / "1").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home)
+    intake = Intake(scene.database, clock=scene, cluster=CLUSTER, put=scene.inbox.append, home=home)
+    for path in (home / "token", home / "jobs" / "1" / "output.log", tmp_path / "link" / "%j"):
+        with pytest.raises(InputError, match="inside the folder of the cluster"):
+            intake.submit([Submission(spec(output=str(path)))], key="k")
+    assert scene.jobs == []
+    for name in ("home.log", "homes-%j"):
+        assert intake.submit([Submission(spec(output=str(tmp_path / name)))], key=name)
 
 
 def test_a_submit_is_on_record_before_the_controller_hears_of_it(scene: Scene) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +71,20 @@ def test_a_folder_that_can_never_be_written_holds_nobody_up(
     folders.launch(3, SPEC)
     folders.write(Entry())
     assert len(kept.entries) == 1
+
+
+def test_no_inodes_left_is_told_apart_from_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, folders = scene(tmp_path)
+    room = os.statvfs(tmp_path)
+    fail(monkeypatch, errno.ENOSPC)
+    folders.launch(3, SPEC)
+    for favail, said in (
+        (0, f"no inodes are left on the file system of {folder.home}"),
+        (9, "No s"),
+    ):
+        counts = SimpleNamespace(f_files=room.f_files or 9, f_favail=favail)
+        monkeypatch.setattr(os, "statvfs", lambda path, counts=counts: counts)
+        with pytest.raises(StoreError, match=f"job 3 cannot be made: {said}"):
+            folders.write(Entry())

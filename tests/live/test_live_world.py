@@ -101,6 +101,23 @@ def test_orders_go_out_only_after_the_entry_that_explains_them(stage: Make) -> N
     assert s.record(1).state is State.COMPLETED
 
 
+def test_readers_see_that_nothing_can_be_written_and_that_it_can_again(stage: Make) -> None:
+    s = stage()
+    s.submit(1.0, duration_s=5.0)
+    s.submit(3.0, duration_s=5.0)
+    seen: list[str] = []
+
+    def look() -> None:
+        assert s.world is not None and s.world.published is not None
+        seen.append(s.world.published.unwritable)
+
+    s.at(2.5, lambda: s.refuses.extend([True] * 4))
+    for moment_s in (2.4, 5.0, 12.0):
+        s.at(moment_s, look)
+    s.play(40.0)
+    assert seen == ["", "no space left on device", ""]
+
+
 def test_what_comes_while_the_disk_is_full_is_not_lost(stage: Make) -> None:
     s = stage()
     s.submit(1.0, duration_s=3.0)

@@ -55,6 +55,20 @@ def test_a_refused_plan_is_told_until_another_one_stands(cluster: ByHand) -> Non
     assert not any("refused" in fact for fact in why(cluster, 1).evidence)
 
 
+def test_a_disk_without_room_is_why_a_job_does_not_start(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()), Submission(spec()))
+    cluster.wait([2], Reason("Resources"))
+    assert cluster.picture is not None
+    cluster.picture = replace(cluster.picture, unwritable="no inodes are left")
+    said = why(cluster, 1)
+    assert said.code == row(cluster, 1).reason == "StorageUnavailable"
+    assert "cannot write to its folder" in said.sentence and "no inodes are left" in said.evidence
+    assert said.would_start == "the controller must be able to write to its folder again"
+    assert why(cluster, 2).code == "Resources" and "no inodes are left" in why(cluster, 2).evidence
+    cluster.picture = replace(cluster.picture, unwritable="")
+    assert why(cluster, 1).code == "None"
+
+
 def test_gpus_of_another_type_are_not_free_for_a_job(cluster: ByHand) -> None:
     submit(cluster, Submission(spec()), Submission(spec()))
     assert cluster.picture is not None

@@ -44,11 +44,11 @@ def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
       dovetail agent --home ~/.dovetail --engine local:4
     """
     from dovetail.live.engines.engine import EngineWords
-    from dovetail.live.private_file import check_home
+    from dovetail.live.private_file import check_home, make_private_folder
 
     words = EngineWords.parse(engine)
     check_home(home)
-    (home / "nodes").mkdir(mode=0o700, exist_ok=True)
+    make_private_folder(home / "nodes")
     if daemon:
         _detach(home, lambda ready: _serve(home, engine, words, given, ready))
     else:
@@ -67,7 +67,6 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
         return
     os.close(told)
     os.setsid()
-    _redirect(home / "nodes" / "agent.log")
 
     def ready() -> None:
         os.write(tell, b"ready")
@@ -75,6 +74,7 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
 
     code = 1
     try:
+        _redirect(home / "nodes" / "agent.log")
         serve(ready)
         code = 0
     except DovetailError as error:
@@ -101,7 +101,9 @@ def _say_once(tell: int, text: str) -> None:
 
 
 def _redirect(log: Path) -> None:
-    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    from dovetail.live.private_file import open_private
+
+    out = open_private(log, os.O_WRONLY | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(out, 1)
@@ -154,8 +156,9 @@ def _take_away(running: Path, path: Path, lock: int) -> None:
 def _lock(home: Path) -> int:
     """Returns the lock of the agents of a home. Raises InputError while others hold it."""
     from dovetail.live.engines.engine import agent_lock
+    from dovetail.live.private_file import open_private
 
-    lock = os.open(agent_lock(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_private(agent_lock(home), os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -191,11 +194,13 @@ def _local(
     for what in (SHARE, MEMORY):
         if what not in groups.enforces and not devices[0].are_gpus:
             _log(f"no control group can be made here: a bound on {what} is not enforced")
+    if groups.tracking is None:
+        _log("no control group can be made here: what hides from its keeper outlives its job")
     if os.geteuid() == 0:
         _log("jobs run as root, the owner of this folder")
     folders = [home / "nodes" / str(node) for node in range(len(devices))]
     try:
-        nodes = LocalNodes(folders, devices, loop, clock, groups)
+        nodes = LocalNodes(folders, devices, loop, clock, groups, home)
     except DovetailError:
         groups.close()
         raise

@@ -107,7 +107,7 @@ def submit(
     if not words and not behind:
         raise click.UsageError("Missing FILE, or -- and a command")
     read = _read(words, behind, overrides, options, _environment(env))
-    client = client_of(home)
+    client = _client_for(read, home)
     numbers = () if test_only else client.submit(*read.submissions)
     for line in read.ignored:
         click.echo(f"ignored: {line}", err=True)
@@ -141,6 +141,15 @@ def _say_ended(client: Client, read: Reading, ended: Sequence[JobState]) -> None
         detail = client.show(job.called).detail if job.state == "COMPLETED" else ""
         if detail:
             click.echo(f"job {job.called}: {detail}")
+
+
+def _client_for(read: Reading, home: Path) -> Client:
+    """Returns the client of a cluster. Raises InputError for an output in the cluster's folder."""
+    from dovetail.live.durable.job_output import check_output
+
+    for submission in read.submissions:
+        check_output(f"job '{submission.spec.name}'", submission.spec, home.expanduser())
+    return client_of(home)
 
 
 def _say_taken(read: Reading, numbers: tuple[int, ...], *, parsable: bool) -> None:

@@ -123,9 +123,10 @@ def _start(wish: Wish, as_json: bool) -> None:
     """Starts the same command in a process of its own, and returns when it answers."""
     from dovetail.live.client import Client, NoController
     from dovetail.live.durable.folder import Folder
+    from dovetail.live.private_file import open_private
 
     log = Folder(wish.home).log
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
+    with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
         began = out.tell()
         words = [sys.executable, "-m", "dovetail"]
         process = subprocess.Popen(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from dovetail.core.errors import InputError
@@ -22,6 +24,62 @@ def write_private(path: Path, content: str, *, mode: int = 0o600, synced: bool =
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Opens a file for its owner alone, made if needed. Raises InputError for a symbolic link."""
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link_refused(path) from None
+        raise
+
+
+def make_private_folder(path: Path) -> None:
+    """Makes a folder for its owner alone, unless it is there. Raises InputError for a link."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink():
+        raise _link_refused(path)
+
+
+def _link_refused(path: Path) -> InputError:
+    return InputError(
+        str(path),
+        "it is a symbolic link: nothing of a cluster is kept through one",
+        "remove the link; the --home itself may be one",
+    )
+
+
+def is_gone(path: Path, inode: int) -> bool:
+    """Returns whether a file is gone, or another has its name.
+
+    Raises OSError where that cannot be known now (no permission, an input error, a network file
+    system that is away): that is no answer, to be asked again.
+    """
+    try:
+        return path.stat().st_ino != inode
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+
+
+def has_no_inodes(path: Path) -> bool:
+    """Returns whether a file system takes no more files; False where it does not count them."""
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return False
+    return room.f_files > 0 and room.f_favail == 0
+
+
+def is_below(path: Path, folder: Path) -> bool:
+    """Returns whether a path leads into a folder once links are followed, by whatever name."""
+    real = path.resolve()
+    for above in (real, *real.parents):
+        with suppress(OSError):
+            if above.samefile(folder):
+                return True
+    return False
 
 
 def check_home(home: Path) -> None:

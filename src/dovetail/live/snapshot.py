@@ -51,7 +51,8 @@ class Snapshot:
     """The cluster after a decision. `waiting` is in the policy's order, with shapes beside it.
 
     `reasons` are those of the last `Explained`, its jobs by number; `refused` says why the last
-    plan that broke a rule did not come to be, and when.
+    plan that broke a rule did not come to be, and when. `unwritable` says why the controller can
+    write nothing, and so starts nothing, empty while it can.
     """
 
     now_s: float
@@ -67,6 +68,7 @@ class Snapshot:
     decisions: int = 0
     refused: str = ""
     refused_s: float = NEVER
+    unwritable: str = ""
 
     def reason_codes(self) -> dict[int, Reason]:
         """Returns the reason of every waiting job that has one: of itself, its shape, or all."""

@@ -38,6 +38,7 @@ from dovetail.live.durable.store import Store
 from dovetail.live.edges import Edges, Incoming
 from dovetail.live.engines.engine import Engine, EngineWords, check_sockets, open_engine
 from dovetail.live.measuring.meter import Meters
+from dovetail.live.private_file import is_gone
 from dovetail.live.wall import ThreadInbox, WallClock
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import Mind, build_mind, manifest_text
@@ -124,13 +125,18 @@ def _end_with(lock: Path) -> None:
     inode = lock.stat().st_ino
 
     def watch() -> None:
-        with suppress(OSError):
-            while lock.stat().st_ino == inode:
-                sleep(WATCH_S)
+        while not _surely_gone(lock, inode):
+            sleep(WATCH_S)
         LOG.error("the folder of this cluster is gone")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="folder", daemon=True).start()
+
+
+def _surely_gone(lock: Path, inode: int) -> bool:
+    with suppress(OSError):
+        return is_gone(lock, inode)
+    return False
 
 
 def _control(
@@ -167,7 +173,9 @@ def _control(
             lengths.hear(incoming)
             inbox.put(incoming)
 
-        intake = Intake(store.committer, clock=clock, cluster=engine.cluster, put=put)
+        intake = Intake(
+            store.committer, clock=clock, cluster=engine.cluster, put=put, home=folder.home
+        )
         pong = Pong(
             pid=os.getpid(),
             epoch=recovered.epoch,

@@ -8,6 +8,7 @@ expanded: `$HOME` and backticks stay what they are.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,6 +25,9 @@ from dovetail.workload.spec_paths import file_within, folder_within, output_with
 
 YAML_SUFFIXES = (".yaml", ".yml")
 COMMAND_LINE = "command line"
+STANDARD_INPUT = Path("/dev/stdin")
+OPENED_BY_SHELL = (Path("/dev/fd"), Path("/proc/self/fd"))
+KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 TWICE = 0
 """Stands for the number of a name that two jobs of a file have."""
 _PLAIN = (
@@ -91,6 +95,7 @@ def read_command(words: Sequence[str], by: Submitter) -> Reading:
 
 def _text(path: Path) -> str:
     try:
+        _check_kind(path)
         with path.open("rb") as file:
             content = file.read(SCRIPT_BYTES_MAX + 1)
     except OSError as error:
@@ -101,6 +106,19 @@ def _text(path: Path) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise InputError(str(path), f"it is no UTF-8 text: byte {error.start}") from None
+
+
+def _check_kind(path: Path) -> None:
+    """Raises InputError for what is no file: to open a FIFO waits for its writer, maybe for ever.
+
+    What the shell has opened for us, as standard input or by <(...), may be anything.
+    """
+    mode = path.stat().st_mode
+    opened = path == STANDARD_INPUT or path.parent in OPENED_BY_SHELL
+    if stat.S_ISREG(mode) or (opened and not stat.S_ISDIR(mode)):
+        return
+    kind = next((word for is_one, word in KINDS if is_one(mode)), "a device")
+    raise InputError(str(path), f"it is {kind}, not a file", "name a batch script or a YAML file")
 
 
 def _reading(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> Reading:

@@ -96,7 +96,8 @@ class Caller:
 
     def start(self, *command: str, worker: int = 0, trains: bool = False) -> None:
         job = self.home / "jobs" / "1"
-        launch = Launch(command, str(job), str(self.home / "out"), str(self.home), trains=trains)
+        output = str(job / "output.log")
+        launch = Launch(command, str(job), output, str(self.home), trains=trains)
         self.send(start=StartWorker(1, worker, 1, worker, launch))
         self.hear("started", worker=worker)
 
@@ -160,8 +161,13 @@ def test_taking_down_ends_workers_first(home: Path) -> None:
             "-c",
             f"import os, time; print(os.getpid()); time.sleep({FOR_EVER_S})",
         )
-        until(lambda: (home / "out").exists() and (home / "out").read_text().endswith("\n"))
-    worker = int((home / "out").read_text())
+        until(
+            lambda: (
+                (home / "jobs" / "1" / "output.log").exists()
+                and (home / "jobs" / "1" / "output.log").read_text().endswith("\n")
+            )
+        )
+    worker = int((home / "jobs" / "1" / "output.log").read_text())
     caller.engine.stop_agents(end=True)
     assert not is_running(home)
     assert not Path(f"/proc/{worker}").exists()
@@ -172,7 +178,12 @@ def test_a_folder_that_is_gone_ends_everything(home: Path) -> None:
     with Caller(home) as caller:
         caller.start("sh", "-c", f"echo runs; exec sleep {FOR_EVER_S}")
         # By then all files are there that the start of a worker makes.
-        until(lambda: (home / "out").exists() and (home / "out").read_text())
+        until(
+            lambda: (
+                (home / "jobs" / "1" / "output.log").exists()
+                and (home / "jobs" / "1" / "output.log").read_text()
+            )
+        )
         process = agents_of(home)
         # Gone at once: nobody makes anything in what is half removed.
         gone = home.rename(home.with_suffix(".gone"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -125,3 +127,29 @@ def test_a_server_whose_folder_is_anothers_by_now_leaves_its_socket_alone(scene:
         scene.server.serve()  # It ends: its own folder is gone.
         scene.server.close()
         assert scene.path.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.ELOOP])
+def test_workers_end_only_when_the_socket_is_surely_gone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A disk or a permission that fails for a moment is no answer, and is asked again."""
+    logged: list[str] = []
+    scene.server._log = logged.append
+
+    def fails(path: Path, **_: object) -> os.stat_result:
+        raise OSError(number, os.strerror(number))
+
+    def looks() -> bool:
+        scene.server._look_s = 0.0
+        return scene.server._is_there()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", fails)
+        assert [looks() for _ in range(3)] == [True] * 3
+    assert len(logged) == 1 and os.strerror(number) in logged[0], "said once, not every second"
+    assert looks()
+    scene.path.rename(scene.path.with_name("moved"))
+    assert not looks(), "it is gone"
+    scene.path.touch()
+    assert not looks(), "another has its name"

@@ -60,7 +60,7 @@ def test_a_worker_runs_and_its_exit_code_is_told(folder: Path) -> None:
     launcher.start(order(folder, *python("print('hello'); raise SystemExit(7)")), "t", 0.0)
     assert end_of(launcher) == Exit(7, 0, 7)
     written = [p for p in (folder / "workers" / "7-0").iterdir() if p.suffix == ".json"]
-    assert len(written) == 3 and not any(p.stat().st_mode & 0o077 for p in written)
+    assert len(written) == 4 and not any(p.stat().st_mode & 0o077 for p in written)
     assert (folder / "out.log").read_text() == "hello\n"
     assert launcher.poll() == []
 
@@ -88,6 +88,33 @@ def test_output_is_appended_and_never_through_a_link(folder: Path) -> None:
         end.exit_code == keeper.CANNOT_RUN and "out.log" not in end.why
     ) or "symbolic" in end.why
     assert not (folder / "elsewhere").exists()
+
+
+def test_no_output_goes_into_the_folder_of_the_cluster(folder: Path) -> None:
+    """It led elsewhere when the job was submitted: a link in its path has changed since."""
+    home, link = folder / "home", folder / "link"
+    (home / "deep").mkdir(parents=True)
+    (home / "token").write_text("secret")
+    launcher = ProcessLauncher(home / "nodes" / "0" / "workers", home=home)
+    for worker, name in enumerate(("token", "new.log", "deep/new.log")):
+        link.symlink_to(home)
+        start = order(folder, "echo", "here", worker=worker)
+        start = replace(start, launch=replace(start.launch, output=str(link / name)))
+        launcher.start(start, "t", 0.0)
+        end = end_of(launcher)
+        assert end.exit_code == keeper.CANNOT_RUN and "folder of the cluster" in end.why
+        link.unlink()
+    assert (home / "token").read_text() == "secret" and list((home / "deep").iterdir()) == []
+    assert not (home / "new.log").exists()
+
+
+def test_the_output_of_a_job_may_go_into_its_own_folder(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "nodes" / "0" / "workers", home=folder)
+    start = order(folder, "echo", "here")
+    start = replace(start, launch=replace(start.launch, output=str(folder / "job" / "output.log")))
+    launcher.start(start, "t", 0.0)
+    assert end_of(launcher).exit_code == 0
+    assert (folder / "job" / "output.log").read_text() == "here\n"
 
 
 @pytest.mark.parametrize(
@@ -574,24 +601,3 @@ def test_a_worker_has_no_files_but_its_own(folder: Path) -> None:
     launcher.start(order(folder, *python(text)), "t", 0.0)
     assert end_of(launcher).exit_code == 0
     assert (folder / "out.log").read_text() == "['0', '1', '2']\n"
-
-
-def test_an_end_is_on_record_only_when_nothing_of_the_worker_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A keeper may be killed at any instant: what it has put on record nobody looks after."""
-    recorded: list[bool] = []
-
-    class Ends:
-        def run(self, order: dict[str, Any]) -> tuple[str, int]:
-            return "", 0
-
-        def end_strays(self) -> None:
-            recorded.append((tmp_path / "exit.json").exists())
-
-    monkeypatch.setattr(keeper, "Keeper", Ends)
-    monkeypatch.setattr(keeper, "prctl", lambda option, value: None)
-    keeper.write(str(tmp_path), "order.json", {})
-    with (tmp_path / "lock").open("w") as lock:
-        keeper.main(str(tmp_path), lock.fileno())
-    assert recorded == [False] and (tmp_path / "exit.json").exists()

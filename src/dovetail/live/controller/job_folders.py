@@ -12,6 +12,7 @@ import logging
 from dovetail.live.controller.launches import launch_of
 from dovetail.live.durable.folder import Folder
 from dovetail.live.edges import Entry, Journal, StoreError
+from dovetail.live.private_file import has_no_inodes
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 
@@ -34,7 +35,7 @@ class JobFolders:
         except OSError as error:
             if error.errno in NO_ROOM:
                 self._owed[number] = spec
-            LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
+            LOG.error("the folder of job %d cannot be written: %s", number, self._why(error))
         return self._launch(number, spec)
 
     def write(self, entry: Entry) -> None:
@@ -44,10 +45,18 @@ class JobFolders:
                 self._make(number, spec)
             except OSError as error:
                 if error.errno in NO_ROOM:
-                    raise StoreError(f"the folder of job {number}: {error.strerror}") from None
+                    why = f"the folder of job {number} cannot be made: {self._why(error)}"
+                    raise StoreError(why) from None
                 LOG.error("the folder of job %d cannot be written: %s", number, error.strerror)
             del self._owed[number]
         self._journal.write(entry)
+
+    def _why(self, error: OSError) -> str:
+        """Returns what the system says, and that inodes have run out where bytes have not."""
+        home = self._folder.home
+        if error.errno == errno.ENOSPC and has_no_inodes(home):
+            return f"no inodes are left on the file system of {home} (df -i)"
+        return error.strerror or "unknown error"
 
     def _make(self, number: int, spec: JobSpec) -> None:
         self._folder.make_job(number)

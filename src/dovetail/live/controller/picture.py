@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dovetail.core.messages import Reason
 from dovetail.core.policy import name_of
@@ -44,6 +45,14 @@ class Picture:
         """Takes note of a decision that did not stand."""
         self._refused, self._refused_s = why, self._site.now
         self.changed = True
+
+    def unwritable(self, why: str) -> None:
+        """Says at once that nothing can be written, or ("") that it can be again.
+
+        The last picture stays but for that: the tables are in the middle of an instant.
+        """
+        if self.published is not None and self.published.unwritable != why:
+            self.published = replace(self.published, unwritable=why)
 
     @property
     def due_s(self) -> float:

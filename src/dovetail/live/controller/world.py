@@ -315,8 +315,10 @@ class LiveWorld:
         while True:
             try:
                 write()
+                self._picture.unwritable("")
                 return
-            except StoreError:
+            except StoreError as error:
+                self._picture.unwritable(str(error))
                 if self._leaving:
                     raise
                 again_s = clock.now() + self._rules.store_retry_s

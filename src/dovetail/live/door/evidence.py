@@ -14,6 +14,7 @@ from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.live.door.conditions import called, conditions, must_come
 from dovetail.live.door.messages.reason import Explained
 from dovetail.live.door.rows import (
+    UNWRITABLE,
     fraction_done,
     is_closed_to,
     progress_of,
@@ -39,6 +40,7 @@ SENTENCES = {
     "Dependency": "a job it depends on has not come that far",
     "DependencyNeverSatisfied": "a job it depends on ended in another way than it demands",
     "ReqNodeNotAvail": "the nodes that could hold it are down or draining",
+    UNWRITABLE: "the controller cannot write to its folder, and starts nothing until it can",
     "None": "the policy has not been asked about it yet",
 }
 """The codes a waiting job may show, each with what it means."""
@@ -73,6 +75,8 @@ def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
         evidence.append(f"it was tried {_times(record.retries)} before")
     if picture.refused and picture.refused_s >= picture.decided_s:
         evidence.append(f"the last plan was refused: {picture.refused}")
+    if picture.unwritable:
+        evidence.append(picture.unwritable)
     return Explained(
         job=number,
         called=kept.spec.called(number),
@@ -160,6 +164,8 @@ def _would_start(
         return "release it"
     if record.reason:
         return must_come(kept, reader, now_s)
+    if seen.picture.unwritable:
+        return "the controller must be able to write to its folder again"
     if kept.number not in seen.rank:
         return "the policy must be asked about it, as it is at its next decision"
     if is_closed_to(kept, seen):

@@ -17,6 +17,7 @@ from dovetail.live.snapshot import Index, RunningStatus, Snapshot
 from dovetail.live.spec_job import may_be_stopped
 
 CLOSED = "ReqNodeNotAvail"
+UNWRITABLE = "StorageUnavailable"
 WANTS_GPUS = ("None", "Resources", "Priority")
 """Reasons of policies that say less than that the nodes are closed."""
 
@@ -87,6 +88,8 @@ def reason_code(kept: KeptJob, seen: Index) -> str:
         return "JobHeldUser"
     if record.reason:
         return record.reason
+    if said is None and seen.picture.unwritable:
+        return UNWRITABLE
     code = "None" if said is None else said.code
     return CLOSED if code in WANTS_GPUS and is_closed_to(kept, seen) else code
 

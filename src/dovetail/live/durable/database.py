@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar, cast
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges import StoreError
+from dovetail.live.private_file import open_private
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -216,7 +217,7 @@ def _is_new(db: sqlite3.Connection) -> bool:
 def _make_private(path: Path) -> None:
     """Makes the file, if it is not there, readable by its owner alone."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(open_private(path, os.O_RDWR))
     except OSError as error:
         raise InputError(str(path), f"cannot be opened as a store: {error.strerror}") from None
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from dovetail.core.errors import InputError
-from dovetail.live.private_file import check_home, write_private
+from dovetail.live.private_file import check_home, make_private_folder, open_private, write_private
 
 TOKEN_BYTES = 32
 DYING_S = 30.0
 """How long a lock is waited for whose holder was killed just now."""
-_PRIVATE_FOLDER, _PRIVATE_FILE, _PRIVATE_PROGRAM = 0o700, 0o600, 0o700
+_PRIVATE_FOLDER, _PRIVATE_PROGRAM = 0o700, 0o700
 
 
 class Folder:
@@ -47,7 +47,7 @@ class Folder:
             # Before anything is made in it: it may be somebody's folder, named by mistake.
             check_home(self.home)
             for folder in (self.home / "nodes", self.home / "jobs"):
-                folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+                make_private_folder(folder)
         except OSError as error:
             raise InputError(str(self.home), f"cannot be used: {error.strerror}") from None
 
@@ -70,12 +70,12 @@ class Folder:
 
     def token(self) -> str:
         """Returns the secret that a client on loopback must say; made once, for the owner alone."""
-        try:
-            return self._token.read_text(encoding="ascii").strip()
-        except FileNotFoundError:
+        with open(open_private(self._token, os.O_RDWR), encoding="ascii") as file:
+            token = file.read().strip()
+        if not token:
             token = secrets.token_urlsafe(TOKEN_BYTES)
             write_private(self._token, token, synced=True)
-            return token
+        return token
 
     def lock(self) -> FolderLock:
         """Returns the lock of the folder. Raises InputError while another process holds it."""
@@ -86,7 +86,7 @@ class FolderLock:
     """Held from its making to `release`, or to the death of the process."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
+        self._file = open_private(path, os.O_RDWR)
         deadline = monotonic() + DYING_S
         while not self._take():
             holder = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()

@@ -12,10 +12,12 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
 from dovetail.live.durable.database import Committer
+from dovetail.live.durable.job_output import check_output
 from dovetail.live.durable.needs import Needs
 from dovetail.live.durable.room import room_for
 from dovetail.live.durable.store import add_jobs, add_requests, next_number
@@ -49,7 +51,10 @@ _DOWN = ("leave", "drain")
 
 
 class Intake:
-    """Accepts submits and requests. `put` gives what was accepted to the controller's inbox."""
+    """Accepts submits and requests. `put` gives what was accepted to the controller's inbox.
+
+    No output of a job may go into `home`, the folder of the cluster.
+    """
 
     def __init__(
         self,
@@ -58,11 +63,13 @@ class Intake:
         clock: Clock,
         cluster: Cluster,
         put: Callable[[Incoming], None],
+        home: Path | None = None,
     ) -> None:
         self._committer = committer
         self._clock = clock
         self._cluster = cluster
         self._put = put
+        self._home = home
 
     def submit(
         self, submissions: Sequence[Submission], *, key: str, user: str = ""
@@ -148,6 +155,8 @@ class Intake:
             where = f"job '{spec.name[:40]}'"
             for field, what in faults(spec):
                 raise InputError(where, f"{field}: {what}")
+            if self._home is not None:
+                check_output(where, spec, self._home)
             if spec.array != -1 or spec.array_of != -1:
                 raise InputError(where, "the index of a task is given by the array of its submit")
             for need in spec.after:

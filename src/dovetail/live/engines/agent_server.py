@@ -16,6 +16,7 @@ from typing import Protocol
 
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Channel, Dismiss, Loop
 from dovetail.live.own_socket import is_ours, listen, take_away
+from dovetail.live.private_file import is_gone
 from dovetail.wire.agent import REPORTS, Alive, Order, Report
 from dovetail.wire.codec import WireError
 
@@ -78,6 +79,7 @@ class AgentServer:
         self._links: list[_Controller] = []
         self._epoch = -1
         self._dismissed = False
+        self._logged = ""
         self._alive_s = self._look_s = monotonic()
         loop.watch(self._server, selectors.EVENT_READ, self._accept)
 
@@ -124,9 +126,18 @@ class AgentServer:
             return True
         self._look_s = now + LOOK_S
         try:
-            return self._path.stat().st_ino == self._inode
-        except OSError:
-            return False
+            gone = is_gone(self._path, self._inode)
+        except OSError as error:
+            # No answer: the workers must not end for a disk or a permission that comes back.
+            self._log_once(f"{self._path} cannot be looked at: {error.strerror}")
+            return True
+        self._logged = ""
+        return not gone
+
+    def _log_once(self, text: str) -> None:
+        if text != self._logged:
+            self._log(text)
+        self._logged = text
 
     def _heartbeat(self) -> None:
         now = monotonic()

@@ -1,8 +1,9 @@
-"""Control groups of workers on CPU slots: a share of the cores as a weight, memory as a bound.
+"""Control groups of workers: on CPU slots a share of the cores as a weight, memory as a bound.
 
 Versions 1 and 2, wherever the kernel lets us make groups below our own; elsewhere nothing is
 enforced, and `enforces` says so. A weight counts only while somebody competes: an idle core is
-used by whoever wants it.
+used by whoever wants it. Every worker, on a GPU too, joins a group that bounds nothing and lists
+its processes (`tracking`): what a worker forked is found there even if its keeper was killed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
@@ -31,11 +33,15 @@ LEFT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ControlGroups:
-    """Groups below `cpu` and `memory` (None: cannot be enforced), in files of this `version`."""
+    """Groups below `cpu` and `memory` (None: cannot be enforced), in files of this `version`.
+
+    Those below `tracking`, of either version, list processes and bound nothing.
+    """
 
     version: int
     cpu: Path | None
     memory: Path | None
+    tracking: Path | None = None
 
     @staticmethod
     def below_own(name: str, root: Path = ROOT) -> ControlGroups:
@@ -45,19 +51,20 @@ class ControlGroups:
             _made(root / controller / own.get(controller, "").lstrip("/") / name)
             for controller in ("cpu", "memory")
         )
+        tracking = _tracking(root, own, name)
         if cpu or memory:
-            return ControlGroups(1, cpu, memory)
+            return ControlGroups(1, cpu, memory, tracking)
         unified = root / own.get("", "").lstrip("/")
         if not (unified / "cgroup.controllers").exists():
-            return ControlGroups(0, None, None)
-        return _version_2(unified, name)
+            return ControlGroups(0, None, None, tracking)
+        return replace(_version_2(unified, name), tracking=tracking)
 
     @staticmethod
     def sweep(root: Path = ROOT) -> None:
         """Removes what agents left, here and in sessions beside this one; none misses its group."""
         own = _own_groups()
-        places = [root / name / own.get(name, "").lstrip("/") for name in ("cpu", "memory", "")]
-        for place in places:
+        places = [root / name / own.get(name, "").lstrip("/") for name in ("cpu", "memory")]
+        for place in [*places, *_tracking_places(root, own)]:
             for pattern in (f"{PREFIX}*", f"../*/{PREFIX}*"):
                 for group in list(place.glob(pattern)):
                     _remove_left(group, time.time() - LEFT_S)
@@ -70,16 +77,24 @@ class ControlGroups:
 
     def make(self, key: str, share: float, memory_bytes: int) -> tuple[str, ...]:
         """Makes the groups of a worker; returns the files into which it writes itself."""
+        joined = self._join((self.cpu, self.memory, self.tracking), key)
+        self.limit(key, share, memory_bytes)
+        return joined
+
+    def track(self, key: str) -> tuple[str, ...]:
+        """Makes the group that lists a worker's processes; returns the file to write itself to."""
+        return self._join((self.tracking,), key)
+
+    def _join(self, parents: Sequence[Path | None], key: str) -> tuple[str, ...]:
         joined = []
-        for parent in dict.fromkeys((self.cpu, self.memory)):
+        for parent in dict.fromkeys(parents):
             if parent is not None and (group := self._group(parent, key)) is not None:
                 joined.append(str(group / "cgroup.procs"))
-        self.limit(key, share, memory_bytes)
         return tuple(joined)
 
     def _group(self, parent: Path, key: str) -> Path | None:
         """Returns the group of a worker; that of the cluster was swept if it was idle for long."""
-        if _made(parent) is not None and self.version == 2:
+        if _made(parent) is not None and self.version == 2 and parent in (self.cpu, self.memory):
             _write(parent / "cgroup.subtree_control", CONTROLLERS)
         return _made(parent / key)
 
@@ -131,14 +146,13 @@ class ControlGroups:
 
     def remove(self, key: str) -> None:
         """Removes the groups of a worker that is gone."""
-        for parent in (self.cpu, self.memory):
+        for parent in (self.cpu, self.memory, self.tracking):
             if parent is not None:
-                with contextlib.suppress(OSError):
-                    (parent / key).rmdir()
+                _remove(parent / key)
 
     def close(self) -> None:
         """Removes the groups of all workers, if none is left in them."""
-        for group in (self.cpu, self.memory):
+        for group in (self.cpu, self.memory, self.tracking):
             if group is not None:
                 _remove(group)
 
@@ -154,6 +168,19 @@ def _own_groups() -> dict[str, str]:
         _, controllers, path = line.split(":", 2)
         own.update(dict.fromkeys(controllers.split(","), path))
     return own
+
+
+def _tracking_places(root: Path, own: Mapping[str, str]) -> list[Path]:
+    """Returns the groups of this process below which a group bounds nothing, the best first."""
+    unified, kept = own.get("", "").lstrip("/"), ("freezer", "pids")
+    version_1 = [root / name / own[name].lstrip("/") for name in kept if name in own]
+    return [root / unified, root / "unified" / unified, *version_1]
+
+
+def _tracking(root: Path, own: Mapping[str, str], name: str) -> Path | None:
+    """Returns the first group under a name that can be made to list processes."""
+    places = [place for place in _tracking_places(root, own) if (place / "cgroup.procs").exists()]
+    return next((group for place in places if (group := _made(place / name))), None)
 
 
 def _version_2(unified: Path, name: str) -> ControlGroups:

@@ -3,11 +3,12 @@
 Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours, reads `FOLDER/order.json`,
 and holds the open file LOCK, whose lock says that it lives.
 The worker is a session of its own; whatever it forks belongs to it and dies with it, even what
-left its process group, for the keeper is their reaper. If the keeper itself is killed the worker
-dies with it, and the agent ends the rest, by the mark that all of them bear (`strays`). The exit
-code is on disk before the keeper ends. Signals to the keeper are passed on to the worker's group,
-SIGUSR1 as SIGKILL: only who reaps a process can signal it without hitting a stranger that has its
-number by now.
+left its process group, for the keeper is their reaper: orphans are reaped as they exit. If the
+keeper itself is killed the worker dies with it, and the agent ends the rest, by the mark that all
+of them bear (`strays`). The exit status of the worker is on disk (`status.json`) before what it
+left behind is killed, and once more (`exit.json`, which frees the GPU) after the last of that is
+gone. Signals to the keeper are passed on to the worker's group, SIGUSR1 as SIGKILL: only who reaps
+a process can signal it without hitting a stranger that has its number by now.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ PASSING = (
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROOM_AGAIN_S = 0.5
 """How long a keeper waits on a full disk before it tries again to say how its worker ended."""
+STATUS, EXIT = "status.json", "exit.json"
+"""The files of the exit status: when the worker has ended, and when all it forked is gone too."""
+RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
+"""How long killed orphans may take to exit before others are looked for: at first, and at most."""
 
 
 def main(folder: str, lock: int) -> None:
@@ -60,9 +65,12 @@ def main(folder: str, lock: int) -> None:
         return
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     why, status = keeper.run(order)
-    keeper.end_strays()
     end = {"exit_code": os.waitstatus_to_exitcode(status), "why": why}
-    write_in_the_end(folder, "exit.json", end)
+    with contextlib.suppress(OSError):
+        # A full disk must not keep orphans alive; the same is in EXIT in the end.
+        write(folder, STATUS, end)
+    kill_orphans()
+    write_in_the_end(folder, EXIT, end)
 
 
 class Keeper:
@@ -71,6 +79,8 @@ class Keeper:
     def __init__(self) -> None:
         self._child = 0
         self._early = 0
+        # Where this signal is ignored, and that is inherited, no exit status is kept.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (KILL, *PASSED_ON):
             signal.signal(number, self._pass_on)
 
@@ -103,22 +113,71 @@ class Keeper:
             why += piece.decode("utf-8", "replace")
         os.close(told)
         # Until it is reaped its number is its own; after that nobody is signalled any more.
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        reap_until_exit_of(child)
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         return why, os.waitpid(child, 0)[1]
 
-    def end_strays(self) -> None:
-        """Kills what the worker left behind, wherever it went, until nothing is left."""
-        while True:
-            for pid in children(os.getpid()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
+
+def reap_until_exit_of(child: int) -> None:
+    """Returns when a child has exited, still to be reaped; reaps orphans as they exit."""
+    while True:
+        exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        if exited is None or exited.si_pid == child:
+            return
+        os.waitpid(exited.si_pid, 0)
+
+
+def kill_orphans() -> None:
+    """Kills and reaps the children of this process and what they forked, until none is left.
+
+    Each scan kills the children that are new; when they have exited, theirs are ours. So a tree
+    costs one scan per level, not one per process. Processes of other users are left alone.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    dying: set[int] = set()
+    patience_s = RESCAN_S
+    while has_children():
+        found = children()
+        killed = [pid for pid in found if pid not in dying and kill(pid)]
+        dying.update(killed)
+        if found and not dying:
+            return
+        if not found:
+            # A list made from all processes can miss one that comes while it is read.
+            time.sleep(patience_s)
+        reap(dying, time.monotonic() + patience_s)
+        patience_s = min(2 * patience_s, RESCAN_S_MAX)
+
+
+def has_children() -> bool:
+    """Returns whether this process has a child, running or to be reaped."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def kill(pid: int) -> bool:
+    """Sends SIGKILL to a child; returns False if it runs as a user whom we may not signal."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except PermissionError:
+        return False
+    return True
+
+
+def reap(dying: set[int], until_s: float) -> None:
+    """Reaps children until all that are dying are gone, or the time has come."""
+    while dying:
+        pid = os.waitpid(-1, os.WNOHANG)[0]
+        dying.discard(pid)
+        left_s = until_s - time.monotonic()
+        # The signal is blocked, so it is pending if a child has exited since that call.
+        if not pid and (left_s <= 0 or not signal.sigtimedwait((signal.SIGCHLD,), left_s)):
+            return
 
 
 def become(order: dict[str, Any], keeper: int, tell: int) -> None:
@@ -168,11 +227,7 @@ def complain(tell: int, why: str) -> None:
 def settle_in(order: dict[str, Any]) -> None:
     """Takes on directory, output, priority for the killer of memory, cores and control groups."""
     os.chdir(order["workdir"])
-    output = os.open(
-        order["output"],
-        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-        0o600,
-    )
+    output = open_output(order["output"], order.get("output_outside", ""))
     kind = os.fstat(output).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
         raise ValueError(f"{order['output']}: output goes to a file")
@@ -192,13 +247,50 @@ def settle_in(order: dict[str, Any]) -> None:
             file.write("0")
 
 
-def children(parent: int) -> list[int]:
-    """Returns the processes whose parent is this one."""
+def open_output(path: str, home: str) -> int:
+    """Opens the file that a worker writes to. Raises ValueError if it is in the cluster's home.
+
+    It was outside when the job was submitted; links in its path may have changed since. An empty
+    `home` allows any folder.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    parent = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if home and is_below(os.readlink(f"/proc/self/fd/{parent}"), home):
+            raise ValueError(f"{path}: output does not go into the folder of the cluster")
+        return os.open(os.path.basename(path), flags, 0o600, dir_fd=parent)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(parent)
+
+
+def is_below(folder: str, home: str) -> bool:
+    """Returns whether a folder, known by its real path, is another or lies in it."""
+    while not os.path.samefile(folder, home):
+        if folder == os.path.dirname(folder):
+            return False
+        folder = os.path.dirname(folder)
+    return True
+
+
+def children() -> list[int]:
+    """Returns the children of this process, running or to be reaped."""
+    try:
+        with open("/proc/thread-self/children", encoding="utf-8") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        return children_by_parent()
+
+
+def children_by_parent() -> list[int]:
+    """Returns the same from all processes, for a kernel that has no list of children."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError, ValueError):
-                if int(stat_of(int(name))[1]) == parent:
+                if int(stat_of(int(name))[1]) == os.getpid():
                     found.append(int(name))
     return found
 
@@ -242,7 +334,7 @@ def begins(folder: str) -> bool:
 
 def private(path: str, flags: int) -> int:
     """Opens a file that only its owner may read."""
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def write_in_the_end(folder: str, name: str, what: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.transport import Loop
-from dovetail.live.private_file import write_private
+from dovetail.live.private_file import make_private_folder, write_private
 from dovetail.wire.agent import Order, Report, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
@@ -67,7 +67,9 @@ class LocalSetting(Setting):
             if order.launch.distributed and order.local_world_size > 1:
                 # As torchrun: several processes of a node would fight for its cores.
                 environment.setdefault("OMP_NUM_THREADS", "1")
-            return Surroundings(environment)
+            return Surroundings(
+                environment, cgroups=self._groups.track(f"{order.job}-{order.worker}")
+            )
         slots = order.all_gpus
         cores = tuple(sorted({core for slot in slots for core in self._devices.cores[slot]}))
         environment.setdefault("OMP_NUM_THREADS", str(len(cores)) if len(slots) > 1 else "1")
@@ -144,8 +146,9 @@ class LocalNodes:
         loop: Loop,
         clock: Callable[[], float],
         groups: ControlGroups,
+        home: Path | None = None,
     ) -> None:
-        self._clock, self._loop = clock, loop
+        self._clock, self._loop, self._home = clock, loop, home
         self._said: list[Report] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
@@ -155,7 +158,8 @@ class LocalNodes:
             self._open(node, folder, have)
 
     def _open(self, node: int, folder: Path, devices: Devices) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         socket = worker_socket(folder)
 
         def hear(job: int, worker: int, message: FromWorker) -> None:
@@ -163,7 +167,7 @@ class LocalNodes:
 
         hub = WorkerHub(self._loop, socket, self._clock, hear)
         setting = LocalSetting(devices, socket, self._groups)
-        launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain)
+        launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain, self._home)
         agent = Agent(node, devices.names, launcher, fence=KeptFence(folder / "fence.json"))
         before = names_kept(folder) or devices.names
         if agent.alive and devices.are_gpus and before != devices.names:

@@ -27,6 +27,7 @@ from pathlib import Path
 from dovetail.live.engines import keeper, strays
 from dovetail.live.file_lock import is_locked
 from dovetail.live.node.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
+from dovetail.live.private_file import make_private_folder
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
@@ -74,7 +75,11 @@ class _Kept:
 
 
 class ProcessLauncher:
-    """Runs the workers of one node of this machine."""
+    """Runs the workers of one node of this machine.
+
+    Below `home`, the folder of the cluster, a worker writes its output to the folder of its job
+    alone.
+    """
 
     def __init__(
         self,
@@ -82,15 +87,17 @@ class ProcessLauncher:
         setting: Setting | None = None,
         tell: Callable[[int, int, ToWorker], None] = lambda job, worker, message: None,
         drain: Callable[[int, int], None] = lambda job, worker: None,
+        home: Path | None = None,
     ) -> None:
-        self._folder = folder
+        self._folder, self._home = folder, home
         self._setting = setting or Setting()
         self._tell, self._drain = tell, drain
         self._kept: dict[tuple[int, int], _Kept] = {}
         # Folders of workers whose keeper ended without a word, and how it did, if that is known.
         self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
         self._ends = select.epoll()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
 
     # What is there from before.
 
@@ -152,6 +159,7 @@ class ProcessLauncher:
         Path(launch.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
         around = self._setting.prepare(order, token)
+        own = Path(launch.output).parent == Path(launch.folder)
         written = {
             "start": plain(order),
             "token": token,
@@ -159,6 +167,7 @@ class ProcessLauncher:
             "argv": list(launch.command),
             "workdir": launch.workdir,
             "output": launch.output,
+            "output_outside": "" if own or self._home is None else str(self._home),
             "environment": around.environment,
             "cores": list(around.cores),
             "cgroups": list(around.cgroups),
@@ -195,7 +204,8 @@ class ProcessLauncher:
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
         """Keeps what a worker said in its folder."""
         try:
-            with (self._folder / f"{job}-{worker}" / "said").open("ab") as file:
+            path = self._folder / f"{job}-{worker}" / "said"
+            with open(path, "ab", opener=keeper.private) as file:
                 file.write(FROM_WORKER.encode(message))
         except OSError:
             # On a full disk a later agent knows less; this one still knows.
@@ -246,22 +256,23 @@ class ProcessLauncher:
 
     def _exit(self, job: int, worker: int, folder: Path, keeper_code: int | None) -> Exit | None:
         """Returns how a worker ended whose keeper is gone, None while anything of it is there."""
-        end = _told(job, worker, folder)
+        end = _told(job, worker, folder / keeper.EXIT)
         if end is None:
-            if strays.kill_marked(_mark(folder)):
+            if _kill_strays(folder):
                 self._orphaned[job, worker] = (folder, keeper_code)
                 return None
-            end = _untold(job, worker, keeper_code)
+            # A keeper that was killed while it ended orphans had written the status before.
+            end = _told(job, worker, folder / keeper.STATUS) or _untold(job, worker, keeper_code)
         self._orphaned.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
         return replace(end, why=OUT_OF_MEMORY) if killed and end.exit_code < 0 else end
 
 
-def _told(job: int, worker: int, folder: Path) -> Exit | None:
-    """Returns the end that a keeper has put on record, after it had ended all that was left."""
+def _told(job: int, worker: int, file: Path) -> Exit | None:
+    """Returns the end that a keeper has put on record in one of its two files."""
     try:
-        said = json.loads((folder / "exit.json").read_bytes())
+        said = json.loads(file.read_bytes())
         return Exit(job, worker, int(said["exit_code"]), str(said["why"]))
     except (OSError, ValueError, KeyError):
         return None
@@ -280,7 +291,7 @@ def _end_unread(folder: Path, give_up_s: float) -> None:
     """Ends a worker whose order cannot be read: another release wrote it. Nobody knows of it."""
     pidfd = _living(folder, give_up_s)
     if pidfd is None:
-        strays.kill_marked(_mark(folder))
+        _kill_strays(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(ProcessLookupError):
@@ -288,18 +299,23 @@ def _end_unread(folder: Path, give_up_s: float) -> None:
     os.close(pidfd)
 
 
-def _mark(folder: Path) -> int:
-    """Returns the mark of a worker and all that it forked."""
+def _kill_strays(folder: Path) -> bool:
+    """Kills what a worker and all that it forked have left; returns whether something was there."""
     try:
-        return int(json.loads((folder / "order.json").read_bytes())["mark"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return strays.UNMARKED
+        order = json.loads((folder / "order.json").read_bytes())
+        mark = int(order.get("mark", strays.UNMARKED))
+        groups = [str(file) for file in order.get("cgroups", ())]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+    marked = strays.kill_marked(mark)
+    return strays.kill_in_groups(groups) or marked
 
 
 def _keep(folder: Path) -> _Kept:
     """Starts the keeper of a folder, which holds the folder's lock from its first moment."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    errors = os.open(folder / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    made = os.O_CREAT | os.O_CLOEXEC
+    lock = keeper.private(str(folder / "lock"), os.O_RDWR | made)
+    errors = keeper.private(str(folder / "keeper.err"), os.O_WRONLY | made)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = [sys.executable, "-I", "-S", keeper.__file__, str(folder), str(lock)]

@@ -2,7 +2,8 @@
 
 Each worker bears a mark that whatever it forks inherits and cannot shed, neither by a session of
 its own nor by another environment: a limit of its own on file locks. No kernel since 2.4.25 looks
-at that limit, nobody may raise it, and `/proc` shows it to all.
+at that limit, nobody may raise it, and `/proc` shows it to all. Who lowers it is found by its
+control group, where one could be made.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import os
 import resource
 import secrets
 import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 from dovetail.live.engines import keeper
 
@@ -31,18 +36,51 @@ def kill_marked(mark: int) -> bool:
     """Kills every process that bears a mark; returns whether there was one. None is waited for."""
     if mark == UNMARKED:
         return False
-    return sum(_kill(int(name), mark) for name in os.listdir("/proc") if name.isdecimal()) > 0
+    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return sum(_kill(pid, lambda one: _mark_of(one) == mark) for pid in pids) > 0
 
 
-def _kill(pid: int, mark: int) -> bool:
-    """Kills a process if it bears the mark; returns whether it does and is not gone."""
+def kill_in_groups(files: Sequence[str]) -> bool:
+    """Kills every process of control groups, known by the files through which it joined them.
+
+    Returns whether there was one. None is waited for.
+    """
+    found = 0
+    for group in (Path(file).parent for file in files):
+        with suppress(OSError):
+            # Version 2 since Linux 5.14: all at once, also what forks meanwhile.
+            (group / "cgroup.kill").write_text("1", encoding="ascii")
+        name = f"/{group.parent.name}/{group.name}/"
+        found += sum(_kill(pid, partial(_is_in, name=name)) for pid in _listed(group))
+    return found > 0
+
+
+def _listed(group: Path) -> list[int]:
+    """Returns the processes of a control group and those that were made below it."""
+    found: list[int] = []
+    for folder, _, _ in os.walk(group):
+        with suppress(OSError, ValueError):
+            pids = Path(folder, "cgroup.procs").read_text(encoding="ascii").split()
+            # What runs in another namespace is listed as 0, which would mean ourselves.
+            found += [pid for pid in map(int, pids) if pid > 0]
+    return found
+
+
+def _is_in(pid: int, *, name: str) -> bool:
+    """Returns whether a process is in a control group of that name, or below it."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
+    return any(name in line + "/" for line in lines)
+
+
+def _kill(pid: int, is_ours: Callable[[int], bool]) -> bool:
+    """Kills a process if it is one of ours; returns whether it is and is not gone."""
     try:
-        # The descriptor is of whoever has the number now, and so the mark is.
+        # The descriptor is of whoever has the number now, and so is what is read of it next.
         descriptor = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if _mark_of(pid) != mark or _is_gone(pid):
+        if not is_ours(pid) or _is_gone(pid):
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         return True
