@@ -20,11 +20,12 @@ class Scene:
         self.path = path
         self.loop = Loop()
         self.carried_out: list[int] = []
+        self.says: list[Report] = []
         self.server = AgentServer(self.loop, path, self, 1, lambda: 0.0)
 
     def handle(self, node: int, order: Order, now: float) -> list[Report]:
         self.carried_out.append(order.epoch)
-        return []
+        return self.says
 
     def tick(self, now: float) -> list[Report]:
         return []
@@ -125,3 +126,12 @@ def test_a_server_whose_folder_is_anothers_by_now_leaves_its_socket_alone(scene:
         scene.server.serve()  # It ends: its own folder is gone.
         scene.server.close()
         assert scene.path.exists()
+
+
+def test_orders_of_a_controller_that_was_killed_are_all_carried_out(scene: Scene) -> None:
+    scene.says = [REPORT]
+    with scene.call() as link:
+        for _ in range(3):
+            link.sendall(TO_AGENTS.encode(Addressed(0, Order(1, hail=Hail(1)))))
+    scene.turn()
+    assert scene.carried_out == [1, 1, 1]
