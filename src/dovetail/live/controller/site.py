@@ -90,6 +90,7 @@ class Site:
                 fixed=not spec.elastic,
                 hands_over=spec.paced,
             )
+            self.relaunch(life)
         return life.gang
 
     def relaunch(self, life: Life) -> None:

@@ -21,6 +21,7 @@ from dovetail.live.controller.rules import Rules
 from dovetail.live.gangs.crew import LONG_AGO, NEVER, Desired, Manner, Target, Worker
 from dovetail.live.gangs.news import Died, Finished, Formed, News, Saved, Stalled, Trained, Vacated
 from dovetail.live.gangs.trust import KEPT, Reached, Trust
+from dovetail.live.node.launcher import was_executed
 from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid, looser
 
 Free = Callable[[int, int], bool]
@@ -39,7 +40,8 @@ class Gang:
     A `fixed` one changes over whole. One that `hands_over` can give the state of the job to a
     generation of newcomers alone; else one who has it stays on among them until they have it too.
     It is `stuck` while it can change over only when others give it their GPUs. `bound` is the
-    most that each of its workers is told to hold of its GPU.
+    most that each of its workers is told to hold of its GPU. `begun` are the workers whose program
+    is known to have begun, whatever became of it.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Gang:
         self._aimed_s = self._wanted_s = self._heard_s = self._formed_s = 0.0
         self.complete: set[int] = set()
         self.gone: set[int] = set()
+        self.begun: set[int] = set()
         self.outcasts: set[int] = set()
         self.how, self.grace_s = SAVE, launch.grace_s
         self._finished = False
@@ -131,6 +134,7 @@ class Gang:
         worker = self.workers.get(number)
         if worker is not None:
             worker.obeyed = max(worker.obeyed, generation)
+            self.begun.add(number)
         if worker is not None and not worker.alive:
             worker.alive = True
             worker.since_s = self._heard_s = now
@@ -139,6 +143,8 @@ class Gang:
     def ended(self, node: int, said: WorkerEnded, now: float) -> None:
         """Hears that a worker is gone."""
         self.gone.add(said.worker)
+        if was_executed(said.exit_code, said.why):
+            self.begun.add(said.worker)
         worker = self.workers.pop(said.worker, None)
         wanted = self.wanted is not None and said.worker in self.wanted.numbers
         if worker is None and wanted and not self.elastic and said.exit_code == 0:
@@ -151,13 +157,17 @@ class Gang:
                 self.trust.bury(said.worker)
                 if wanted:
                     self._news.append(Died(said.worker, said.exit_code, why))
-        elif not self.elastic and said.exit_code == 0 and (self.complete or not said.asked):
+        elif self._did_its_part(said):
             # It was to leave just when it was done: this process ended well by itself.
             self.complete.add(said.worker)
         if self.complete:
             self._check_completion()
         if said.worker not in self.complete or self._finished or self.vacating:
             self.forgets.append((node, said.worker))
+
+    def _did_its_part(self, said: WorkerEnded) -> bool:
+        well = not self.elastic and said.exit_code == 0 and said.worker in self.group
+        return well and (bool(self.complete) or not said.asked)
 
     def _check_completion(self) -> None:
         """Finishes when all is done. Until then its agents keep the ends of a plain gang's part."""
@@ -177,6 +187,7 @@ class Gang:
             return
         worker.alive = True
         if fresh:
+            self.begun.add(said.worker)
             self._heard_s = now
             worker.speak(now)
         if said.meeting is not None:
@@ -244,6 +255,16 @@ class Gang:
         """Lets all patience begin anew."""
         self._heard_s = self._wanted_s = self._aimed_s = now
 
+    @property
+    def is_finished(self) -> bool:
+        """Returns whether the job did all it had to do."""
+        return self._finished
+
+    @property
+    def has_begun(self) -> bool:
+        """Returns whether the program of a wanted worker is known to have begun."""
+        return self.wanted is not None and not self.begun.isdisjoint(self.wanted.numbers)
+
     # What is decided.
 
     def news(self) -> Sequence[News]:
@@ -296,6 +317,8 @@ class Gang:
                 self.muster(wanted, wanted.numbers, now)
                 self._aim(wanted.numbers, wanted.manner, now)
             return
+        if self.target is not None and self.formed < self.generation:
+            self._start_missing(wanted, now, free)
         # Ranks that are started later must find the others where those were told to meet.
         if self.formed == self.generation and self._limits(wanted):
             self._aim(wanted.numbers, wanted.manner, now)
@@ -303,6 +326,12 @@ class Gang:
         present = [self.workers.get(n) for n in wanted.numbers if n not in self.complete]
         if self.formed < self.generation and all(w is not None and w.alive for w in present):
             self._form(self.generation)
+
+    def _start_missing(self, wanted: Desired, now: float, free: Free) -> None:
+        """Starts ranks whose order went no further than a controller that is gone."""
+        there = self.workers.keys() | self.complete | self.gone
+        missing = [m for m in wanted.members if m.worker not in there]
+        self.muster(wanted, [m.worker for m in missing if free(m.node, m.gpu)], now)
 
     def _step_elastic(self, wanted: Desired, now: float, free: Free) -> None:
         trainers = [w for w in self._by_number() if w.entered >= 0 and w.stays]
