@@ -24,11 +24,18 @@ from dovetail.live.record import JobRecord
 from dovetail.wire.agent import Order
 
 BLOCK = 30
+ONCE_BROKEN = (65, 80)
+"""Stories beyond the first blocks that broke a rule when they were first played."""
 
 
 @pytest.mark.parametrize("block", range(2))
 def test_no_story_of_stopped_agents_breaks_a_rule(block: int) -> None:
     failure = first_failure(interrupted(s) for s in range(block * BLOCK, (block + 1) * BLOCK))
+    assert failure is None, failure.told()
+
+
+def test_no_story_of_stopped_agents_that_once_broke_a_rule_does_so_again() -> None:
+    failure = first_failure(interrupted(seed) for seed in ONCE_BROKEN)
     assert failure is None, failure.told()
 
 

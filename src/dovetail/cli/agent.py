@@ -30,8 +30,8 @@ REPORT_S = 1.0
 WRITE_S = 5.0
 """And how often its progress is written down: no more is lost when this process is killed."""
 
-STEPS_MAX = 100
-"""Things that happen on emulated nodes, in a few milliseconds, before orders are read again."""
+STEPS_MAX = 20
+"""Instants that pass on emulated nodes, in some milliseconds, before orders are read again."""
 
 
 @click.command("agent", hidden=True)

@@ -135,8 +135,8 @@ class PacedLauncher:
 class EmulatedNodes:
     """N nodes of G GPUs (each, or as listed) with their agents, and the paced jobs on them.
 
-    One call does at most `steps_max` things that are due. On a machine too slow for its speed the
-    nodes fall behind the clock, and whoever calls hears orders between calls all the same.
+    One call works on at most `steps_max` instants. On a machine too slow for its speed the nodes
+    fall behind the clock, and whoever calls can read orders between calls all the same.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class EmulatedNodes:
     def tick(self, now: float) -> list[Report]:
         """Lets everything happen up to a time, each thing at its own; returns the reports.
 
-        After `steps_max` things it stops at the time of the last one: `next_due` is past then.
+        After `steps_max` instants it stops at the last one: `next_due` is past then.
         """
         reports: list[Report] = []
         steps = 0
