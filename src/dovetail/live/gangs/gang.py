@@ -318,7 +318,10 @@ class Gang:
                 self._aim(wanted.numbers, wanted.manner, now)
             return
         if self.target is not None and self.formed < self.generation:
-            self._start_missing(wanted, now, free)
+            # Ranks whose order went no further than a controller that is gone.
+            there = self.workers.keys() | self.complete | self.gone
+            missing = [m for m in wanted.members if m.worker not in there]
+            self.muster(wanted, [m.worker for m in missing if free(m.node, m.gpu)], now)
         # Ranks that are started later must find the others where those were told to meet.
         if self.formed == self.generation and self._limits(wanted):
             self._aim(wanted.numbers, wanted.manner, now)
@@ -326,12 +329,6 @@ class Gang:
         present = [self.workers.get(n) for n in wanted.numbers if n not in self.complete]
         if self.formed < self.generation and all(w is not None and w.alive for w in present):
             self._form(self.generation)
-
-    def _start_missing(self, wanted: Desired, now: float, free: Free) -> None:
-        """Starts ranks whose order went no further than a controller that is gone."""
-        there = self.workers.keys() | self.complete | self.gone
-        missing = [m for m in wanted.members if m.worker not in there]
-        self.muster(wanted, [m.worker for m in missing if free(m.node, m.gpu)], now)
 
     def _step_elastic(self, wanted: Desired, now: float, free: Free) -> None:
         trainers = [w for w in self._by_number() if w.entered >= 0 and w.stays]
