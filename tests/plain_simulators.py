@@ -386,11 +386,11 @@ class AfsP:
             best.share += 1
 
 
-def _gain(job: PeerJob) -> float:
+def _gain(job: PlainJob) -> float:
     """Returns what one GPU more gains the longer of two, relative to its speed with it."""
     return 1 - job.seconds(job.share + 1) / job.seconds(job.share)
 
 
-def _loss(job: PeerJob) -> float:
+def _loss(job: PlainJob) -> float:
     """Returns what it would gain the shorter, relative to its speed without it."""
     return job.seconds(job.share) / job.seconds(job.share + 1) - 1

@@ -7,9 +7,9 @@ from signal import SIGKILL, SIGTERM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.live.node.agent import KILL_AGAIN_S, NEVER_STARTED, REPEAT_S, Agent
+from dovetail.live.node.agent import KILL_AGAIN_S, REPEAT_S, Agent
 from dovetail.live.node.fence import JOBS_KEPT, Fence, add, holds
-from dovetail.live.node.launcher import Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.launcher import NEVER_STARTED, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
@@ -169,6 +169,15 @@ def test_an_end_is_said_until_it_is_forgotten() -> None:
     assert states(agent) == {(1, 0): 7}
     do(agent, forget=Forget(1, 0))
     assert agent.tick(100.0) == [] and states(agent) == {}
+
+
+def test_what_is_said_again_goes_by_the_clock_of_the_machine_at_any_speed() -> None:
+    stage = Stage(stubborn=True)
+    agent = Agent(3, ("gpu0",), stage, incarnation="i", token=lambda: "secret", speed=2000.0)
+    do(agent, start=start())
+    stage.end(1, 0, 7)
+    times = [float(t) for t in range(0, 13_000, 100)]
+    assert [t for t in times if agent.tick(t)] == [0.0, 4000.0, 8000.0, 12_000.0]
 
 
 def test_a_living_worker_cannot_be_forgotten() -> None:

@@ -21,7 +21,7 @@ from dovetail.live.gangs.news import (
     Trained,
     Vacated,
 )
-from dovetail.live.gangs.survey import survey, take_stock
+from dovetail.live.gangs.survey import lost_run, survey, take_stock
 from dovetail.live.record import Member
 from dovetail.wire.agent import (
     EndWorker,
@@ -867,3 +867,82 @@ def test_who_left_though_it_is_wanted_has_not_done_what_there_was_to_do() -> Non
         table.say(worker, 2.0, left=Left(1, 20))
         table.end(worker, 0, 2.5)
     assert [type(news) for news in table.heard()] == [Died, Died]
+
+
+def taken_up(plain: Table, *rows: WorkerState, ran: bool = False) -> tuple[int, ...]:
+    """Lets a new controller take up a gang of two; returns the workers that it finds lost."""
+    plain.gang.generation = 4
+    plain.gang.restore(Desired((Member(2, 0, 0), Member(3, 1, 0))), (2, 3), ran=ran)
+    survey(plain.gang, 0, rows, 1.0)
+    return take_stock(plain.gang, 1.0)
+
+
+def test_a_rank_whose_start_was_lost_with_a_controller_joins_those_that_began(
+    plain: Table,
+) -> None:
+    assert taken_up(plain, WorkerState(JOB, 2, 4, 0)) == ()
+    ((node, order),) = plain.orders(1.0)
+    assert isinstance(order, StartWorker)
+    assert (node, order.worker, order.generation) == (1, 3, 4)
+    assert (order.rank, order.world_size) == (1, 2)
+    plain.start(3, now=2.0, generation=4)
+    plain.orders(2.0)
+    assert plain.heard() == [Formed(4)]
+
+
+def test_a_rank_that_did_its_part_alone_is_not_run_again_for_another_never_started(
+    plain: Table,
+) -> None:
+    assert taken_up(plain, WorkerState(JOB, 2, 4, 0, exit_code=0)) == ()
+    assert plain.names(1.0) == ["start 3@1.0 g4"]
+    plain.start(3, now=2.0, generation=4)
+    plain.orders(2.0)
+    plain.end(3, 0, 9.0, node=1)
+    plain.orders(9.0)
+    assert plain.heard() == [Formed(4), Finished()]
+
+
+def test_a_rank_that_waits_for_its_gpu_after_a_takeover_starts_when_that_is_free(
+    plain: Table,
+) -> None:
+    plain.held.add((1, 0))
+    taken_up(plain, WorkerState(JOB, 2, 4, 0))
+    assert plain.names(1.0) == []
+    plain.held.clear()
+    assert plain.names(2.0) == ["start 3@1.0 g4"]
+
+
+@pytest.mark.parametrize("code", [1, -9])
+def test_a_run_of_which_one_ended_badly_and_another_never_began_is_lost(
+    plain: Table, code: int
+) -> None:
+    assert taken_up(plain, WorkerState(JOB, 2, 4, 0, exit_code=code)) == (3,)
+    assert lost_run(plain.gang)
+
+
+def test_a_run_that_was_whole_is_lost_with_one_of_its_workers(plain: Table) -> None:
+    assert taken_up(plain, WorkerState(JOB, 2, 4, 0), ran=True) == (3,)
+    assert lost_run(plain.gang)
+
+
+def test_no_run_is_lost_where_none_began(plain: Table) -> None:
+    not_now = WorkerState(JOB, 2, 4, 0, exit_code=125, why="node 0 has no GPU 0")
+    assert taken_up(plain) == (2, 3) and not lost_run(plain.gang)
+    assert taken_up(plain, not_now) == (3,) and not lost_run(plain.gang)
+
+
+def test_what_an_earlier_run_did_on_a_lost_node_is_no_part_of_this_one(plain: Table) -> None:
+    """Else any new wish for the gang would end it, for it would seem to be changed."""
+    plain.want((0, 0, 0))
+    plain.orders(0.0)
+    plain.start(0)
+    plain.gang.lose(0)
+    plain.gang.vacate(1.0, 5.0, END)
+    plain.orders(1.0)
+    plain.want((1, 1, 0), now=2.0)
+    plain.orders(2.0)
+    plain.start(1, generation=2)
+    plain.end(0, 0, 3.0)
+    plain.want((1, 1, 0), now=4.0)
+    assert plain.names(4.0) == ["forget 0"]
+    assert not plain.gang.vacating

@@ -6,6 +6,7 @@ that sockets, disks, process tables and `dovetail up` keep the same promises.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,13 +15,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
 import pytest
+from harness.tasks import one_task_per_gpu
 
 from dovetail.core.errors import DovetailError
 from dovetail.live.client import Client
@@ -51,14 +53,15 @@ def commands(word: str, home: Path) -> list[int]:
 class Ground:
     """A cluster whose processes the test kills."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, engine: str = f"local:{SLOTS}") -> None:
         self.home = home
+        self.engine = engine
         self.client = Client(home, patience_s=PATIENCE_S)
         self.controller: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
         """Starts a controller and waits until it answers."""
-        words = ["up", "--foreground", "--engine", f"local:{SLOTS}", "--home", str(self.home)]
+        words = ["up", "--foreground", "--engine", self.engine, "--home", str(self.home)]
         with (self.home / "said").open("ab") as said:
             self.controller = subprocess.Popen(
                 [sys.executable, str(PATIENT), *words], stdout=said, stderr=said
@@ -132,13 +135,20 @@ class Ground:
             shutil.rmtree(self.home, ignore_errors=True)
 
 
+@contextmanager
+def made(*engine: str) -> Iterator[Ground]:
+    """Yields a cluster of its own, and leaves nothing of it."""
+    ground = Ground(Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp")), *engine)
+    try:
+        yield ground
+    finally:
+        ground.end()
+
+
 @pytest.fixture
 def ground() -> Iterator[Ground]:
-    made = Ground(Path(tempfile.mkdtemp(prefix="dv-", dir="/tmp")))
-    try:
-        yield made
-    finally:
-        made.end()
+    with made() as ground:
+        yield ground
 
 
 def submit_for_ever(ground: Ground, told: dict[str, int], stop: threading.Event) -> None:
@@ -255,3 +265,77 @@ def test_a_cancelled_job_that_ignores_signals_is_gone_after_its_grace(ground: Gr
     ends = ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
     assert {end.state for end in ends} == {"CANCELLED"}
     ground.check(told)
+
+
+def kill_while_the_agent_stands(ground: Ground, seed: int) -> None:
+    """Kills the controller when a gang's orders are on their way to an agent that stands still."""
+    rng = Random(seed)
+    ground.up()
+    (agent,) = commands("agent", ground.home)
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        spec = ground.spec("gang", "sleep 0.5", **one_task_per_gpu(2))
+        told = {"gang": ground.client.submit(spec)[0]}
+        show = ground.client.show
+        ground.until(lambda: show(str(told["gang"])).row.state != "PENDING", "it is placed")
+        sleep(rng.uniform(0.0, 0.1))
+        ground.kill()
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    sleep(rng.choice((0.0, 1.5)))
+    ground.up()
+    (end,) = ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
+    assert end.state == "COMPLETED"
+    ranks = ground.processes("gang")
+    assert len(set(ranks)) == 2, "each rank ran once"
+    assert sorted(ranks) == sorted(ground.processes("gang", "end"))
+    assert facts_of(ground, told["gang"]) == ["submitted", "started", "ended"]
+    ground.check(told)
+
+
+def facts_of(ground: Ground, job: int) -> list[str]:
+    """Returns what the event log has of a job, without what it measured."""
+    kinds = [str(json.loads(event.line)["e"]) for event in ground.client.history(job)]
+    return [kind for kind in kinds if kind != "measured"]
+
+
+def test_a_gang_runs_once_whose_controller_was_killed_while_its_agent_stood_still(
+    ground: Ground,
+) -> None:
+    kill_while_the_agent_stands(ground, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_twenty_gangs_run_once_whose_agents_stood_still(ground: Ground, seed: int) -> None:
+    kill_while_the_agent_stands(ground, seed=100 + seed)
+
+
+def leave_fast_nodes_alone(seed: int, away_s: float) -> None:
+    """Lets jobs end at 2000 times the machine's speed while no controller runs."""
+    rng = Random(seed)
+    with made("emulated:4x8@2000") as ground:
+        ground.up()
+        spec = JobSpec("fast", (), str(ground.home), duration_s=4000.0, paced=True)
+        jobs = ground.client.submit(*[spec] * 32)
+        show = ground.client.show
+        ground.until(lambda: show(str(jobs[-1])).row.state != "PENDING", "all are placed")
+        sleep(rng.uniform(0.0, 0.5))
+        ground.kill()
+        sleep(away_s)
+        ground.up()
+        ends = ground.client.wait(*jobs, timeout_s=PATIENCE_S)
+        assert {end.state for end in ends} == {"COMPLETED"}
+        assert {node.state for node in ground.client.nodes().nodes} == {"up"}
+        for job in jobs:
+            assert facts_of(ground, job) == ["submitted", "started", "ended"]
+
+
+def test_jobs_of_fast_nodes_that_ended_in_an_absence_are_found_ended() -> None:
+    leave_fast_nodes_alone(seed=1, away_s=3.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_twenty_absences_from_fast_nodes_lose_nothing(seed: int) -> None:
+    leave_fast_nodes_alone(seed=seed, away_s=20.0 if seed % 5 == 0 else 3.0)

@@ -9,8 +9,10 @@ from time import process_time
 import pytest
 from live_stage import NEVER, RULES, Stage
 
+from dovetail.core.messages import NodeChanged
 from dovetail.live.durable.database import Database
 from dovetail.live.lifecycle import State
+from dovetail.wire.agent import Inventory, Report
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
@@ -114,6 +116,24 @@ def test_a_node_that_is_known_to_be_down_holds_nobody_up_again() -> None:
     s.play(30.0)
     assert next(t for t, _, o in s.orders if o.start is not None) == pytest.approx(13.0, abs=0.1)
     s.check()
+
+
+def test_an_inventory_from_before_a_node_was_lost_does_not_bring_it_back() -> None:
+    """What the node was told after that hail and before it fell silent, it may do yet."""
+    s = Stage("fifo", nodes=2, gpus=1)
+    s.at(1.0, lambda: s.deaf.add(1))
+
+    def answer(serial: int) -> None:
+        hail = next(o.hail for _, _, o in s.orders if o.hail is not None)
+        late = Inventory(1, "emulated-1", ("paced-0",), (), hail.epoch, serial or hail.serial)
+        assert s.inbox is not None
+        s.inbox.put(Report(1, inventory=late))
+
+    s.at(20.0, lambda: answer(0))
+    s.at(22.0, lambda: answer(max(o.hail.serial for _, _, o in s.orders if o.hail is not None)))
+    s.play(25.0)
+    states = [(round(f.t), f.node, f.state) for f in s.facts if isinstance(f, NodeChanged)]
+    assert states == [(10, 1, "down"), (22, 1, "up")]
 
 
 def test_a_gang_that_trains_is_told_nothing_by_the_next_controller() -> None:

@@ -106,3 +106,20 @@ def test_a_connection_closed_by_another_in_the_same_round_is_left_alone(loop: Lo
     for e in ends:
         e.channel.close()
         e.there.close()
+
+
+def test_what_a_peer_said_before_it_was_gone_is_read_though_nothing_can_be_sent_to_it(
+    loop: Loop, end: End
+) -> None:
+    def answer(line: bytes) -> None:
+        end.lines.append(line)
+        end.channel.send(b"done\n")
+
+    end.channel._on_line = answer
+    end.there.sendall(b"one\ntwo\n" + b"x" * (1 << 16) + b"\nlast\n")
+    end.there.close()
+    end.channel.send(b"nobody reads this\n")
+    for _ in range(5):
+        loop.wait(0.0)
+    assert [line[:4] for line in end.lines] == [b"one\n", b"two\n", b"xxxx", b"last"]
+    assert end.closed == 1

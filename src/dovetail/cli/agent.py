@@ -30,6 +30,9 @@ REPORT_S = 1.0
 WRITE_S = 5.0
 """And how often its progress is written down: no more is lost when this process is killed."""
 
+STEPS_MAX = 20
+"""Instants that pass on emulated nodes, in some milliseconds, before orders are read again."""
+
 
 @click.command("agent", hidden=True)
 @click.option("--home", required=True, type=click.Path(path_type=Path))
@@ -235,6 +238,8 @@ def _emulated(words: EngineWords, given: Given) -> tuple[Nodes, int]:
         report_s=REPORT_S * max(1.0, words.speed),
         write_s=WRITE_S * words.speed,
         incarnation=f"{os.getpid()}",
+        speed=words.speed,
+        steps_max=STEPS_MAX,
     )
     return nodes, len(cluster.installed)
 

@@ -118,9 +118,13 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Hail:
-    """The controller of this epoch is there, and asks for the inventory."""
+    """The controller of this epoch is there, and asks for the inventory.
+
+    Each hail of a controller has a greater `serial` than those before it.
+    """
 
     epoch: int
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,7 @@ class Inventory:
     """All workers of a node, ended ones included until they are forgotten.
 
     Orders of controllers before `epoch` are not obeyed any more: who is not here will not start.
+    `serial` is that of the hail that it answers; what was ordered before that has been done.
     """
 
     node: int
@@ -182,6 +187,7 @@ class Inventory:
     gpus: tuple[str, ...]
     workers: tuple[WorkerState, ...]
     epoch: int = -1
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,12 @@ class Scene:
         self.path = path
         self.loop = Loop()
         self.carried_out: list[int] = []
+        self.says: list[Report] = []
         self.server = AgentServer(self.loop, path, self, 1, lambda: 0.0)
 
     def handle(self, node: int, order: Order, now: float) -> list[Report]:
         self.carried_out.append(order.epoch)
-        return []
+        return self.says
 
     def tick(self, now: float) -> list[Report]:
         return []
@@ -153,3 +154,12 @@ def test_workers_end_only_when_the_socket_is_surely_gone(
     assert not looks(), "it is gone"
     scene.path.touch()
     assert not looks(), "another has its name"
+
+
+def test_orders_of_a_controller_that_was_killed_are_all_carried_out(scene: Scene) -> None:
+    scene.says = [REPORT]
+    with scene.call() as link:
+        for _ in range(3):
+            link.sendall(TO_AGENTS.encode(Addressed(0, Order(1, hail=Hail(1)))))
+    scene.turn()
+    assert scene.carried_out == [1, 1, 1]

@@ -6,11 +6,11 @@ import pytest
 from plain_controller import PlainController, empty_table, nodes_of
 
 from dovetail.core.placement import Placement
-from dovetail.live.engines.emulated import FolderShelf
+from dovetail.live.engines.emulated import NEVER, FolderShelf
 from dovetail.live.engines.paced import Costs, Paced
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing import Injected
-from dovetail.wire.agent import Launch, Order, StartWorker
+from dovetail.wire.agent import Hail, Launch, Order, Report, StartWorker
 
 RESTART = Costs(start_s=0.0, resume_s=30.0, move_s=30.0, resize_s=30.0)
 PREPARED = Costs(start_s=2.0, resume_s=30.0, move_s=30.0, resize_s=0.004, prepare_s=10.0)
@@ -279,3 +279,24 @@ def test_progress_is_kept_in_the_folder_of_a_job_and_brings_no_removed_cluster_b
     jobs.mkdir()
     shelf.write(str(jobs / "1"), 5.0)
     assert shelf.read(str(jobs / "1")) == 5.0
+
+
+def test_one_call_does_no_more_than_it_may_and_an_order_is_heard_between_two() -> None:
+    nodes = nodes_of(gpus=4, alive_s=1.0, steps_max=3)
+    assert [r.alive is not None for r in nodes.tick(1000.0)] == [True] * 3
+    assert nodes.next_due() == 3.0
+    (*_, answer) = nodes.handle(0, Order(1, hail=Hail(1)), 1000.0)
+    assert answer.inventory is not None
+    assert nodes.next_due() == 6.0, "what was due is not left out"
+
+
+def test_nodes_that_fell_behind_say_the_same_as_those_that_did_not() -> None:
+    said: list[list[Report]] = []
+    for most in (2, NEVER):
+        c = PlainController(nodes_of(alive_s=1.0, steps_max=most))
+        c.run(1, Paced(50.0), [(0, 0)])
+        said.append([])
+        while c.nodes.next_due() <= 100.0:
+            said[-1] += c.nodes.tick(100.0)
+    assert said[0] == said[1]
+    assert any(r.said is not None and r.said.finished is not None for r in said[0])

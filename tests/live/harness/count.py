@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.stage import play
-from harness.story import story
+from harness.story import interrupted, story
 
 LONGEST_S = 10
 """Of CPU: on a busy machine a story may wait much longer."""
@@ -28,10 +28,11 @@ first, last = int(sys.argv[1]), int(sys.argv[2])
 kinds: Counter[str] = Counter()
 example: dict[str, int] = {}
 begun = time.process_time()
+tell = interrupted if "interrupted" in sys.argv[3:] else story
 for seed in range(first, last):
     signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
     try:
-        wrong = play(story(seed)).wrong
+        wrong = play(tell(seed)).wrong
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         wrong = (

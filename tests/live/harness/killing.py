@@ -6,7 +6,8 @@ in memory is gone. What was on its way through the post, and what is on disk, st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from random import Random
 
 from dovetail.live.edges import Entry, Journal, Post, StoreError
 from dovetail.wire.agent import Order
@@ -37,6 +38,39 @@ class CrashPoints:
             raise StoreError("no space left on device")
 
 
+class Unread:
+    """The orders of a controller that no agent has read yet.
+
+    They are in sockets, where they outlive it, or in its own memory, where they do not.
+    """
+
+    def __init__(self) -> None:
+        self._unread: dict[int, tuple[int, Order]] = {}
+        self._lost: dict[int, Order] = {}
+
+    def sent(self, node: int, order: Order) -> None:
+        """Sees an order sent."""
+        self._unread[id(order)] = (node, order)
+
+    def read(self, order: Order) -> bool:
+        """Sees an order come to its agent; False if it was lost with its controller."""
+        self._unread.pop(id(order), None)
+        return id(order) not in self._lost
+
+    def lose(self, rng: Random) -> int:
+        """Loses what each node has not read yet, from some order on; returns how much."""
+        by_node: dict[int, list[Order]] = {}
+        for node, order in self._unread.values():
+            by_node.setdefault(node, []).append(order)
+        lost = [o for _, those in sorted(by_node.items()) for o in those[_cut(rng, those) :]]
+        self._lost.update({id(order): order for order in lost})
+        return len(lost)
+
+
+def _cut(rng: Random, orders: Sequence[Order]) -> int:
+    return rng.randrange(len(orders) + 1)
+
+
 class WatchedJournal:
     """Shows every entry that is durable, also one that the writer never learned to be so."""
 
@@ -58,11 +92,13 @@ class WatchedJournal:
 class KillingPost:
     """A post between whose letters the controller may die."""
 
-    def __init__(self, inner: Post, points: CrashPoints) -> None:
+    def __init__(self, inner: Post, points: CrashPoints, unread: Unread) -> None:
         self._inner = inner
         self._points = points
+        self._unread = unread
 
     def send(self, node: int, order: Order) -> None:
         """Sends the order."""
         self._points.reach("send")
+        self._unread.sent(node, order)
         self._inner.send(node, order)

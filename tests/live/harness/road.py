@@ -11,13 +11,17 @@ from dovetail.live.virtual import Timeline
 
 
 class Road:
-    """Delays, losses and doubles drawn from a seed; nodes that are deaf or silent for a while."""
+    """Delays, losses and doubles drawn from a seed; nodes that are deaf or silent for a while.
+
+    What is said to or by an agent that is stopped waits in its socket, in order, until it goes on.
+    """
 
     def __init__(self, line: Timeline, weather: Weather, rng: Random) -> None:
         self._line = line
         self._weather = weather
         self._rng = rng
         self.deaf: dict[int, float] = {}
+        self.stopped: dict[int, float] = {}
         self.silent: dict[int, float] = {}
 
     def delays_s(self, node: int, *, up: bool) -> Sequence[float]:
@@ -25,6 +29,8 @@ class Road:
         now, weather, rng = self._line.now, self._weather, self._rng
         if (self.silent if up else self.deaf).get(node, -1.0) > now:
             return ()
+        if self.stopped.get(node, -1.0) > now:
+            return (self.stopped[node] - now + 0.0005,)
         if now > CALM_S or weather == Weather():
             return (0.0005,)
         if rng.random() < weather.lost:

@@ -9,9 +9,18 @@ from random import Random
 
 import numpy as np
 from harness.floor import Emulated, Floor, Machines
-from harness.killing import CrashPoints, Killed, KillingPost, WatchedJournal
+from harness.killing import CrashPoints, Killed, KillingPost, Unread, WatchedJournal
 from harness.road import Road
-from harness.story import CALM_S, GPUS_PER_NODE, NODES, Fault, Story, Weather
+from harness.story import (
+    CALM_S,
+    GPUS_PER_NODE,
+    NODES,
+    ORDERS_LOST,
+    STOPPED,
+    Fault,
+    Story,
+    Weather,
+)
 from harness.truth import Truth
 from harness.users import GRACE_S, Users
 from harness.verdict import judge
@@ -84,6 +93,7 @@ class Scene:
         memory = 0.0 if story.engine == "emulated" else self.cluster.groups[0].gpu_memory_bytes
         self.truth = Truth(lambda: self.line.now, shares, crawls, memory)
         self.road = Road(self.line, story.weather, self._rng)
+        self._unread = Unread()
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
         self._trouble_s = 0.0
@@ -144,7 +154,8 @@ class Scene:
         ahead_s = recovered.now_s - self.line.now + (60.0 if self._rng.random() < 0.1 else 0.0)
         clock = VirtualClock(self.line, ahead_s)
         inbox = VirtualInbox(self.line, ahead_s)
-        post = KillingPost(VirtualPost(self.line, self._deliver, self.road), self.points)
+        road = VirtualPost(self.line, self._deliver, self.road)
+        post = KillingPost(road, self.points, self._unread)
         journal = WatchedJournal(store, self.truth.kept)
         world = LiveWorld(
             Edges(clock, inbox, post, journal, store),
@@ -203,7 +214,11 @@ class Scene:
     def _deliver(self, node: int, order: Order) -> None:
         if self.story.seed % 10 == 0:
             assert ORDERS.decode(ORDERS.encode(order)) == order, "an order is not what it was"
-        self.floor.deliver(node, order)
+        until_s = self.road.stopped.get(node, -1.0)
+        if until_s > self.line.now:
+            self.line.at(until_s, lambda: self._deliver(node, order))
+        elif self._unread.read(order):
+            self.floor.deliver(node, order)
 
     def _send(self, node: int, report: Report) -> None:
         if self.story.seed % 10 == 0:
@@ -221,12 +236,16 @@ class Scene:
         self.truth.say(f"fault: {fault.kind} {fault.lasts_s:g} s, node {fault.node}")
         until_s = self.line.now + fault.lasts_s
         self.trouble(fault.lasts_s)
-        if fault.kind.startswith(("node", "agent")):
+        if fault.parts:
             self.truth.estrange(fault.node, until_s)
-        if fault.kind == "controller killed":
+        if fault.kind.startswith("controller killed"):
             if self._inbox is not None:
                 self._down_s = fault.lasts_s
+                if fault.kind == ORDERS_LOST:
+                    self.truth.say(f"{self._unread.lose(self._rng)} orders are lost with it")
                 raise Killed("at a random instant")
+        elif fault.kind == STOPPED:
+            self.road.stopped[fault.node] = until_s
         elif fault.kind == "disk full":
             self.points.disk_full = True
             self.line.at(until_s, self._disk_mended)

@@ -28,6 +28,12 @@ POLICIES = (
 NODES, GPUS_PER_NODE = 2, 2
 KINDS = {"machines": ("plain", "elastic", "elastic"), "emulated": ("paced",)}
 ENGINES = ("machines", "machines", "emulated")
+STOPPED = "agent stopped"
+"""An agent that gets SIGSTOP, and SIGCONT later: what it is told meanwhile waits in its socket."""
+ORDERS_LOST = "controller killed, orders lost"
+"""What no agent has read is lost with it from some order on: it had not left its memory."""
+SHORT_S = 5.0
+"""An agent that is back after so long has been missed by nobody."""
 CALM_S = 90.0
 """From here on nothing more goes wrong, and what was held or drained is freed."""
 
@@ -71,6 +77,20 @@ class Fault:
     lasts_s: float = 0.0
     node: int = 0
     pick: int = 0
+
+    @property
+    def parts(self) -> bool:
+        """Returns whether the controller cannot reach a node for so long that it gives it up."""
+        if self.kind == STOPPED:
+            return self.lasts_s > SHORT_S
+        return self.kind.startswith(("node", "agent"))
+
+    @property
+    def is_harmless(self) -> bool:
+        """Returns whether this may cost no job any work."""
+        return self.kind.startswith(("controller", "disk")) or (
+            self.kind == STOPPED and not self.parts
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +269,46 @@ def _weather(rng: Random) -> Weather:
         lost=rng.choice((0.0, 0.0, 0.02, 0.2)),
         doubled=rng.choice((0.0, 0.0, 0.05, 0.3)),
     )
+
+
+def interrupted(seed: int) -> Story:
+    """Returns a story in which agents are stopped while controllers are killed.
+
+    Some are stories of `story` with that beside their own troubles. The others have no other
+    trouble, so that nothing may be lost; half of these have a policy that leaves alone what runs.
+    """
+    rng = Random(f"interrupted {seed}")
+    tale = story(seed)
+    starts_s = [t + round(rng.uniform(0.0, 9.0), 3) for t in rng.sample((0, 20, 40, 60), 2)]
+    if rng.random() < 0.7:
+        gangs = [_gang(rng, tale.engine, t) for t in starts_s]
+        tale = replace(
+            tale,
+            policy=rng.choice(("fifo", "backfill", tale.policy, tale.policy)),
+            submissions=tuple(sorted((*tale.submissions[:4], *gangs), key=lambda s: s.t)),
+            verbs=(),
+            faults=(),
+            crash_at=(),
+            weather=Weather(),
+        )
+    stops = [fault for t in starts_s for fault in _stops(rng, t)]
+    return replace(tale, faults=tuple(sorted((*tale.faults, *stops), key=lambda f: f.t)))
+
+
+def _gang(rng: Random, engine: str, t: float) -> Submission:
+    """Returns a job of several workers that comes while its agents stand."""
+    kind = rng.choice(KINDS[engine])
+    gpus = rng.choice((2, 3, 4))
+    return Submission(t + 0.01, kind, gpus, gpus, gpus, round(rng.uniform(0.2, 10.0), 1))
+
+
+def _stops(rng: Random, t: float) -> Iterator[Fault]:
+    """Stops agents, and kills controllers while they stand."""
+    lasts_s = rng.choice((0.3, 1.0, 1.0, 4.0, 4.0, 30.0))
+    # The agents of nodes that one machine plays are one process.
+    for node in rng.choice(((0,), (1,), range(NODES), range(NODES))):
+        yield Fault(t, STOPPED, lasts_s, node=node)
+    for _ in range(rng.choice((0, 1, 1, 1, 2))):
+        kind = rng.choice(("controller killed", ORDERS_LOST, ORDERS_LOST))
+        at_s = t + rng.uniform(0.05, min(lasts_s, 2.0))
+        yield Fault(round(at_s, 3), kind, rng.choice((0.0, 0.1, 2.0)))

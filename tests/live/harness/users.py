@@ -9,6 +9,7 @@ from typing import Protocol
 
 from harness.killing import Killed
 from harness.story import CALM_S, Story, Submission, Verb
+from harness.tasks import one_task_per_gpu
 
 from dovetail.core.errors import InputError
 from dovetail.live.edges import StoreError
@@ -121,15 +122,15 @@ class Users:
         before = self.promises.numbers.get(i - 1)
         after = (Dependency(s.after, before),) if s.after and before is not None else ()
         trains = s.kind == "elastic"
+        plain = s.kind == "plain"
+        size = {"gpus": s.gpus, "min_gpus": s.min_gpus, "max_gpus": s.max_gpus}
         work = ("train", s.duration_s, s.gpus) if trains else ("work", s.duration_s, s.exit_code)
         return JobSpec(
             name=f"s{i}",
             command=() if s.kind == "paced" else (work[0], json.dumps(work[1:])),
             paced=s.kind == "paced",
             workdir="/",
-            gpus=s.gpus,
-            min_gpus=s.min_gpus,
-            max_gpus=s.max_gpus,
+            **(one_task_per_gpu(s.gpus) if plain else size),  # type: ignore[arg-type]
             duration_s=s.duration_s,
             time_limit_s=s.time_limit_s,
             after=after,

@@ -7,17 +7,13 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from harness.story import Fault, Story, Weather
+from harness.story import SHORT_S, Fault, Story, Weather
 
 from dovetail.live.lifecycle import TERMINAL, State
 
 if TYPE_CHECKING:
     from harness.scene import Scene
 
-HARMLESS = frozenset({"controller killed", "disk full"})
-"""Faults that may cost no job any work."""
-SHORT_S = 5.0
-"""An agent that is back after so long has been missed by nobody."""
 SMALL_S = 1e-6
 
 
@@ -49,7 +45,7 @@ def _adopts(scene: Scene, number: int) -> None:
     """Holds that nobody was started twice where nothing but controllers and disks failed."""
     truth, story = scene.truth, scene.story
     moves = not scene.policy.powers.isdisjoint(("preempt", "migrate", "resize", "share"))
-    harmless = story.weather == Weather() and {f.kind for f in story.faults} <= HARMLESS
+    harmless = story.weather == Weather() and all(f.is_harmless for f in story.faults)
     promises = scene.users.promises
     if moves or not harmless or number in promises.cancelled_s or number in promises.requeued:
         return
@@ -77,7 +73,6 @@ def _work(scene: Scene, number: int) -> None:
         return
     work, story = scene.floor.really(number), scene.story
     did_it = work.times > 0 and work.code == 0
-    kinds = {fault.kind for fault in story.faults}
     known = not any(_parts(story, fault) for fault in story.faults)
     if record.state is State.COMPLETED and not did_it:
         truth.breach(f"job {number} is COMPLETED, and its work is not done")
@@ -95,7 +90,8 @@ def _work(scene: Scene, number: int) -> None:
     calm = story.weather == Weather()
     if did_it and known and calm and not harmed and not work.told_late and work.times > 1:
         truth.breach(f"job {number} was done {work.times} times")
-    if calm and kinds <= HARMLESS and work.lost_s > SMALL_S and record.state is State.COMPLETED:
+    harmless = calm and all(fault.is_harmless for fault in story.faults)
+    if harmless and work.lost_s > SMALL_S and record.state is State.COMPLETED:
         truth.breach(f"job {number} lost {work.lost_s:.3f} s of work, and no worker was harmed")
 
 
@@ -103,4 +99,4 @@ def _parts(story: Story, fault: Fault) -> bool:
     """Tells whether after a fault nobody can know what became of the workers of a node."""
     if fault.kind == "agent killed":
         return story.engine == "emulated" or fault.lasts_s > SHORT_S
-    return fault.kind.startswith("node")
+    return fault.parts

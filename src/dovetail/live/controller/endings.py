@@ -291,6 +291,13 @@ class Endings:
         site.timers.set(("mend", record.job), site.now + site.rules.backoff(tries))
         site.touch(life)
 
+    def lost(self, life: Life, absent: Sequence[int]) -> None:
+        """Starts a job anew of which a new controller does not find all workers again."""
+        numbers = ", ".join(map(str, absent))
+        workers = f"worker {numbers} was" if len(absent) == 1 else f"workers {numbers} were"
+        self.requeue(life, "failed", life.spec.grace_s)
+        self.retry(life, "JobLaunchFailure", f"{workers} not there when the controller came back")
+
     def stalled(self, life: Life, silent_s: float) -> None:
         """Starts a job anew that has said nothing for too long."""
         if life.is_placed:

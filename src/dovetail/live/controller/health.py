@@ -12,8 +12,8 @@ from dovetail.live.controller.endings import Endings
 from dovetail.live.controller.lives import Life
 from dovetail.live.controller.placements import Placements
 from dovetail.live.controller.site import Site
-from dovetail.live.gangs.gang import END
-from dovetail.live.gangs.survey import survey, take_stock
+from dovetail.live.gangs.gang import END, Gang
+from dovetail.live.gangs.survey import lost_run, survey, take_stock
 from dovetail.wire.agent import Hail, Inventory, WorkerState
 
 DRAINED, LOST = "drained", "nodes down"
@@ -27,7 +27,8 @@ class Node:
     """One node: when its agent was last heard, and whether its inventory is known.
 
     `back_s` is when it was heard again after so long a silence that orders may have been lost.
-    Of its silence `excused_s` is time in which this controller could not have heard it.
+    Of its silence `excused_s` is time in which this controller could not have heard it. An
+    inventory counts that answers a hail from `hail_min` on.
     """
 
     heard_s: float
@@ -37,6 +38,7 @@ class Node:
     down: bool = False
     drained: bool = False
     excused_s: float = 0.0
+    hail_min: int = 0
 
 
 class Health:
@@ -47,6 +49,7 @@ class Health:
         self._endings = endings
         self._placements = placements
         self._all_drained = False
+        self._hails = 0
         self._said: dict[int, str] = {}
         self.nodes = [
             Node(site.now, site.now, tuple(str(gpu) for gpu in range(count)))
@@ -118,9 +121,9 @@ class Health:
     def survey(self, said: Inventory) -> None:
         """Compares what an agent has with what is wanted of it."""
         site, node = self._site, said.node
-        if said.epoch < site.epoch:
-            return
         info = self.nodes[node]
+        if said.epoch < site.epoch or said.serial < info.hail_min:
+            return
         if said.gpus:
             info.gpus = said.gpus
         rows: dict[int, list[WorkerState]] = {}
@@ -182,7 +185,8 @@ class Health:
 
     def _hail(self, node: int) -> None:
         site = self._site
-        site.letters.append((node, Hail(site.epoch)))
+        self._hails += 1
+        site.letters.append((node, Hail(site.epoch, self._hails)))
         site.timers.set(("hail", node), site.now + site.rules.hail_every_s)
 
     def _watch(self, node: int) -> None:
@@ -204,8 +208,16 @@ class Health:
         self._say(range(len(self.nodes)))
         for life in site.lives:
             if life.gang is not None:
-                self._placements.renumber(life, take_stock(life.gang, site.now))
+                self._reconcile(life, life.gang)
                 site.touch(life)
+
+    def _reconcile(self, life: Life, gang: Gang) -> None:
+        """Finds others for the wanted workers of a job that no node has."""
+        absent = take_stock(gang, self._site.now)
+        if absent and lost_run(gang):
+            self._endings.lost(life, absent)
+        else:
+            self._placements.renumber(life, absent)
 
     # How a node changes.
 
@@ -248,6 +260,8 @@ class Health:
         state = site.state
         info = self.nodes[node]
         info.down, info.surveyed = True, False
+        # It may do yet what it was told before it fell silent, after it answers an older hail.
+        info.hail_min = self._hails + 1
         placed = state.plan.placed.items()
         hit = sorted(row for row, p in placed if any(n == node for n, _ in p.spans))
         touched: set[int] = set()

@@ -105,6 +105,7 @@ class Placements:
         site, record = self._site, life.record
         before = {(m.node, m.gpu): m.worker for m in record.members}
         whole_anew = not life.speaks and tuple(before) != tuple(gpus)
+        began = life.gang is not None and life.gang.has_begun
         number, members = record.next_worker, []
         each = 1 if life.speaks else len(gpus) // life.spec.tasks
         for rank, (node, gpu) in enumerate(gpus):
@@ -127,8 +128,8 @@ class Placements:
         )
         if record.state is State.PENDING:
             site.lives.step(life, Step.PLACED)
-        elif whole_anew and record.state is State.RUNNING:
-            site.lives.write(life, restarts=record.restarts + 1)
+        elif whole_anew:
+            site.lives.write(life, restarts=record.restarts + began)
             self._book(life)
         site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
@@ -164,13 +165,12 @@ class Placements:
     def renumber(self, life: Life, absent: Collection[int]) -> None:
         """Wants new workers for those that an earlier controller wanted and that are not there.
 
-        A plain gang cannot go on with some of them: all of it is started anew.
+        Of a plain gang none has begun: all of it has other numbers.
         """
         site, record = self._site, life.record
         if not absent or not life.is_placed:
             return
         number, members = record.next_worker, []
-        before = [m.worker for m in record.members]
         named: dict[int, int] = {}
         for member in record.members:
             if member.worker in absent or not life.speaks:
@@ -180,9 +180,6 @@ class Placements:
             members.append(member)
         site.seats.replace(record.job, members)
         site.lives.write(life, members=tuple(members), next_worker=number)
-        if record.state is State.RUNNING and {m.worker for m in members}.isdisjoint(before):
-            site.lives.write(life, restarts=record.restarts + 1)
-            self._book(life)
         site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
 

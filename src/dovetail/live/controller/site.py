@@ -92,6 +92,7 @@ class Site:
                 hands_over=spec.paced,
                 first=_first_of(spec, record),
             )
+            self.relaunch(life)
         return life.gang
 
     def relaunch(self, life: Life) -> None:

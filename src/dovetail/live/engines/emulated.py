@@ -133,7 +133,11 @@ class PacedLauncher:
 
 
 class EmulatedNodes:
-    """N nodes of G GPUs (each, or as listed) with their agents, and the paced jobs on them."""
+    """N nodes of G GPUs (each, or as listed) with their agents, and the paced jobs on them.
+
+    One call works on at most `steps_max` instants. On a machine too slow for its speed the nodes
+    fall behind the clock, and whoever calls can read orders between calls all the same.
+    """
 
     def __init__(
         self,
@@ -148,6 +152,8 @@ class EmulatedNodes:
         alive_s: float = NEVER,
         write_s: float = NEVER,
         incarnation: str = "emulated",
+        speed: float = 1.0,
+        steps_max: float = NEVER,
     ) -> None:
         each = gpus_per_node
         self._gpus = [each] * nodes if isinstance(each, int) else list(each)
@@ -155,7 +161,7 @@ class EmulatedNodes:
         self._costs = costs or Costs()
         self._shelf = shelf or NoShelf()
         self._report_s, self._alive_s, self._write_s = report_s, alive_s, write_s
-        self._incarnation = incarnation
+        self._incarnation, self._speed, self._steps_max = incarnation, speed, steps_max
         self._jobs: dict[int, PacedJob] = {}
         self._folder: dict[int, str] = {}
         self._complete: dict[int, str] = {}
@@ -186,9 +192,16 @@ class EmulatedNodes:
         return reports
 
     def tick(self, now: float) -> list[Report]:
-        """Lets everything happen up to a time, each thing at its own; returns the reports."""
+        """Lets everything happen up to a time, each thing at its own; returns the reports.
+
+        After `steps_max` instants it stops at the last one: `next_due` is past then.
+        """
         reports: list[Report] = []
+        steps = 0
         while (due := self.next_due()) <= now:
+            if steps >= self._steps_max:
+                return reports
+            steps += 1
             self._now = max(self._now, due)
             reports += self._step()
         self._now = max(self._now, now)
@@ -434,6 +447,7 @@ class EmulatedNodes:
             here.launcher,
             incarnation=f"{self._incarnation}-{here.incarnation}",
             token=lambda: "",
+            speed=self._speed,
         )
 
     # What is there.

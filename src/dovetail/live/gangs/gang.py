@@ -31,7 +31,9 @@ from dovetail.live.gangs.news import (
     Unspoken,
     Vacated,
 )
+from dovetail.live.gangs.plain import did_its_part, step_plain
 from dovetail.live.gangs.trust import KEPT, Reached, Trust
+from dovetail.live.node.launcher import was_executed
 from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid, looser
 
 Free = Callable[[int, int], bool]
@@ -51,7 +53,8 @@ class Gang:
     generation of newcomers alone; else one who has it stays on among them until they have it too.
     It is `stuck` while it can change over only when others give it their GPUs. `bound` is the
     most that each of its workers is told to hold of its GPU. `first` decides whether one of its
-    workers is started before the others.
+    workers is started before the others. `begun` are the workers whose program is known to have
+    begun, whatever became of it.
     """
 
     def __init__(
@@ -87,9 +90,10 @@ class Gang:
         self._aimed_s = self._wanted_s = self._heard_s = self._formed_s = 0.0
         self.complete: set[int] = set()
         self.gone: set[int] = set()
+        self.begun: set[int] = set()
         self.outcasts: set[int] = set()
         self.how, self.grace_s = SAVE, launch.grace_s
-        self._finished = False
+        self.is_finished = False
         self._iteration_s = 0.0
 
     # What the plan wants.
@@ -145,6 +149,7 @@ class Gang:
         worker = self.workers.get(number)
         if worker is not None:
             worker.obeyed = max(worker.obeyed, generation)
+            self.begun.add(number)
         if worker is not None and not worker.alive:
             worker.alive = True
             worker.since_s = self._heard_s = now
@@ -153,6 +158,8 @@ class Gang:
     def ended(self, node: int, said: WorkerEnded, now: float) -> None:
         """Hears that a worker is gone."""
         self.gone.add(said.worker)
+        if was_executed(said.exit_code, said.why):
+            self.begun.add(said.worker)
         worker = self.workers.pop(said.worker, None)
         wanted = self.wanted is not None and said.worker in self.wanted.numbers
         if worker is None and wanted and not self.elastic and said.exit_code == 0:
@@ -165,12 +172,12 @@ class Gang:
                 self.trust.bury(said.worker)
                 if wanted:
                     self._news.append(Died(said.worker, said.exit_code, why))
-        elif not self.elastic and said.exit_code == 0 and (self.complete or not said.asked):
+        elif did_its_part(self, said):
             # It was to leave just when it was done: this process ended well by itself.
             self.complete.add(said.worker)
         if self.complete:
             self._check_completion()
-        if said.worker not in self.complete or self._finished or self.vacating:
+        if said.worker not in self.complete or self.is_finished or self.vacating:
             self.forgets.append((node, said.worker))
 
     def _check_completion(self) -> None:
@@ -180,8 +187,8 @@ class Gang:
             self._finish(-1)
 
     def _finish(self, samples: int) -> None:
-        if not self._finished:
-            self._finished = True
+        if not self.is_finished:
+            self.is_finished = True
             self._news.append(Finished(samples))
 
     def heard(self, said: WorkerSaid, now: float, *, fresh: bool = True) -> None:
@@ -193,6 +200,7 @@ class Gang:
         words = (said.meeting, said.ready, said.entered, said.training, said.saved, said.finished)
         self.first.heard = self.first.heard or any(words)
         if fresh:
+            self.begun.add(said.worker)
             self._heard_s = now
             worker.speak(now)
         if said.meeting is not None:
@@ -232,9 +240,10 @@ class Gang:
             return
         members = [self.workers.get(n) for n in target.members]
         if all(w is not None and w.entered == target.generation for w in members):
-            self._form(target.generation, pause_s)
+            self.form(target.generation, pause_s)
 
-    def _form(self, generation: int, pause_s: float = 0.0) -> None:
+    def form(self, generation: int, pause_s: float = 0.0) -> None:
+        """Notes that all members of a generation are there."""
         self.formed = generation
         self._formed_s = self._heard_s
         self._news.append(Formed(generation, pause_s))
@@ -261,6 +270,11 @@ class Gang:
         """Lets all patience begin anew."""
         self._heard_s = self._wanted_s = self._aimed_s = now
 
+    @property
+    def has_begun(self) -> bool:
+        """Returns whether the program of a wanted worker is known to have begun."""
+        return self.wanted is not None and not self.begun.isdisjoint(self.wanted.numbers)
+
     # What is decided.
 
     def news(self) -> Sequence[News]:
@@ -275,11 +289,11 @@ class Gang:
             if self.workers:
                 return
             self._settle()
-        if self.wanted is None or self._finished:
+        if self.wanted is None or self.is_finished:
             return
         self._bind(self.wanted.memory_bytes, room)
         if not self.elastic:
-            self._step_plain(self.wanted, now, free)
+            step_plain(self, self.wanted, now, free)
             return
         self.first.listen(self.wanted, self.workers)
         wanted = self.first.desired(self.wanted, self.workers)
@@ -303,25 +317,11 @@ class Gang:
             self.bound = min(w.memory_bytes for w in workers if w.memory_bytes)
 
     def _settle(self) -> None:
-        self.vacating = self._finished = False
+        self.vacating = self.is_finished = False
         self.target = None
         self.trust.forget(self.generation)
         self.complete.clear()
         self._news.append(Vacated())
-
-    def _step_plain(self, wanted: Desired, now: float, free: Free) -> None:
-        if not self.workers and not self.complete and self.target is None:
-            if all(free(m.node, m.gpu) for m in wanted.members):
-                self.muster(wanted, wanted.numbers, now)
-                self._aim(wanted.numbers, wanted.manner, now)
-            return
-        # Ranks that are started later must find the others where those were told to meet.
-        if self.formed == self.generation and self._limits(wanted):
-            self._aim(wanted.numbers, wanted.manner, now)
-            self.formed = self.generation
-        present = [self.workers.get(n) for n in wanted.numbers if n not in self.complete]
-        if self.formed < self.generation and all(w is not None and w.alive for w in present):
-            self._form(self.generation)
 
     def _step_elastic(self, wanted: Desired, now: float, free: Free) -> None:
         trainers = [w for w in self._by_number() if w.entered >= 0 and w.stays]
@@ -329,7 +329,7 @@ class Gang:
             self._start_afresh(wanted, now, free)
             return
         blocked = self._start_joiners(wanted, now, free)
-        limited = self._limits(wanted)
+        limited = self.update_shares(wanted)
         to_come = set(wanted.numbers) - set(self.first.startable(wanted))
         standing = any(self.trust.is_broken(w.entered) for w in trainers)
         there = [n for n in wanted.numbers if n in self.workers and self.workers[n].stays]
@@ -351,7 +351,7 @@ class Gang:
         target = self.target
         broken = target is not None and self.trust.is_broken(target.generation)
         if target is None or broken or limited or aim != (target.members, target.manner):
-            self._aim(*aim, now)
+            self.new_generation(*aim, now)
 
     def _pick(
         self, able: Sequence[int], trainers: Sequence[Worker], *, standing: bool
@@ -382,7 +382,7 @@ class Gang:
             worker.end_by(now, self.launch.grace_s)
         if not self.workers and all(free(m.node, m.gpu) for m in wanted.members):
             self.muster(wanted, self.first.startable(wanted), now)
-            self._aim(wanted.numbers, wanted.manner, now)
+            self.new_generation(wanted.numbers, wanted.manner, now)
 
     def _start_joiners(self, wanted: Desired, now: float, free: Free) -> bool:
         """Starts who can be started; returns whether others wait for their GPUs."""
@@ -413,8 +413,8 @@ class Gang:
         if numbers:
             self._heard_s = now
 
-    def _limits(self, wanted: Desired) -> bool:
-        """Tells whether started workers get other shares, told under a newer generation."""
+    def update_shares(self, wanted: Desired) -> bool:
+        """Sets the shares of the workers; True if a started one must be told a new one."""
         for number in wanted.numbers:
             if number in self.workers:
                 self.workers[number].share = wanted.share(number)
@@ -426,9 +426,10 @@ class Gang:
         """Tells a generation its other limits though it waits for GPUs: others wait for that."""
         target = self.target
         if limited and target is not None and not self.trust.is_broken(target.generation):
-            self._aim(target.members, target.manner, now)
+            self.new_generation(target.members, target.manner, now)
 
-    def _aim(self, members: tuple[int, ...], manner: Manner, now: float) -> None:
+    def new_generation(self, members: tuple[int, ...], manner: Manner, now: float) -> None:
+        """Begins the next generation, of these members."""
         self.generation += 1
         self.target = Target(self.generation, members, manner)
         self._aimed_s = now

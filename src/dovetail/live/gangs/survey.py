@@ -23,7 +23,9 @@ def survey(gang: Gang, node: int, rows: Iterable[WorkerState], now: float) -> No
             _adopt(gang, row, node, now)
         if row.worker in gang.workers:
             _hear_again(gang, gang.workers[row.worker], row, now)
-        if row.exit_code is not None:
+        if row.exit_code is None:
+            gang.begun.add(row.worker)
+        else:
             said = WorkerEnded(
                 row.job, row.worker, row.generation, row.exit_code, row.why, row.asked
             )
@@ -90,13 +92,19 @@ def _miss(gang: Gang, worker: Worker, now: float) -> None:
 
 
 def take_stock(gang: Gang, now: float) -> tuple[int, ...]:
-    """Returns the wanted workers that are not there: no inventory has them, nor ever will."""
+    """Returns the wanted workers that are not there: no inventory has them, nor ever will.
+
+    Ranks of a plain gang that were never started are not among them: they are started now.
+    """
     wanted, group = gang.wanted, gang.group
     if wanted is None or gang.vacating:
         return ()
     gang.wait_from(now)
     known = gang.workers.keys() | gang.complete | gang.gone
     absent = tuple(number for number in wanted.numbers if number not in known)
+    if absent and _can_be_filled(gang):
+        gang.target = Target(gang.generation, group, wanted.manner)
+        return ()
     for number in absent:
         gang.trust.bury(number)
     entered = {w.worker for w in gang.workers.values() if w.entered == gang.generation}
@@ -104,3 +112,28 @@ def take_stock(gang: Gang, now: float) -> tuple[int, ...]:
         gang.target = Target(gang.generation, group, wanted.manner)
         gang.check_formed()
     return absent
+
+
+def _can_be_filled(gang: Gang) -> bool:
+    """Tells whether the ranks that began wait for others whose start was lost with a controller.
+
+    That is no more to them than an order that comes late, which any gang may see: they have the
+    same generation and meet at the same place. Not so where all ran once, for then the others are
+    lost, or where one that began ended badly.
+    """
+    wanted, group = gang.wanted, gang.group
+    assert wanted is not None
+    if gang.elastic or gang.formed == gang.generation or set(group) != set(wanted.numbers):
+        return False
+    began = gang.begun.intersection(group)
+    return bool(began) and began <= gang.workers.keys() | gang.complete
+
+
+def lost_run(gang: Gang) -> bool:
+    """Tells whether a program that began is lost with workers that are not there."""
+    if gang.wanted is None or gang.vacating or gang.is_finished:
+        return False
+    if not gang.elastic:
+        told = set(gang.group) == set(gang.wanted.numbers)
+        return gang.has_begun or (told and gang.formed == gang.generation)
+    return gang.formed == gang.generation and not gang.workers

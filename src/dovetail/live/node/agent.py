@@ -14,7 +14,15 @@ from secrets import token_hex
 from signal import SIGKILL, SIGTERM
 
 from dovetail.live.node.fence import Fence
-from dovetail.live.node.launcher import NOT_NOW, Exit, Found, Launcher, LaunchError, NoRoom
+from dovetail.live.node.launcher import (
+    NEVER_STARTED,
+    NOT_NOW,
+    Exit,
+    Found,
+    Launcher,
+    LaunchError,
+    NoRoom,
+)
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
@@ -50,10 +58,9 @@ from dovetail.wire.worker import (
 
 NEVER = float("inf")
 REPEAT_S = 2.0
-"""An end that nobody has put on record yet is said again so often."""
+"""An end that nobody has put on record yet is said again so often, in the machine's seconds."""
 KILL_AGAIN_S = 1.0
 """A worker that SIGKILL has not ended yet (it waits for a device) is killed again so often."""
-NEVER_STARTED = "never started"
 KEPT = (Entered, Left, Saved, Finished)
 """What a worker said that a later agent must find: without it an end could be misread."""
 ORDER_OF_TELLING = (Abandon, Regroup, Meet, Checkpoint)
@@ -96,7 +103,11 @@ class _Worker:
 
 
 class Agent:
-    """The agent of one node, as a function of what comes in."""
+    """The agent of one node, as a function of what comes in.
+
+    Times are the cluster's. `speed` of its seconds pass in one of the machine's, and repeats go by
+    those: they cost the machine the same at any speed.
+    """
 
     def __init__(
         self,
@@ -107,6 +118,7 @@ class Agent:
         fence: Fence | None = None,
         incarnation: str = "",
         token: Callable[[], str] = lambda: token_hex(16),
+        speed: float = 1.0,
     ) -> None:
         self.node = node
         self.fence = fence or Fence()
@@ -114,6 +126,7 @@ class Agent:
         self._launcher = launcher
         self._incarnation = incarnation or token_hex(4)
         self._token = token
+        self._repeat_s, self._kill_again_s = REPEAT_S * speed, KILL_AGAIN_S * speed
         self._workers: dict[tuple[int, int], _Worker] = {}
         for found in launcher.found():
             self._adopt(found)
@@ -138,7 +151,7 @@ class Agent:
         if not self.fence.obeys(order.epoch):
             return []
         if order.hail is not None:
-            return [Report(self.node, inventory=self.inventory())]
+            return [Report(self.node, inventory=self.inventory(order.hail.serial))]
         if order.start is not None:
             return self._start(order.start, now)
         if order.end is not None:
@@ -181,9 +194,9 @@ class Agent:
         for (job, number), worker in self._workers.items():
             if worker.alive and worker.kill_s <= now:
                 self._launcher.signal(job, number, SIGKILL)
-                worker.kill_s = now + KILL_AGAIN_S
+                worker.kill_s = now + self._kill_again_s
             elif not worker.alive and worker.repeat_s <= now:
-                worker.repeat_s = now + REPEAT_S
+                worker.repeat_s = now + self._repeat_s
                 reports.append(self._says_end(worker))
         return reports
 
@@ -198,10 +211,11 @@ class Agent:
 
     # What is there.
 
-    def inventory(self) -> Inventory:
+    def inventory(self, serial: int = 0) -> Inventory:
         """Returns all workers, ended ones included until they are forgotten."""
         states = tuple(_state(w) for _, w in sorted(self._workers.items()))
-        return Inventory(self.node, self._incarnation, self._gpus, states, self.fence.epoch)
+        name, epoch = self._incarnation, self.fence.epoch
+        return Inventory(self.node, name, self._gpus, states, epoch, serial)
 
     @property
     def alive(self) -> tuple[tuple[int, int], ...]:
@@ -270,7 +284,7 @@ class Agent:
         if not known.alive:
             return [self._says_end(known)]
         if order.grace_s <= 0:
-            known.asked, known.kill_s = True, now + KILL_AGAIN_S
+            known.asked, known.kill_s = True, now + self._kill_again_s
             self._launcher.signal(*key, SIGKILL)
             return []
         told_before = known.kill_s < NEVER
@@ -353,7 +367,7 @@ class Agent:
         if worker is None or not worker.alive:
             return []
         worker.end, worker.listens = end, False
-        worker.kill_s, worker.repeat_s = NEVER, now + REPEAT_S
+        worker.kill_s, worker.repeat_s = NEVER, now + self._repeat_s
         return [self._says_end(worker)]
 
     def _says_start(self, worker: _Worker) -> Report:

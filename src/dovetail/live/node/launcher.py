@@ -42,6 +42,14 @@ class Found:
 NOT_NOW, NEVER_RUNS = 125, (126, 127)
 """Exit codes with a `why`, of workers that were never executed: another try may help, or cannot."""
 
+NEVER_STARTED = "never started"
+"""The `why` of a worker that was to end before its agent had heard of it."""
+
+
+def was_executed(exit_code: int, why: str) -> bool:
+    """Tells whether the program of a worker had begun before the worker ended."""
+    return not why or (why != NEVER_STARTED and exit_code not in (NOT_NOW, *NEVER_RUNS))
+
 
 class LaunchError(Exception):
     """Says why a worker could not be started; `exit_code` is what a shell would have said."""

@@ -110,13 +110,16 @@ class Channel:
         self._on_line, self._on_close = on_line, on_close
         self._most = waiting_bytes_max
         self._in, self._out = bytearray(), bytearray()
-        self._reads = True
+        self._reads = self._writes = True
         self.open = True
         self._watch()
 
     def send(self, line: bytes) -> None:
-        """Sends a line as soon as the other side takes it; closes if it never does."""
-        if not self.open:
+        """Sends a line as soon as the other side takes it; closes if it never does.
+
+        To a peer that is gone nothing is sent. What it said before is still read, to its end.
+        """
+        if not (self.open and self._writes):
             return
         self._out += line
         self._write()
@@ -174,7 +177,11 @@ class Channel:
         except BlockingIOError:
             return
         except OSError:
-            self.close()
+            # The peer is gone, and what it sent before may still wait in the socket: an agent
+            # that was stopped finds orders there of a controller that was killed. Reading them
+            # ends with the end of the file, and that closes the connection.
+            self._writes = False
+            self._out.clear()
 
     def _read(self) -> bool:
         """Reads a piece; returns whether there was any."""
