@@ -38,7 +38,8 @@ from dovetail.live.door.questions import Question, Reply
 from dovetail.live.door.rows import job_row, node_rows, shown
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.intake import why_not
-from dovetail.live.durable.queries import LIVE, NO_SUCH_JOB, KeptJob, Reader
+from dovetail.live.durable.kept_job import KeptJob
+from dovetail.live.durable.queries import LIVE, NO_SUCH_JOB, Reader
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.snapshot import Index, Snapshot
 from dovetail.wire.submission import Submission

@@ -9,7 +9,7 @@ from dovetail.live.door.messages.cluster import NodeRow
 from dovetail.live.door.messages.listing import JobRow
 from dovetail.live.door.messages.one_job import Shown
 from dovetail.live.door.verbs import ENDLESS_S, NEVER
-from dovetail.live.durable.queries import KeptJob
+from dovetail.live.durable.kept_job import KeptJob
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord, Member
 from dovetail.live.snapshot import NEVER as NEVER_HEARD

@@ -34,9 +34,9 @@ def record_text(record: JobRecord) -> str:
     return text
 
 
-def record_of(text: str) -> JobRecord:
+def record_of(text: str | bytes) -> JobRecord:
     """Returns the record that a text holds. Raises WireError."""
-    said = parse_object(text.encode(), KEPT_BYTES_MAX)
+    said = parse_object(_utf8(text), KEPT_BYTES_MAX)
     try:
         state = State(said.pop("state", State.PENDING))
         ending = said.pop("ending", None)
@@ -57,10 +57,20 @@ def spec_text(spec: JobSpec) -> str:
     return text
 
 
-def spec_of(text: str) -> JobSpec:
+def spec_of(text: str | bytes) -> JobSpec:
     """Returns the request that a text holds. Raises WireError."""
-    spec: JobSpec = build(JobSpec, parse_object(text.encode(), KEPT_BYTES_MAX))
+    spec: JobSpec = build(JobSpec, parse_object(_utf8(text), KEPT_BYTES_MAX))
     return spec
+
+
+def _utf8(text: str | bytes) -> bytes:
+    """Returns a text as bytes that are UTF-8. Raises WireError."""
+    if not isinstance(text, str | bytes):
+        raise WireError("not text")
+    try:
+        return text.encode() if isinstance(text, str) else text.decode().encode()
+    except UnicodeError:
+        raise WireError("not UTF-8") from None
 
 
 _text = json.JSONEncoder(separators=(",", ":")).encode
