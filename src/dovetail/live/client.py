@@ -160,14 +160,19 @@ class Client:
         ended: bool = False,
         limit: int = 200,
         since_s: float = 0.0,
+        offset: int = 0,
+        group_arrays: bool = False,
     ) -> Listed:
         """Returns the jobs, placed ones first, then waiting ones in the policy's order.
 
-        If all `states` are ends: those that ended at `since_s` or later, the newest end first.
+        `limit` rows from row `offset` on; with `group_arrays` the waiting tasks of an array are
+        one row. If all `states` are ends: those that ended at `since_s` or later, the newest end
+        first.
         """
         from dovetail.live.door.messages.listing import Listed, ListJobs
 
-        return self._ask(ListJobs(tuple(states), user, name, ended, limit, since_s), Listed)
+        asked = ListJobs(tuple(states), user, name, ended, limit, since_s, offset, group_arrays)
+        return self._ask(asked, Listed)
 
     def show(self, job: int | str) -> Shown:
         """Returns all of one job."""

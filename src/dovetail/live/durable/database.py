@@ -70,8 +70,12 @@ DAMAGED_FILE = (
     " or use another --home"
 )
 
-_SINCE = """
+LIVE_STATES = "state IN ('PENDING','CONFIGURING','RUNNING','COMPLETING')"
+"""The condition of the index of jobs that are not over; SQLite takes it for this very text."""
+_SINCE = f"""
 CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs(end_s) WHERE end_s IS NOT NULL;
+CREATE INDEX IF NOT EXISTS jobs_live
+    ON jobs(state, number, array_of, array_index, user, name) WHERE {LIVE_STATES};
 """
 """What older stores of this format do not have, and get when they are opened."""
 

@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dovetail.core.errors import InputError
 from dovetail.live.durable.database import (
     DAMAGED_FILE,
+    LIVE_STATES,
     UNREADABLE,
     check_format,
     columns_of,
@@ -37,6 +38,15 @@ ASKED = 500
 LIVE = tuple(s for s in State if s not in TERMINAL)
 """The states of jobs that are not over."""
 NO_SUCH_JOB = "there is no such job"
+
+
+class LiveJob(NamedTuple):
+    """A job that is not over, as an index knows it; -1 where it is no task of an array."""
+
+    number: int
+    state: str
+    array_of: int
+    array_index: int
 
 
 class Queries:
@@ -105,33 +115,50 @@ class Queries:
         newest: bool = True,
         since_s: float | None = None,
         limit: int = 0,
+        offset: int = 0,
     ) -> list[tuple[JobSpec, JobRecord]]:
-        """Returns jobs that match, without their scripts; `limit` 0 means all.
+        """Returns jobs that match, without their scripts; `limit` 0 means all from `offset` on.
 
         With `since_s` those that ended then or later, by their ends instead of their numbers.
         """
-        tests, values = ["1"], list[object]()
-        if states is not None:
-            # Ends have an index of their own, which the plus lets SQLite take.
-            plus = "" if since_s is None else "+"
-            tests.append(f"{plus}state IN ({','.join('?' * len(states))})")
-            values.extend(sorted(states))
-        if since_s is not None:
-            tests.append("end_s >= ?")
-            values.append(since_s)
+        tests, values = _tests(states, user, name, since_s)
         order = "number" if since_s is None else "end_s"
         way = "DESC" if newest else "ASC"
-        for column, wanted in (("user", user), ("name", name)):
-            if wanted:
-                tests.append(f"{column} = ?")
-                values.append(wanted)
         found = self._all(
-            f"{SELECT_JOBS} WHERE {' AND '.join(tests)}"
-            f" ORDER BY {order} {way}, number {way} LIMIT ?",
+            f"{SELECT_JOBS} WHERE {tests} ORDER BY {order} {way}, number {way} LIMIT ? OFFSET ?",
             *values,
             limit or -1,
+            offset,
         )
         return [(job.spec, job.record) for job in map(kept_job, found)]
+
+    def count(
+        self,
+        states: Collection[State] | None = None,
+        *,
+        user: str = "",
+        name: str = "",
+        since_s: float | None = None,
+    ) -> int:
+        """Returns how many jobs `rows` would find without a limit."""
+        if not (user or name or since_s):
+            counts = self.counts()
+            return sum(counts.get(s, 0) for s in (State if states is None else states))
+        tests, values = _tests(states, user, name, since_s)
+        return int(self._all(f"SELECT count(*) FROM jobs WHERE {tests}", *values)[0][0])
+
+    def live_jobs(
+        self, states: Collection[State], *, user: str = "", name: str = ""
+    ) -> list[LiveJob]:
+        """Returns the jobs in some states that are no ends, by number, from an index alone."""
+        # The pluses keep SQLite from the indices of users and names: those have all that is over.
+        tests, values = _tests(states, user, name, None, plus="+")
+        found = self._all(
+            "SELECT number, state, coalesce(array_of, -1), coalesce(array_index, -1) FROM jobs"
+            f" WHERE {LIVE_STATES} AND {tests} ORDER BY number",
+            *values,
+        )
+        return [LiveJob(*row) for row in found]
 
     def all_jobs(self) -> Iterator[KeptJob]:
         """Yields every job by number, without its script."""
@@ -342,6 +369,30 @@ class Queries:
             return self._db.execute(sql, values).fetchall()
         except UNREADABLE as error:
             raise unreadable(self.where, error) from None
+
+
+def _tests(
+    states: Collection[State] | None,
+    user: str,
+    name: str,
+    since_s: float | None,
+    plus: str = "",
+) -> tuple[str, list[object]]:
+    """Returns the conditions for jobs that match, and the values they name."""
+    tests, values = ["1"], list[object]()
+    if states is not None:
+        # Ends have an index of their own, which the plus lets SQLite take.
+        ends = "" if since_s is None else "+"
+        tests.append(f"{ends}state IN ({','.join('?' * len(states))})")
+        values.extend(sorted(states))
+    if since_s is not None:
+        tests.append("end_s >= ?")
+        values.append(since_s)
+    for column, wanted in (("user", user), ("name", name)):
+        if wanted:
+            tests.append(f"{plus}{column} = ?")
+            values.append(wanted)
+    return " AND ".join(tests), values
 
 
 def _fact(line: str) -> dict[str, Any]:
