@@ -214,6 +214,8 @@ UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 def unreadable(where: str, error: Exception) -> InputError:
     """Returns what to say of a file that cannot be read as a store."""
     # A lock, a full disk and the like are of a narrower class, and pass: the file is as it was.
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        return InputError(where, "there is no room for the store", "free space on its disk")
     mend = DAMAGED_FILE if _is_damage(error) else ""
     what = " ".join(str(error).split())  # it may quote the schema
     return InputError(where, f"cannot be read as a store: {what}", mend)
