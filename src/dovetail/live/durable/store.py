@@ -72,12 +72,12 @@ class Store:
         self.queries.check()
         try:
             self.committer.do(_repair_states)
+            epoch = self.committer.do(_raise_epoch)
         except StoreError as error:
             # SQLite says so of a header that is damaged, too.
             if "readonly" not in str(error):
                 raise
             raise InputError(self.queries.where, "cannot be written", DAMAGED_FILE) from None
-        epoch = self.committer.do(_raise_epoch)
         every, meta = self.queries.live(), self.queries.all_meta()
         live = [job for job in every if not job.damage]
         # A job that runs for long is put on record often, though nothing happens.
