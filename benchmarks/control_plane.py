@@ -1,10 +1,11 @@
 """The control plane under load: answers, submits, memory (decisions: benchmarks.decisions).
 
-    python -m benchmarks.control_plane [--only answers|memory] [--jobs 10000]
+    python -m benchmarks.control_plane [--only answers|memory|listing] [--jobs 10000]
         [--nodes 125] [--finished 100000] [--policy fifo]
 
 Memory: the real controller, store and agents in virtual time, in this process.
 Answers and submits: a cluster of real processes, asked over its socket and by whole commands.
+Listing: a server and a store of many finished jobs, asked for pages of `ls` over its socket.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +29,18 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.client import Client
+from dovetail.live.door.desk import Desk, House
+from dovetail.live.door.messages.cluster import Pong
+from dovetail.live.door.server import Server
+from dovetail.live.durable.database import Database
+from dovetail.live.durable.folder import Folder
+from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.store import Store, add_jobs
+from dovetail.live.edges import Entry
+from dovetail.live.lifecycle import State
+from dovetail.live.record import JobRecord
+from dovetail.live.snapshot import Snapshot
+from dovetail.live.stored import Nobody
 from dovetail.study.live_play import LiveCluster, live_cluster
 from dovetail.study.traces import with_models
 from dovetail.study.virtual_live import play
@@ -172,10 +188,53 @@ def memory(finished: int, nodes: int) -> None:
     print(f"\n{counts} in {wall_s:.0f} s: controller, clocks, trace {before:.0f} -> {held:.0f} MiB")
 
 
+def listing(finished: Sequence[int], waiting: int = 1000) -> None:
+    """Says how long pages of `ls` take beside so many finished jobs."""
+    print(f"\n| finished jobs, {waiting:,} waiting | p50 | p99 |\n| --- | --- | --- |")
+    for count in finished:
+        with tempfile.TemporaryDirectory(dir="/tmp") as name:
+            folder = Folder(Path(name))
+            _fill(folder.store, count, waiting)
+            snapshot = Snapshot(0.0, "", 0, 0.0, nodes=())
+            house = House(Pong(0, 0, "", "", "", "", 0.0), folder)
+            desk = Desk(house, Nobody(folder.home), lambda s=snapshot: s, lambda: 0.0)
+            server = Server(desk, folder.socket)
+            server.start()
+            for what, words in PAGES.items():
+                with closing(Client(folder.home)) as client:
+                    asked(f"`{what}`, {count:,}", partial(client.jobs, limit=50, **words), 300)
+            server.stop()
+
+
+PAGES: dict[str, dict[str, Any]] = {
+    "ls": {"group_arrays": True},
+    "ls --user": {"user": "ann", "group_arrays": True},
+    "ls --all": {"ended": True, "group_arrays": True},
+    "ls --all --page 15": {"ended": True, "group_arrays": True, "offset": 700},
+    "ls --all --user": {"ended": True, "user": "ann", "group_arrays": True},
+    "ls --state COMPLETED": {"states": ("COMPLETED",)},
+}
+
+
+def _fill(path: Path, finished: int, waiting: int) -> None:
+    """Makes a store with finished jobs before and behind the waiting ones."""
+    database = Database(path)
+    store = Store(database, Queries(database.connection))
+    spec = JobSpec("train", ("python", "train.py"), "/", user="ann")
+    wait = range(finished // 2, finished // 2 + waiting)
+    for first in range(0, finished + waiting, TASKS):
+        numbers = range(first + 1, min(first + TASKS, finished + waiting) + 1)
+        specs = [spec] * len(numbers)
+        database.do(lambda db, s=specs, t=float(first): add_jobs(db, s, t))
+        over = [JobRecord(n, State.COMPLETED, float(first), end_s=float(n)) for n in numbers]
+        store.write(Entry((), tuple(r for r in over if r.job - 1 not in wait)))
+    database.close()
+
+
 def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("answers", "memory"), default=None)
+    parser.add_argument("--only", choices=("answers", "memory", "listing"), default=None)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=125)
     parser.add_argument("--finished", type=int, default=100_000)
@@ -185,6 +244,8 @@ def main() -> None:
         answers(given.policy, given.jobs, given.nodes)
     if given.only in (None, "memory"):
         memory(given.finished, given.nodes)
+    if given.only in (None, "listing"):
+        listing((1000, 50_000))
 
 
 if __name__ == "__main__":

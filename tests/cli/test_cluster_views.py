@@ -76,8 +76,34 @@ def test_ls_prints_a_row_for_each_job(cluster: ByHand, shell: Shell) -> None:
     assert [row["state"] for row in said["jobs"]] == ["RUNNING", "PENDING", "PENDING", "FAILED"]
     assert said["jobs"][1]["end_s"] is None
     assert shell.ok("ls", "--name", "nobody").out == "no such jobs\n"
-    assert "and others (--limit shows more)" in shell.ok("ls", "--limit", "1").out
+    first, second = (shell.ok("ls", "--limit", 2, "--page", page).out for page in (1, 2))
+    assert first.endswith("showing 2 of 3 (next: --page 2, all: --limit 3)\n")
+    assert second.endswith("showing 3 to 3 of 3 (all: --limit 3)\n")
+    assert shell.ok("ls", "--limit", 2, "--page", 9).out == "there are 2 pages\n"
     assert "no such state" in shell.refused("ls", "--state", "busy")
+
+
+def test_ls_has_one_row_for_the_waiting_tasks_of_an_array(cluster: ByHand, shell: Shell) -> None:
+    tasks = Submission(spec("sweep"), tuple(range(20)))
+    (first,) = cluster.intake.submit([tasks], key="sweep")
+    lines = shell.ok("ls", "--name", "sweep").out.splitlines()
+    assert [line.split()[:3] for line in lines[2:]] == [[f"{first}_[0-19]", "sweep", "PENDING"]]
+    (row,) = shell.ok("ls", "--name", "sweep", "--json").json["jobs"]
+    assert (row["array_of"], row["array"]) == (first, None)
+    assert (row["tasks"], row["task_count"]) == ("0-19", 20)
+    assert len(shell.ok("ls", "--name", "sweep", "-r", "--json").json["jobs"]) == 20
+
+
+def test_ls_cuts_nothing_where_its_output_is_read_by_a_program(
+    cluster: ByHand, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "a-name-of-more-than-twenty-characters-" * 4
+    cluster.intake.submit([Submission(spec(long))], key="long", user="somebody-with-a-long-name")
+    said = shell.ok("ls", "--name", long).out
+    assert long in said and "somebody-with-a-long-name" not in said  # there is one user alone
+    assert "somebody-with-a-long-name" in shell.ok("ls").out
+    monkeypatch.setenv("COLUMNS", "80")
+    assert long not in shell.ok("ls").out
 
 
 def test_ls_names_users_where_there_are_several(cluster: ByHand, shell: Shell) -> None:

@@ -115,7 +115,7 @@ def test_the_size_is_what_is_said_or_seen_or_usual(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("COLUMNS", "132")
     assert (terminal.width(), terminal.size()) == (132, (132, 24))
     monkeypatch.setenv("COLUMNS", "wide")
-    assert terminal.width() == 80
+    assert (terminal.width(), terminal.size()[0]) == (terminal.UNBOUNDED, 80)
 
 
 def test_a_picture_in_place_has_the_size_of_the_terminal_and_leaves_it_as_it_was(

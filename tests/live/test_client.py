@@ -96,9 +96,9 @@ def counted(cluster: ByHand, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     welcomed: list[int] = []
     welcome = Server._welcome
 
-    def count(self: Server, connection: socket.socket, *, local: bool) -> None:
+    def count(self: Server, listener: object, connection: socket.socket) -> None:
         welcomed.append(len(welcomed))
-        welcome(self, connection, local=local)
+        welcome(self, listener, connection)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Server, "_welcome", count)
     return welcomed

@@ -139,6 +139,57 @@ def test_a_list_has_running_jobs_then_waiting_ones_in_the_policys_order(cluster:
     assert ([r.job for r in few.jobs], few.more) == ([2, 5], 2)
 
 
+def test_waiting_tasks_of_an_array_are_one_row_where_that_is_asked_for(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec("sweep"), (0, 1, 2, 5, 7, 8)), Submission(spec("alone")))
+    cluster.run(1, [(0, 1)], left_s=30.0)
+    cluster.record(2, state=State.COMPLETED, end_s=50.0)
+    cluster.record(3, held=True)
+    cluster.wait([6, 7, 4, 5], Reason("Resources", job=6), Reason("Priority", behind=6))
+    found = cluster.ask(ListJobs(group_arrays=True))
+    assert isinstance(found, Listed)
+    assert [(r.job, r.tasks, r.task_count, r.array, r.reason) for r in found.jobs] == [
+        (1, "", 1, 0, ""),
+        (6, "5,7-8", 3, -1, "Resources"),
+        (7, "", 1, -1, "Priority"),
+        (3, "", 1, 2, "JobHeldUser"),
+    ]
+    assert (found.total, found.more) == (4, 0)
+    each = cluster.ask(ListJobs())
+    assert isinstance(each, Listed)
+    assert [r.job for r in each.jobs] == [1, 6, 7, 4, 5, 3] and each.total == 6
+
+
+def test_pages_together_are_the_whole_list(cluster: ByHand) -> None:
+    submit(cluster, *[Submission(spec(f"j{i}")) for i in range(9)], user="ann")
+    cluster.run(2, [(0, 1)], left_s=30.0)
+    cluster.wait([5, 3], Reason("Resources", job=5), Reason("Priority", behind=5))
+    for job in (1, 7, 9):
+        cluster.record(job, state=State.COMPLETED, end_s=100.0 - job)
+
+    def jobs(**asked: Any) -> Listed:
+        found = cluster.ask(ListJobs(**asked))
+        assert isinstance(found, Listed)
+        return found
+
+    for asked in (
+        {"ended": True},
+        {"ended": True, "user": "ann"},
+        {},
+        {"name": "j2"},
+        {"states": ("COMPLETED", "PENDING")},
+        {"states": ("COMPLETED",)},
+    ):
+        whole = jobs(**asked)
+        assert (len(whole.jobs), whole.more) == (whole.total, 0), asked
+        paged: list[int] = []
+        for offset in range(0, whole.total + 2, 2):
+            part = jobs(**asked, limit=2, offset=offset)
+            paged += [row.job for row in part.jobs]
+            assert part.total == whole.total
+            assert part.more == max(0, whole.total - offset - 2)
+        assert sorted(paged) == sorted(row.job for row in whole.jobs), asked
+
+
 def test_a_list_can_be_filtered(cluster: ByHand) -> None:
     submit(cluster, Submission(spec("a")), user="ann")
     submit(cluster, Submission(spec("b")), user="bob")

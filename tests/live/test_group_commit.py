@@ -155,7 +155,11 @@ def test_a_store_recovers_through_the_writer_thread_too(tmp_path: Path) -> None:
         store = Store(group, reader)
         store.keep({"policy": "fifo"})
         assert store.recover().epoch == 1
-        assert dict(store.recover().meta) == {"epoch": "2", "policy": "fifo"}
+        assert dict(store.recover().meta) == {
+            "epoch": "2",
+            "epoch copy": "2",
+            "policy": "fifo",
+        }
     group.close()
     database = Database(path)
     assert Queries(database.connection).meta("epoch") == "2"

@@ -77,7 +77,7 @@ def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None
     (waiting,) = recovered.accepted
     assert (waiting.job, waiting.spec, waiting.submit_s) == (2, spec("b"), 1.0)
     assert recovered.now_s == 2.0
-    assert dict(recovered.meta) == {"epoch": "1", "measured": "{}"}
+    assert dict(recovered.meta) == {"epoch": "1", "epoch copy": "1", "measured": "{}"}
     assert recovered.epoch == 1
     assert store_of(database).recover().epoch == 2
     database.close()
@@ -257,7 +257,7 @@ def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> 
     with pytest.raises(InputError, match="cannot be read"):
         Reader(tmp_path / "missing.db")
     (tmp_path / "empty.db").touch()
-    with pytest.raises(InputError, match=r"the store is empty.*remove it to begin"):
+    with pytest.raises(InputError, match=r"the store is empty \(start a controller"):
         Reader(tmp_path / "empty.db")
 
 
@@ -273,8 +273,10 @@ def test_a_damaged_store_says_so(path: Path) -> None:
     database = Database(path)
     with pytest.raises(InputError, match="cannot be read"):
         store_of(database).queries.live()
-    with pytest.raises(StoreError):
+    with pytest.raises(InputError, match="malformed"):
         submit(store_of(database), spec())
+    with pytest.raises(InputError, match=r"the store is damaged: .*put back a copy"):
+        store_of(database).recover()
     database.close()
 
 

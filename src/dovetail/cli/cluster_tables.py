@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from dovetail.cli.terminal import UNBOUNDED
 from dovetail.cli.text_table import Column, Line, Piece, cut, table_lines
 from dovetail.live.door.verbs import NEVER
 from dovetail.live.lifecycle import State
@@ -37,7 +38,9 @@ def span(seconds: float) -> str:
 
 
 def job_name(row: JobRow) -> str:
-    """Returns the number a user types: `12`, or `12_3` for a task of an array."""
+    """Returns what a user types: `12`, `12_3` for a task of an array, `12_[3-9]` for several."""
+    if row.tasks:
+        return f"{row.array_of}_[{row.tasks}]"
     return f"{row.array_of}_{row.array}" if row.array >= 0 else str(row.job)
 
 
@@ -61,8 +64,8 @@ def jobs_lines(rows: Sequence[JobRow], now_s: float, width: int) -> list[Line]:
     cells = [
         (
             _text(job_name(row)),
-            _plain(row.name, 20),
-            *([_plain(row.user, 12)] if users else []),
+            _plain(row.name, 20 if width < UNBOUNDED else UNBOUNDED),
+            *([_plain(row.user, 12 if width < UNBOUNDED else UNBOUNDED)] if users else []),
             _state(row),
             _text(span(time_in_state(row, now_s))),
             _text(gpus_text(row)),

@@ -112,7 +112,12 @@ def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
     from dovetail.live.door.verbs import ENDLESS_S
 
     for event in client.history(job):
-        fact = json.loads(event.line)
+        try:
+            fact = json.loads(event.line)
+            fact["e"] = str(fact["e"])
+        except (ValueError, KeyError, TypeError):
+            click.echo(f"dovetail: line {event.number} of the log is damaged", err=True)
+            continue
         if everything or fact["e"] not in REPORTED:
             if (fact.get("length_s") or 0.0) > ENDLESS_S:
                 fact["length_s"] = None

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, counted, looking_back, say_json
 from dovetail.cli.job_states import states_of
 
 if TYPE_CHECKING:
     from dovetail.live.door.messages.one_job import Shown
+
+LIMIT_MAX = 100_000
+"""Rows of one reply at most."""
 
 
 @click.command("ls")
@@ -23,9 +26,11 @@ if TYPE_CHECKING:
     "--limit",
     default=50,
     show_default=True,
-    type=click.IntRange(1, 100_000),
-    help="At most so many jobs.",
+    type=click.IntRange(1, LIMIT_MAX),
+    help="Rows of a page.",
 )
+@click.option("--page", default=1, type=click.IntRange(1), help="Which page, from 1.")
+@click.option("--array", "-r", "each_task", is_flag=True, help="One row for each task of an array.")
 @asks_a_cluster
 def ls(
     home: Path,
@@ -35,28 +40,47 @@ def ls(
     user: str,
     name: str,
     limit: int,
+    page: int,
+    each_task: bool,
 ) -> None:
     """List jobs: those on GPUs, then those that wait, in the policy's order.
+
+    Waiting tasks of an array are one row, as 12_[3-99]. A terminal cuts what is too wide for it;
+    output to a file or a pipe is whole.
 
     \b
     Example:
       dovetail ls
       dovetail ls --all --user alice --json
+      dovetail ls --all --page 2
     """
     wanted = states_of(states)
-    found = client_of(home).jobs(states=wanted, user=user, name=name, ended=ended, limit=limit)
+    found = client_of(home).jobs(
+        states=wanted,
+        user=user,
+        name=name,
+        ended=ended,
+        limit=limit,
+        offset=limit * (page - 1),
+        group_arrays=not each_task,
+    )
     if as_json:
         say_json(found)
         return
     if not found.jobs:
-        click.echo("no such jobs" if states or user or name else "no jobs wait or run")
+        nothing = "no such jobs" if states or user or name else "no jobs wait or run"
+        pages = f"there are {counted(-(-found.total // limit), 'page')}" if found.total else ""
+        click.echo(pages or nothing)
         return
     from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import jobs_lines
 
     terminal.say(jobs_lines(found.jobs, found.now_s, terminal.width()))
-    if found.more:
-        click.echo("and others (--limit shows more)")
+    if found.total > len(found.jobs):
+        first = f"{found.offset + 1:,} to " if found.offset else ""
+        shown = f"showing {first}{found.offset + len(found.jobs):,} of {found.total:,}"
+        following = f"next: --page {page + 1}, " if found.more else ""
+        click.echo(f"{shown} ({following}all: --limit {min(found.total, LIMIT_MAX)})")
 
 
 @click.command("show")

@@ -17,6 +17,8 @@ CODES = {
 }  # fmt: skip
 """The styles that are used, as terminals know them (ECMA-48)."""
 POORER = {ord(RULE): "-", ord(CUT): "~"}
+UNBOUNDED = 1 << 20
+"""The width of output to a file or a pipe: nothing is cut there."""
 ALTERNATE, ORDINARY = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """Another screen without a cursor, and back."""
 
@@ -27,7 +29,9 @@ def is_watched() -> bool:
 
 
 def width() -> int:
-    """Returns the columns of the terminal, 80 where there is none."""
+    """Returns the columns of the terminal; `UNBOUNDED` for output that a program reads."""
+    if not is_watched() and not os.environ.get("COLUMNS", "").isdecimal():
+        return UNBOUNDED
     return size()[0]
 
 

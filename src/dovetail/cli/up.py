@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
+from dovetail.cli.start_report import reported, reporting
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ STOP_S = 300.0
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
 @click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C ends it.")
+@click.option("--report-fd", default=-1, hidden=True)
 @asks_a_cluster
 def up(
     home: Path,
@@ -77,6 +79,7 @@ def up(
     listen: str,
     allow_sharing_between_users: bool,
     foreground: bool,
+    report_fd: int,
     **given: Any,
 ) -> None:
     """Start the controller of a live cluster on this machine.
@@ -97,11 +100,13 @@ def up(
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
     wish = Wish(home, policy, engine, cast("Given", given), listen, allow_sharing_between_users)
-    check(wish)
+    with reporting(report_fd):
+        check(wish)
     for note in notes_of(EngineWords.parse(engine)):
         click.echo(f"note: {note}", err=True)
     if foreground:
-        _serve(wish, as_json)
+        with reporting(report_fd):
+            _serve(wish, as_json)
     else:
         _start(wish, as_json)
 
@@ -126,22 +131,24 @@ def _start(wish: Wish, as_json: bool) -> None:
     from dovetail.live.private_file import open_private
 
     log = Folder(wish.home).log
+    report = os.memfd_create("dovetail-up")
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
         began = out.tell()
         words = [sys.executable, "-m", "dovetail"]
         process = subprocess.Popen(
-            [*words, *_words(wish)],
+            [*words, *_words(wish), "--report-fd", str(report)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             start_new_session=True,
+            pass_fds=(report,),
         )
     client = Client(wish.home, patience_s=1.0)
     deadline = monotonic() + START_S
     while monotonic() < deadline:
         code = process.poll()
         if code is not None:
-            _say_end(log, began, code)
+            _say_end(log, began, code, reported(report))
         try:
             pong = client.ping()
         except NoController:
@@ -167,13 +174,13 @@ def _words(wish: Wish) -> list[str]:
     return words
 
 
-def _say_end(log: Path, began: int, code: int) -> None:
+def _say_end(log: Path, began: int, code: int, report: str) -> None:
     """Raises what the controller said when it gave up at its start."""
     with log.open("rb") as file:
         file.seek(began)
         lines = file.read().decode("utf-8", "replace").splitlines()
     said = [line.removeprefix("dovetail: ") for line in lines if line.startswith("dovetail: ")]
-    message = said[-1] if said else f"the controller ended at its start; see {log}"
+    message = report or (said[-1] if said else f"the controller ended at its start; see {log}")
     raise InputError("up", message) if code == 2 else DovetailError(message)
 
 

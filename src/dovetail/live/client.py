@@ -27,7 +27,14 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.door.verbs import CROWDED, REPLY_BYTES_MAX, Refused, line_of_question, reply_of
+from dovetail.live.door.verbs import (
+    CROWDED,
+    REPLY_BYTES_MAX,
+    TOO_SLOW,
+    Refused,
+    line_of_question,
+    reply_of,
+)
 from dovetail.live.lifecycle import TERMINAL
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 
@@ -48,6 +55,8 @@ R = TypeVar("R")
 AGAIN_S = 0.1
 POLL_S, SELDOM_S = 0.2, 2.0
 """How often and how seldom who waits for jobs looks at them."""
+CROWDED_S = 10.0
+"""How long a client asks again while the controller has too many clients."""
 RESTS = 5
 """And how many times longer than a look took until the next."""
 DEFAULT_HOME = "~/.dovetail"
@@ -69,7 +78,11 @@ class Gone(NoController):
 
 
 class Broken(Exception):
-    """The connection ended before the reply, or the controller has no room for one more."""
+    """The connection ended before the reply."""
+
+
+class Crowded(Broken):
+    """The controller refused the connection: it serves as many clients as it can."""
 
 
 class Client:
@@ -147,14 +160,19 @@ class Client:
         ended: bool = False,
         limit: int = 200,
         since_s: float = 0.0,
+        offset: int = 0,
+        group_arrays: bool = False,
     ) -> Listed:
         """Returns the jobs, placed ones first, then waiting ones in the policy's order.
 
-        If all `states` are ends: those that ended at `since_s` or later, the newest end first.
+        `limit` rows from row `offset` on; with `group_arrays` the waiting tasks of an array are
+        one row. If all `states` are ends: those that ended at `since_s` or later, the newest end
+        first.
         """
         from dovetail.live.door.messages.listing import Listed, ListJobs
 
-        return self._ask(ListJobs(tuple(states), user, name, ended, limit, since_s), Listed)
+        asked = ListJobs(tuple(states), user, name, ended, limit, since_s, offset, group_arrays)
+        return self._ask(asked, Listed)
 
     def show(self, job: int | str) -> Shown:
         """Returns all of one job."""
@@ -194,6 +212,7 @@ class Client:
 
         asked, was_there = Logs(str(job), follow, tail), False
         deadline = monotonic() + self._patience_s
+        crowded_until = monotonic() + min(CROWDED_S, self._patience_s)
         while True:
             try:
                 for piece in self._pieces(asked):
@@ -205,6 +224,8 @@ class Client:
             except (Broken, OSError, NoController) as error:
                 if not (was_there or isinstance(error, Broken)):
                     raise
+                if isinstance(error, Crowded) and monotonic() > crowded_until:
+                    raise self._too_many() from error
                 if monotonic() > deadline:
                     gone = f"the controller went away, and job {job} is left to itself"
                     mute = f"the controller in {self.home} does not answer"
@@ -218,7 +239,8 @@ class Client:
 
         with self._connected() as connection:
             connection.settimeout(self._patience_s)
-            connection.sendall(self._line(asked))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(self._line(asked))
             for line in _lines(connection):
                 piece = _accepted(line, LogText)
                 yield piece
@@ -269,6 +291,7 @@ class Client:
     def _ask(self, question: Question, cls: type[R]) -> R:
         """Asks, and asks the same again when the connection breaks: keys make that safe."""
         deadline = monotonic() + self._patience_s
+        crowded_until = monotonic() + min(CROWDED_S, self._patience_s)
         was_there = False
         while True:
             try:
@@ -280,16 +303,24 @@ class Client:
                 if isinstance(error, NoController) and question.verb == "down":
                     raise Gone("the controller ended before it answered") from error
                 was_there = True
+                if isinstance(error, Crowded) and monotonic() > crowded_until:
+                    raise self._too_many() from error
                 if monotonic() > deadline:
                     raise NoController(f"the controller in {self.home} does not answer") from error
                 sleep(AGAIN_S)
+
+    def _too_many(self) -> NoController:
+        where = f"at {self._address}" if self._address else f"in {self.home}"
+        return NoController(f"the controller {where} has {CROWDED}; try again in a moment")
 
     def _ask_once(self, question: Question, cls: type[R], deadline: float) -> R:
         asked = self._line(question)
         connection = self._kept() or self._connected()
         try:
             connection.settimeout(max(0.01, deadline - monotonic()))
-            connection.sendall(asked)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                # A connection that was refused has its reply to be read, though it takes no more.
+                connection.sendall(asked)
             line = next(_lines(connection), None)
         except BaseException:
             # Half a question or half a reply may be under way on it.
@@ -391,6 +422,8 @@ def _accepted(line: bytes, cls: type[R]) -> R:
         raise DovetailError(f"the controller answers in another tongue: {error}") from None
     if isinstance(reply, Refused):
         if reply.what == CROWDED:
+            raise Crowded
+        if reply.what == TOO_SLOW:
             raise Broken
         if reply.fault:
             raise DovetailError(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dovetail.core.errors import DovetailError
 from dovetail.core.messages import Fact
 from dovetail.live.record import JobRecord
 from dovetail.wire.agent import Order, Report
@@ -117,5 +118,5 @@ class Edges:
     archive: Archive
 
 
-class StoreError(Exception):
+class StoreError(DovetailError):
     """Says that nothing can be kept any more (a full or broken disk); nothing was changed."""

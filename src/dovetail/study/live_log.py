@@ -19,6 +19,7 @@ import numpy as np
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import ENDS
+from dovetail.live.durable.database import DAMAGED_FILE
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.queries import Queries, Reader
 from dovetail.live.lifecycle import TERMINAL
@@ -62,10 +63,19 @@ def log_lines(reader: Queries) -> Iterator[str]:
     known = _known(reader, period, manifest)
     for line in reader.all_facts(period.after):
         if '"e":"submitted"' in line:
-            fact = json.loads(line)
+            fact = _fact(line)
             line = json.dumps({**fact, **known.get(fact["job"], {})}, separators=(",", ":"))
         yield line
     yield '{"e":"closed"}'
+
+
+def _fact(line: str) -> dict[str, Any]:
+    try:
+        fact = json.loads(line)
+        return {**fact, "e": str(fact["e"])}
+    except (ValueError, KeyError, TypeError):
+        what = f"a line of its log is damaged: {line[:60]!r}"
+        raise InputError("store", what, DAMAGED_FILE) from None
 
 
 def _known(
@@ -75,10 +85,10 @@ def _known(
     requests: dict[str, dict[str, Any]] = {}
     company = _Company()
     for line in reader.all_facts(period.after):
-        fact = json.loads(line)
+        fact = _fact(line)
         name = fact.get("job")
         if fact["e"] == "submitted":
-            requests.setdefault(name, fact)
+            requests.setdefault(str(name), fact)
         elif name is not None and name not in requests:
             raise InputError(
                 "store",

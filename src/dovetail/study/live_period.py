@@ -27,15 +27,18 @@ class Period:
     @staticmethod
     def of(reader: Queries) -> Period:
         """Returns the period that is on record."""
-        said = json.loads(reader.meta(PERIOD) or "{}")
-        return Period(int(said.get("after", 0)), tuple(said.get("policies", ())))
+        said = _kept(reader, PERIOD)
+        after, policies = said.get("after", 0), said.get("policies", ())
+        if type(after) is not int or not isinstance(policies, list | tuple):
+            return Period(reader.last_fact())
+        return Period(after, tuple(map(str, policies)))
 
 
 def begun(reader: Queries, manifest: str, engine: str) -> Mapping[str, str]:
     """Returns what a store keeps of a controller that begins, by name."""
-    before, now = json.loads(reader.meta("manifest") or "null"), json.loads(manifest)
+    before, now = _kept(reader, "manifest"), json.loads(manifest)
     period = Period.of(reader)
-    if before is not None and _nodes(before) != _nodes(now):
+    if before and _nodes(before) != _nodes(now):
         period = Period(reader.last_fact())
     if period.policies[-1:] != (now["policy"],):
         period = Period(period.after, (*period.policies, now["policy"]))
@@ -44,4 +47,14 @@ def begun(reader: Queries, manifest: str, engine: str) -> Mapping[str, str]:
 
 
 def _nodes(manifest: dict[str, Any]) -> tuple[object, object]:
-    return manifest["engine"], manifest["cluster"]["groups"]
+    cluster = manifest.get("cluster")
+    return manifest.get("engine"), cluster.get("groups") if isinstance(cluster, dict) else None
+
+
+def _kept(reader: Queries, name: str) -> dict[str, Any]:
+    """Returns the JSON object that is kept under a name, empty for none and for a damaged one."""
+    try:
+        kept = json.loads(reader.meta(name) or "{}")
+    except ValueError:
+        return {}
+    return kept if isinstance(kept, dict) else {}

@@ -28,7 +28,7 @@ from dovetail.live.controller.world import LiveWorld
 from dovetail.live.door.desk import Desk, House
 from dovetail.live.door.messages.cluster import Pong
 from dovetail.live.door.server import Server, name_of_user
-from dovetail.live.durable.database import Database
+from dovetail.live.durable.database import Database, EmptyStore
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.group_commit import GroupCommit
 from dovetail.live.durable.intake import Intake
@@ -40,6 +40,7 @@ from dovetail.live.engines.engine import Engine, EngineWords, check_sockets, ope
 from dovetail.live.measuring.meter import Meters
 from dovetail.live.private_file import is_gone
 from dovetail.live.wall import ThreadInbox, WallClock
+from dovetail.physics.lessons import Lessons
 from dovetail.study.given import Given
 from dovetail.study.live_cluster import Mind, build_mind, manifest_text
 from dovetail.study.live_period import begun
@@ -77,9 +78,11 @@ def check(wish: Wish) -> None:
     engine = open_engine(wish.engine, folder.home, dict(wish.given))
     build_mind(wish.policy, engine.cluster, wish.given, said_s=lambda job: 0.0)
     folder.lock().release()
-    if folder.store.exists():
-        with Reader(folder.store) as reader:
-            _check_engine(wish.engine, reader)
+    with suppress(EmptyStore):
+        if folder.store.exists():
+            with Reader(folder.store) as reader:
+                reader.check()
+                _check_engine(wish.engine, reader)
 
 
 def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
@@ -93,6 +96,7 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
         stack.callback(lock.release)
         _end_with(folder.home / "lock")
         engine = open_engine(wish.engine, folder.home, dict(wish.given))
+        _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
         reader = stack.enter_context(Reader(folder.store))
@@ -115,6 +119,20 @@ def _made(wish: Wish) -> Folder:
     check_sockets(folder.home, EngineWords.parse(wish.engine))
     folder.make()
     return folder
+
+
+def _check_new(folder: Folder) -> None:
+    """Raises InputError if the store is an empty file though there were jobs.
+
+    A controller that is killed in its first moments leaves an empty file, and no job.
+    """
+    jobs = folder.home / "jobs"
+    if folder.store.exists() and not folder.store.stat().st_size and any(jobs.iterdir()):
+        raise InputError(
+            str(folder.store),
+            f"it is empty, and {jobs} has folders of jobs",
+            "put back a copy of the file, or remove both to begin without any jobs",
+        )
 
 
 def _end_with(lock: Path) -> None:
@@ -200,12 +218,18 @@ def _control(
 
 def _mind(wish: Wish, engine: Engine, recovered: Recovered, lengths: SaidLengths) -> Mind:
     """Returns what decides, with what earlier controllers of this cluster learned."""
+    measured = dict(recovered.meta).get("measured", "")
+    try:
+        Lessons.load(measured)
+    except InputError as error:
+        LOG.error("%s; it is measured anew", error)
+        measured = ""
     return build_mind(
         wish.policy,
         engine.cluster,
         wish.given,
         said_s=lengths,
-        measured=dict(recovered.meta).get("measured", ""),
+        measured=measured,
         paced=engine.paced,
     )
 

@@ -5,6 +5,7 @@ Also carries users' requests about jobs out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from dovetail.live.controller.array_limits import ArrayLimits
 from dovetail.live.controller.endings import Endings
 from dovetail.live.controller.lives import NEVER, Life
 from dovetail.live.controller.site import Site, list_of
+from dovetail.live.durable.kept_job import DamagedRecord
 from dovetail.live.edges import Accepted, Request
 from dovetail.live.gangs.gang import END, SAVE
 from dovetail.live.lifecycle import PENDING, TERMINAL, State, Step
@@ -20,6 +22,7 @@ from dovetail.live.record import JobRecord
 from dovetail.live.spec_job import job_of
 from dovetail.wire.spec import Dependency, JobSpec
 
+LOG = logging.getLogger(__name__)
 HELD, DEPENDENCY, NEVER_MET, BEGIN, ARRAY_FULL = (
     "JobHeldUser",
     "Dependency",
@@ -272,6 +275,9 @@ class Arrivals:
     def _revive(self, job: int) -> None:
         found = self._find(job)
         if found is None or found[1].state not in TERMINAL:
+            return
+        if isinstance(found[1], DamagedRecord):
+            LOG.error("job %d is not requeued: %s", job, found[1].detail)
             return
         self._over.pop(job, None)
         self._begin_anew(*found)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.messages import NODE_DOWN, NodeChanged, Shrunk
@@ -16,6 +18,7 @@ from dovetail.live.gangs.gang import END, Gang
 from dovetail.live.gangs.survey import lost_run, survey, take_stock
 from dovetail.wire.agent import Hail, Inventory, WorkerState
 
+LOG = logging.getLogger(__name__)
 DRAINED, LOST = "drained", "nodes down"
 """The names under which the journal keeps the nodes that users drained, and those that are down."""
 SAID = "nodes closed"
@@ -41,6 +44,23 @@ class Node:
     hail_min: int = 0
 
 
+K = TypeVar("K", list[Any], dict[str, Any])
+
+
+def _kept(meta: dict[str, str], name: str, kind: type[K]) -> K:
+    """Returns what is kept under a name, empty if that is nothing or damaged."""
+    if name not in meta:
+        return kind()
+    try:
+        kept = json.loads(meta[name])
+    except ValueError:
+        kept = None
+    if isinstance(kept, kind):
+        return kept
+    LOG.error("'%s' is damaged in the store and left out: %.80r", name, meta[name])
+    return kind()
+
+
 class Health:
     """The nodes of a live cluster."""
 
@@ -59,10 +79,11 @@ class Health:
     def begin(self, meta: dict[str, str]) -> None:
         """Takes up the states that are on record, and hails all nodes."""
         for name, field in ((DRAINED, "drained"), (LOST, "down")):
-            for number in json.loads(meta.get(name, "[]")):
-                if 0 <= number < len(self.nodes):
+            for number in _kept(meta, name, list):
+                if type(number) is int and 0 <= number < len(self.nodes):
                     setattr(self.nodes[number], field, True)
-        self._said = {int(n): state for n, state in json.loads(meta.get(SAID, "{}")).items()}
+        said = _kept(meta, SAID, dict).items()
+        self._said = {int(n): str(state) for n, state in said if n.isascii() and n.isdecimal()}
         changed = [(n, self._state(n)) for n in range(len(self.nodes))]
         changed = [(n, state) for n, state in changed if state != UP]
         if changed:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.live.durable.queries import KeptJob, Queries
+from dovetail.live.durable.kept_job import KeptJob
+from dovetail.live.durable.queries import Queries
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord
 from dovetail.wire.spec import Dependency

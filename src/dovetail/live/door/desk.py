@@ -17,6 +17,7 @@ from typing import Protocol
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.door.evidence import explain
+from dovetail.live.door.job_pages import page
 from dovetail.live.door.messages.changes import (
     Change,
     Changed,
@@ -28,7 +29,7 @@ from dovetail.live.door.messages.changes import (
 )
 from dovetail.live.door.messages.cluster import Nodes, NodesShown, Ping, Pong
 from dovetail.live.door.messages.events import Event, History, Recalled
-from dovetail.live.door.messages.listing import JobRow, Listed, ListJobs
+from dovetail.live.door.messages.listing import ListJobs
 from dovetail.live.door.messages.one_job import Show, Shown
 from dovetail.live.door.messages.output import Logs, LogText
 from dovetail.live.door.messages.reason import Explained, Why
@@ -38,19 +39,18 @@ from dovetail.live.door.questions import Question, Reply
 from dovetail.live.door.rows import job_row, node_rows, shown
 from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.intake import why_not
-from dovetail.live.durable.queries import LIVE, NO_SUCH_JOB, KeptJob, Reader
-from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.durable.kept_job import KeptJob
+from dovetail.live.durable.queries import NO_SUCH_JOB, Reader
+from dovetail.live.lifecycle import TERMINAL
 from dovetail.live.snapshot import Index, Snapshot
 from dovetail.wire.submission import Submission
 
-ROWS_MAX = 100_000
 EVENTS_MAX = 5_000
 FOLLOWERS_MAX = 32
 FOLLOW_S = 0.1
 BEAT_S = 1.0
 FIRST_PICTURE_S = 20.0
 """A controller that takes much up, or whose nodes are silent, needs a while for its first."""
-ACTIVE = (State.RUNNING, State.CONFIGURING, State.COMPLETING)
 
 
 class Intake(Protocol):
@@ -136,7 +136,7 @@ class Desk:
             case Change():
                 return self._change(reader, question)
             case ListJobs():
-                return self._list(reader, question)
+                return page(reader, question, self._index(), self._now())
             case Show(job):
                 return self._show(reader, job)
             case Track(jobs):
@@ -185,40 +185,6 @@ class Desk:
         verb = "undrain" if asked.undo else "drain"
         self._intake.request(verb, node=asked.node, key=asked.key)
         return Changed()
-
-    def _list(self, reader: Reader, asked: ListJobs) -> Listed:
-        limit = max(1, min(asked.limit, ROWS_MAX))
-        counts = reader.counts()
-        if asked.states or asked.user or asked.name or asked.ended:
-            wanted = _states(asked.states) or (None if asked.ended else LIVE)
-            since_s = asked.since_s if wanted and TERMINAL.issuperset(wanted) else None
-            found = reader.rows(
-                wanted, user=asked.user, name=asked.name, since_s=since_s, limit=limit + 1
-            )
-            more = max(0, len(found) - limit)
-            jobs = [KeptJob(record.job, spec, record, True) for spec, record in found[:limit]]
-        else:
-            jobs = self._current(reader, limit)
-            more = sum(counts.get(s, 0) for s in LIVE) - len(jobs)
-        seen, now_s = self._index(), self._now()
-        rows = [job_row(job, seen, now_s) for job in jobs]
-        rows.sort(key=lambda row: _order(row, seen.rank))
-        said = tuple((str(s), counts[s]) for s in State if counts.get(s))
-        return Listed(now_s, tuple(rows), max(0, more), said)
-
-    def _current(self, reader: Reader, limit: int) -> list[KeptJob]:
-        """Returns the jobs that hold GPUs, then those that wait, as the policy ranks them."""
-        active = reader.rows(ACTIVE, newest=False, limit=limit)
-        found = {r.job: KeptJob(r.job, s, r, True) for s, r in active}
-        for kept in reader.some(self._index().picture.waiting[: limit - len(found)]):
-            if kept.record.state not in TERMINAL:
-                found[kept.number] = kept
-        if len(found) < limit:
-            # Those the policy does not see: held, waiting for others, or accepted just now.
-            unseen = [n for n in reader.numbers_in(State.PENDING) if n not in found]
-            for kept in reader.some(unseen[: limit - len(found)]):
-                found[kept.number] = kept
-        return list(found.values())
 
     def _show(self, reader: Reader, text: str) -> Shown:
         kept = self._one(reader, text)
@@ -309,20 +275,3 @@ def _why_left(reader: Reader, verb: str, numbers: Sequence[int]) -> str:
     """Returns why a verb is not done for a job, or for all tasks of an array."""
     record = reader.record(numbers[0]) if numbers else None
     return NO_SUCH_JOB if record is None else why_not(verb, record.state)
-
-
-def _states(texts: Sequence[str]) -> tuple[State, ...]:
-    found = []
-    for text in texts:
-        if text.upper() not in State.__members__:
-            raise InputError(f"state '{text}'", "there is no such state", ", ".join(State))
-        found.append(State[text.upper()])
-    return tuple(found)
-
-
-def _order(row: JobRow, rank: dict[int, int]) -> tuple[int, float]:
-    if row.state in TERMINAL:
-        return 3, -row.end_s
-    if row.state == State.PENDING:
-        return (1, rank[row.job]) if row.job in rank else (2, row.job)
-    return 0, row.job

@@ -22,7 +22,8 @@ from dovetail.live.door.rows import (
     seats_text,
 )
 from dovetail.live.door.verbs import ENDLESS_S, NEVER
-from dovetail.live.durable.queries import KeptJob, Queries
+from dovetail.live.durable.kept_job import KeptJob
+from dovetail.live.durable.queries import Queries
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.snapshot import NEVER as LONG_AGO
 from dovetail.live.snapshot import Index, RunningStatus, Snapshot

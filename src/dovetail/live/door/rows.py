@@ -9,7 +9,7 @@ from dovetail.live.door.messages.cluster import NodeRow
 from dovetail.live.door.messages.listing import JobRow
 from dovetail.live.door.messages.one_job import Shown
 from dovetail.live.door.verbs import ENDLESS_S, NEVER
-from dovetail.live.durable.queries import KeptJob
+from dovetail.live.durable.kept_job import KeptJob
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord, Member
 from dovetail.live.snapshot import NEVER as NEVER_HEARD
@@ -107,10 +107,11 @@ def seats_text(members: tuple[Member, ...]) -> str:
     by_node: dict[int, list[int]] = {}
     for member in members:
         by_node.setdefault(member.node, []).append(member.gpu)
-    return " ".join(f"{node}:{_ranges(sorted(set(gpus)))}" for node, gpus in by_node.items())
+    return " ".join(f"{node}:{ranges_text(sorted(set(gpus)))}" for node, gpus in by_node.items())
 
 
-def _ranges(numbers: list[int]) -> str:
+def ranges_text(numbers: list[int]) -> str:
+    """Returns sorted numbers as `0-2,5`."""
     found: list[list[int]] = []
     for number in numbers:
         if found and found[-1][-1] == number - 1:

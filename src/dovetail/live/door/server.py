@@ -8,7 +8,7 @@ can read. Nothing a client sends is ever executed, and no refusal repeats a toke
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hmac
 import ipaddress
 import logging
@@ -19,20 +19,24 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Protocol
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live import own_socket
+from dovetail.live.door.connections import Connections, end_after_reply
 from dovetail.live.door.questions import Question, Reply, question_of
-from dovetail.live.door.verbs import CROWDED, Refused, line_of_reply
+from dovetail.live.door.verbs import CROWDED, TOO_SLOW, Refused, line_of_reply
 from dovetail.live.edges import StoreError
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError, parse_object
 
 LOG = logging.getLogger(__name__)
 STOP_S = 1.0
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+ACCEPT_PAUSE_S = 0.05
+"""Between attempts to accept while the process has no free file descriptor."""
 
 
 class Desk(Protocol):
@@ -47,15 +51,31 @@ class Desk(Protocol):
 class Limits:
     """How much of the controller a client can hold, and for how long.
 
-    A connection that waits for its client's next line is held for `idle_s`, and ended sooner if
-    its place is wanted: clients open another when they have something to ask.
+    The Unix socket and TCP have connection limits of their own: on TCP any user of the machine
+    may connect, and must not keep the owner out. A connection has `first_line_s` for its first
+    whole line, with the secret on TCP. Later it may be idle for `idle_s`, and is ended sooner if
+    a new one needs its place: clients open another when they have something to ask.
     """
 
     connections: int = 64
+    tcp_connections: int = 32
+    refusals: int = 16
+    """Of each listener: connections that are told at one time that there are too many."""
+    first_line_s: float = 5.0
     idle_s: float = 60.0
     line_s: float = 60.0
     send_s: float = 60.0
     line_bytes: int = LINE_BYTES_MAX
+
+
+class _Listener:
+    """A listening socket with the connections it has accepted."""
+
+    def __init__(self, listener: socket.socket, limits: Limits, *, local: bool) -> None:
+        self.socket = listener
+        self.local = local
+        self.open = Connections(limits.connections if local else limits.tcp_connections)
+        self.refused = Connections(limits.refusals)
 
 
 def _unnoticed(is_idle: bool) -> None:
@@ -73,11 +93,7 @@ class Server:
         self._token = token
         self._limits = limits or Limits()
         self._owner = name_of_user(os.getuid())
-        self._open: set[socket.socket] = set()
-        self._idle: dict[socket.socket, None] = {}
-        """Those that wait for their client's next line, the longest first."""
-        self._guard = threading.Lock()
-        self._doors: list[tuple[socket.socket, bool]] = []
+        self._doors: list[_Listener] = []
         self._wake: socket.socket | None = None
         self.address = ""
 
@@ -90,9 +106,10 @@ class Server:
             listener = _tcp_listener(*address)
             host, port = listener.getsockname()[:2]
             self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            self._doors.append((listener, False))
+            self._doors.append(_Listener(listener, self._limits, local=False))
         try:
-            self._doors.append((own_socket.listen(self._path), True))
+            local = own_socket.listen(self._path)
+            self._doors.append(_Listener(local, self._limits, local=True))
             self._inode = self._path.stat().st_ino
         except BaseException:
             self._close_doors()
@@ -113,85 +130,84 @@ class Server:
             self._thread.join()
         self._wake = None
         # Whoever waits for a question hears no more; whoever answers one may end its answer.
+        tables = [table for door in self._doors for table in (door.open, door.refused)]
         for how in (socket.SHUT_RD, socket.SHUT_RDWR):
-            with self._guard:
-                for connection in self._open:
-                    with contextlib.suppress(OSError):
-                        connection.shutdown(how)
+            for table in tables:
+                table.shut_down(how)
             deadline = monotonic() + STOP_S
-            while self._open and monotonic() < deadline:
+            while any(map(len, tables)) and monotonic() < deadline:
                 sleep(0.01)
 
     def _close_doors(self) -> None:
-        for listener, _ in self._doors:
-            listener.close()
+        for door in self._doors:
+            door.socket.close()
 
     def _listen(self, woken: socket.socket) -> None:
         with woken, selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ, None)
-            for listener, local in self._doors:
-                listener.setblocking(False)
-                selector.register(listener, selectors.EVENT_READ, (listener, local))
+            for door in self._doors:
+                door.socket.setblocking(False)
+                selector.register(door.socket, selectors.EVENT_READ, door)
             while True:
                 for key, _ in selector.select():
                     if key.data is None:
                         self._close_doors()
                         return
-                    listener, local = key.data
-                    with contextlib.suppress(OSError):
-                        self._welcome(listener.accept()[0], local=local)
+                    try:
+                        connection = key.data.socket.accept()[0]
+                    except OSError as error:
+                        if error.errno in NO_DESCRIPTOR:
+                            sleep(ACCEPT_PAUSE_S)  # the listener stays readable
+                        continue
+                    self._welcome(key.data, connection)
 
-    def _welcome(self, connection: socket.socket, *, local: bool) -> None:
-        with self._guard:
-            full = len(self._open) >= self._limits.connections and not self._end_idle()
-            if not full:
-                self._open.add(connection)
-        if full:
-            refusal = Refused("controller", CROWDED, "try again", fault=True)
-            with connection, contextlib.suppress(OSError):
-                connection.setblocking(False)
-                connection.send(line_of_reply(refusal))
-            return
-        serve = threading.Thread(
-            target=self._serve, args=(connection, local), name="client", daemon=True
-        )
-        serve.start()
+    def _welcome(self, door: _Listener, connection: socket.socket) -> None:
+        """Serves a new connection in a thread, or refuses it in one; never waits for its client."""
+        if door.open.admit(connection):
+            self._start(self._serve, door, connection, door.open)
+        elif door.refused.admit(connection):
+            self._start(self._refuse, door, connection, door.refused)
+        else:
+            connection.close()
 
-    def _end_idle(self) -> bool:
-        """Gives the place of the connection that was idle longest away; tells if there was one."""
-        oldest = next(iter(self._idle), None)
-        if oldest is None:
-            return False
-        del self._idle[oldest]
-        self._open.discard(oldest)
-        with contextlib.suppress(OSError):
-            # What it has just sent is still read and answered.
-            oldest.shutdown(socket.SHUT_RD)
-        return True
-
-    def _serve(self, connection: socket.socket, local: bool) -> None:
-        def waits(is_idle: bool) -> None:
-            with self._guard:
-                if is_idle and connection in self._open:
-                    self._idle[connection] = None
-                else:
-                    self._idle.pop(connection, None)
+    def _start(
+        self,
+        work: Callable[[_Listener, socket.socket], None],
+        door: _Listener,
+        connection: socket.socket,
+        table: Connections,
+    ) -> None:
+        def run() -> None:
+            try:
+                with connection:
+                    work(door, connection)
+                    end_after_reply(connection)
+            except OSError:
+                pass  # the client went away
+            finally:
+                table.release(connection)
 
         try:
-            with connection:
-                user = user_behind(connection) if local else self._owner
-                if user != self._owner:
-                    refusal = Refused("controller", f"it belongs to user {self._owner}, not {user}")
-                    connection.sendall(line_of_reply(refusal))
-                    return
-                token = "" if local else self._token
-                talk(connection, self._desk, user, token, self._limits, waits)
-        except OSError:
-            pass  # the client went away
-        finally:
-            with self._guard:
-                self._open.discard(connection)
-                self._idle.pop(connection, None)
+            threading.Thread(target=run, name="client", daemon=True).start()
+        except RuntimeError:  # the process may have no more threads
+            table.release(connection)
+            connection.close()
+
+    def _refuse(self, door: _Listener, connection: socket.socket) -> None:
+        refusal = Refused("controller", CROWDED, "try again in a moment", fault=True)
+        connection.settimeout(STOP_S)
+        connection.sendall(line_of_reply(refusal))
+
+    def _serve(self, door: _Listener, connection: socket.socket) -> None:
+        user = user_behind(connection) if door.local else self._owner
+        if user != self._owner:
+            refusal = Refused("controller", f"it belongs to user {self._owner}, not {user}")
+            connection.settimeout(self._limits.send_s)
+            connection.sendall(line_of_reply(refusal))
+            return
+        token = "" if door.local else self._token
+        waits = partial(door.open.set_idle, connection)
+        talk(connection, self._desk, user, token, self._limits, waits)
 
 
 def talk(
@@ -208,9 +224,9 @@ def talk(
     when the connection begins and ceases to wait for a line.
     """
     for line in lines_of(connection, limits, waits):
-        if line is None:
-            refusal = Refused("request", f"a line is over {limits.line_bytes} bytes or too slow")
-            connection.sendall(line_of_reply(refusal))
+        if isinstance(line, Refused):
+            connection.settimeout(limits.send_s)
+            connection.sendall(line_of_reply(line))
             return
         try:
             said = parse_object(line)
@@ -259,41 +275,57 @@ def _place(error: Exception) -> str:
 
 def lines_of(
     connection: socket.socket, limits: Limits, waits: Callable[[bool], None] = _unnoticed
-) -> Iterator[bytes | None]:
-    """Yields the lines of a connection; None for one too long or too slow, which is the last."""
-    kept = bytearray()
+) -> Iterator[bytes | Refused]:
+    """Yields the lines of a connection; a refusal for one too long or too slow is the last.
+
+    A client that is idle too long, or never began its first line, is left without a word.
+    """
+    too_long = Refused("request", f"a line is over {limits.line_bytes} bytes")
+    kept, is_first = bytearray(), True
+    deadline = monotonic() + limits.first_line_s
     while True:
         end = kept.find(b"\n")
-        deadline = monotonic() + limits.line_s
         while end < 0:
             if len(kept) > limits.line_bytes:
-                yield None
+                yield too_long
                 return
             is_idle = not kept
-            left_s = limits.idle_s if is_idle else deadline - monotonic()
-            if is_idle:
-                waits(True)
-            try:
-                connection.settimeout(max(left_s, 1e-3))
-                piece = connection.recv(65536)
-            except TimeoutError:
-                if kept:
-                    yield None
-                return
-            if is_idle:
-                waits(False)
+            if is_idle and not is_first:
+                deadline = monotonic() + limits.idle_s
+            piece = _piece_of(connection, deadline, waits if is_idle else _unnoticed)
+            if piece is None and kept:
+                yield Refused("request", TOO_SLOW, "try again", fault=True)
             if not piece:
                 return
-            if not kept:
+            if is_idle and not is_first:
                 deadline = monotonic() + limits.line_s
             end = piece.find(b"\n")
             end = -1 if end < 0 else len(kept) + end
             kept += piece
         line = bytes(kept[:end])
         del kept[: end + 1]
-        yield line if len(line) <= limits.line_bytes else None
         if len(line) > limits.line_bytes:
+            yield too_long
             return
+        yield line
+        is_first, deadline = False, monotonic() + limits.line_s
+
+
+def _piece_of(
+    connection: socket.socket, deadline: float, waits: Callable[[bool], None]
+) -> bytes | None:
+    """Returns the next bytes of a connection, none at its end; None when its time is over."""
+    left_s = deadline - monotonic()
+    if left_s <= 0:
+        return None
+    waits(True)
+    connection.settimeout(left_s)
+    try:
+        piece = connection.recv(65536)
+    except TimeoutError:
+        return None
+    waits(False)
+    return piece
 
 
 def user_behind(connection: socket.socket) -> str:

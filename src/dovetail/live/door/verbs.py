@@ -25,7 +25,8 @@ NEVER = float("inf")
 ENDLESS_S = 300 * 86400.0
 """A job that is said to last longer has no length that anybody knows: forecasts say a year then."""
 CROWDED = "too many clients at once"
-"""Says that all places are taken by clients that are being answered; nothing was read or done."""
+TOO_SLOW = "the whole line did not come in time"
+"""Refusals of a connection before anything was read or done: a client may ask again."""
 
 
 @dataclass(frozen=True, slots=True)

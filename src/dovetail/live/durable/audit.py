@@ -18,7 +18,8 @@ from dovetail.core.messages import Fact
 from dovetail.core.placement import Placement
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.durable.courses import Course, Courses, Gpu, Leave, Stage, company_breaches
-from dovetail.live.durable.queries import KeptJob, Queries
+from dovetail.live.durable.kept_job import KeptJob
+from dovetail.live.durable.queries import Queries
 from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord
 from dovetail.live.snapshot import Snapshot
@@ -60,7 +61,7 @@ def _audit(
     queries: Queries, cluster: Cluster | None, acknowledged: Collection[int], between: bool
 ) -> Iterator[str]:
     yield from queries.damage()
-    jobs = {job.number: job for job in queries.all_jobs()}
+    jobs = {job.number: job for job in queries.recorded_jobs()}
     yield from _numbers(queries, jobs, acknowledged)
     leave = {n: Leave(job.spec.user, job.spec.shareable) for n, job in jobs.items()}
     installed = cluster.installed if cluster is not None else ()

@@ -6,6 +6,7 @@ tables mean is said by `live.store` and `live.queries`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -65,11 +66,17 @@ CREATE TABLE keys(
 """
 
 ELSEWHERE = "put back a copy of the file, or use another --home"
-BEGIN_ANEW = "put back a copy of the file, or remove it to begin without any jobs"
+DAMAGED_FILE = (
+    "put back a copy of the file, save what can be read with `sqlite3 FILE .recover`,"
+    " or use another --home"
+)
 
-
-_SINCE = """
+LIVE_STATES = "state IN ('PENDING','CONFIGURING','RUNNING','COMPLETING')"
+"""The condition of the index of jobs that are not over; SQLite takes it for this very text."""
+_SINCE = f"""
 CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs(end_s) WHERE end_s IS NOT NULL;
+CREATE INDEX IF NOT EXISTS jobs_live
+    ON jobs(state, number, array_of, array_index, user, name) WHERE {LIVE_STATES};
 """
 """What older stores of this format do not have, and get when they are opened."""
 
@@ -122,9 +129,10 @@ class Database:
             check_same_thread=False,
             timeout=10.0,
         )
+        self.connection.text_factory = in_utf8
         try:
             self._open(pages_max)
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             self.connection.close()
             raise unreadable(self._where, error) from None
         except BaseException:
@@ -188,18 +196,37 @@ class Database:
         self.connection.close()
 
 
-def unreadable(where: str, error: sqlite3.Error) -> InputError:
+class EmptyStore(InputError):
+    """Says that no job was ever put into this store: its first controller was killed at once."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where, "the store is empty", "start a controller with `dovetail up`")
+
+
+def in_utf8(text: bytes) -> str:
+    """Returns the text of a column; what is not UTF-8 in it fails no query for other rows."""
+    return text.decode("utf-8", "replace")
+
+
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file raises; the second where a message of SQLite quotes it."""
+
+
+def unreadable(where: str, error: Exception) -> InputError:
     """Returns what to say of a file that cannot be read as a store."""
     # A lock, a full disk and the like are of a narrower class, and pass: the file is as it was.
-    mend = ELSEWHERE if type(error) is sqlite3.DatabaseError else ""
-    return InputError(where, f"cannot be read as a store: {error}", mend)
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        return InputError(where, "there is no room for the store", "free space on its disk")
+    mend = DAMAGED_FILE if _is_damage(error) else ""
+    what = " ".join(str(error).split())  # it may quote the schema
+    return InputError(where, f"cannot be read as a store: {what}", mend)
 
 
 def check_format(db: sqlite3.Connection, where: str) -> None:
     """Raises InputError unless the database is a store of the format that we write."""
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         if _is_new(db):
-            raise InputError(where, "the store is empty", BEGIN_ANEW)
+            raise EmptyStore(where)
         raise InputError(where, "is a database of another program, not a store", ELSEWHERE)
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != FORMAT:
@@ -236,7 +263,31 @@ def _carry_out(db: sqlite3.Connection, work: Work[object]) -> Outcome:
     return Outcome(value)
 
 
+def _is_damage(error: Exception) -> bool:
+    """Returns whether the file is broken, and not only locked, full or out of reach for now."""
+    return type(error) is sqlite3.DatabaseError or isinstance(error, UnicodeDecodeError)
+
+
+def columns_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
+    """Returns the columns of every table, each with its type."""
+    tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {
+        table: db.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
+        for (table,) in tables
+    }
+
+
+def own_columns() -> dict[str, list[tuple[str, str]]]:
+    """Returns the columns that a store of this format has."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        return columns_of(db)
+
+
 def _kept_nothing(where: str, error: sqlite3.Error) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
         return DovetailError(f"{where}: {error}")
+    if _is_damage(error):
+        # To offer the same again would never end.
+        return unreadable(where, error)
     return StoreError(f"{where}: nothing can be kept: {error}")

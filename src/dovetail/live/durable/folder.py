@@ -100,8 +100,13 @@ class FolderLock:
                 f"a controller runs here already (process {holder or 'unknown'})",
                 "stop it with `dovetail down`, or choose another --home",
             )
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode("ascii"), 0)
+        try:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            os.close(self._file)
+            what = f"cannot be written: {error.strerror}"
+            raise InputError(str(path), what, "free space on its disk") from None
 
     def _take(self) -> bool:
         try:

@@ -18,6 +18,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
 from dovetail.live.durable.database import Committer
 from dovetail.live.durable.job_output import check_output
+from dovetail.live.durable.kept_job import RESTORE, SELECT_JOBS, kept_job, state_of
 from dovetail.live.durable.needs import Needs
 from dovetail.live.durable.room import room_for
 from dovetail.live.durable.store import add_jobs, add_requests, next_number
@@ -253,12 +254,21 @@ def _refusal(db: sqlite3.Connection, request: Request) -> InputError | None:
     if refused is None:
         return None
     job = min(request.job, 2**62)
-    sql = "SELECT state, array_of, array_index FROM jobs WHERE number = ?"
-    row = db.execute(sql, (job,)).fetchone()
-    if row is None:
+    columns = db.execute(
+        "SELECT state, array_of, array_index FROM jobs WHERE number = ?", (job,)
+    ).fetchone()
+    if columns is None:
         return InputError(f"job {job}", "there is no such job")
-    state, name = State(row[0]), str(job) if row[1] is None else f"{row[1]}_{row[2]}"
-    return InputError(f"job {name}", why_not(request.verb, state)) if state in refused else None
+    state, of, index = columns
+    name = str(job) if of is None else f"{of}_{index}"
+    if state_of(state) in refused:
+        return InputError(f"job {name}", why_not(request.verb, state_of(state)))
+    if state_of(state) in TERMINAL:
+        # Only its row knows what to begin anew.
+        kept = kept_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
+        if kept.damage:
+            return InputError(f"job {name}", kept.record.detail, RESTORE)
+    return None
 
 
 def why_not(verb: str, state: State) -> str:

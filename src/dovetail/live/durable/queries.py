@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dovetail.core.errors import InputError
-from dovetail.live.durable.database import check_format, unreadable
+from dovetail.live.durable.database import (
+    DAMAGED_FILE,
+    LIVE_STATES,
+    UNREADABLE,
+    check_format,
+    columns_of,
+    in_utf8,
+    own_columns,
+    unreadable,
+)
+from dovetail.live.durable.kept_job import SELECT_JOBS, KeptJob, kept_job, state_of
 from dovetail.live.durable.record_codec import record_of, spec_of
 from dovetail.live.edges import Request
 from dovetail.live.lifecycle import TERMINAL, State
@@ -19,6 +29,8 @@ from dovetail.live.record import JobRecord
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 
+CLOCK_MAX_S = 1e12
+"""No cluster is so old, at any speed: a later time is damage, and would stop the clock."""
 PART = 5_000
 """Facts read at a time."""
 ASKED = 500
@@ -28,30 +40,28 @@ LIVE = tuple(s for s in State if s not in TERMINAL)
 NO_SUCH_JOB = "there is no such job"
 
 
-@dataclass(frozen=True, slots=True)
-class KeptJob:
-    """One job as the store has it."""
+class LiveJob(NamedTuple):
+    """A job that is not over, as an index knows it; -1 where it is no task of an array."""
 
     number: int
-    spec: JobSpec
-    record: JobRecord
-    arrived: bool
-    """Whether the controller has taken it up: an entry wrote its record."""
+    state: str
+    array_of: int
+    array_index: int
 
 
 class Queries:
-    """Reads over one connection. Raises InputError where the store is damaged."""
+    """Reads over one connection. Raises InputError where the file is damaged."""
 
     def __init__(self, db: sqlite3.Connection, where: str = "store") -> None:
         self._db = db
-        self._where = where
+        self.where = where
 
     def job(self, number: int) -> KeptJob | None:
         """Returns one job, with its script."""
-        row = self._one(f"{_JOB} WHERE number = ?", number)
+        row = self._one(f"{SELECT_JOBS} WHERE number = ?", number)
         if row is None:
             return None
-        job = self._job(row)
+        job = kept_job(row)
         script = self._one(
             "SELECT s.script FROM jobs j JOIN scripts s ON s.digest = j.script WHERE j.number = ?",
             number,
@@ -64,8 +74,8 @@ class Queries:
         for first in range(0, len(numbers), ASKED):
             part = numbers[first : first + ASKED]
             marks = ",".join("?" * len(part))
-            for row in self._all(f"{_JOB} WHERE number IN ({marks})", *part):
-                found[row[0]] = self._job(row)
+            for row in self._all(f"{SELECT_JOBS} WHERE number IN ({marks})", *part):
+                found[row[0]] = kept_job(row)
         return [found[number] for number in numbers if number in found]
 
     def record(self, number: int) -> JobRecord | None:
@@ -93,8 +103,8 @@ class Queries:
                 *LIVE,
             )
         )
-        rows = self._all(f"{_JOB} WHERE state IN ({marks}) ORDER BY number", *LIVE)
-        return [self._job(row, scripts.get(row[3], "")) for row in rows]
+        rows = self._all(f"{SELECT_JOBS} WHERE state IN ({marks}) ORDER BY number", *LIVE)
+        return [kept_job(row, scripts.get(row[3], "")) for row in rows]
 
     def rows(
         self,
@@ -105,37 +115,63 @@ class Queries:
         newest: bool = True,
         since_s: float | None = None,
         limit: int = 0,
+        offset: int = 0,
     ) -> list[tuple[JobSpec, JobRecord]]:
-        """Returns jobs that match, without their scripts; `limit` 0 means all.
+        """Returns jobs that match, without their scripts; `limit` 0 means all from `offset` on.
 
         With `since_s` those that ended then or later, by their ends instead of their numbers.
         """
-        tests, values = ["1"], list[object]()
-        if states is not None:
-            # Ends have an index of their own, which the plus lets SQLite take.
-            plus = "" if since_s is None else "+"
-            tests.append(f"{plus}state IN ({','.join('?' * len(states))})")
-            values.extend(sorted(states))
-        if since_s is not None:
-            tests.append("end_s >= ?")
-            values.append(since_s)
+        tests, values = _tests(states, user, name, since_s)
         order = "number" if since_s is None else "end_s"
         way = "DESC" if newest else "ASC"
-        for column, wanted in (("user", user), ("name", name)):
-            if wanted:
-                tests.append(f"{column} = ?")
-                values.append(wanted)
         found = self._all(
-            f"{_JOB} WHERE {' AND '.join(tests)} ORDER BY {order} {way}, number {way} LIMIT ?",
+            f"{SELECT_JOBS} WHERE {tests} ORDER BY {order} {way}, number {way} LIMIT ? OFFSET ?",
             *values,
             limit or -1,
+            offset,
         )
-        return [(job.spec, job.record) for job in map(self._job, found)]
+        return [(job.spec, job.record) for job in map(kept_job, found)]
+
+    def count(
+        self,
+        states: Collection[State] | None = None,
+        *,
+        user: str = "",
+        name: str = "",
+        since_s: float | None = None,
+    ) -> int:
+        """Returns how many jobs `rows` would find without a limit."""
+        if not (user or name or since_s):
+            counts = self.counts()
+            return sum(counts.get(s, 0) for s in (State if states is None else states))
+        tests, values = _tests(states, user, name, since_s)
+        return int(self._all(f"SELECT count(*) FROM jobs WHERE {tests}", *values)[0][0])
+
+    def live_jobs(
+        self, states: Collection[State], *, user: str = "", name: str = ""
+    ) -> list[LiveJob]:
+        """Returns the jobs in some states that are no ends, by number, from an index alone."""
+        # The pluses keep SQLite from the indices of users and names: those have all that is over.
+        tests, values = _tests(states, user, name, None, plus="+")
+        found = self._all(
+            "SELECT number, state, coalesce(array_of, -1), coalesce(array_index, -1) FROM jobs"
+            f" WHERE {LIVE_STATES} AND {tests} ORDER BY number",
+            *values,
+        )
+        return [LiveJob(*row) for row in found]
 
     def all_jobs(self) -> Iterator[KeptJob]:
         """Yields every job by number, without its script."""
-        for row in self._all(f"{_JOB} ORDER BY number"):
-            yield self._job(row)
+        for row in self._all(f"{SELECT_JOBS} ORDER BY number"):
+            yield kept_job(row)
+
+    def recorded_jobs(self) -> Iterator[KeptJob]:
+        """Yields every job as its texts alone say. Raises InputError for one that is damaged."""
+        for number, spec, record, _, arrived, *_ in self._all(f"{SELECT_JOBS} ORDER BY number"):
+            try:
+                yield KeptJob(number, spec_of(spec), record_of(record), bool(arrived))
+            except WireError as error:
+                raise InputError(self.where, f"job {number} is damaged: {error}") from None
 
     def standings(self, numbers: Sequence[int]) -> list[tuple[int, State, int | None]]:
         """Returns (number, state, exit code) of jobs in order, without reading whole records."""
@@ -145,8 +181,8 @@ class Queries:
             marks = ",".join("?" * len(part))
             sql = f"SELECT number, state, record FROM jobs WHERE number IN ({marks})"
             for number, said, record in self._all(sql, *part):
-                state = State(said)
-                code = json.loads(record).get("exit_code") if state in TERMINAL else None
+                state = state_of(said)
+                code = _exit_code(record) if state in TERMINAL else None
                 found[number] = (number, state, code)
         return [found[number] for number in numbers if number in found]
 
@@ -161,10 +197,10 @@ class Queries:
 
     def counts(self) -> dict[State, int]:
         """Returns how many jobs are in each state; states without jobs are left out."""
-        return {
-            State(state): jobs
-            for state, jobs in self._all("SELECT state, count(*) FROM jobs GROUP BY state")
-        }
+        found: dict[State, int] = {}
+        for said, jobs in self._all("SELECT state, count(*) FROM jobs GROUP BY state"):
+            found[state_of(said)] = found.get(state_of(said), 0) + jobs
+        return found
 
     def jobs(self) -> int:
         """Returns how many jobs were ever submitted."""
@@ -223,7 +259,7 @@ class Queries:
         found = self._all(
             "SELECT seq, verb, job, node, argument FROM requests WHERE done = 0 ORDER BY seq"
         )
-        return [Request(*row) for row in found]
+        return [Request(*row) for row in found if all(isinstance(row[at], int) for at in (0, 2, 3))]
 
     def asked_for(self, seqs: Sequence[int]) -> set[int]:
         """Returns the jobs that some requests are about."""
@@ -251,14 +287,25 @@ class Queries:
         ]
 
     def damage(self) -> list[str]:
-        """Returns what is broken in the file itself; reads all of it."""
-        found = [str(row[0]) for row in self._all("PRAGMA quick_check")]
-        return [] if found == ["ok"] else [f"{self._where}: {said}" for said in found]
+        """Returns what is broken in the file itself, its indices included; reads all of it."""
+        found = [str(row[0]) for row in self._all("PRAGMA integrity_check(20)")]
+        return [] if found == ["ok"] else [f"{self.where}: {said}" for said in found]
+
+    def check(self) -> None:
+        """Raises InputError if the file is damaged."""
+        found = self._all("PRAGMA integrity_check(1)")
+        if found != [("ok",)]:
+            said = str(found[0][0]).strip().splitlines()[-1]
+            raise InputError(self.where, f"the store is damaged: {said}", DAMAGED_FILE)
+        if columns_of(self._db) != own_columns():
+            what = "the store is damaged: its tables have other columns than they should"
+            raise InputError(self.where, what, DAMAGED_FILE)
 
     def facts(self, job: int) -> list[tuple[float, dict[str, Any]]]:
         """Returns the facts that name a job, in order, as records of the log."""
         found = self._all("SELECT t, line FROM facts WHERE job = ? ORDER BY seq", job)
-        return [(t, json.loads(line)) for t, line in found]
+        read = [(t, _fact(line)) for t, line in found]
+        return [(t, fact) for t, fact in read if fact]
 
     def facts_after(
         self, seq: int, limit: int, job: int | None = None
@@ -310,17 +357,8 @@ class Queries:
                 ("facts", "seq", "t"),
             )
         ]
-        return max((float(row[0]) for row in last if row), default=0.0)
-
-    def _job(self, row: tuple[Any, ...], script: str = "") -> KeptJob:
-        number, spec, record = row[:3]
-        try:
-            kept = spec_of(spec)
-            if script:
-                kept = replace(kept, script=script)
-            return KeptJob(number, kept, record_of(record), bool(row[4]))
-        except WireError as error:
-            raise InputError(self._where, f"job {number} is damaged: {error}") from None
+        known = [row[0] for row in last if row and isinstance(row[0], int | float)]
+        return max((t for t in known if 0 <= t < CLOCK_MAX_S), default=0.0)
 
     def _one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
         rows = self._all(sql, *values)
@@ -329,11 +367,49 @@ class Queries:
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         try:
             return self._db.execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            raise unreadable(self._where, error) from None
+        except UNREADABLE as error:
+            raise unreadable(self.where, error) from None
 
 
-_JOB = "SELECT number, spec, record, script, arrived FROM jobs"
+def _tests(
+    states: Collection[State] | None,
+    user: str,
+    name: str,
+    since_s: float | None,
+    plus: str = "",
+) -> tuple[str, list[object]]:
+    """Returns the conditions for jobs that match, and the values they name."""
+    tests, values = ["1"], list[object]()
+    if states is not None:
+        # Ends have an index of their own, which the plus lets SQLite take.
+        ends = "" if since_s is None else "+"
+        tests.append(f"{ends}state IN ({','.join('?' * len(states))})")
+        values.extend(sorted(states))
+    if since_s is not None:
+        tests.append("end_s >= ?")
+        values.append(since_s)
+    for column, wanted in (("user", user), ("name", name)):
+        if wanted:
+            tests.append(f"{plus}{column} = ?")
+            values.append(wanted)
+    return " AND ".join(tests), values
+
+
+def _fact(line: str) -> dict[str, Any]:
+    """Returns the record of a line of the log, empty for one that is damaged."""
+    try:
+        fact = json.loads(line)
+    except ValueError:
+        return {}
+    return fact if isinstance(fact, dict) and "e" in fact else {}
+
+
+def _exit_code(record: str) -> int | None:
+    try:
+        code = json.loads(record).get("exit_code")
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return code if isinstance(code, int) else None
 
 
 class Reader(Queries):
@@ -344,9 +420,10 @@ class Reader(Queries):
             self._own = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
         except sqlite3.Error as error:
             raise unreadable(str(path), error) from None
+        self._own.text_factory = in_utf8
         try:
             check_format(self._own, str(path))
-        except (sqlite3.Error, InputError) as error:
+        except (*UNREADABLE, InputError) as error:
             self._own.close()
             if isinstance(error, InputError):
                 raise

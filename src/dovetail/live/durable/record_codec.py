@@ -34,9 +34,9 @@ def record_text(record: JobRecord) -> str:
     return text
 
 
-def record_of(text: str) -> JobRecord:
+def record_of(text: str | bytes) -> JobRecord:
     """Returns the record that a text holds. Raises WireError."""
-    said = parse_object(text.encode(), KEPT_BYTES_MAX)
+    said = parse_object(_utf8(text), KEPT_BYTES_MAX)
     try:
         state = State(said.pop("state", State.PENDING))
         ending = said.pop("ending", None)
@@ -58,17 +58,27 @@ def spec_text(spec: JobSpec) -> str:
     return text
 
 
-def spec_of(text: str) -> JobSpec:
+def spec_of(text: str | bytes) -> JobSpec:
     """Returns the request that a text holds. Raises WireError.
 
     One of a release that did not know `ntasks` keeps its meaning: its program runs on each GPU,
     and finds all the variables that were set then.
     """
-    said = parse_object(text.encode(), KEPT_BYTES_MAX)
-    if "ntasks" not in said:
-        said |= {"ntasks": EACH_GPU, "slurm_variables": True}
-    spec: JobSpec = build(JobSpec, said)
+    fields = parse_object(_utf8(text), KEPT_BYTES_MAX)
+    if "ntasks" not in fields:
+        fields |= {"ntasks": EACH_GPU, "slurm_variables": True}
+    spec: JobSpec = build(JobSpec, fields)
     return spec
+
+
+def _utf8(text: str | bytes) -> bytes:
+    """Returns a text as bytes that are UTF-8. Raises WireError."""
+    if not isinstance(text, str | bytes):
+        raise WireError("not text")
+    try:
+        return text.encode() if isinstance(text, str) else text.decode().encode()
+    except UnicodeError:
+        raise WireError("not UTF-8") from None
 
 
 _text = json.JSONEncoder(separators=(",", ":")).encode

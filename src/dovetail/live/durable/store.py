@@ -7,22 +7,32 @@ records they changed and the requests they answered; the jobs of a submit, all o
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
+from time import time
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.job import Job
-from dovetail.live.durable.database import Committer
+from dovetail.live.durable.database import DAMAGED_FILE, Committer
 from dovetail.live.durable.fact_lines import job_in, live_lines
-from dovetail.live.durable.queries import Queries
+from dovetail.live.durable.kept_job import SELECT_JOBS, KeptJob, kept_job
+from dovetail.live.durable.queries import CLOCK_MAX_S, Queries
 from dovetail.live.durable.record_codec import record_of, record_text, spec_of, spec_text
 from dovetail.live.durable.recovered import Recovered
-from dovetail.live.edges import CLOCK, Accepted, Entry, Request
+from dovetail.live.edges import CLOCK, Accepted, Entry, Request, StoreError
+from dovetail.live.lifecycle import State
 from dovetail.live.record import JobRecord
 from dovetail.live.spec_job import job_of
+from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 
+LOG = logging.getLogger(__name__)
+EPOCHS = ("epoch", "epoch copy")
+"""The names under which the number of the latest controller is kept."""
 BEGUN_ANEW = '"again_s":'
 """Stands in the text of a record that has another time of submission than its job."""
 KEPT_APART = "#"
@@ -55,14 +65,31 @@ class Store:
         self.committer.do(lambda db: keep_meta(db, tuple(meta.items())))
 
     def recover(self) -> Recovered:
-        """Returns what a new controller starts from; its epoch is newer than any before."""
-        epoch = self.committer.do(_raise_epoch)
-        live, meta = self.queries.live(), self.queries.all_meta()
+        """Returns what a new controller starts from; its epoch is newer than any before.
+
+        Jobs whose rows are damaged fail here, alone. Raises InputError for a damaged file.
+        """
+        self.queries.check()
+        try:
+            self.committer.do(_repair_states)
+            epoch = self.committer.do(_raise_epoch)
+        except StoreError as error:
+            # SQLite says so of a header that is damaged, too.
+            if "readonly" not in str(error):
+                raise
+            raise InputError(self.queries.where, "cannot be written", DAMAGED_FILE) from None
+        every, meta = self.queries.live(), self.queries.all_meta()
+        live = [job for job in every if not job.damage]
         # A job that runs for long is put on record often, though nothing happens.
-        known_s = max((job.record.since_s for job in live), default=0.0)
+        known_s = max((j.record.since_s for j in live if j.record.since_s < CLOCK_MAX_S), default=0)
+        now_s = max(self.queries.last_s(), known_s, _clock_of(dict(meta).get(CLOCK, "")))
+        for job in every:
+            if job.damage:
+                LOG.error("job %d fails: %s", job.number, job.record.detail)
+                self.committer.do(partial(fail_damaged, job=job, now=now_s))
         return Recovered(
             epoch=epoch,
-            now_s=max(self.queries.last_s(), known_s, float(dict(meta).get(CLOCK, 0.0))),
+            now_s=now_s,
             jobs=tuple((job.spec, job.record) for job in live if job.arrived),
             accepted=tuple(
                 Accepted(job.number, job.spec, job.record.submit_s)
@@ -72,6 +99,25 @@ class Store:
             requests=tuple(self.queries.pending()),
             meta=meta,
         )
+
+
+def fail_damaged(db: sqlite3.Connection, job: KeptJob, now: float) -> None:
+    """Ends a job whose row is damaged, in the log too, so that nothing waits for it for ever.
+
+    Its request stays as it is. Its workers, if it has any, end as those of an unknown job do.
+    """
+    told = asdict(job.record) | {"state": State.FAILED, "end_s": now, "exit_code": None}
+    record = JobRecord(**told)
+    db.execute(
+        "UPDATE jobs SET record = ?, state = ?, end_s = ?, arrived = 1 WHERE number = ?",
+        (record_text(record), record.state, now, job.number),
+    )
+    last = db.execute(
+        "SELECT line FROM facts WHERE job = ? ORDER BY seq DESC LIMIT 1", (job.number,)
+    ).fetchone()
+    if last is not None and not any(f'"e":"{over}"' in last[0] for over in ("ended", "withdrawn")):
+        line = json.dumps({"t": now, "e": "ended", "job": str(job.number), "how": "failed"})
+        db.execute("INSERT INTO facts(t, job, line) VALUES (?, ?, ?)", (now, job.number, line))
 
 
 def write_entry(db: sqlite3.Connection, entry: Entry) -> None:
@@ -150,11 +196,43 @@ def next_number(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT coalesce(max(number), 0) + 1 FROM jobs").fetchone()[0])
 
 
+def _repair_states(db: sqlite3.Connection) -> None:
+    """Gives jobs that are listed under no known state the state of their record."""
+    marks = ",".join("?" * len(State))
+    sql = f"SELECT number, CAST(record AS BLOB) FROM jobs WHERE state NOT IN ({marks})"
+    for number, text in db.execute(sql, tuple(State)).fetchall():
+        try:
+            state = record_of(text).state
+        except WireError:
+            state = State.FAILED
+        LOG.error("job %d was listed under no known state, and is %s", number, state)
+        db.execute("UPDATE jobs SET state = ? WHERE number = ?", (state, number))
+
+
 def _raise_epoch(db: sqlite3.Connection) -> int:
-    row = db.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-    epoch = int(row[0]) + 1 if row else 1
-    keep_meta(db, (("epoch", str(epoch)),))
+    """Returns the next epoch. Kept twice, so that damage to one value cannot lower it.
+
+    Agents obey no older epoch: a controller that took one would reach no node.
+    """
+    said = db.execute("SELECT value FROM meta WHERE name IN (?, ?)", EPOCHS).fetchall()
+    texts = [str(value) for (value,) in said]
+    known = [int(text) for text in texts if text.isascii() and text.isdecimal() and len(text) < 16]
+    # What a controller keeps only after it has an epoch.
+    later = "SELECT 1 FROM meta WHERE name IN ('manifest', 'engine')"
+    if not known and (said or db.execute(later).fetchone()):
+        LOG.error("the epoch in the store is damaged; the date takes its place")
+        known = [int(time())]  # above any number of starts, and above an earlier date
+    epoch = max(known, default=0) + 1
+    keep_meta(db, tuple((name, str(epoch)) for name in EPOCHS))
     return epoch
+
+
+def _clock_of(said: str) -> float:
+    try:
+        clock_s = float(said)
+    except ValueError:
+        return 0.0
+    return clock_s if 0 <= clock_s < CLOCK_MAX_S else 0.0
 
 
 def _keep_script(db: sqlite3.Connection, script: str) -> str:
@@ -168,8 +246,13 @@ def _request(db: sqlite3.Connection, job: int) -> tuple[Job, float]:
     row = found.fetchone()
     if row is None:
         raise DovetailError(f"a fact names job {job}, which was never submitted")
-    spec = spec_of(row[0])
-    asked = job_of(spec, job, float(row[1]))
-    if BEGUN_ANEW in row[2]:
-        asked = replace(asked, submit_s=record_of(row[2]).queued_s)
+    try:
+        spec = spec_of(row[0])
+        asked = job_of(spec, job, float(row[1]))
+        if BEGUN_ANEW in row[2]:
+            asked = replace(asked, submit_s=record_of(row[2]).queued_s)
+    except WireError:
+        # Damaged since the controller read it. The log need not be exact about it.
+        kept = kept_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
+        spec, asked = kept.spec, job_of(kept.spec, job, kept.record.submit_s)
     return asked, spec.duration_s or float("inf")

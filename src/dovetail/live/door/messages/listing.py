@@ -12,7 +12,8 @@ from dovetail.live.door.verbs import NEVER
 class ListJobs:
     """List jobs: placed, waiting in the policy's order, and with `ended` those that are over.
 
-    If all `states` are ends: those that ended at `since_s` or later, the newest end first.
+    `limit` rows from row `offset` on. With `group_arrays` the waiting tasks of an array are one
+    row. If all `states` are ends: those that ended at `since_s` or later, the newest end first.
     """
 
     verb: ClassVar[str] = "ls"
@@ -22,13 +23,17 @@ class ListJobs:
     ended: bool = False
     limit: int = 200
     since_s: float = 0.0
+    offset: int = 0
+    group_arrays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
     """One job in a list. `progress` is -1 where it is not known, `left_s` then infinite.
 
-    `ran_s` is how long it ran, without what it waited in between.
+    `ran_s` is how long it ran, without what it waited in between. A row for several waiting tasks
+    of an array has their indices in `tasks`, as `3-5,9`, and `array` -1; all else is of the task
+    that the policy would start first.
     """
 
     job: int
@@ -53,13 +58,20 @@ class JobRow:
     array_of: int = -1
     exit_code: int | None = None
     retries: int = 0
+    tasks: str = ""
+    task_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Jobs, how many more there are that were not listed, and the cluster's time."""
+    """One page of the jobs, how many rows come after it, and the cluster's time.
+
+    `total` rows match in all, and the page begins at row `offset`; `counts` are of all jobs.
+    """
 
     now_s: float
     jobs: tuple[JobRow, ...]
     more: int = 0
     counts: tuple[tuple[str, int], ...] = ()
+    total: int = 0
+    offset: int = 0

@@ -1,0 +1,87 @@
+"""The open connections of one listener: how many there may be, and which one makes room."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from time import monotonic
+
+LINGER_S = 1.0
+LINGER_BYTES = 4 << 20
+"""How long, and for how many bytes, a connection that we end is read until its client ends it."""
+
+
+class Connections:
+    """Counts the connections of one listener, so that its clients cannot crowd out another's.
+
+    A full table admits a new connection only by ending the one that has been idle longest. Any
+    thread may call.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: set[socket.socket] = set()
+        self._idle: dict[socket.socket, None] = {}
+        """Those that wait for their client's next line, the longest first."""
+        self._guard = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Returns whether the connection may be served; `release` takes it out again."""
+        with self._guard:
+            if len(self._open) >= self._most and not self._end_idle():
+                return False
+            self._open.add(connection)
+            return True
+
+    def release(self, connection: socket.socket) -> None:
+        """Removes a connection that has ended."""
+        with self._guard:
+            self._open.discard(connection)
+            self._idle.pop(connection, None)
+
+    def set_idle(self, connection: socket.socket, is_idle: bool) -> None:
+        """Notes that a connection waits for a line, or has received a part of one."""
+        with self._guard:
+            if is_idle and connection in self._open:
+                self._idle[connection] = None
+            else:
+                self._idle.pop(connection, None)
+
+    def shut_down(self, how: int) -> None:
+        """Shuts down every open connection for reading, writing or both."""
+        with self._guard:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(how)
+
+    def _end_idle(self) -> bool:
+        oldest = next(iter(self._idle), None)
+        if oldest is None:
+            return False
+        del self._idle[oldest]
+        self._open.discard(oldest)
+        with contextlib.suppress(OSError):
+            # What it has just sent is still read and answered.
+            oldest.shutdown(socket.SHUT_RD)
+        return True
+
+
+def end_after_reply(connection: socket.socket) -> None:
+    """Ends our side of a connection and reads on for a moment.
+
+    To close a socket with unread bytes resets the connection, and the client may then lose the
+    reply that says why it was ended.
+    """
+    deadline, left = monotonic() + LINGER_S, LINGER_BYTES
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while left > 0 and (left_s := deadline - monotonic()) > 0:
+            connection.settimeout(left_s)
+            piece = connection.recv(65536)
+            if not piece:
+                return
+            left -= len(piece)
