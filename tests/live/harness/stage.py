@@ -39,14 +39,14 @@ class Failure:
         )
 
 
-def _folder() -> str | None:
+def scratch_folder() -> str | None:
     """Returns a folder in memory where there is one: a commit need not wait for a disk here."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def play(story: Story) -> Outcome:
     """Plays one story on a store of its own."""
-    with tempfile.TemporaryDirectory(prefix="dovetail-", dir=_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="dovetail-", dir=scratch_folder()) as folder:
         return Scene(story, Path(folder) / "store.db").play()
 
 
