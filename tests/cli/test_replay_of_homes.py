@@ -88,6 +88,7 @@ def test_a_home_that_tells_of_restarts_is_replayed_without_a_difference(
 ) -> None:
     said = shell.ok("replay", home_of(tmp_path, told())).out
     assert said.startswith("fifo:bypass=strict: 5 decisions, 0 placements differ")
+    assert "the controller started 2 times; for 1.9 s in all it recovered and decided" in said
 
 
 def test_what_no_restart_explains_is_told_and_makes_the_command_fail(
@@ -97,6 +98,21 @@ def test_what_no_restart_explains_is_told_and_makes_the_command_fail(
     done = shell("replay", home_of(tmp_path, told(starts_s=12.9)))
     assert done.code == 1
     assert "at 12.4 s job 1: recorded not running, now 1 on node 0" in done.out
+
+
+def test_a_policy_that_reads_speeds_may_differ_after_others_were_measured(
+    shell: Shell, tmp_path: Path
+) -> None:
+    facts = list(told(starts_s=12.9))
+    facts.insert(facts.index(OLD[6]), '{"t":9.0,"e":"learned"}')
+    home = home_of(tmp_path, tuple(facts))
+    assert (
+        "explained: speeds were measured while it ran"
+        in shell.ok("replay", home, "-p", "afs-p").out
+    )
+    # One that reads none decides the same, whatever was measured.
+    done = shell("replay", home)
+    assert done.code == 1 and "explained" not in done.out
 
 
 def test_each_controller_is_replayed_under_the_policy_it_started_with(

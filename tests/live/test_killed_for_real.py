@@ -51,14 +51,15 @@ def commands(word: str, home: Path) -> list[int]:
 class Ground:
     """A cluster whose processes the test kills."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, engine: str = f"local:{SLOTS}") -> None:
         self.home = home
+        self.engine = engine
         self.client = Client(home, patience_s=PATIENCE_S)
         self.controller: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
         """Starts a controller and waits until it answers."""
-        words = ["up", "--foreground", "--engine", f"local:{SLOTS}", "--home", str(self.home)]
+        words = ["up", "--foreground", "--engine", self.engine, "--home", str(self.home)]
         with (self.home / "said").open("ab") as said:
             self.controller = subprocess.Popen(
                 [sys.executable, str(PATIENT), *words], stdout=said, stderr=said

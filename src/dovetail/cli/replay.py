@@ -83,7 +83,13 @@ def _as_values(found: Replayed) -> dict[str, object]:
         }
         for d in found.differences
     ]
-    return {"policy": found.policy, "decisions": found.decisions, "differences": differences}
+    return {
+        "policy": found.policy,
+        "decisions": found.decisions,
+        "differences": differences,
+        "controller_starts": found.starts,
+        "recovering_s": found.recovering_s,
+    }
 
 
 def _sides(difference: Difference) -> tuple[str, str]:
@@ -105,6 +111,11 @@ def _say_differences(found: Replayed, called: Mapping[str, str]) -> None:
         f"{found.policy}: {found.decisions} decisions, {len(found.differences)} placements "
         "differ from the log"
     )
+    if found.starts > 1:
+        click.echo(
+            f"  the controller started {found.starts} times; for {found.recovering_s:g} s in all "
+            "it recovered and decided nothing"
+        )
     for d in found.unexplained[:SHOWN]:
         recorded, now = _sides(d)
         click.echo(f"  at {d.t:g} s job {names[d.job]}: recorded {recorded}, now {now}")

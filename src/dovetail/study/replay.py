@@ -25,7 +25,7 @@ from dovetail.control.state import ClusterState
 from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
 from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import JobTable, Labels
-from dovetail.core.messages import HOW, Fact, Submitted
+from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned, Submitted
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.core.trace import Trace
@@ -40,6 +40,10 @@ from dovetail.study.run import build_physics
 ANEW = " begun anew "
 """Parts the name of a job from the number of its life, where lives are told apart."""
 NOT_RECORDED = "the log is of a version that did not record when controllers start and are ready"
+
+LEARNED = "speeds were measured while it ran, and a replay goes by those first believed"
+SPEEDS_MATTER = frozenset({"resize", "share", "interleave"})
+"""Powers of policies that read how fast jobs run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +99,17 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay found: every placement that a policy decides otherwise than the log."""
+    """What a replay found: every placement that a policy decides otherwise than the log.
+
+    `starts` controllers started in a live log; for `recovering_s` in all nothing was decided.
+    """
 
     policy: str
     decisions: int
     differences: tuple[Difference, ...]
     trace: Trace
+    starts: int = 0
+    recovering_s: float = 0.0
 
     @property
     def unexplained(self) -> tuple[Difference, ...]:
@@ -232,6 +241,8 @@ class Playback:
         trace, options = recording.trace, recording.options
         truth = build_physics(trace, options)
         self._physics = believed(truth, trace.jobs, options.belief, options.seed)
+        learned = (fact.t for fact in recording.facts if isinstance(fact, Learned))
+        self._learned_s = next(learned, float("inf"))
         self._state: ClusterState | None = None
         self._decisions = 0
         self._differences: list[Difference] = []
@@ -248,7 +259,14 @@ class Playback:
         for number, span in enumerate(found, start=1):
             self._play(span, cut_off=number < len(found))
         said = ", then ".join(dict.fromkeys(self._policies))
-        return Replayed(said, self._decisions, tuple(self._differences), self._recording.trace)
+        return Replayed(
+            said,
+            self._decisions,
+            tuple(self._differences),
+            self._recording.trace,
+            starts=sum(span.recovers for span in found),
+            recovering_s=sum(map(_recovering_s, found)),
+        )
 
     def _play(self, span: Span, *, cut_off: bool) -> None:
         manifest = self._recording.manifest
@@ -259,7 +277,10 @@ class Playback:
             world.recover()
         run_loop(world, policy, progress=self._tell)
         why = "" if span.recovers or not manifest.get("live") else NOT_RECORDED
-        self._differences += [replace(d, why=d.why or why) for d in world.differences]
+        learned_s = self._learned_s if policy.powers & SPEEDS_MATTER else float("inf")
+        for d in world.differences:
+            learned = LEARNED if d.t >= learned_s else ""
+            self._differences.append(replace(d, why=d.why or why or learned))
         self._decisions += world.decisions
         self._policies.append(spell(policy))
         self._hear(span.facts)
@@ -292,6 +313,15 @@ class Playback:
             take_over(state, self._state, self._length_s)
         self._state = state
         return state
+
+
+def _recovering_s(span: Span) -> float:
+    """Returns for how long a controller could not decide; one killed before it could, never did."""
+    if not span.recovers:
+        return 0.0
+    states = [fact for fact in span.facts if isinstance(fact, ControllerChanged)]
+    until_s = next((fact.t for fact in states if fact.state == READY), span.facts[-1].t)
+    return until_s - span.facts[0].t
 
 
 def options_of(manifest: dict[str, Any]) -> Options:
