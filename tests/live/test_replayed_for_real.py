@@ -38,7 +38,7 @@ def plain(ground: Ground, number: int, rng: Random) -> JobSpec:
 
 def paced(ground: Ground, number: int, rng: Random) -> JobSpec:
     """Returns a clock of many GPUs."""
-    gpus, seconds = rng.choice((1, 2, 4, 8)), rng.uniform(200.0, 6000.0)
+    gpus, seconds = rng.choice((1, 2, 4, 8)), rng.uniform(20.0, 600.0)
     return JobSpec(
         f"job{number}",
         (),
@@ -59,7 +59,7 @@ def short(ground: Ground, number: int, rng: Random) -> JobSpec:
 
 SCENES: dict[str, tuple[str, SpecOf]] = {
     "local": ("local:2", plain),
-    "emulated": ("emulated:4x8@2000", paced),
+    "emulated": ("emulated:4x8@200", paced),
     "short": ("emulated:4x8@200", short),
 }
 
