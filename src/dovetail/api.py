@@ -251,15 +251,18 @@ def bound(
 def replay(log: str | Path, policy: str = "") -> pl.DataFrame:
     """Returns every placement that a policy (default: the recorded one) decides otherwise.
 
-    No row means that it decides all the same.
+    No row means that it decides all the same. `why` explains a difference that is no fault of
+    the policy or the log; it is empty for all others.
     """
     found = run_replay(Path(log), policy)
     names = found.trace.jobs.job_id
     rows = [
-        (d.t, names[d.job], *(None if p is None else str(p.spans) for p in (d.recorded, d.decided)))
+        (d.t, names[d.job], *(None if p is None else str(p.spans) for p in sides), d.why)
         for d in found.differences
+        for sides in ((d.recorded, d.decided),)
     ]
-    columns = {"t_s": pl.Float64, "job_id": pl.String, "recorded": pl.String, "now": pl.String}
+    words = ("job_id", "recorded", "now", "why")
+    columns = {"t_s": pl.Float64, **dict.fromkeys(words, pl.String)}
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 

@@ -127,7 +127,7 @@ def test_a_log_replays_to_a_frame_of_differences(trace: dt.Trace, tmp_path: Path
     dt.simulate(trace, "srtf", cluster="4x4", log=log, judge=False)
     assert dt.replay(log).is_empty()
     other = dt.replay(log, "fifo")
-    assert other.columns == ["t_s", "job_id", "recorded", "now"]
+    assert other.columns == ["t_s", "job_id", "recorded", "now", "why"]
     assert len(other) > 0
 
 

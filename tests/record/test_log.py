@@ -83,7 +83,7 @@ def test_every_fact_comes_back_bit_by_bit(tmp_path: Path) -> None:
 def test_each_line_is_one_json_object_and_the_last_says_closed() -> None:
     lines = written([Row(3, 5), Row(2, 5)], FACTS, {"policy": "fifo"}).splitlines()
     records = [json.loads(line) for line in lines]
-    assert records[0] == {"log": "dovetail", "version": 1, "manifest": {"policy": "fifo"}}
+    assert records[0] == {"log": "dovetail", "version": 2, "manifest": {"policy": "fifo"}}
     assert records[-1] == {"e": "closed"}
     assert len(records) == len(FACTS) + 2
 

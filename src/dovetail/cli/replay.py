@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -38,8 +39,9 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
     """Replay an event log: would the policy decide the same again?
 
     The events come from the log; each decision is compared with the recorded one. Exit code 1
-    when any differs. LOG may also be the folder of a live cluster: then its jobs are simulated
-    too, with the lengths that they turned out to have, and compared with what happened.
+    when any differs and the log does not explain it. LOG may also be the folder of a live
+    cluster: each controller is replayed under the policy it started with, and the jobs are
+    simulated too, with the lengths that they turned out to have, and compared with what happened.
 
     \b
     Example:
@@ -67,16 +69,27 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
         _say_differences(found, called)
         if compared is not None:
             _say_prediction(compared, called)
-    return 1 if found.differences else 0
+    return 1 if found.unexplained else 0
 
 
 def _as_values(found: Replayed) -> dict[str, object]:
     names = found.trace.jobs.job_id
     differences = [
-        {"t": d.t, "job": names[d.job], **dict(zip(("recorded", "now"), _sides(d), strict=True))}
+        {
+            "t": d.t,
+            "job": names[d.job],
+            **dict(zip(("recorded", "now"), _sides(d), strict=True)),
+            "why": d.why,
+        }
         for d in found.differences
     ]
-    return {"policy": found.policy, "decisions": found.decisions, "differences": differences}
+    return {
+        "policy": found.policy,
+        "decisions": found.decisions,
+        "differences": differences,
+        "controller_starts": found.starts,
+        "recovering_s": found.recovering_s,
+    }
 
 
 def _sides(difference: Difference) -> tuple[str, str]:
@@ -98,11 +111,18 @@ def _say_differences(found: Replayed, called: Mapping[str, str]) -> None:
         f"{found.policy}: {found.decisions} decisions, {len(found.differences)} placements "
         "differ from the log"
     )
-    for d in found.differences[:SHOWN]:
+    if found.starts > 1:
+        click.echo(
+            f"  the controller started {found.starts} times; for {found.recovering_s:g} s in all "
+            "it recovered and decided nothing"
+        )
+    for d in found.unexplained[:SHOWN]:
         recorded, now = _sides(d)
         click.echo(f"  at {d.t:g} s job {names[d.job]}: recorded {recorded}, now {now}")
-    if len(found.differences) > SHOWN:
-        click.echo(f"  and {len(found.differences) - SHOWN} more (--json lists them all)")
+    if len(found.unexplained) > SHOWN:
+        click.echo(f"  and {len(found.unexplained) - SHOWN} more (--json lists them all)")
+    for why, count in Counter(d.why for d in found.differences if d.why).items():
+        click.echo(f"  {count} explained: {why} (--json lists them)")
 
 
 def _say_prediction(compared: Compared, called: Mapping[str, str]) -> None:

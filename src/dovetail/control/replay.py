@@ -7,18 +7,23 @@ difference does not hide the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dovetail.control.state import ClusterState
+from dovetail.control.state import NEVER, ClusterState
+from dovetail.core.cluster import UP
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable
 from dovetail.core.messages import (
     PREEMPTED,
+    READY,
+    RECOVERING,
+    ControllerChanged,
     Ended,
     Explained,
     Fact,
     Foreseen,
+    Learned,
     Measured,
     NodeChanged,
     Refused,
@@ -36,6 +41,9 @@ from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.view import Changes, View
 
+CUT_OFF = "the controller was killed before it decided"
+"""Why a decision is not on record, where a log has the events of its instant and no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Instant:
@@ -47,19 +55,37 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """What one controller recorded; a simulation is one span.
+
+    `policy` is what the controller started with, empty where the log does not say it. A span that
+    `recovers` begins with the fact that its controller started.
+    """
+
+    policy: str
+    recovers: bool
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
-    """A decision that differs: the placements of a job as recorded and as decided now."""
+    """A decision that differs: the placements of a job as recorded and as decided now.
+
+    `why` explains it, if its cause is known and is no fault of the policy or of the log.
+    """
 
     t: float
     job: int
     recorded: Placement | None
     decided: Placement | None
+    why: str = ""
 
 
 class RecordedForecast:
     """The lengths that the recorded run's forecast gave."""
 
     knows: frozenset[str] = frozenset({"length"})
+    learns = False
 
     def __init__(self, length_s: Sequence[float]) -> None:
         self._length_s = length_s
@@ -75,6 +101,28 @@ class RecordedForecast:
         """Learns nothing: what the forecast said is recorded."""
 
 
+def spans(facts: Iterable[Fact]) -> list[Span]:
+    """Returns the facts grouped by the controller that recorded them."""
+    return [
+        Span(begun.policy if begun is not None else "", begun is not None, tuple(those))
+        for begun, those in _by_controller(facts)
+    ]
+
+
+def _by_controller(
+    facts: Iterable[Fact],
+) -> Iterator[tuple[ControllerChanged | None, list[Fact]]]:
+    begun: ControllerChanged | None = None
+    those: list[Fact] = []
+    for fact in facts:
+        if isinstance(fact, ControllerChanged) and fact.state == RECOVERING:
+            if those:
+                yield begun, those
+            begun, those = fact, []
+        those.append(fact)
+    yield begun, those
+
+
 def instants(facts: Iterable[Fact]) -> list[Instant]:
     """Returns the facts grouped by instant: events first, then what was decided."""
     made: list[Instant] = []
@@ -84,13 +132,13 @@ def instants(facts: Iterable[Fact]) -> list[Instant]:
     for fact in facts:
         by_itself = isinstance(fact, _BY_THEMSELVES)
         is_event = by_itself or _is_event(fact)
-        if events and (fact.t != t or (is_event and decided)):
+        if (events or decided) and (fact.t != t or (is_event and decided)):
             made.append(Instant(t, tuple(events), tuple(decided)))
             events, decided = [], []
         t = fact.t
         goes_on = not decided and isinstance(fact, Retimed)
         (events if is_event or goes_on else decided).append(fact)
-    if events:
+    if events or decided:
         made.append(Instant(t, tuple(events), tuple(decided)))
     return made
 
@@ -99,25 +147,39 @@ _BY_THEMSELVES = (Switched, Measured, Foreseen)
 """What happens to a job without a decision, and asks for none."""
 
 
+def _concern(changes: Changes) -> bool:
+    """Tells whether a policy is asked because of these changes, as a live world does."""
+    return bool(
+        changes.woke or changes.arrived or changes.ended or changes.evicted or changes.capacity
+    )
+
+
 def _is_event(fact: Fact) -> bool:
     if isinstance(fact, Stopped):
         return fact.why != PREEMPTED
-    return isinstance(fact, Submitted | Withdrawn | Ended | Shrunk | NodeChanged | Woke)
-
-
-def _passes_by(fact: Fact) -> bool:
-    return isinstance(fact, (Retimed, *_BY_THEMSELVES))
+    return isinstance(
+        fact,
+        Submitted | Withdrawn | Ended | Shrunk | NodeChanged | Woke | Learned | ControllerChanged,
+    )
 
 
 class ReplayWorld:
-    """Replays the instants of a log over the tables of `state`."""
+    """Replays the instants of a log, or of one controller, over the tables of `state`.
 
-    def __init__(self, state: ClusterState, recorded: Sequence[Instant]) -> None:
+    `cut_off` tells that the controller may have been killed before it decided on the last one.
+    """
+
+    def __init__(
+        self, state: ClusterState, recorded: Sequence[Instant], *, cut_off: bool = False
+    ) -> None:
         self._state = state
         self._recorded = recorded
+        self._cut_off = cut_off
         self._next = 0
         self._decisions = 0
         self._pending: Sequence[Fact] | None = None
+        self._ready = True
+        self._unasked = Changes()
         self.differences: list[Difference] = []
 
     @property
@@ -131,17 +193,22 @@ class ReplayWorld:
         while self._next < len(self._recorded):
             instant = self._recorded[self._next]
             self._next += 1
-            self._happen(instant)
-            if instant.decided or not all(_passes_by(fact) for fact in instant.events):
+            changes = self._unasked.then(self._happen(instant))
+            # NOTE: what is recorded as decided was decided, though no fact says that it could be.
+            if instant.decided or (self._ready and _concern(changes)):
+                self._state.view.changes = changes.net(self._state.waiting)
+                self._unasked = Changes()
                 self._decisions += 1
                 self._pending = instant.decided
                 return True
+            self._unasked = changes
         return False
 
-    def _happen(self, instant: Instant) -> None:
+    def _happen(self, instant: Instant) -> Changes:
+        """Lets the events of an instant happen to the tables; returns what a policy is told."""
         state = self._state
         state.now = state.view.now = instant.t
-        state.view.changes = changes = Changes()
+        woke = False
         arrived: list[int] = []
         ended: list[int] = []
         evicted: list[int] = []
@@ -161,7 +228,8 @@ class ReplayWorld:
                 case Withdrawn(_, job):
                     state.withdraw(job)
                     ended.append(job)
-                case Stopped(_, job, _, _):
+                case Stopped(_, job, _, done_s):
+                    self._lose_progress(job, done_s)
                     state.evict(job)
                     evicted.append(job)
                 case NodeChanged(_, node, node_state):
@@ -177,15 +245,24 @@ class ReplayWorld:
                     shrunk.append(fact)
                 case Switched(t, job, rate, from_s, _):
                     state.switch(job, rate, from_s - t)
-                case Woke():
-                    changes.woke = True
+                case Woke() | Learned():
+                    woke = True
+                case ControllerChanged(_, _, controller_state):
+                    self._ready = controller_state == READY
         if nodes:
             self._state.change_nodes(nodes)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
-        changes.arrived, changes.ended, changes.evicted = arrived, ended, evicted
-        changes.capacity = bool(nodes)
-        state.view.changes = changes.net(state.waiting)
+        return Changes(arrived, ended, evicted, capacity=bool(nodes), woke=woke)
+
+    def _lose_progress(self, job: int, done_s: float) -> None:
+        """Sets a job that stops back to what the log says: a plain program keeps nothing."""
+        self._state.settle(job)
+        self._state.done[job] = done_s
+
+    def recover(self) -> None:
+        """Tells the policy at its first decision of every job that waits, as a restart does."""
+        self._unasked = Changes(arrived=sorted(self._state.waiting))
 
     def observe(self) -> View:
         """Returns the view at the present instant."""
@@ -247,7 +324,8 @@ class ReplayWorld:
         state.plan.commit(draft)
         for fact in decided:
             match fact:
-                case Stopped(_, job, _, _):
+                case Stopped(_, job, _, done_s):
+                    self._lose_progress(job, done_s)
                     state.stop(job)
                 case Started(t, job, _, placement, rate, from_s, _):
                     state.start(job, placement, rate, from_s - t)
@@ -261,6 +339,9 @@ class ReplayWorld:
     def _compare(self, changes: Sequence[Change]) -> None:
         assert self._pending is not None
         now = self._state.now
+        last = self._next == len(self._recorded)
+        placed = any(isinstance(fact, Started | Stopped) for fact in self._pending)
+        why = CUT_OFF if self._cut_off and last and not placed else ""
         recorded: dict[int, Placement | None] = {}
         for fact in self._pending:
             if isinstance(fact, Started):
@@ -272,4 +353,37 @@ class ReplayWorld:
             before = self._state.plan.placed.get(job)
             was, new = recorded.get(job, before), decided.get(job, before)
             if was != new:
-                self.differences.append(Difference(now, job, was, new))
+                self.differences.append(Difference(now, job, was, new, why))
+
+
+def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[float]) -> None:
+    """Fills the tables of a controller that starts from those of the one before it.
+
+    As `live.controller.recovery` does: running jobs keep their GPUs and all keep their progress;
+    what was learned of a length is forgotten, `length_s` being what was said at submission.
+    """
+    now = before.now = state.view.now = state.now
+    for job, placement in sorted(before.plan.placed.items()):
+        attained = before.attained_gpu_s((job,))[0]
+        life = before.life(job)._replace(attained_gpu_s=attained, placed_s=now, from_s=now)
+        state.restore(job, life, placement, before.rate[job])
+        state.relength(job, length_s[job])
+    _take_over_nodes(state, before)
+    for job in range(len(state.jobs)):
+        waits = job in before.waiting
+        if waits or (before.first_start_s[job] < NEVER and job not in before.plan.placed):
+            state.restore(job, before.life(job), None)
+            state.relength(job, length_s[job])
+            if not waits:
+                state.withdraw(job)
+
+
+def _take_over_nodes(state: ClusterState, before: ClusterState) -> None:
+    said, now_said = state.view.cluster.state_of, before.view.cluster.state_of
+    changed = [
+        (node, now_said.get(node, UP))
+        for node in sorted(said.keys() | now_said.keys())
+        if now_said.get(node, UP) != said.get(node, UP)
+    ]
+    if changed:
+        state.change_nodes(changed)

@@ -211,6 +211,11 @@ class Forecast(Protocol):
         """Returns the knowledge it supplies, in the words of `core.policy.KNOWLEDGE`."""
         ...
 
+    @property
+    def learns(self) -> bool:
+        """Returns whether jobs that end change what it says of others."""
+        ...
+
     def admit(self, jobs: JobTable) -> None:
         """Takes note of rows appended to the table it was made of."""
         ...

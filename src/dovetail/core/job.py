@@ -145,6 +145,8 @@ class JobTable:
     preemptible: Bools
     graphs: Sequence[tuple[PipelineStage, ...]] = field(default=())
     graph_code: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    numbered: bool = False
+    """Whether ids are the numbers that a live cluster gives its jobs, from 1."""
 
     @staticmethod
     def build(job_id: Sequence[str], submit_s: Floats, gpus: Ints, **columns: object) -> JobTable:
@@ -177,7 +179,7 @@ class JobTable:
         n = len(self.job_id)
         for f in fields(self):
             column = getattr(self, f.name)
-            if f.name == "graphs":
+            if f.name in ("graphs", "numbered"):
                 continue
             length = len(column.codes) if isinstance(column, Labels) else len(column)
             if length != n:
@@ -211,6 +213,18 @@ class JobTable:
     def widest_gpus(self) -> int:
         """Holds the most GPUs that any job may run on."""
         return int(self.most_gpus.max(initial=0))
+
+    def draw_keys(self, jobs: Ints) -> Ints:
+        """Returns what seeded draws about jobs go by: the same for a job as long as it exists.
+
+        The index of a job in a live cluster changes when the controller restarts; its number, of
+        which the first is index 0, does not.
+        """
+        if not self.numbered:
+            return jobs
+        ids = self.job_id
+        numbers = [int(ids[job]) - 1 for job in jobs.ravel().tolist()]
+        return np.array(numbers, np.int64).reshape(jobs.shape)
 
     def append(self, jobs: Sequence[Job]) -> range:
         """Adds jobs at the end, each in amortised constant time; returns their indices.
@@ -264,7 +278,7 @@ class JobTable:
         columns: dict[str, object] = {}
         for f in fields(self):
             column = getattr(self, f.name)
-            if f.name == "graphs":
+            if f.name in ("graphs", "numbered"):
                 columns[f.name] = column
             elif f.name == "job_id":
                 columns[f.name] = tuple(column[i] for i in rows.tolist())

@@ -25,6 +25,9 @@ PREEMPTED = "preempted"
 NODE_DOWN = "node down"
 """Why a job was stopped when it was not the policy's will."""
 
+RECOVERING, READY = "recovering", "ready"
+"""States of a controller: it waits until it knows what runs on the nodes; it asks its policy."""
+
 
 class Submitted(NamedTuple):
     """A job joined the queue; `length_s` is what the forecast said of it."""
@@ -139,6 +142,26 @@ class Woke(NamedTuple):
     t: float
 
 
+class Learned(NamedTuple):
+    """Measured speeds replaced believed ones, so the policy is asked again."""
+
+    t: float
+
+
+class ControllerChanged(NamedTuple):
+    """A controller of a live cluster started or became ready.
+
+    `recovering`: controller `epoch` started with `policy`, whose memory is empty. It restored the
+    jobs from their records and asks the policy nothing until each node sent its inventory or is
+    down. `ready`: from now on it asks. A killed controller leaves no fact; the next one starts.
+    """
+
+    t: float
+    epoch: int
+    state: str
+    policy: str = ""
+
+
 class Reason(NamedTuple):
     """Why jobs wait, in Slurm's words: `job`, or all of a `shape`, or (both -1) all others."""
 
@@ -178,6 +201,8 @@ Fact = (
     | Ended
     | NodeChanged
     | Woke
+    | Learned
+    | ControllerChanged
     | Refused
     | Explained
 )

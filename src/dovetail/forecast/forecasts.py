@@ -32,6 +32,8 @@ UNLIMITED_S = 365 * 86400.0
 class Settled:
     """A forecast that does not learn from jobs that end."""
 
+    learns: ClassVar[bool] = False
+
     def admit(self, jobs: JobTable) -> None:
         """Takes no note: it knows every job that may come."""
 

@@ -35,6 +35,7 @@ class Predicted:
     """
 
     knows: ClassVar[frozenset[str]] = frozenset({"length"})
+    learns: ClassVar[bool] = True
 
     def __init__(self, jobs: JobTable, method: str = DEFAULT, seed: int = 0) -> None:
         if method not in METHODS:

@@ -59,17 +59,18 @@ class AfsP:
 
         def hand_out(who: Contenders, gpus: int) -> Ints:
             shares = satisfied(who, gpus)
-            return self._shares(view.now, who, gpus) if shares is None else shares
+            return self._shares(view, who, gpus) if shares is None else shares
 
         return share_in_turns(view, memory, manner, self.unit_s, hand_out)
 
-    def _shares(self, now: float, who: Contenders, gpus: int) -> Ints:
+    def _shares(self, view: View, who: Contenders, gpus: int) -> Ints:
         from dovetail.algorithms.afs_compiled import shares_without_length
 
         scan = np.arange(len(who.jobs))
         if self.tie == "random":
-            instant = int(np.float64(now).view(np.int64))
-            scan = np.argsort(uniform_draws(self.seed, instant, who.jobs))
+            instant = int(np.float64(view.now).view(np.int64))
+            keys = view.jobs.draw_keys(who.jobs)
+            scan = np.argsort(uniform_draws(self.seed, instant, keys))
         shares = np.empty(len(scan), np.int64)
         shares[scan] = shares_without_length(
             who.rates, who.kind[scan], who.cap[scan], gpus, who.low[scan]

@@ -106,7 +106,7 @@ class AntMan:
     def _opportunistic(self, view: View, jobs: Ints) -> Bools:
         if self.classes == "priority":
             return np.asarray(view.jobs.priority[jobs] != 0)
-        return uniform_draws(self.seed, jobs) < self.share
+        return uniform_draws(self.seed, view.jobs.draw_keys(jobs)) < self.share
 
     def _worth_trying(self, rows: Ints, fresh: Bools) -> Ints:
         """Returns who may find room though nothing has ended: who has just come, and no others.

@@ -88,7 +88,8 @@ class Themis:
         before = int(shares[bids].sum())
         shares[bids] = grown(view, jobs[bids], shares[bids], pool, _bids(stand))
         pool -= int(shares[bids].sum()) - before
-        lots = np.argsort(uniform_draws(self.seed, ledger.auctions, jobs), kind="stable")
+        keys = table.draw_keys(jobs)
+        lots = np.argsort(uniform_draws(self.seed, ledger.auctions, keys), kind="stable")
         begun = _begun(shares, least, lots, pool)
         pool -= int((begun - shares).sum())
         some = np.flatnonzero(begun)
@@ -106,7 +107,8 @@ class Themis:
     def _lots(self, auction: int) -> Worth:
         def worth(view: View, jobs: Ints, speed: Floats) -> Floats:
             steps = np.arange(1, speed.shape[1])
-            lots = uniform_draws(self.seed, auction, jobs[:, None], steps)
+            keys = view.jobs.draw_keys(jobs)
+            lots = uniform_draws(self.seed, auction, keys[:, None], steps)
             return np.where(np.diff(speed, axis=1) > 0, lots, 0.0)
 
         return worth

@@ -16,10 +16,14 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import LABELS, JobTable
 from dovetail.core.messages import (
+    READY,
+    RECOVERING,
+    ControllerChanged,
     Ended,
     Explained,
     Fact,
     Foreseen,
+    Learned,
     Measured,
     NodeChanged,
     Reason,
@@ -36,7 +40,9 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.trace import Trace
 
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+"""Version 1 has no `controller` and no `learned`; all else is the same."""
 _FLUSH_LINES = 20_000
 
 
@@ -138,6 +144,11 @@ class FactLines:
                 return f'{{"t":{t},"e":"woke"}}'
             case NodeChanged(_, node, state):
                 return f'{{"t":{t},"e":"node","node":{node},"state":"{state}"}}'
+            case Learned():
+                return f'{{"t":{t},"e":"learned"}}'
+            case ControllerChanged(_, epoch, state, policy):
+                under = f',"policy":{json.dumps(policy)}' if policy else ""
+                return f'{{"t":{t},"e":"controller","epoch":{epoch},"state":"{state}"{under}}}'
         raise AssertionError(f"unknown fact {fact}")
 
     def _reason(self, reason: Reason) -> str:
@@ -265,9 +276,11 @@ def read_log(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]
         raise InputError(str(path), f"cannot be read as an event log: {said}") from None
     if not isinstance(header, dict) or header.get("log") != "dovetail":
         raise InputError(f"{path}, line 1", "this is not a dovetail event log")
-    if header.get("version") != VERSION:
+    if header.get("version") not in READABLE:
         raise InputError(
-            f"{path}, line 1", f"log version {header.get('version')} is unknown, expected {VERSION}"
+            f"{path}, line 1",
+            f"log version {header.get('version')} is unknown, expected 1 to {VERSION}",
+            "read it with the version of dovetail that wrote it",
         )
     if not isinstance(header.get("manifest"), dict):
         raise InputError(f"{path}, line 1", "the log has no manifest")
@@ -339,12 +352,23 @@ def _fact(r: dict[str, object], index_of: dict[str, int]) -> Fact:
             return Ended(t, job, str(r["how"]))
         case "woke":
             return Woke(t)
+        case "learned":
+            return Learned(t)
+        case "controller":
+            return _controller(t, r)
         case "node":
             return NodeChanged(t, int(r["node"]), str(r["state"]))  # type: ignore[call-overload]
         case "explained":
             reasons: list[dict[str, object]] = r["reasons"]  # type: ignore[assignment]
             return Explained(t, tuple(_reason_of(x, index_of) for x in reasons))
     raise InputError("event log", f"unknown record '{r['e']}'")
+
+
+def _controller(t: float, r: dict[str, object]) -> ControllerChanged:
+    state = str(r["state"])
+    if state not in (RECOVERING, READY):
+        raise ValueError(f"unknown state '{state}'")
+    return ControllerChanged(t, int(str(r["epoch"])), state, str(r.get("policy", "")))
 
 
 def _reason_of(said: dict[str, object], index_of: dict[str, int]) -> Reason:

@@ -83,7 +83,7 @@ def build_mind(
     """
     chosen = parse_policy(policy)
     options = live_options(cluster, given)
-    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
+    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64), numbered=True)
     forecast = parse_live_forecast(options.forecast, jobs, said_s, options.seed)
     supplier = LIVE_DEFAULTS["forecast"]
     check_needs(chosen, granted(forecast), options.without, supplier=supplier)

@@ -191,7 +191,7 @@ class Scene:
                 self.line.pass_until(self.line.now + 1.0)
 
     def _state(self, store: Store) -> ClusterState:
-        table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
+        table = JobTable.build([], np.empty(0), np.empty(0, np.int64), numbered=True)
         lengths: dict[str, float] = {}
 
         def declared(job_id: str) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dovetail.core.cluster import DOWN, DRAINING, UP
-from dovetail.core.messages import NODE_DOWN, NodeChanged, Shrunk
+from dovetail.core.messages import NODE_DOWN, READY, ControllerChanged, NodeChanged, Shrunk
 from dovetail.live.controller.endings import Endings
 from dovetail.live.controller.lives import Life
 from dovetail.live.controller.placements import Placements
@@ -225,6 +225,7 @@ class Health:
         if site.settled or not all(n.surveyed or n.down for n in self.nodes):
             return
         site.settled = True
+        site.facts.append(ControllerChanged(site.now, site.epoch, READY))
         # The log still has what an earlier controller closed only for its own end.
         self._say(range(len(self.nodes)))
         for life in site.lives:

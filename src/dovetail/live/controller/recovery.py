@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dovetail.control.state import Life as Course
 from dovetail.core.errors import IllegalPlan
+from dovetail.core.messages import RECOVERING, ControllerChanged, Foreseen, Measured
+from dovetail.core.policy import spell
 from dovetail.live.controller.arrivals import Arrivals
 from dovetail.live.controller.health import Health
 from dovetail.live.controller.lives import Life
@@ -19,7 +21,13 @@ from dovetail.live.lifecycle import State, Step
 
 
 def take_up(site: Site, arrivals: Arrivals, health: Health, recovered: Recovered) -> None:
-    """Fills the tables from what is on record, and hails the nodes."""
+    """Fills the tables from what is on record, and hails the nodes.
+
+    What the tables now hold of a job is a fact wherever the log cannot tell it: a replay fills
+    its tables in the same way.
+    """
+    begun = ControllerChanged(site.now, site.epoch, RECOVERING, spell(site.policy))
+    site.facts.append(begun)
     # Closed nodes may still hold what ran there, so states come after the running jobs.
     placed = []
     # One that began anew stands behind those that were submitted until then.
@@ -58,6 +66,9 @@ def _take_up_placed(site: Site, life: Life) -> None:
         from_s=site.now,
     )
     state.restore(life.row, course, record.placement, record.rate)
+    _say_length(site, life)
+    # A job that still switched or started makes progress from now on, as the tables have it.
+    site.facts.append(Measured(site.now, life.row, course.done_s, record.rate))
     life.placed_done_s, life.starting = record.done_s, not running
     life.manner_s = site.now
     site.seats.adopt(record.job, record.placement, record.members)
@@ -86,7 +97,15 @@ def _take_up_waiting(site: Site, arrivals: Arrivals, life: Life) -> None:
     if record.reason:
         # It did not wait in the queue: the log need not be told that it leaves it.
         site.state.withdraw(life.row)
+    else:
+        _say_length(site, life)
     arrivals.consider(life)
     arrived = list_of(site.changes.arrived)
     if life.row in site.state.waiting and life.row not in arrived[-1:]:
         arrived.append(life.row)
+
+
+def _say_length(site: Site, life: Life) -> None:
+    """Records the length of a job where it is another one than when the job was submitted."""
+    if site.state.forecast.learns:
+        site.facts.append(Foreseen(site.now, life.row, site.state.length[life.row]))

@@ -12,7 +12,7 @@ from typing import Any
 
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Neighbour
-from dovetail.core.messages import Explained, Fact, Reason, Retimed, Withdrawn
+from dovetail.core.messages import Explained, Fact, Learned, Reason, Retimed, Withdrawn
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Policy
 from dovetail.core.view import Changes
@@ -185,6 +185,8 @@ class Site:
         if news:
             if self.meter.physics is not None:
                 self.state.view.physics = self.meter.physics
+            if not self.changes.woke:
+                self.facts.append(Learned(self.now))
             self.changes.woke = True
         if self.meter.unsaved:
             self.meta[LEARNED] = self.meter.dump()

@@ -178,6 +178,7 @@ class Taught:
     """
 
     knows: ClassVar[frozenset[str]] = frozenset({"length"})
+    learns: ClassVar[bool] = True
 
     def __init__(self, predicted: Predicted, first: int, faster: float, every: int) -> None:
         self._predicted = predicted
