@@ -271,11 +271,14 @@ def kill_while_the_agent_stands(ground: Ground, seed: int) -> None:
     """Kills the controller when a gang's orders are on their way to an agent that stands still."""
     rng = Random(seed)
     ground.up()
+    # When this has run, the agent has said who is there: until then nothing is placed.
+    told = {"first": ground.client.submit(ground.spec("first", "true"))[0]}
+    ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
     (agent,) = commands("agent", ground.home)
     os.kill(agent, signal.SIGSTOP)
     try:
         spec = ground.spec("gang", "sleep 0.5", **one_task_per_gpu(2))
-        told = {"gang": ground.client.submit(spec)[0]}
+        told["gang"] = ground.client.submit(spec)[0]
         show = ground.client.show
         ground.until(lambda: show(str(told["gang"])).row.state != "PENDING", "it is placed")
         sleep(rng.uniform(0.0, 0.1))
@@ -284,7 +287,7 @@ def kill_while_the_agent_stands(ground: Ground, seed: int) -> None:
         os.kill(agent, signal.SIGCONT)
     sleep(rng.choice((0.0, 1.5)))
     ground.up()
-    (end,) = ground.client.wait(*told.values(), timeout_s=PATIENCE_S)
+    (end,) = ground.client.wait(told["gang"], timeout_s=PATIENCE_S)
     assert end.state == "COMPLETED"
     ranks = ground.processes("gang")
     assert len(set(ranks)) == 2, "each rank ran once"
