@@ -27,6 +27,8 @@ from dovetail.live.snapshot import NEVER as LONG_AGO
 from dovetail.live.snapshot import Index, RunningStatus, Snapshot
 
 AHEAD_SHOWN = 5
+LEAST_SHOWN = 0.01
+"""Slower jobs would be shown with a speed of 0."""
 
 SENTENCES = {
     "Resources": "it is next in the policy's order and waits for free GPUs",
@@ -254,7 +256,7 @@ def _manner(
     kept: KeptJob, run: RunningStatus, seen: Index, reader: Queries, now_s: float
 ) -> list[str]:
     done_s, rate, left_s = progress_of(kept.record, run, now_s)
-    found = [f"at {rate:.2f} times its speed alone as requested"]
+    found = [_speed_text(rate)]
     part = fraction_done(kept.record, done_s, left_s)
     if part >= 0:
         found.append(f"{part:.0%} is done")
@@ -269,6 +271,14 @@ def _manner(
     if run.placement.accumulation_steps > 1:
         found.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
     return found
+
+
+def _speed_text(rate: float) -> str:
+    if rate <= 0:
+        return "it makes no progress yet: its workers start, change over or wait for GPUs"
+    if rate < LEAST_SHOWN:
+        return f"at less than {LEAST_SHOWN:g} times its speed alone as requested"
+    return f"at {rate:.2f} times its speed alone as requested"
 
 
 def _last_placing(reader: Queries, number: int) -> str:

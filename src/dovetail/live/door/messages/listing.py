@@ -28,7 +28,8 @@ class ListJobs:
 class JobRow:
     """One job in a list. `progress` is -1 where it is not known, `left_s` then infinite.
 
-    `ran_s` is how long it ran, without what it waited in between.
+    `ran_s` is how long it ran, without what it waited in between; `gpu_hours` what it held of
+    GPUs when its record was last written, which of a job that is over is all of it.
     """
 
     job: int
@@ -53,6 +54,7 @@ class JobRow:
     array_of: int = -1
     exit_code: int | None = None
     retries: int = 0
+    gpu_hours: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
