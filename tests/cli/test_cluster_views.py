@@ -51,6 +51,7 @@ def cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ByHand]:
         first_start_s=110.0,
         end_s=175.0,
         ran_s=65.0,
+        attained_gpu_s=130.0,
         exit_code=3,
         reason="NonZeroExitCode",
     )
@@ -214,7 +215,10 @@ def test_history_can_be_asked_for_some(cluster: ByHand, shell: Shell) -> None:
 
 def test_history_lists_what_is_over_and_what_happened(cluster: ByHand, shell: Shell) -> None:
     (row,) = shell.ok("history").out.splitlines()[2:]
-    assert row.split() == ["4", "old", "ann", "FAILED", "1", "0:10", "1:05", "3", "NonZeroExitCode"]
+    words = ["4", "old", "ann", "FAILED", "1", "1:50", "2:55", "1:05", "0.04"]
+    assert row.split()[:9] == words
+    (job,) = shell.ok("history", "--json").json["jobs"]
+    assert (job["start_s"], job["end_s"], job["gpu_hours"]) == (110.0, 175.0, 130.0 / 3600.0)
     place = Placement(((0, 1),))
     cluster.store.write(
         Entry(facts=(Submitted(1.0, 1, 5.0), Started(63.5, 1, "start", place, 1 / 3, 64.25)))

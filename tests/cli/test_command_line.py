@@ -94,6 +94,11 @@ def test_the_command_line_and_the_notebook_have_the_same_defaults(name: str) -> 
         (["polices"], "did you mean 'policies'?"),
         (["trace", "imprt"], "import"),
         (["xyzzy"], "No such command 'xyzzy'"),
+        (["squeue"], "dovetail: squeue is `dovetail ls`; see"),
+        (["sinfo", "-N"], "sinfo is `dovetail nodes`"),
+        (["sacct"], "sacct is `dovetail history`"),
+        (["scancel", "12"], "scancel is `dovetail cancel JOB`"),
+        (["sbatch", "job.sh"], "sbatch is `dovetail submit SCRIPT`"),
         (["--verison"], "--version"),
     ],
 )

@@ -320,7 +320,9 @@ def test_what_cannot_be_is_said_before_anything_starts(cluster: Cluster, work: P
     assert "needs an emulated cluster" in cluster.refused(
         "submit", "--set", "paced=yes", "--set", "duration=5s", "--", "x"
     )
-    assert "asks for 3 GPUs" in cluster.refused("submit", "job.sh", "--gpus", "3")
+    assert "it needs 3 GPUs, the cluster has 1" in cluster.refused(
+        "submit", "job.sh", "--gpus", "3"
+    )
     assert "cannot be read" in cluster.refused("submit", "nothing.sh")
     cluster.submit("job.sh", "waits", "0", "0", "--hold")
     cluster("down")

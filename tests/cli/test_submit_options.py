@@ -88,9 +88,42 @@ def test_gpus_are_asked_for_with_their_type(
 
 
 @pytest.mark.parametrize(
+    "limit", ["5", "5:30", "1:02:03", "1-2", "1-2:03", "1-2:03:04", "0", "unlimited"]
+)
+def test_a_time_limit_means_what_it_means_behind_sbatch(
+    shell: Shell, work: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    taken: list[Submission] = []
+
+    def take(client: Client, *jobs: Submission) -> tuple[int, ...]:
+        taken.extend(jobs)
+        return (1,)
+
+    monkeypatch.setattr(Client, "submit", take)
+    Path("limited.sh").write_text(f"#!/bin/sh\n#SBATCH -t {limit}\ntrue\n")
+    shell.ok("submit", "limited.sh")
+    shell.ok("submit", "-t", limit, "--", "true")
+    shell.ok("submit", "--time", limit, "job.sh")
+    assert len({job.spec.time_limit_s for job in taken}) == 1
+    assert taken[0].spec.time_limit_s == LIMITS_S[limit]
+
+
+LIMITS_S = {
+    "5": 300.0,
+    "5:30": 330.0,
+    "1:02:03": 3723.0,
+    "1-2": 93600.0,
+    "1-2:03": 93780.0,
+    "1-2:03:04": 93784.0,
+    "0": float("inf"),
+    "unlimited": float("inf"),
+}
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--time", "30"), "--time: 30 of what?"),
+        (("--time", "30x"), "--time: '30x' is no time"),
         (("-t", "0s"), "--time: it must be above 0"),
         (("-G", "0"), "--gpus: '0' is no number of GPUs"),
         (("-G", "a100:0"), "--gpus: '0' is no number of GPUs"),

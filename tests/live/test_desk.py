@@ -329,6 +329,10 @@ def test_a_running_job_is_told_why_so_many_gpus_and_with_whom(cluster: ByHand) -
     assert "it shares GPUs with job 2" in found.evidence
     assert "at 0.50 times its speed alone as requested" in found.evidence
     assert why(cluster, 2).sentence == "it runs on 1 GPU, as it asked"
+    cluster.run(2, [(0, 0)], rate=0.0)
+    said = why(cluster, 2).evidence
+    assert any(fact.startswith("it makes no progress yet") for fact in said)
+    assert not any("0.00 times" in fact for fact in said)
 
 
 def test_a_job_that_runs_again_is_told_why_it_was_stopped(cluster: ByHand) -> None:

@@ -165,10 +165,16 @@ def gang(gpus: int) -> dict[str, Any]:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({**gang(11)}, "10 is the most"),
-    ({**gang(3), "gpu_type": "t4"}, "2 is the most"),
-    ({**gang(2), "gpu_type": "a100", "memory_bytes": 300e9}, "0 is the most"),
-    ({**gang(8), "gpu_type": "a100", "cpus": 64.0}, "4 is the most"),
+    ({**gang(11)}, "it needs 11 GPUs, the cluster has 10 .ask for fewer GPUs"),
+    ({**gang(3), "gpu_type": "t4"}, "it needs 3 GPUs of type t4, the cluster has 2"),
+    (
+        {**gang(2), "gpu_type": "a100", "memory_bytes": 300e9},
+        "it needs 279.4 GB of memory .139.7 GB for each .* more than 59.6 GB",
+    ),
+    (
+        {**gang(8), "gpu_type": "a100", "cpus": 64.0},
+        "it needs 64 CPUs .8 for each of its 8 GPUs., no node has more than 16",
+    ),
     ({"gpu_type": "h100"}, "unknown type of GPU 'h100'"),
     ({"queue": "reserch"}, "did you mean 'research'"),
     ({"queue": "research", **gang(4)}, "never has more than 3"),

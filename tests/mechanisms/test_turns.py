@@ -5,6 +5,7 @@ ALGORITHMS section 2.3: a counter holds the whole units since submission; jobs a
 """
 
 from builders import Row, Story, play
+from dovetail.core.cluster import Cluster, NodeGroup
 
 UNIT = 10.0
 
@@ -55,3 +56,41 @@ def test_as_a_crowd_begins_who_waits_longest_comes_first() -> None:
     assert story.stops(0)[0] == (5.0, "node down")
     assert runs(story, 1)[0] == (10.0, 20.0)
     assert runs(story, 0)[:2] == [(0.0, 5.0), (20.0, 30.0)]
+
+
+def test_a_gang_whose_turn_has_come_is_not_passed_over_by_jobs_that_keep_coming() -> None:
+    # Two GPUs. The gang of two comes at 10; from 350 on one GPU is free, and jobs of one GPU come
+    # faster than the gang could ever find two free by chance. It starts when job 0 is over.
+    later = [one_gpu(240, 20.0 + 130.0 * i) for i in range(25)]
+    for policy in ("afs-p", "afs-s"):
+        story = play([one_gpu(600), one_gpu(350), Row(2, 300, 10.0), *later], policy, "1x2")
+        assert runs(story, 2) == [(600.0, 900.0)]
+        # Meanwhile the free GPU was not idle: job 3 was over on it, and job 4 gave it back.
+        assert runs(story, 3) == [(350.0, 590.0)]
+        assert story.starts(4)[0] == (590.0, "start")
+        assert story.stops(4) == [(600.0, "preempted")]
+
+
+def test_whoever_gives_reserved_gpus_back_has_not_used_up_a_unit() -> None:
+    # The crowd begins at 1 with the gang 2. At 4 job 1 is over, and 3 runs beside 0 on a GPU
+    # reserved for the gang. At 7 the unit of 0 is over and the gang starts. At 13 that has run
+    # its unit: 3 still has none and stands where it stood, before 4 and 5.
+    rows = [one_gpu(30), one_gpu(4), Row(2, 30, 1.0), one_gpu(30, 2.0)]
+    rows += [one_gpu(30, 5.0), one_gpu(30, 5.0)]
+    story = play(rows, "afs-p:unit-s=6", "1x2")
+    assert runs(story, 3)[0] == (4.0, 7.0)
+    assert story.starts(2)[0] == (7.0, "start")
+    assert [story.starts(j)[0][0] for j in (4, 5)] == [13.0, 19.0]
+    assert story.starts(3)[1] == (13.0, "resume")
+
+
+def test_gpus_of_one_type_are_reserved_where_only_those_are_too_few() -> None:
+    # Node 0 has two GPUs of type a, node 1 two of type b. The gang 2 waits for type a while jobs
+    # of that type keep coming; those of type b are not concerned.
+    cluster = Cluster((NodeGroup("x", 1, 2, "a"), NodeGroup("y", 1, 2, "b")))
+    rows = [Row(1, 60, gpu_type="a"), Row(1, 35, gpu_type="a"), Row(2, 30, 1.0, gpu_type="a")]
+    rows += [Row(1, 24, 2.0 + 13.0 * i, gpu_type="a") for i in range(12)]
+    rows += [Row(1, 500, 160.0, gpu_type="b")]
+    story = play(rows, "afs-p", cluster)
+    assert story.starts(2)[0] == (60.0, "start")
+    assert runs(story, 15) == [(160.0, 660.0)]

@@ -151,3 +151,41 @@ def test_who_fits_is_never_kept_waiting_by_afs(rows: list[Row], seed: int) -> No
             least = [rows[j].min_gpus if rows[j].elastic else rows[j].gpus for j in present]
             if sum(least) <= NODES * PER_NODE:
                 assert set(placed) == present, policy
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Row]:
+    """Returns small jobs that keep four GPUs busy one after another, and some gangs among them."""
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    t_s = np.cumsum(rng.uniform(0.0, 2.0 * draw(st.sampled_from([2.0, 3.0, 6.0])), 40))
+    made = []
+    for submit_s in t_s.tolist():
+        gpus = int(rng.choice([1, 2, 3, 4], p=[0.85, 0.07, 0.04, 0.04]))
+        elastic = bool(rng.random() < 0.3)
+        most = 4 if elastic else gpus
+        length_s = float(rng.uniform(2.0, 20.0))
+        made.append(Row(gpus, length_s, submit_s, elastic=elastic, min_gpus=gpus, max_gpus=most))
+    return made
+
+
+@pytest.mark.parametrize("policy", ["afs-p", "afs-s"])
+@settings(max_examples=30)
+@given(
+    rows=streams(),
+    unit_s=st.sampled_from([3.0, 12.0, 7200.0]),
+    switching=st.sampled_from(["none", "restart:1"]),
+)
+def test_a_gang_that_later_jobs_passed_over_starts_within_two_units(
+    policy: str, rows: list[Row], unit_s: float, switching: str
+) -> None:
+    scene = scene_of(trace_of(*rows), "1x4", switching=switching)
+    story = play_scene(scene, f"{policy}:unit-s={unit_s}")
+    first_s = [story.starts(job)[0][0] for job in range(len(rows))]
+    # One gang may have reserved GPUs before it, and then runs for a unit. No unit takes longer
+    # than the longest job, which may have to start twice.
+    bound_s = 2 * (min(unit_s, 20.0 + 2 * 1.0) + 1.0) + 1e-6
+    for job, began_s in enumerate(first_s):
+        # From when on nobody who never ran was submitted before it.
+        ahead_s = max(first_s[:job], default=0.0)
+        passed_s = [t for t in first_s[job + 1 :] if ahead_s <= t < began_s]
+        assert began_s <= min(passed_s, default=began_s) + bound_s

@@ -87,8 +87,11 @@ def time_in_state(row: JobRow, now_s: float) -> float:
 
 
 def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
-    """Returns jobs that are over as a table, with how long they waited and ran."""
-    names = ("job", "name", "user", "state", "gpus", "waited", "ran", "exit", "reason")
+    """Returns jobs that are over as a table; `start` and `end` in the cluster's time."""
+    names = (
+        *("job", "name", "user", "state", "gpus", "waited", "start", "end", "ran", "gpu-h"),
+        *("exit", "reason"),
+    )
     cells = []
     for row in rows:
         started = row.start_s < NEVER
@@ -99,7 +102,10 @@ def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
             _state(row),
             _text(gpus_text(row)),
             _text(span((row.start_s if started else row.end_s) - row.submit_s)),
+            _text(span(row.start_s)),
+            _text(span(row.end_s)),
             _text(span(row.ran_s) if started else "-"),
+            _text(f"{row.gpu_hours:.2f}"),
             _text("-" if row.exit_code is None else str(row.exit_code)),
             _text(row.reason or "-"),
         )
@@ -159,6 +165,9 @@ _COLUMNS = {
         Column("reason", least=9),
         Column("waited", right=True, stays=1),
         Column("ran", right=True, stays=4),
+        Column("start", right=True, stays=6),
+        Column("end", right=True, stays=6),
+        Column("gpu-h", right=True, stays=6),
         Column("exit", stays=3),
         Column("node"),
         Column("type", least=6, stays=1),

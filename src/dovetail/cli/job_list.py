@@ -123,7 +123,7 @@ def _lines(found: Shown) -> list[tuple[str, str]]:
         ("where", row.where),
         ("workers", ", ".join(found.workers)),
         ("progress", progress_text(row)),
-        ("speed", f"{row.rate:.2f} of alone as requested" if row.rate else ""),
+        ("speed", f"{row.rate:.2g} of alone as requested" if row.rate else ""),
         ("samples", _of(found.samples, found.total_samples)),
         ("saved step", str(found.saved_step) if found.saved_step >= 0 else ""),
         ("command", " ".join(found.command)),

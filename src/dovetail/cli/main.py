@@ -46,6 +46,26 @@ COMMANDS = {
 HIDDEN = {"agent": ("dovetail.cli.agent", "agent", "Run the agents of all nodes of an engine.")}
 """Commands that only other commands call."""
 
+ELSEWHERE = {
+    "squeue": "dovetail ls",
+    "sinfo": "dovetail nodes",
+    "sacct": "dovetail history",
+    "scancel": "dovetail cancel JOB",
+    "sbatch": "dovetail submit SCRIPT",
+    "srun": "dovetail submit --wait -- COMMAND",
+    "salloc": "dovetail submit -- COMMAND",
+    "scontrol": "dovetail show JOB",
+    "sprio": "dovetail why JOB",
+    "sstat": "dovetail top",
+    "qstat": "dovetail ls",
+    "qsub": "dovetail submit SCRIPT",
+    "qdel": "dovetail cancel JOB",
+    "bjobs": "dovetail ls",
+    "bsub": "dovetail submit SCRIPT",
+    "bkill": "dovetail cancel JOB",
+}
+"""What does here what a command of Slurm, PBS or LSF does there."""
+
 
 class LazyGroup(click.Group):
     """Imports a command only when it is called."""
@@ -62,6 +82,14 @@ class LazyGroup(click.Group):
         module, attribute, _ = found
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the command that was typed; names ours for that of another scheduler."""
+        if args and args[0] in ELSEWHERE:
+            raise click.UsageError(f"{args[0]} is `{ELSEWHERE[args[0]]}`", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands without importing them."""

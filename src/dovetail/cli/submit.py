@@ -49,7 +49,7 @@ class SubmitCommand(click.Command):
 @click.option(
     "--ntasks", "-n", help="Run it as so many processes, each with its part of the GPUs; usually 1."
 )
-@click.option("--time", "-t", "time_limit", help="Time limit, as in 30m, 1:30:00 or 2-00:00:00.")
+@click.option("--time", "-t", "time_limit", help="Minutes, or as in 90s, 30m, 1:30:00, 2-12.")
 @click.option("--name", "--job-name", "-J", "name", help="The job's name.")
 @click.option("--array", "-a", help="Indices of an array, as in 0-9, 1,3,5-7 or 0-99%4.")
 @click.option("--dependency", "-d", "after", help="As in afterok:12 or afterany:12:13_2.")
@@ -177,6 +177,8 @@ def _read(
         # Nobody asks for a range for another kind of program; a YAML file says it itself.
         overrides = {"trains": "yes", **overrides}
     now = datetime.now().astimezone()
+    if "time_limit" in options:
+        overrides = _with_limit(overrides)
     if "begin" in overrides:
         overrides = {**overrides, "begin": _begin(overrides["begin"], now)}
     by = Submitter(Path.cwd(), overrides, environment, os.environ, now, options)
@@ -213,6 +215,20 @@ def _options() -> dict[str, str]:
     """Returns the options of the command line by the fields they set."""
     command = click.get_current_context().command
     return {p.name: p.opts[0] for p in command.params if p.name and p.opts[0].startswith("--")}
+
+
+def _with_limit(overrides: dict[str, str]) -> dict[str, str]:
+    """Returns the fields with the time of --time in seconds. Raises InputError."""
+    from dovetail.workload.job_words import limit_seconds
+
+    if "time_limit" not in overrides:
+        return overrides
+    try:
+        limit_s = limit_seconds(overrides["time_limit"])
+    except ValueError as error:
+        raise InputError("command line", f"--time: {error}") from None
+    said = "unlimited" if limit_s == float("inf") else f"{limit_s:.3f}s"
+    return {**overrides, "time_limit": said}
 
 
 def _begin(text: str, now: datetime) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from dovetail.cli import up_options
 from dovetail.cli.cluster_options import INTERRUPTED, asks_a_cluster, client_of, counted
 from dovetail.cli.start_report import reported, reporting
 from dovetail.core.errors import DovetailError, InputError
@@ -26,6 +27,10 @@ START_S = 600.0
 """A fresh install compiles what the policy needs before it is up."""
 POLL_S = 0.05
 STOP_S = 300.0
+QUIET_S = 1.0
+"""A start that takes no longer shows no steps."""
+STEP = "start: "
+"""What the controller's log has before each step of its start."""
 
 
 @click.command("up")
@@ -68,6 +73,7 @@ STOP_S = 300.0
 @click.option(
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
+@click.option("--fresh", is_flag=True, help="Use nothing of the options of the last time.")
 @click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C ends it.")
 @click.option("--report-fd", default=-1, hidden=True)
 @asks_a_cluster
@@ -78,6 +84,7 @@ def up(
     engine: str,
     listen: str,
     allow_sharing_between_users: bool,
+    fresh: bool,
     foreground: bool,
     report_fd: int,
     **given: Any,
@@ -86,6 +93,10 @@ def up(
 
     It goes on in the background and takes over whatever an earlier one left: waiting jobs wait,
     running jobs run on. `dovetail down` stops it.
+
+    Options that are not given are those of the last `dovetail up` of the same folder, if there was
+    one: policy, engine, and all that says what the policy is told. --fresh uses the defaults. What
+    opens the cluster (--listen, --allow-sharing-between-users) must be said each time.
 
     \b
     Example:
@@ -99,6 +110,13 @@ def up(
     if listen and not loopback(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
+    given["profiles"] = tuple(str(Path(path).absolute()) for path in given["profiles"])
+    context = click.get_current_context()
+    last = {} if fresh else up_options.recalled(home, context)
+    policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
+    given |= {name: value for name, value in last.items() if name not in ("policy", "engine")}
+    if last:
+        click.echo(f"as the last time: {up_options.words(last)}", err=True)
     wish = Wish(home, policy, engine, cast("Given", given), listen, allow_sharing_between_users)
     with reporting(report_fd):
         check(wish)
@@ -119,6 +137,7 @@ def _serve(wish: Wish, as_json: bool) -> None:
     )
 
     def ready(server: Server) -> None:
+        up_options.keep(wish.home, {"policy": wish.policy, "engine": wish.engine, **wish.given})
         _say_up(wish, server.address, as_json, os.getpid())
 
     serve(wish, ready)
@@ -145,7 +164,9 @@ def _start(wish: Wish, as_json: bool) -> None:
         )
     client = Client(wish.home, patience_s=1.0)
     deadline = monotonic() + START_S
+    steps = _Steps(log, began)
     while monotonic() < deadline:
+        steps.show()
         code = process.poll()
         if code is not None:
             _say_end(log, began, code, reported(report))
@@ -162,9 +183,30 @@ def _start(wish: Wish, as_json: bool) -> None:
     raise DovetailError(f"the controller did not come up within {START_S:g} s; see {log}")
 
 
+class _Steps:
+    """Shows what a controller that starts is doing, from its log, if that takes a while."""
+
+    def __init__(self, log: Path, began: int) -> None:
+        self._log, self._read_bytes = log, began
+        self._from_s = monotonic() + QUIET_S
+
+    def show(self) -> None:
+        """Prints the steps that began since the last call."""
+        if monotonic() < self._from_s:
+            return
+        with self._log.open("rb") as file:
+            file.seek(self._read_bytes)
+            whole = file.read().rpartition(b"\n")[0]
+        self._read_bytes += len(whole)
+        for line in whole.decode("utf-8", "replace").splitlines():
+            _, marked, step = line.partition(f" {STEP}")
+            if marked:
+                click.echo(f"dovetail: {step} ...", err=True)
+
+
 def _words(wish: Wish) -> list[str]:
     """Returns the command line that means the wish."""
-    words = ["up", "--foreground", "--home", str(wish.home)]
+    words = ["up", "--fresh", "--foreground", "--home", str(wish.home)]
     words += ["--policy", wish.policy, "--engine", wish.engine, "--listen", wish.listen]
     if wish.share_between_users:
         words.append("--allow-sharing-between-users")

@@ -32,7 +32,8 @@ def why(home: Path, as_json: bool, job: str) -> None:
 
 
 def _lines(found: Explained) -> list[str]:
-    lines = [f"job {found.called} is {found.state} ({found.code}): {found.sentence}"]
+    code = f" ({found.code})" if found.code != "None" else ""
+    lines = [f"job {found.called} is {found.state}{code}: {found.sentence}"]
     lines += [f"  - {fact}" for fact in found.evidence]
     if found.would_start:
         lines.append(f"  to start: {found.would_start}")

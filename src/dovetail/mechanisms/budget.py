@@ -105,6 +105,8 @@ class Budget:
         self._least = view.jobs.least_gpus
         self._limits = limits(view)
         self._left = [limit.gpus for limit in self._limits]
+        self.reserved = 0
+        self._reserved_of = [0] * len(self._limits)
 
     def least(self, job: int) -> int:
         """Returns the least share of a job."""
@@ -135,6 +137,44 @@ class Budget:
         self.gpus -= low
         for i in touched:
             self._left[i] -= low
+        return True
+
+    def reserve(self, job: int) -> bool:
+        """Sets aside what is left for a job that finds too little; False if nothing is left.
+
+        Nothing is set aside for a job that could not run even if nobody else was there.
+        """
+        touched = self._touched(job) if self._limits else []
+        low = self.least(job)
+        part = min([low, self.gpus, *(self._left[i] for i in touched)])
+        if part <= 0 or not self.could_run(job):
+            return False
+        self.gpus -= part
+        self.reserved += part
+        for i in touched:
+            kept = min(low, self._left[i])
+            self._left[i] -= kept
+            self._reserved_of[i] += kept
+        return True
+
+    def backfill(self, job: int) -> bool:
+        """Promises a job its least share, in part or all of it out of what is set aside.
+
+        False, and nothing is taken, if it does not fit even so.
+        """
+        low = self.least(job)
+        if low > self.gpus + self.reserved:
+            return False
+        touched = self._touched(job) if self._limits else []
+        if any(self._left[i] + self._reserved_of[i] < low for i in touched):
+            return False
+        own = min(low, self.gpus)
+        self.gpus -= own
+        self.reserved -= low - own
+        for i in touched:
+            own = min(low, self._left[i])
+            self._left[i] -= own
+            self._reserved_of[i] -= low - own
         return True
 
     def could_run(self, job: int) -> bool:

@@ -4,6 +4,11 @@ Each job counts the whole units it was given. Those with fewest are chosen first
 that have waited longest. A chosen job runs for one unit; then it counts one more, stands at the
 end of the line and everybody may be chosen again. As soon as all jobs fit, units are cancelled.
 
+A gang whose turn has come, but for which too few GPUs are free, reserves them: it starts before
+any job behind it gets a turn on them, so at the latest when the units that run now have ended.
+Until then jobs behind it backfill: they run on reserved GPUs and are stopped, without counting a
+unit, as soon as the gang can start.
+
 Source: AFS section 3.3; ALGORITHMS section 2.3. A value: a step gives new turns.
 """
 
@@ -28,13 +33,17 @@ class Turns:
 
     `lines[u]` are the waiting jobs with u units in order of waiting, empty while all fit.
     `units` are those of the jobs in no line, 0 left out, and `until_s` is when the unit of each
-    job that runs ends: pairs of job and value.
+    job that runs ends: pairs of job and value. `reserving` are the waiting gangs that have GPUs
+    reserved, in the order in which they got them; `backfilled` the runners on such GPUs, who keep
+    their place in line.
     """
 
     crowded: bool = False
     lines: Lines = ()
     units: tuple[tuple[int, int], ...] = ()
     until_s: tuple[tuple[int, float], ...] = ()
+    reserving: tuple[int, ...] = ()
+    backfilled: tuple[int, ...] = ()
 
     @property
     def runners(self) -> list[int] | None:
@@ -52,10 +61,12 @@ class Turns:
         if not missed:
             return self
         lines, units = self.lines, dict(self.units)
-        for job in sorted(missed, reverse=True):
+        for job in sorted(set(missed).difference(self.backfilled), reverse=True):
             level = units.pop(job, 0)
             lines = _with_line(lines, level, (job, *_line(lines, level)))
-        return _turns(lines, units, {j: t for j, t in self.until_s if j in placed})
+        until_s = {j: t for j, t in self.until_s if j in placed}
+        backfilled = tuple(j for j in self.backfilled if j in placed)
+        return _turns(lines, units, until_s, self.reserving, backfilled)
 
 
 NO_TURNS = Turns()
@@ -116,14 +127,18 @@ def _begun(view: View, turns: Turns, unit_s: float) -> Turns:
 def _moved_on(view: View, turns: Turns, unit_s: float) -> Turns:
     """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
     units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
-    gone = set(view.changes.ended)
+    gone, preemptible = set(view.changes.ended), view.preemptible
+    lines = _out_of_line(
+        lines,
+        units,
+        [j for j in turns.backfilled if j in gone or not preemptible[j] or until_s[j] <= view.now],
+    )
     if any(j not in until_s for j in view.changes.ended):
         lines = tuple(tuple(j for j in line if j not in gone) for line in lines)
     for job in view.changes.ended:
         units.pop(job, None)
         until_s.pop(job, None)
     joining = [(j, 0) for j in view.changes.arrived]
-    preemptible = view.preemptible
     for job in [j for j in until_s if not preemptible[j]]:
         del until_s[job]  # it runs and stands outside from now on
     if view.changes.capacity:
@@ -132,51 +147,133 @@ def _moved_on(view: View, turns: Turns, unit_s: float) -> Turns:
         until_s.update(dict.fromkeys(sorted(back), view.now + unit_s))
     for job in view.changes.evicted:
         until_s.pop(job, None)
-        joining.append((job, units.pop(job, 0)))
+        if job not in turns.backfilled:
+            joining.append((job, units.pop(job, 0)))
     for job in [j for j, end_s in until_s.items() if end_s <= view.now]:
         del until_s[job]
         joining.append((job, units.pop(job, 0) + 1))
     for job, level in sorted(joining):
         lines = _with_line(lines, level, (*_line(lines, level), job))
-    return _turns(lines, units, until_s)
+    backfilled = tuple(j for j in turns.backfilled if j in until_s)
+    return _turns(lines, units, until_s, turns.reserving, backfilled)
 
 
 def _chosen(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
     """Returns the turns after free GPUs went to the first in line.
 
-    Who does not fit is passed over by jobs of as many units alone: else a gang could wait for
-    ever behind small jobs that come and go.
+    Gangs that have GPUs reserved come before the lines, and before whoever backfills: else a gang
+    could wait for ever behind small jobs that come and go.
     """
-    budget = Budget(view, pool)
-    until_s, units, lines = dict(turns.until_s), dict(turns.units), turns.lines
-    budget.promise(list(until_s))
-    preemptible = view.preemptible
-    # A unit is time to run: what it takes to get going comes on top.
-    switch_s = max(view.switch_s.get(START, 0.0), view.switch_s.get(RESUME, 0.0))
-    for level, line in enumerate(turns.lines):
-        left: list[int] = []
-        blocked = False
-        for position, job in enumerate(line):
-            if not budget.gpus:
-                left.extend(line[position:])
+    choice = _Choice(view, turns, pool, unit_s)
+    choice.serve_reserving(turns.reserving)
+    choice.keep_backfilled(turns.backfilled)
+    choice.serve_lines()
+    return _turns(
+        choice.lines,
+        choice.units,
+        choice.until_s,
+        tuple(choice.reserving),
+        tuple(choice.backfilled),
+    )
+
+
+class _Choice:
+    """Who gets a turn, while free GPUs are handed out."""
+
+    def __init__(self, view: View, turns: Turns, pool: Pool, unit_s: float) -> None:
+        self._view, self._unit_s = view, unit_s
+        self._budget = Budget(view, pool)
+        self.until_s, self.units, self.lines = dict(turns.until_s), dict(turns.units), turns.lines
+        self.reserving: list[int] = []
+        self.backfilled: list[int] = []
+        # A unit is time to run: what it takes to get going comes on top.
+        self._switch_s = max(view.switch_s.get(START, 0.0), view.switch_s.get(RESUME, 0.0))
+        self._budget.promise([j for j in self.until_s if j not in turns.backfilled])
+
+    def serve_reserving(self, jobs: Sequence[int]) -> None:
+        """Starts the waiting gangs with a reservation that fit now, and renews the others."""
+        for job in jobs:
+            if job not in self._view.waiting:
+                continue  # it is over
+            if self._budget.take(job):
+                self.lines = _out_of_line(self.lines, self.units, [job])
+                self._begin(job)
+            elif self._budget.could_run(job):
+                self._budget.reserve(job)
+                self.reserving.append(job)
+
+    def keep_backfilled(self, jobs: Sequence[int]) -> None:
+        """Lets those go on that run on reserved GPUs; who is in the way waits for its turn."""
+        for job in jobs:
+            if self._budget.take(job):
+                self.lines = _out_of_line(self.lines, self.units, [job])
+            elif self._budget.backfill(job):
+                self.backfilled.append(job)
+            else:
+                del self.until_s[job]
+
+    def serve_lines(self) -> None:
+        """Gives turns along the lines; who finds too few GPUs reserves those that are left."""
+        for level, line in enumerate(self.lines):
+            if not self._any_left():
                 break
-            if not budget.take(job):
-                left.append(job)
-                blocked |= budget.gpus < budget.least(job) <= pool.gpus
-                continue
-            begins_s = view.now if job in view.running else view.now + switch_s
-            until_s[job] = begins_s + unit_s if preemptible[job] else float("inf")
-            if level:
-                units[job] = level
-        if len(left) < len(line):
-            lines = _with_line(lines, level, tuple(left))
-        if blocked or not budget.gpus:
-            break
-    return _turns(lines, units, until_s)
+            left: list[int] = []
+            for position, job in enumerate(line):
+                if not self._any_left():
+                    left.extend(line[position:])
+                    break
+                if job in self.reserving or job in self.backfilled or not self._takes(job):
+                    left.append(job)
+                elif level:
+                    self.units[job] = level
+            if len(left) < len(line):
+                self.lines = _with_line(self.lines, level, tuple(left))
+
+    def _any_left(self) -> bool:
+        return self._budget.gpus > 0 or self._budget.reserved > 0
+
+    def _takes(self, job: int) -> bool:
+        """Tells whether a waiting job's turn begins. If not it may backfill, or reserve GPUs."""
+        if self._budget.take(job):
+            self._begin(job)
+            return True
+        if self._view.preemptible[job] and self._budget.backfill(job):
+            self._begin(job)
+            self.backfilled.append(job)
+        elif self._budget.reserve(job):
+            self.reserving.append(job)
+        return False
+
+    def _begin(self, job: int) -> None:
+        view = self._view
+        begins_s = view.now if job in view.running else view.now + self._switch_s
+        endless = not view.preemptible[job]
+        self.until_s[job] = float("inf") if endless else begins_s + self._unit_s
 
 
-def _turns(lines: Lines, units: Mapping[int, int], until_s: Mapping[int, float]) -> Turns:
-    return Turns(True, lines, tuple(units.items()), tuple(until_s.items()))
+def _out_of_line(lines: Lines, units: dict[int, int], jobs: Sequence[int]) -> Lines:
+    """Returns the lines without some jobs that stand there; puts their units into `units`."""
+    for job in jobs:
+        level = _level(lines, job)
+        lines = _with_line(lines, level, tuple(j for j in lines[level] if j != job))
+        if level:
+            units[job] = level
+    return lines
+
+
+def _level(lines: Lines, job: int) -> int:
+    """Returns the units of a job that stands in line."""
+    return next(level for level, line in enumerate(lines) if job in line)
+
+
+def _turns(
+    lines: Lines,
+    units: Mapping[int, int],
+    until_s: Mapping[int, float],
+    reserving: tuple[int, ...] = (),
+    backfilled: tuple[int, ...] = (),
+) -> Turns:
+    return Turns(True, lines, tuple(units.items()), tuple(until_s.items()), reserving, backfilled)
 
 
 def _line(lines: Lines, level: int) -> tuple[int, ...]:

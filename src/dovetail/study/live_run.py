@@ -95,6 +95,7 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
         lock = folder.lock()
         stack.callback(lock.release)
         _end_with(folder.home / "lock")
+        LOG.info("start: opening the store of jobs")
         engine = open_engine(wish.engine, folder.home, dict(wish.given))
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
@@ -106,7 +107,12 @@ def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
         lengths = SaidLengths(recovered, store.find)
         mind = _mind(wish, engine, recovered, lengths)
         store.keep(begun(reader, manifest_text(mind, wish.engine), wish.engine))
+        LOG.info(
+            "start: preparing %s (the first time up to a minute: machine code is compiled)",
+            wish.policy,
+        )
         rehearse(wish.policy, engine.cluster, wish.given)
+        LOG.info("start: starting the agents of %s", wish.engine)
         sys.setswitchinterval(SWITCH_S)
         _control(wish, folder, engine, mind, lengths, store, recovered, ready)
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):

@@ -76,6 +76,13 @@ def some_seconds(text: str) -> float:
     return found
 
 
+def limit_seconds(text: str) -> float:
+    """Returns a time limit of a command line: as Slurm reads it, or with units; 0: no limit."""
+    if _SPAN.fullmatch(text):
+        return some_seconds(text)
+    return slurm_seconds(text) or INFINITE
+
+
 def span(text: str) -> float:
     """Returns a time that names its units, where a clock time could be meant."""
     if not _SPAN.fullmatch(text):

@@ -29,6 +29,8 @@ from dovetail.live.snapshot import NEVER as LONG_AGO
 from dovetail.live.snapshot import Index, RunningStatus, Snapshot
 
 AHEAD_SHOWN = 5
+LEAST_SHOWN = 0.01
+"""Slower jobs would be shown with a speed of 0."""
 
 SENTENCES = {
     "Resources": "it is next in the policy's order and waits for free GPUs",
@@ -262,7 +264,7 @@ def _manner(
     kept: KeptJob, run: RunningStatus, seen: Index, reader: Queries, now_s: float
 ) -> list[str]:
     done_s, rate, left_s = progress_of(kept.record, run, now_s)
-    found = [f"at {rate:.2f} times its speed alone as requested"]
+    found = [_speed_text(rate)]
     part = fraction_done(kept.record, done_s, left_s)
     if part >= 0:
         found.append(f"{part:.0%} is done")
@@ -292,6 +294,14 @@ def _out_of_reach(kept: KeptJob) -> list[str]:
     where = f"on node {nodes}" if len(set(runs_on.values())) == 1 else f"on nodes {nodes}"
     who = "its one process is" if len(runs_on) == 1 else f"its {len(runs_on)} processes are"
     return [f"{who} {where}, and cannot reach its GPUs on other nodes"]
+
+
+def _speed_text(rate: float) -> str:
+    if rate <= 0:
+        return "it makes no progress yet: its workers start, change over or wait for GPUs"
+    if rate < LEAST_SHOWN:
+        return f"at less than {LEAST_SHOWN:g} times its speed alone as requested"
+    return f"at {rate:.2f} times its speed alone as requested"
 
 
 def _last_placing(reader: Queries, number: int) -> str:

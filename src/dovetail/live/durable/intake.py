@@ -20,7 +20,7 @@ from dovetail.live.durable.database import Committer
 from dovetail.live.durable.job_output import check_output
 from dovetail.live.durable.kept_job import RESTORE, SELECT_JOBS, kept_job, state_of
 from dovetail.live.durable.needs import Needs
-from dovetail.live.durable.room import room_for
+from dovetail.live.durable.room import no_room, room_for
 from dovetail.live.durable.store import add_jobs, add_requests, next_number
 from dovetail.live.edges import Accepted, Clock, Incoming, Request
 from dovetail.live.job_environment import environment_of_array
@@ -188,13 +188,8 @@ class Intake:
         if spec.gpu_type and spec.gpu_type not in types:
             hint = nearest(spec.gpu_type, types) if types else "no type of GPU has a name here"
             raise InputError(where, f"unknown type of GPU '{spec.gpu_type}'", hint)
-        room = room_for(self._cluster, spec)
-        if spec.gpus > room:
-            raise InputError(
-                where,
-                f"it asks for {spec.gpus} GPUs, and {room} is the most it could ever have here",
-                "ask for fewer GPUs, or for less memory and fewer CPUs",
-            )
+        if spec.gpus > room_for(self._cluster, spec):
+            raise InputError(where, *no_room(self._cluster, spec))
 
 
 def _owned(submission: Submission, user: str) -> Submission:

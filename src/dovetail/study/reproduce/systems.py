@@ -58,7 +58,9 @@ def _notes(results: Results) -> list[str]:
         "beliefs.",
         f"Played with one seed and varied in nothing, as they take long: {', '.join(SLOW)}. "
         f"Pollux as {POLLUX}; all others with their default parameters.",
-        "x bound: mean JCT over the best bound for what the policy may do.",
+        "x bound: mean JCT over the best bound for what the policy may do. Bounds of different "
+        "powers differ, so compare it between policies of the same powers only.",
+        "No owner asked for the elasticity: with fewer elastic jobs the ranking is another one.",
         "99 %, slowdown and makespan are ratios to the baseline's, too.",
     ]
     for source in results.sources:

@@ -31,9 +31,10 @@ class ListJobs:
 class JobRow:
     """One job in a list. `progress` is -1 where it is not known, `left_s` then infinite.
 
-    `ran_s` is how long it ran, without what it waited in between. A row for several waiting tasks
-    of an array has their indices in `tasks`, as `3-5,9`, and `array` -1; all else is of the task
-    that the policy would start first.
+    `ran_s` is how long it ran, without what it waited in between; `gpu_hours` what it held of
+    GPUs when its record was last written, which of a job that is over is all of it. A row for
+    several waiting tasks of an array has their indices in `tasks`, as `3-5,9`, and `array` -1; all
+    else is of the task that the policy would start first.
     """
 
     job: int
@@ -60,6 +61,7 @@ class JobRow:
     retries: int = 0
     tasks: str = ""
     task_count: int = 1
+    gpu_hours: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
