@@ -22,7 +22,6 @@ from random import Random
 from time import monotonic, sleep
 
 import pytest
-from harness.tasks import one_task_per_gpu
 
 from dovetail.core.errors import DovetailError
 from dovetail.live.client import Client
@@ -277,7 +276,7 @@ def kill_while_the_agent_stands(ground: Ground, seed: int) -> None:
     (agent,) = commands("agent", ground.home)
     os.kill(agent, signal.SIGSTOP)
     try:
-        spec = ground.spec("gang", "sleep 0.5", **one_task_per_gpu(2))
+        spec = ground.spec("gang", "sleep 0.5", gpus=2, min_gpus=2, max_gpus=2, ntasks=2)
         told["gang"] = ground.client.submit(spec)[0]
         show = ground.client.show
         ground.until(lambda: show(str(told["gang"])).row.state != "PENDING", "it is placed")

@@ -113,10 +113,13 @@ def name_of(policy: Policy) -> str:
 
 
 def spell(policy: Policy) -> str:
-    """Returns the text that `parse_policy` turns into this policy, with every parameter."""
+    """Returns the text that `parse_policy` turns into this policy, with every parameter.
+
+    A policy that is no dataclass has no parameters.
+    """
     parts = [
         f"{f.name.replace('_', '-')}={_spell_value(getattr(policy, f.name))}"
-        for f in dataclasses.fields(policy)  # type: ignore[arg-type]
+        for f in (dataclasses.fields(policy) if dataclasses.is_dataclass(policy) else ())
     ]
     return name_of(policy) + (":" + ",".join(parts) if parts else "")
 

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from harness.killing import Killed
 from harness.story import CALM_S, Story, Submission, Verb
-from harness.tasks import one_task_per_gpu
 
 from dovetail.core.errors import InputError
 from dovetail.live.edges import StoreError
@@ -123,14 +122,16 @@ class Users:
         after = (Dependency(s.after, before),) if s.after and before is not None else ()
         trains = s.kind == "elastic"
         plain = s.kind == "plain"
-        size = {"gpus": s.gpus, "min_gpus": s.min_gpus, "max_gpus": s.max_gpus}
+        least, most = (s.gpus, s.gpus) if plain else (s.min_gpus, s.max_gpus)
         work = ("train", s.duration_s, s.gpus) if trains else ("work", s.duration_s, s.exit_code)
         return JobSpec(
             name=f"s{i}",
             command=() if s.kind == "paced" else (work[0], json.dumps(work[1:])),
             paced=s.kind == "paced",
             workdir="/",
-            **(one_task_per_gpu(s.gpus) if plain else size),  # type: ignore[arg-type]
+            gpus=s.gpus,
+            min_gpus=least,
+            max_gpus=most,
             duration_s=s.duration_s,
             time_limit_s=s.time_limit_s,
             after=after,
@@ -140,7 +141,7 @@ class Users:
             grace_s=GRACE_S,
             trains=trains,
             # Of the others every second has one process with all of its GPUs.
-            ntasks=s.gpus if s.kind == "plain" and i % 2 else 0,
+            ntasks=s.gpus if plain and i % 2 == 0 else 0,
         )
 
     def _ask(self, key: str, verb: Verb) -> None:
