@@ -27,7 +27,7 @@ class JobRecord:
     on disk; `reason` says why it waits or how it ended, in Slurm's words; `detail` is a sentence.
     `ending` is what a COMPLETING job will be; `exit_code` is None until it ended. `again_s` is
     when its owner let it begin anew after its end, below 0 if never; `restarts` how often it lost
-    its program while that ran.
+    its program while that ran. `resumed_step` is the newest checkpoint there was at its last start.
     """
 
     job: int
@@ -59,6 +59,12 @@ class JobRecord:
     iteration_s: float = 0.0
     again_s: float = -1.0
     restarts: int = 0
+    resumed_step: int = -1
+
+    @property
+    def has_newer_checkpoint(self) -> bool:
+        """Returns whether a start from here is not a repetition of the last one."""
+        return self.saved_step > self.resumed_step
 
     @property
     def queued_s(self) -> float:

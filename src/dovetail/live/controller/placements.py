@@ -95,6 +95,8 @@ class Placements:
         site.facts.append(Started(now, row, how, after, rate, now + delay_s, preparing))
         life.placed_done_s, life.manner_s = state.done[row], now
         life.starting = change.before is None or not life.speaks
+        if life.starting:
+            site.lives.write(life, resumed_step=life.record.saved_step)
         self._seat(life, after, gpus)
 
     def _seat(self, life: Life, placement: Placement, gpus: Sequence[Gpu]) -> None:
@@ -172,7 +174,7 @@ class Placements:
         site.seats.replace(record.job, members)
         site.lives.write(life, members=tuple(members), next_worker=number)
         if record.state is State.RUNNING and {m.worker for m in members}.isdisjoint(before):
-            site.lives.write(life, restarts=record.restarts + 1)
+            site.lives.write(life, restarts=record.restarts + 1, resumed_step=record.saved_step)
             self._book(life)
         site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
