@@ -161,18 +161,24 @@ class Manner:
         return none_below(shares, self.at_least)
 
     def micro_batches(
-        self, batch: Indices, rank: int, learning: Sequence[bool] = (), *, at_most: int = 0
+        self,
+        batch: Indices,
+        rank: int,
+        learning: Sequence[bool] = (),
+        *,
+        at_most: int = 0,
+        in_pieces: bool = False,
     ) -> list[Indices]:
         """Returns the micro-batches of one member, of `at_most` so many samples.
 
-        While some learn, the others take more micro-batches, none larger than it would be
-        without: what fitted in memory still fits.
+        While some learn, the others compute their samples too: all at once, or `in_pieces` none
+        larger than it will be, where memory may not hold more.
         """
         whole, shares = self.shares(len(batch)), self.shares(len(batch), learning)
         begin = sum(shares[:rank])
         mine = batch[begin : begin + shares[rank]]
         steps = self.steps
-        if shares[rank] > whole[rank]:
+        if in_pieces and shares[rank] > whole[rank]:
             largest = max(-(-w // self.steps) for w in whole)
             steps = -(-shares[rank] // largest)
         if at_most:
