@@ -455,6 +455,7 @@ class Iterations:
         dry_run.iterated(self._watch, self._memory)
         if self._progress.samples >= self._order.total:
             self._progress.samples = 0  # few data are read again
+            self._reporter.restart()
         if dry_run.over:
             dry_run.report(sum(p.numel() for p in self._gradients.parameters), self.device)
             self._close()

@@ -82,15 +82,21 @@ class Job(Iterations):
         )
         source = Source(given.data, seed=seed, collate=given.collate)
         order = given.order(len(source), seed=seed, epochs=epochs, steps=steps)
+        device = next(model.parameters()).device
         if scaler is not None:
             # A scaler has no factor before its first loss; who joins steps before it has one.
-            scaler.scale(torch.zeros((), device=next(model.parameters()).device))
+            scaler.scale(torch.zeros((), device=device))
         super().__init__(
             Parts.of(model, optimizer, {"scheduler": scheduler, "scaler": scaler}, keep or {}),
             order,
             Step(scheduler, schedule, scaler, clip_norm, micro_batch),
             Surroundings.of(environment),
-            loader=Loader(source, given.loaders),  # forks: before any thread is there
+            loader=Loader(  # forks: before any thread is there
+                source,
+                given.loaders,
+                prefetch=given.prefetch,
+                pins_for=device if given.pin_memory and torch.accelerator.is_available() else None,
+            ),
             folder=Path(folder) if folder else None,
             checkpoint_s=checkpoint_s,
             data=given.fingerprint(),

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
+SHUFFLED_MAX = 1 << 32
+"""Samples that can be shuffled: their order is kept, in 32 GiB then."""
 AGAIN = 1 << 40
 """How far the number of a sample is raised for each time that it was drawn before in a pass."""
 
@@ -65,6 +67,11 @@ class Order:
     def __post_init__(self) -> None:
         if min(self.batch_size, self.epochs, 1 if self.steps is None else self.steps) < 1:
             raise ValueError("batch_size, epochs and steps must be at least 1")
+        if self.shuffle and self.draw is None and self.length > SHUFFLED_MAX:
+            raise ValueError(
+                f"{self.length:,} samples cannot be shuffled (at most {SHUFFLED_MAX:,}): give"
+                " shuffle=False, or a sampler that draws some of them in each pass"
+            )
         if self.per_epoch < 1:
             raise ValueError(f"{self.length} samples do not fill a batch of {self.batch_size}")
 
