@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dovetail.train import no_room
 from dovetail.train.alike import alike, make_alike
-from dovetail.train.aside import ends_with, leave
+from dovetail.train.aside import leave
 from dovetail.train.checkpoint import Progress
 from dovetail.train.desk import Desk
 from dovetail.train.device_memory import DeviceMemory
@@ -44,8 +45,6 @@ CLOSING_S = 30.0
 """How long a worker that ends waits until its last words are said, if anybody is there to hear."""
 SPOILED_EXIT = 4
 """The exit code of a worker that has nothing to go on from; a fresh one can begin anew."""
-NO_ROOM_EXIT = 5
-"""The exit code of a worker that found no room on its GPU, beside another perhaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +398,7 @@ class Iterations:
             if Iterations._with_agent:
                 raise RuntimeError("a script that is submitted has one Job: make it several jobs")
             Iterations._with_agent = True
-            ends_with(NO_ROOM_EXIT, torch.OutOfMemoryError)
+            no_room.watch()
         self._desk = desk = Desk()
         line = Line(identity, desk) if identity is not None else None
         self._agent: Agent = line or Nobody()
