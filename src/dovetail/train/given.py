@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
@@ -18,7 +19,7 @@ from torch.utils.data import (
 )
 
 from dovetail.train.fingerprint import fingerprint
-from dovetail.train.loader import PREFETCH, mixed, seed_all
+from dovetail.train.loader import PREFETCH, Loader, Source, mixed, seed_all
 from dovetail.train.samples import Indices, Order, told_apart
 
 Collate = Callable[[list[Any]], Any]
@@ -70,6 +71,13 @@ class Given:
     def fingerprint(self) -> int:
         """Returns a number for the data and what a sampler draws of them, to compare workers by."""
         return fingerprint(self.data, () if self.draws is None else self.draws(0))
+
+    def loader(self, source: Source, device: torch.device) -> Loader:
+        """Returns what reads such data, for a model on a device."""
+        pins = self.pin_memory and torch.accelerator.is_available()
+        return Loader(
+            source, self.loaders, prefetch=self.prefetch, pins_for=device if pins else None
+        )
 
     def order(self, length: int, *, seed: int, epochs: int, steps: int | None) -> Order:
         """Returns the order of the samples of such data. Raises ValueError."""

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from dovetail.train.given import Given
 from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
-from dovetail.train.loader import Loader, Source, mixed, seed_all
+from dovetail.train.loader import Source, mixed, seed_all
 from dovetail.train.membership import Verdict
 from dovetail.train.reduction import is_sum
 from dovetail.train.saving import warn
@@ -91,12 +91,7 @@ class Job(Iterations):
             order,
             Step(scheduler, schedule, scaler, clip_norm, micro_batch),
             Surroundings.of(environment),
-            loader=Loader(  # forks: before any thread is there
-                source,
-                given.loaders,
-                prefetch=given.prefetch,
-                pins_for=device if given.pin_memory and torch.accelerator.is_available() else None,
-            ),
+            loader=given.loader(source, device),  # forks: before any thread is there
             folder=Path(folder) if folder else None,
             checkpoint_s=checkpoint_s,
             data=given.fingerprint(),
