@@ -38,3 +38,24 @@ def test_who_is_still_bound_when_its_neighbour_has_left_is_not_to_blame(
     record = s.record(1)
     assert (record.state, record.retries) == (State.PENDING, 1)
     s.check()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_ordinary_program_that_said_so_is_treated_alike(shared: bool) -> None:
+    s = Stage("sjf-ffs", nodes=1, gpus=1, injected=1.2)
+    number = 2 if shared else 1
+    for t in range(number):
+        s.submit(1.0 + t, duration_s=20.0, shareable=True)
+    end = WorkerEnded(number, 0, 1, 1, "out of memory")
+    s.at(5.0, lambda: s.take([Report(0, ended=end)]))
+    s.play(6.0)
+    record = s.record(number)
+    if shared:
+        assert (record.state, record.retries) == (State.PENDING, 1)
+    else:
+        assert (record.state, record.exit_code) == (State.OUT_OF_MEMORY, 1)
+        assert (record.reason, record.detail) == (
+            "OutOfMemory",
+            "worker 0 ended with exit code 1: out of memory",
+        )
+    s.check()

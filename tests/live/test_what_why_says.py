@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from dovetail.live.door.messages.listing import JobRow, Listed, ListJobs
 from dovetail.live.door.messages.one_job import Show, Shown
 from dovetail.live.door.messages.reason import Explained, Why
 from dovetail.live.door.messages.tracking import JobState, Track, Tracked
-from dovetail.live.durable.record_codec import spec_text
+from dovetail.live.durable.record_codec import spec_of, spec_text
 from dovetail.live.lifecycle import State
 from dovetail.live.snapshot import NodeStatus, Snapshot
 from dovetail.wire.submission import Submission
@@ -77,11 +78,14 @@ def test_gpus_of_another_type_are_not_free_for_a_job(cluster: ByHand) -> None:
         for n, kind in enumerate(("t4", "v100"))
     )
     cluster.picture = replace(cluster.picture, nodes=nodes)
+
     # No group of the intake's cluster has a type, so the store is told what was asked.
-    asked = spec_text(spec(gpu_type="v100"))
-    cluster.store.committer.do(
-        lambda db: db.execute("UPDATE jobs SET spec = ? WHERE number = 2", (asked,)).rowcount
-    )
+    def ask_for_a_v100(db: sqlite3.Connection) -> int:
+        (text,) = db.execute("SELECT spec FROM jobs WHERE number = 2").fetchone()
+        asked = spec_text(replace(spec_of(text), gpu_type="v100"))
+        return db.execute("UPDATE jobs SET spec = ? WHERE number = 2", (asked,)).rowcount
+
+    cluster.store.committer.do(ask_for_a_v100)
     cluster.run(1, [(1, 0), (1, 1)], left_s=30.0)
     cluster.wait([2], Reason("Resources", job=2))
     found = why(cluster, 2)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from train_scene import Scene, assert_untouched, let_end, read, rehearse, steps_of
+from train_scene import Scene, assert_untouched, let_end, lines, read, rehearse, steps_of
 
 from dovetail.train.rehearsal import Played, Rehearsal
 from dovetail.wire.worker import (
@@ -59,6 +59,23 @@ def test_a_joiner_learns_a_state_that_takes_many_iterations_to_arrive(tmp_path: 
     assert steps_of(tmp_path / "log", 1) > 0, "there is time enough after it joined"
     got = read(tmp_path / "log")
     assert_untouched(scene, got)
+
+
+@pytest.mark.parametrize(("micro_batch", "pieces"), [(0, 1), (8, 2)])
+def test_while_a_joiner_learns_the_loop_body_runs_as_often_as_before(
+    tmp_path: Path, micro_batch: int, pieces: int
+) -> None:
+    scene = replace(PACED, samples=3200, epochs=1, slice_bytes=200, micro_batch=micro_batch)
+    with rehearse(scene, tmp_path / "log") as stage:
+        stage.start(0, 1)
+        stage.entered(stage.regroup(0))
+        stage.entered(stage.regroup(0, 1))
+        let_end(tmp_path / "log")
+        assert stage.ended(0, 1) == [0, 0]
+    told = [t for t in lines(tmp_path / "log" / "0.jsonl") if "pieces" in t]
+    whole = [t for t in told if len(t["mine"]) == scene.batch_size]
+    assert {t["pieces"] for t in whole} == {pieces}
+    assert any(t["generation"] == 1 for t in whole), "it computed for the joiner too"
 
 
 def test_members_with_uneven_samples_and_micro_batches_add_up_exactly(tmp_path: Path) -> None:

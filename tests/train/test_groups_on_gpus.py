@@ -268,8 +268,8 @@ def test_dropped_things_wait_for_their_time() -> None:
 
 def test_no_room_on_the_gpu_has_an_exit_code_of_its_own() -> None:
     for raised, code in (("torch.OutOfMemoryError('full')", 5), ("RuntimeError('else')", 1)):
-        text = "import torch\nfrom dovetail.train.aside import ends_with\n"
-        text += f"ends_with(5, torch.OutOfMemoryError)\nraise {raised}"
+        text = "import torch\nfrom dovetail.train import no_room\n"
+        text += f"no_room.watch()\nraise {raised}"
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, check=False)
         assert done.returncode == code, done.stderr
         assert b"Traceback" in done.stderr, "the user sees it too"

@@ -258,6 +258,17 @@ def test_a_dry_run_tries_sub_batches_and_saves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "job").exists()
 
 
+def test_a_dry_run_that_takes_long_reads_few_data_again(tmp_path: Path) -> None:
+    parts = SCENE.parts()
+    told = tmp_path / "told.json"
+    environment = {"DOVETAIL_PROFILE_STEPS": "30", "DOVETAIL_PROFILE_FILE": str(told)}
+    job = job_of(SCENE, parts, environment=environment)
+    job._reporter._every_s = 0.0  # it is always time for a report
+    with pytest.raises(SystemExit):
+        train(job, parts.model, lambda told: None)
+    assert len(json.loads(told.read_text())["sub_batches"]) == 5
+
+
 def test_stop_ends_after_the_iteration_under_way() -> None:
     parts = SCENE.parts()
     job = job_of(SCENE, parts, environment={})

@@ -75,11 +75,20 @@ def test_passes_have_orders_of_their_own_and_seeds_too() -> None:
     assert np.array_equal(Order(9, 1, 4, shuffle=False).batch_at(4), [4, 5, 6, 7])
 
 
-def test_while_some_learn_no_micro_batch_is_larger_than_it_will_be() -> None:
+def test_while_some_learn_the_others_compute_their_samples_at_once() -> None:
+    batch = np.arange(60)
+    manner = Manner(60, members=3)
+    alone = manner.micro_batches(batch, 0, (False, True, True))
+    assert [len(m) for m in alone] == [60]
+    asked = manner.micro_batches(batch, 0, (False, True, True), at_most=30)
+    assert [len(m) for m in asked] == [30, 30]
+
+
+def test_where_memory_is_short_no_micro_batch_is_larger_than_it_will_be() -> None:
     batch = np.arange(60)
     manner = Manner(60, members=3, steps=2)
     assert [len(m) for m in manner.micro_batches(batch, 0)] == [10, 10]
-    alone = manner.micro_batches(batch, 0, (False, True, True))
+    alone = manner.micro_batches(batch, 0, (False, True, True), in_pieces=True)
     assert [len(m) for m in alone] == [10] * 6
 
 

@@ -235,6 +235,24 @@ def test_waiting_for_the_gpu_is_computing_and_not_the_network(
     assert job._watch.stage_s[stages.COMPUTE] == 5.0 and job._watch.stage_s[stages.NETWORK] == 0.0
 
 
+def test_alone_the_loop_waits_for_the_gpu_in_few_iterations_and_times_those(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[torch.device] = []
+    monkeypatch.setattr(iterations, "computed", waits.append)
+    monkeypatch.setattr(iterations.Iterations, "_runs_ahead", property(lambda self: True))
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = stages.TIMED_FIRST + 4 * stages.TIMED_EVERY
+    job = Job(model, optimizer, data=(torch.ones(4, 2),), batch_size=2, steps=steps, environment={})
+    for (x,) in job.batches():
+        job.backward(model(x).mean())
+        job.step()
+    timed = stages.TIMED_FIRST + 4
+    assert len(job._watch._iterations) == timed
+    assert len(waits) == 2 * timed, "before each that is timed, and at its end"
+
+
 def test_memory_is_given_back_when_micro_batches_get_another_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -247,6 +265,23 @@ def test_memory_is_given_back_when_micro_batches_get_another_size(
         job._membership.manner = Manner(16, steps=steps)
         job._fit_memory()
         assert len(renewed) == count
+
+
+@pytest.mark.parametrize(
+    ("steps", "was_cut", "bound", "pieces"),
+    [(1, False, 0, [16]), (1, True, 0, [8, 8]), (1, False, GIB, [8, 8]), (2, False, 0, [4] * 4)],
+)
+def test_who_computes_for_a_joiner_does_so_at_once_where_the_gpu_is_its_own(
+    steps: int, was_cut: bool, bound: int, pieces: list[int]
+) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=16, environment={})
+    job._desk.hear(Regroup(1, (0, 1), memory_bytes=bound))
+    job._was_cut = was_cut
+    job._membership.manner = Manner(16, members=2, steps=steps)
+    job._membership.group.rank, job._membership.learning = 0, (False, True)
+    assert [len(m) for m in job._share(0)] == pieces
 
 
 def test_a_dry_run_begins_with_the_smallest_for_what_was_held_never_falls(

@@ -50,6 +50,7 @@ class Scene:
     loaders: int = 0
     breaks_at: int = -1
     slice_bytes: int = 0
+    micro_batch: int = 0
     log: str = ""
 
     def data(self) -> tuple[torch.Tensor, ...]:
@@ -94,6 +95,7 @@ def job_of(scene: Scene, parts: Parts, **more: Any) -> Job:
         scheduler=parts.others["scheduler"],
         checkpoint_s=scene.checkpoint_s,
         loaders=scene.loaders,
+        micro_batch=scene.micro_batch,
         **more,
     )
 
@@ -106,17 +108,20 @@ def train(
 ) -> None:
     """Trains; each iteration that was complete is heard of, with this worker's samples in it."""
     mine: list[int] = []
+    pieces = 0
     for ids, x, y in job.batches():
         before, begun = job.steps_done, job.samples_done
         mine += ids.tolist()
+        pieces += 1
         pace(before)
         job.backward(cross_entropy(model(x), y))
         job.step()
         if job.steps_done > before:
             told = {"step": before, "begun": begun, "mine": mine, "loss": job.loss}
+            told["pieces"] = pieces
             heard({**told, "generation": job._membership.generation})
         if not job._mine:
-            mine = []
+            mine, pieces = [], 0
 
 
 def worker(scene: Scene, environment: dict[str, str]) -> None:

@@ -117,10 +117,11 @@ def spell(policy: Policy) -> str:
 
     A policy that is no dataclass has no parameters.
     """
-    parts = [
-        f"{f.name.replace('_', '-')}={_spell_value(getattr(policy, f.name))}"
-        for f in (dataclasses.fields(policy) if dataclasses.is_dataclass(policy) else ())
-    ]
+    parts: list[str] = []
+    if dataclasses.is_dataclass(policy):
+        for field in dataclasses.fields(policy):
+            value = _spell_value(getattr(policy, field.name))
+            parts.append(f"{field.name.replace('_', '-')}={value}")
     return name_of(policy) + (":" + ",".join(parts) if parts else "")
 
 

@@ -27,7 +27,8 @@ class JobRecord:
     on disk; `reason` says why it waits or how it ended, in Slurm's words; `detail` is a sentence.
     `ending` is what a COMPLETING job will be; `exit_code` is None until it ended. `again_s` is
     when its owner let it begin anew after its end, below 0 if never; `restarts` how often it lost
-    its program while that ran. `spoke` once its program made its `dovetail.train.Job`.
+    its program while that ran. `spoke` once its program made its `dovetail.train.Job`;
+    `resumed_step` is the newest checkpoint there was at its last start.
     """
 
     job: int
@@ -60,6 +61,12 @@ class JobRecord:
     again_s: float = -1.0
     restarts: int = 0
     spoke: bool = False
+    resumed_step: int = -1
+
+    @property
+    def has_newer_checkpoint(self) -> bool:
+        """Returns whether a start from here is not a repetition of the last one."""
+        return self.saved_step > self.resumed_step
 
     @property
     def queued_s(self) -> float:

@@ -4,6 +4,13 @@ The only part of Dovetail that imports torch (extra `train`). It knows nothing o
 speaks the messages of `dovetail.wire.worker` with the agent of its node, and with other workers.
 """
 
+import os
+
+from dovetail.train import no_room
 from dovetail.train.job import Job
+from dovetail.wire.worker import SOCKET
 
 __all__ = ["Job"]
+
+if os.environ.get(SOCKET):
+    no_room.watch()

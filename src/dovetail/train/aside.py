@@ -76,8 +76,8 @@ def leave(code: int) -> SystemExit:
     return SystemExit(code)
 
 
-def ends_with(code: int, kind: type[BaseException]) -> None:
-    """Has this process end with a code when its script fails with an error of a kind."""
+def ends_with(code: int, is_meant: Callable[[BaseException], bool]) -> None:
+    """Has this process end with a code when its script fails with an error that is meant."""
     before = sys.excepthook
 
     def tell(
@@ -85,7 +85,7 @@ def ends_with(code: int, kind: type[BaseException]) -> None:
     ) -> None:
         global _leaving
         before(what, error, trace)
-        if issubclass(what, kind):
+        if is_meant(error):
             _leaving = code
 
     sys.excepthook = tell

@@ -1,6 +1,6 @@
 """Buffers of a model that its forward pass changes: each worker changes its own.
 
-Running statistics of batch normalization are averaged (see `gradients`). Of all other buffers that
+Running statistics of batch normalization are averaged (see `tail`). Of all other buffers that
 changed on any worker, those of the first worker with samples become everybody's, as in torch's own
 data-parallel training: so all workers stay alike, and any may leave.
 """
@@ -62,6 +62,14 @@ class Slot:
         self._module._buffers[self._name] = self.tensor
 
 
+def by_kind(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Returns the tensors by type and device: those alike can be copied by one operation."""
+    found: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for t in tensors:
+        found.setdefault((t.dtype, t.device), []).append(t)
+    return list(found.values())
+
+
 class Before:
     """Buffers as they were before an iteration that may have to be done again."""
 
@@ -74,22 +82,22 @@ class Before:
         """Copies them."""
         self._room |= {id(t): torch.empty_like(t) for t in tensors if id(t) not in self._room}
         self._tensors = tensors
-        if tensors:
-            torch._foreach_copy_(self._copies(), tensors)
+        for alike in by_kind(tensors):
+            torch._foreach_copy_(self._copies(alike), alike)
 
     @torch.no_grad()
     def restore(self) -> None:
         """Makes them what they were, unless that was forgotten."""
-        if self._tensors:
-            torch._foreach_copy_(self._tensors, self._copies())
+        for alike in by_kind(self._tensors):
+            torch._foreach_copy_(alike, self._copies(alike))
         self.forget()
 
     def forget(self) -> None:
         """Needs what was before no more."""
         self._tensors = []
 
-    def _copies(self) -> list[Tensor]:
-        return [self._room[id(t)] for t in self._tensors]
+    def _copies(self, tensors: list[Tensor]) -> list[Tensor]:
+        return [self._room[id(t)] for t in tensors]
 
 
 class Buffers:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
@@ -17,15 +19,20 @@ from torch.utils.data import (
 )
 
 from dovetail.train.fingerprint import fingerprint
-from dovetail.train.loader import mixed, seed_all
+from dovetail.train.loader import PREFETCH, Loader, Source, mixed, seed_all
 from dovetail.train.samples import Indices, Order, told_apart
 
 Collate = Callable[[list[Any]], Any]
+DRAWN_MAX = 1 << 27
+"""Samples that a sampler may draw in a pass: they are kept, with their order, in 5 GiB at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The data of a job and how it is read; `draws` gives the samples of each pass, if not None."""
+    """The data of a job and how it is read; `draws` gives the samples of each pass, if not None.
+
+    `prefetch` is how many micro-batches each loader process reads ahead.
+    """
 
     data: Any
     batch_size: int
@@ -34,6 +41,8 @@ class Given:
     loaders: int
     collate: Collate | None
     draws: Draws | None = None
+    pin_memory: bool = False
+    prefetch: int = PREFETCH
 
     @classmethod
     def of(
@@ -62,6 +71,13 @@ class Given:
     def fingerprint(self) -> int:
         """Returns a number for the data and what a sampler draws of them, to compare workers by."""
         return fingerprint(self.data, () if self.draws is None else self.draws(0))
+
+    def loader(self, source: Source, device: torch.device) -> Loader:
+        """Returns what reads such data, for a model on a device."""
+        pins = self.pin_memory and torch.accelerator.is_available()
+        return Loader(
+            source, self.loaders, prefetch=self.prefetch, pins_for=device if pins else None
+        )
 
     def order(self, length: int, *, seed: int, epochs: int, steps: int | None) -> Order:
         """Returns the order of the samples of such data. Raises ValueError."""
@@ -95,6 +111,8 @@ class Given:
             loader.num_workers,
             loader.collate_fn,
             draws,
+            loader.pin_memory,
+            loader.prefetch_factor or PREFETCH,
         )
 
 
@@ -107,6 +125,7 @@ class Draws:
 
     def __init__(self, sampler: Iterable[int], data: Any, seed: int) -> None:
         self._pristine, self._data, self._seed = sampler, data, seed
+        self._look_at_length()
         self._restart()
         self.length = len(self(0))
 
@@ -119,6 +138,15 @@ class Draws:
                 self._draw()
         return self._drawn[epoch]
 
+    def _look_at_length(self) -> None:
+        """Raises ValueError for a sampler that draws more than can be kept."""
+        try:
+            count = len(self._pristine)  # type: ignore[arg-type]
+        except TypeError:
+            return
+        if count > DRAWN_MAX:
+            raise ValueError(_too_many(f"{count:,}"))
+
     def _restart(self) -> None:
         # The data that it may know are many, and some cannot be copied at all.
         self._sampler = copy.deepcopy(self._pristine, {id(self._data): self._data})
@@ -130,12 +158,22 @@ class Draws:
         seed_all(mixed(self._seed, epoch))
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
-        drawn = told_apart(np.fromiter((int(i) for i in self._sampler), dtype=np.int64))
+        numbers = islice((int(i) for i in self._sampler), DRAWN_MAX + 1)
+        drawn = told_apart(np.fromiter(numbers, dtype=np.int64))
+        if len(drawn) > DRAWN_MAX:
+            raise ValueError(_too_many(f"more than {DRAWN_MAX:,}"))
         if self._drawn and len(drawn) != self.length:
             raise ValueError("a sampler must draw as many samples in each pass")
         self._drawn = {e: d for e, d in self._drawn.items() if e == epoch - 1}
         self._drawn[epoch] = drawn
         self._next = epoch + 1
+
+
+def _too_many(count: str) -> str:
+    return (
+        f"the sampler draws {count} samples in a pass, and a Job keeps the order of a pass: have"
+        f" it draw at most {DRAWN_MAX:,} (num_samples) and train for more passes (epochs, or steps)"
+    )
 
 
 def draws_of(loader: DataLoader[Any], seed: int) -> tuple[Draws | None, bool]:

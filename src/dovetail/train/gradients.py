@@ -17,16 +17,13 @@ from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from dovetail.train.buffers import Before, Buffers
 from dovetail.train.group import Broken, Group, Summing
+from dovetail.train.tail import Sums, Tail, running_statistics
 
 BUCKET_BYTES = 8 << 20
 """Gradients that travel together: the first set out while the others are still computed."""
-HEAD = 6
-"""Of the tail: loss, weight, whether any weight was given, one that is not 0, none, and whether
-training ends instead."""
 
 
 def trained_by(optimizer: torch.optim.Optimizer) -> set[nn.Parameter]:
@@ -80,61 +77,6 @@ def _bucket(parameters: list[nn.Parameter]) -> Bucket:
     return Bucket(flat, parameters, _views(flat, parameters))
 
 
-class Tail:
-    """What travels beside the gradients: loss, weight, running statistics, who had a gradient.
-
-    Statistics of batch normalization differ between workers; their weighted mean replaces them, so
-    that all workers stay alike and any may leave. How many batches they are of, the first with
-    samples says.
-    """
-
-    def __init__(self, model: nn.Module, flags: int, device: torch.device) -> None:
-        norms = [m for m in model.modules() if isinstance(m, _NormBase)]
-        found = [b for m in norms for b in (m.running_mean, m.running_var) if b is not None]
-        counts = [b for m in norms if (b := m.num_batches_tracked) is not None]
-        self._statistics, self._counts = found, counts
-        self._flags = HEAD + flags
-        length = self._flags + sum(b.numel() for b in (*counts, *found))
-        self.flat = torch.zeros(length, dtype=torch.float64, device=device)
-
-    def renew(self) -> None:
-        """Takes another buffer."""
-        self.flat = torch.zeros_like(self.flat)
-
-    @property
-    def buffers(self) -> list[Tensor]:
-        """Returns the buffers that travel here."""
-        return [*self._counts, *self._statistics]
-
-    def fill(
-        self, sums: Sequence[Tensor], said: list[bool], flags: list[bool], part: float, first: bool
-    ) -> None:
-        """Writes what this worker adds; `part` is its part of the iteration's samples."""
-        for i, value in enumerate(sums):
-            self.flat[i] = value
-        self.flat[len(sums) : self._flags] = torch.tensor([*said, *flags], dtype=torch.float64)
-        begin = self._flags
-        for b in self.buffers:
-            share = part if b.is_floating_point() else float(first)
-            self.flat[begin : begin + b.numel()] = b.detach().flatten() * share
-            begin += b.numel()
-
-    def restore(self) -> None:
-        """Gives the statistics of all workers to this one."""
-        begin = self._flags
-        for b in self.buffers:
-            b.copy_(self.flat[begin : begin + b.numel()].view(b.shape))
-            begin += b.numel()
-
-    def flags(self) -> list[bool]:
-        """Returns which flags any worker has raised."""
-        return [t > 0 for t in self.flat[HEAD : self._flags].tolist()]
-
-    def head(self) -> list[float]:
-        """Returns the sums of loss and weight, and how many said what comes after."""
-        return self.flat[:HEAD].tolist()
-
-
 class Gradients:
     """The gradients of one model: accumulated, then added up over a group."""
 
@@ -151,16 +93,16 @@ class Gradients:
         self._buckets = buckets_of(self.parameters)
         self._place = {p: i for i, p in enumerate(self.parameters)}
         count = len(self.parameters)
-        self._buffers = Buffers(model, others=Tail(model, 0, self.device).buffers)
+        self._buffers = Buffers(model, others=list(running_statistics(model)))
         self._tail = Tail(model, count + len(self._buffers), self.device)
         self._touched, self._arrived = [False] * count, [False] * count
         self._sent: list[Summing] = []
         self._group: Group | None = None
         self._computing = self._sending = self._added = False
         self._broken: Broken | None = None
-        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._weight = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._last = torch.zeros(2, dtype=torch.float64)
+        self._loss: Tensor | None = None
+        self._weight = 0.0
+        self._last: tuple[Tensor | float, float] = 0.0, 0.0
         self._weighted = self._by_weight = self._by_samples = False
         self._before = Before()
         for bucket in self._buckets:
@@ -178,11 +120,10 @@ class Gradients:
         self._sent, self._sending, self._added = [], False, False
         count = len(self.parameters)
         self._touched, self._arrived = [False] * count, [False] * count
-        self._loss.zero_()
-        self._weight.zero_()
+        self._loss, self._weight = None, 0.0
         self._weighted = self._by_weight = self._by_samples = False
-        self._buffers.begin()
-        if group.size > 1:  # alone nothing breaks
+        if group.size > 1:  # alone nothing breaks, and nobody needs to know which changed
+            self._buffers.begin()
             self._before.remember([*self._tail.buffers, *self._buffers.at_risk()])
         for bucket in self._buckets:
             bucket.flat.zero_()
@@ -246,14 +187,14 @@ class Gradients:
         if weight is None:
             self._by_samples = True
         else:
-            self._weighted, share = True, weight
-            if float(weight) == 0:  # the mean over nothing is no number
+            self._weighted, share, part = True, weight, float(weight)
+            if part == 0:  # the mean over nothing is no number
                 return
             self._by_weight = True
         scaled = loss * share
-        with torch.no_grad():
-            self._loss += scaled.detach()
-            self._weight += share
+        found = scaled.detach().double()
+        self._loss = found if self._loss is None else self._loss + found
+        self._weight += part
         self._sending = last
         self._computing = True
         try:
@@ -278,32 +219,48 @@ class Gradients:
         assert self._group is not None
         self._look_for_changes()
         self._hold()
-        self._send_all()
-        flags = [*self._touched, *self._buffers.changed()]
-        said = [self._weighted, self._by_weight, self._by_samples, end]
-        self._tail.fill((self._loss, self._weight), said, flags, part, first)
-        self._sent.append(self._group.sum_gradients(self._tail.flat))
-        for sent in self._sent:
-            sent.wait()
-        _, weight, weighted, by_weight, by_samples, ended = self._tail.head()
-        if ended:
+        sums = self._own(end) if self._group.size == 1 else self._all(part, first, end)
+        if sums.ended:
             return True
-        if by_weight and by_samples:
+        if sums.by_weight and sums.by_samples:
             raise RuntimeError(
                 "job.backward() was given a weight for some batches of an iteration and none for"
                 " others, which count by their samples: give one for all of them"
             )
-        flags = self._tail.flags()
-        if self._group.size > 1:
-            self._tail.restore()
-            self._buffers.take_changes(self._group, flags[len(self.parameters) :], first)
-        if weighted:
+        if sums.weighted:
             for bucket in self._buckets:
-                bucket.flat.div_(weight or 1.0)
-        if weight:
-            self._last = self._tail.flat[:2].clone()
-        self._forget_untouched(flags)
+                bucket.flat.div_(sums.weight or 1.0)
+        if sums.weight:
+            self._last = sums.loss, sums.weight
+        self._forget_untouched(sums.touched)
         return False
+
+    def _own(self, end: bool) -> Sums:
+        """Returns the sums of a worker that is alone.
+
+        NOTE: the device is asked for nothing: that would wait until all its kernels are done.
+        """
+        self._buffers.lie_where_they_lay()
+        loss = 0.0 if self._loss is None else self._loss
+        return Sums(loss, self._weight, *self._flags(end), self._touched)
+
+    def _flags(self, end: bool) -> tuple[bool, bool, bool, bool]:
+        return self._weighted, self._by_weight, self._by_samples, end
+
+    def _all(self, part: float, first: bool, end: bool) -> Sums:
+        """Returns the sums of all workers, when their gradients are added up too. Raises Broken."""
+        assert self._group is not None
+        self._send_all()
+        flags = [*self._flags(end), *self._touched, *self._buffers.changed()]
+        self._tail.fill(self._loss, self._weight, flags, part=part, first=first)
+        self._sent.append(self._group.sum_gradients(self._tail.flat))
+        for sent in self._sent:
+            sent.wait()
+        sums, changed = self._tail.sums(len(self.parameters))
+        if not sums.ended:
+            self._tail.restore()
+            self._buffers.take_changes(self._group, changed, first)
+        return sums
 
     def level_buffers(self, group: Group, first: bool) -> None:
         """Gives all workers the buffers of the first that were ever seen to change."""
@@ -333,10 +290,10 @@ class Gradients:
 
     def loss(self) -> float | None:
         """Returns the mean loss over the samples of the last iteration; None before the first."""
-        loss, weight = self._last.tolist()
-        return loss / weight if weight else None
+        loss, weight = self._last
+        return float(loss) / weight if weight else None
 
-    def _forget_untouched(self, touched: list[bool]) -> None:
+    def _forget_untouched(self, touched: Sequence[bool]) -> None:
         """Leaves parameters alone that no worker used, as an ordinary loop would."""
         for p, used in zip(self.parameters, touched, strict=False):
             if not used:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dovetail.train import no_room
 from dovetail.train.alike import alike, make_alike
-from dovetail.train.aside import ends_with, leave
+from dovetail.train.aside import leave
 from dovetail.train.checkpoint import Progress
 from dovetail.train.desk import Desk
 from dovetail.train.device_memory import DeviceMemory
@@ -44,8 +45,6 @@ CLOSING_S = 30.0
 """How long a worker that ends waits until its last words are said, if anybody is there to hear."""
 SPOILED_EXIT = 4
 """The exit code of a worker that has nothing to go on from; a fresh one can begin anew."""
-NO_ROOM_EXIT = 5
-"""The exit code of a worker that found no room on its GPU, beside another perhaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,7 @@ class Iterations:
         self._memory = DeviceMemory(self.device)
         self._memory.bound(about.memory_bytes)
         self._largest = 0
+        self._was_cut = False  # batches, by the policy, when all members last had the state
         self._loader = loader
         self._guard = Guard(parts.optimizer, how.scheduler, parts.others)
         self._progress = Progress()
@@ -170,6 +170,9 @@ class Iterations:
 
     def _begin(self) -> None:
         members = self._membership
+        seldom = self._runs_ahead
+        if self._watch.look(seldom=seldom) and seldom:
+            computed(self.device)  # what earlier iterations gave it is none of this one's time
         self._watch.begin()
         if self._dry_run is not None:
             members.manner = self._dry_run.manner()
@@ -184,8 +187,19 @@ class Iterations:
         members = self._membership
         batch = self._order.batch_at(position, members.manner.batch_size)
         return members.manner.micro_batches(
-            batch, members.group.rank, members.learning, at_most=self._how.micro_batch
+            batch,
+            members.group.rank,
+            members.learning,
+            at_most=self._how.micro_batch,
+            in_pieces=self._memory_is_short,
         )
+
+    @property
+    def _memory_is_short(self) -> bool:
+        """Returns whether a GPU that others use may not hold a larger part of a batch at once."""
+        ordered = self._desk.regroup
+        bounded = ordered is not None and ordered.memory_bytes > 0
+        return bounded or self._was_cut or self._membership.manner.steps > 1
 
     def _load(self, indices: Indices) -> Any:
         with self._watch.input():
@@ -214,7 +228,8 @@ class Iterations:
         """Makes the step that all workers make, or none."""
         members, p = self._membership, self._progress
         rank = members.group.rank
-        computed(self.device)  # or the rest of the backward pass would count as network
+        if self._watch.is_timing:
+            computed(self.device)  # or the rest of the backward pass would count as network
         try:
             with self._watch.network():
                 stopped = self._gradients.finish(
@@ -241,8 +256,16 @@ class Iterations:
                 self._how.schedule == "step" or p.samples % self._order.per_epoch == 0
             ):
                 self._guard.scheduled()
+            if not any(members.learning):
+                self._was_cut = members.manner.steps > 1
             members.stepped(verdict)
             self._watch.end()
+
+    @property
+    def _runs_ahead(self) -> bool:
+        """Returns whether the loop may be ahead of the device: it waits for it only to be timed."""
+        alone = self._membership.group.size == 1 and self._dry_run is None
+        return alone and self.device.type == "cuda"
 
     def _level(self, *, new_pass: bool = False, whole: bool = False) -> None:
         """Gives settings to those that do not run the loop, or ran it with other numbers."""
@@ -375,7 +398,7 @@ class Iterations:
             if Iterations._with_agent:
                 raise RuntimeError("a script that is submitted has one Job: make it several jobs")
             Iterations._with_agent = True
-            ends_with(NO_ROOM_EXIT, torch.OutOfMemoryError)
+            no_room.watch()
         self._desk = desk = Desk()
         line = Line(identity, desk) if identity is not None else None
         self._agent: Agent = line or Nobody()
@@ -431,6 +454,7 @@ class Iterations:
         dry_run.iterated(self._watch, self._memory)
         if self._progress.samples >= self._order.total:
             self._progress.samples = 0  # few data are read again
+            self._reporter.restart()
         if dry_run.over:
             dry_run.report(sum(p.numel() for p in self._gradients.parameters), self.device)
             self._close()

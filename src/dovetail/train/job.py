@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from dovetail.train.given import Given
 from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
-from dovetail.train.loader import Loader, Source, mixed, seed_all
+from dovetail.train.loader import Source, mixed, seed_all
 from dovetail.train.membership import Verdict
 from dovetail.train.reduction import is_sum
 from dovetail.train.saving import warn
@@ -82,15 +82,16 @@ class Job(Iterations):
         )
         source = Source(given.data, seed=seed, collate=given.collate)
         order = given.order(len(source), seed=seed, epochs=epochs, steps=steps)
+        device = next(model.parameters()).device
         if scaler is not None:
             # A scaler has no factor before its first loss; who joins steps before it has one.
-            scaler.scale(torch.zeros((), device=next(model.parameters()).device))
+            scaler.scale(torch.zeros((), device=device))
         super().__init__(
             Parts.of(model, optimizer, {"scheduler": scheduler, "scaler": scaler}, keep or {}),
             order,
             Step(scheduler, schedule, scaler, clip_norm, micro_batch),
             Surroundings.of(environment),
-            loader=Loader(source, given.loaders),  # forks: before any thread is there
+            loader=given.loader(source, device),  # forks: before any thread is there
             folder=Path(folder) if folder else None,
             checkpoint_s=checkpoint_s,
             data=given.fingerprint(),

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,12 @@ import numpy as np
 import torch
 import torch.multiprocessing  # tensors travel between processes in shared memory
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from dovetail.train.samples import Indices, sample_of
 
-AHEAD_PER_LOADER = 2
+PREFETCH = 2
+"""Micro-batches that each loader process reads ahead, where a DataLoader does not say."""
 SEED_MASK = (1 << 63) - 1
 
 
@@ -133,6 +135,15 @@ def _read(epoch: int, indices: Indices) -> Read:
     return _source.read(epoch, indices)
 
 
+def _pinned(read: Read) -> Read:
+    """Returns a micro-batch in memory that a GPU can copy from while the loop goes on."""
+    return dataclasses.replace(read, batch=pin_memory(read.batch))  # type: ignore[no-untyped-call]
+
+
+def _pinned_result(future: Future[Read]) -> Read:
+    return _pinned(future.result())
+
+
 Upcoming = Callable[[], Iterator[tuple[int, Indices]]]
 """Gives the micro-batches from the one wanted now on, as far as can be told."""
 
@@ -140,8 +151,18 @@ Upcoming = Callable[[], Iterator[tuple[int, Indices]]]
 class Loader:
     """Gives micro-batches in order; with processes, those to come are read meanwhile."""
 
-    def __init__(self, source: Source, loaders: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        loaders: int,
+        *,
+        prefetch: int = PREFETCH,
+        pins_for: torch.device | None = None,
+    ) -> None:
+        """Each process reads `prefetch` micro-batches ahead; memory is pinned for a device."""
         self._source, self.loaders = source, loaders
+        self._most_ahead, self._pins_for = loaders * prefetch, pins_for
+        self._pinning = ThreadPoolExecutor(1, "dovetail-pin", self._begin_pinning)
         self._ahead: deque[tuple[tuple[int, bytes], Future[Read]]] = deque()
         self._upcoming: Iterator[tuple[int, Indices]] = iter(())
         self._pool: ProcessPoolExecutor | None = None
@@ -157,7 +178,8 @@ class Loader:
     def take(self, epoch: int, indices: Indices, upcoming: Upcoming) -> Read:
         """Returns the micro-batch of some samples."""
         if self._pool is None:
-            return self._source.read(epoch, indices)
+            read = self._source.read(epoch, indices)
+            return read if self._pins_for is None else _pinned(read)
         key = (epoch, indices.tobytes())
         if not self._ahead or self._ahead[0][0] != key:
             self.forget()
@@ -180,15 +202,23 @@ class Loader:
             self.forget()
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
+            self._pinning.shutdown(wait=True, cancel_futures=True)
+
+    def _begin_pinning(self) -> None:
+        if self._pins_for is not None and self._pins_for.type == "cuda":
+            torch.cuda.set_device(self._pins_for)
 
     def _fill(self) -> None:
         assert self._pool is not None
-        while len(self._ahead) < self.loaders * AHEAD_PER_LOADER:
+        while len(self._ahead) < self._most_ahead:
             following = next(self._upcoming, None)
             if following is None:
                 return
             epoch, indices = following
             future = self._pool.submit(_read, epoch, indices)
+            if self._pins_for is not None:
+                # NOTE: on a thread, as in a DataLoader: pinning takes as long as copying.
+                future = self._pinning.submit(_pinned_result, future)
             self._ahead.append(((epoch, indices.tobytes()), future))
 
 

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
+SHUFFLED_MAX = 1 << 32
+"""Samples that can be shuffled: their order is kept, in 32 GiB then."""
 AGAIN = 1 << 40
 """How far the number of a sample is raised for each time that it was drawn before in a pass."""
 
@@ -65,6 +67,11 @@ class Order:
     def __post_init__(self) -> None:
         if min(self.batch_size, self.epochs, 1 if self.steps is None else self.steps) < 1:
             raise ValueError("batch_size, epochs and steps must be at least 1")
+        if self.shuffle and self.draw is None and self.length > SHUFFLED_MAX:
+            raise ValueError(
+                f"{self.length:,} samples cannot be shuffled (at most {SHUFFLED_MAX:,}): give"
+                " shuffle=False, or a sampler that draws some of them in each pass"
+            )
         if self.per_epoch < 1:
             raise ValueError(f"{self.length} samples do not fill a batch of {self.batch_size}")
 
@@ -161,18 +168,24 @@ class Manner:
         return none_below(shares, self.at_least)
 
     def micro_batches(
-        self, batch: Indices, rank: int, learning: Sequence[bool] = (), *, at_most: int = 0
+        self,
+        batch: Indices,
+        rank: int,
+        learning: Sequence[bool] = (),
+        *,
+        at_most: int = 0,
+        in_pieces: bool = False,
     ) -> list[Indices]:
         """Returns the micro-batches of one member, of `at_most` so many samples.
 
-        While some learn, the others take more micro-batches, none larger than it would be
-        without: what fitted in memory still fits.
+        While some learn, the others compute their samples too: all at once, or `in_pieces` none
+        larger than it will be, where memory may not hold more.
         """
         whole, shares = self.shares(len(batch)), self.shares(len(batch), learning)
         begin = sum(shares[:rank])
         mine = batch[begin : begin + shares[rank]]
         steps = self.steps
-        if shares[rank] > whole[rank]:
+        if in_pieces and shares[rank] > whole[rank]:
             largest = max(-(-w // self.steps) for w in whole)
             steps = -(-shares[rank] // largest)
         if at_most:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 KEPT = 101
 """Iterations over which medians are taken."""
+TIMED_FIRST, TIMED_EVERY = 16, 16
+"""Where timing costs: so many iterations are timed at first, and one in so many after that."""
 STORAGE, CPU, COMPUTE, NETWORK = range(4)
 CLOCK_DIGITS = 9
 """Clocks count nanoseconds."""
@@ -31,6 +33,14 @@ class Stopwatch:
         self._began_s = time.perf_counter()
         self._kept: deque[Stages] = deque(maxlen=KEPT)
         self._iterations: deque[float] = deque(maxlen=KEPT)
+        self._asked = 0
+        self.is_timing = True
+
+    def look(self, *, seldom: bool) -> bool:
+        """Returns whether the next iteration is to be timed; not each one where that costs."""
+        self.is_timing = not seldom or self._asked < TIMED_FIRST or self._asked % TIMED_EVERY == 0
+        self._asked += 1
+        return self.is_timing
 
     def begin(self) -> None:
         """Starts an iteration."""
@@ -60,6 +70,8 @@ class Stopwatch:
     def end(self) -> float:
         """Ends an iteration; returns its seconds."""
         took_s = time.perf_counter() - self._began_s
+        if not self.is_timing:
+            return took_s
         self._now[COMPUTE] = max(0.0, took_s - self._waited_s - self._now[NETWORK])
         storage, cpu, compute, network = self._now
         self._kept.append((storage, cpu, compute, network))
@@ -68,6 +80,7 @@ class Stopwatch:
 
     def forget(self) -> None:
         """Starts anew, for another manner of training."""
+        self._asked = 0
         self._kept.clear()
         self._iterations.clear()
 

@@ -97,7 +97,7 @@ class Parts:
 
     def trained(self) -> list[Tensor]:
         """Returns parameters and the tensors of the optimizer, which each step changes."""
-        parameters = {id(p): p for p in self.model.parameters()}.values()
+        parameters = {memory_of(p): p for p in self.model.parameters()}.values()
         return [t.detach() for t in (*parameters, *self._split()[1])]
 
     def versions(self) -> list[int]:
@@ -111,12 +111,12 @@ class Parts:
         that are tensors come first, since all updates need them.
         """
         held = held_tensors(self.model)
-        place = {id(t): i for i, t in enumerate(held)}
+        place = {memory_of(t): i for i, t in enumerate(held)}
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         numbers = iter(range(len(held), len(held) + len(self._split()[1])))
         units: dict[int, list[int]] = {i: [i] for i in range(len(held))}
         for key, state in self.optimizer.state_dict()["state"].items():
-            units[place[id(trained[key])]] += [next(numbers) for _ in tensors_in(state)]
+            units[place[memory_of(trained[key])]] += [next(numbers) for _ in tensors_in(state)]
         return [[i] for i in numbers] + list(units.values())
 
     @property
@@ -208,7 +208,10 @@ class Parts:
         self._freeze(settings["frozen"])
 
     def whole(self) -> dict[str, Any]:
-        """Returns everything as one dictionary, on the CPU and apart from the live tensors."""
+        """Returns everything as one dictionary, on the CPU and apart from the live tensors.
+
+        Tensors that are one (tied weights) are one there too, and are saved once.
+        """
         state: dict[str, Any] = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -216,7 +219,15 @@ class Parts:
             "frozen": self._frozen(),
             "begun": self._begun,
         }
-        copied: dict[str, Any] = map_tensors(state, lambda t: t.detach().to("cpu", copy=True))
+        copies: dict[Memory, Tensor] = {}
+
+        def copy_once(t: Tensor) -> Tensor:
+            place = memory_of(t)
+            if place not in copies:
+                copies[place] = t.detach().to("cpu", copy=True)
+            return copies[place]
+
+        copied: dict[str, Any] = map_tensors(state, copy_once)
         return copied
 
     def take_whole(self, state: dict[str, Any]) -> None:
@@ -287,10 +298,28 @@ def load_exactly(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Non
                 held[key][name] = value.to(mine.device)
 
 
+Memory = tuple[object, ...]
+
+
+def memory_of(tensor: Tensor) -> Memory:
+    """Returns what two tensors have in common that are one: weights tied under two names.
+
+    The same elements of the same storage in the same order; without a storage of plain memory
+    (sparse, empty, or one of a subclass) a tensor is one with itself alone.
+    """
+    try:
+        place = tensor.data_ptr() if tensor.numel() else 0
+    except (RuntimeError, NotImplementedError):
+        place = 0
+    if not place:
+        return (id(tensor),)
+    return (place, tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
 def held_tensors(model: nn.Module) -> list[Tensor]:
     """Returns parameters and buffers, each once."""
     found = [*model.parameters(), *model.buffers()]
-    return list({id(t): t for t in found}.values())
+    return list({memory_of(t): t for t in found}.values())
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 from dovetail.live.engines import keeper, processes, strays
-from dovetail.live.engines.processes import LOST, ProcessLauncher, Setting
+from dovetail.live.engines.processes import LOST, OUT_OF_MEMORY, ProcessLauncher, Setting
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
 from dovetail.wire.worker import Entered, Finished
+from out_of_memory_texts import NO_ROOM, OTHERS
 from patience import FOR_EVER_S, is_there, until
 
 
@@ -63,6 +64,34 @@ def test_a_worker_runs_and_its_exit_code_is_told(folder: Path) -> None:
     assert len(written) == 4 and not any(p.stat().st_mode & 0o077 for p in written)
     assert (folder / "out.log").read_text() == "hello\n"
     assert launcher.poll() == []
+
+
+def raising(text: str) -> tuple[str, str, str]:
+    """Returns a program that knows nothing of us and fails with what a library writes."""
+    return python(f"import sys; sys.stderr.write('Traceback\\n' + {text!r} + '\\n'); sys.exit(1)")
+
+
+def test_a_program_whose_gpu_has_no_room_is_known_by_its_last_words(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    for worker, text in enumerate((*NO_ROOM.values(), *OTHERS.values())):
+        launcher.start(order(folder, *raising(text), worker=worker), "t", 0.0)
+        why = OUT_OF_MEMORY if worker < len(NO_ROOM) else ""
+        # Each reads its own words alone, though all write into one file.
+        assert end_of(launcher) == Exit(7, worker, 1, why)
+
+
+def test_words_of_no_room_count_only_at_the_end_of_a_program_that_failed(folder: Path) -> None:
+    launcher = ProcessLauncher(folder / "workers")
+    words = "CUDA out of memory"
+    kept_going = f"print({words!r}); print('smaller batch\\n' * 100, flush=True); "
+    for worker, (rest, code) in enumerate(
+        (("raise SystemExit(1)", 1), ("raise SystemExit(0)", 0), ("1/0", 1))
+    ):
+        launcher.start(order(folder, *python(kept_going + rest), worker=worker), "t", 0.0)
+        assert end_of(launcher) == Exit(7, worker, code)
+    killed = f"import os; print({words!r}, flush=True); os.kill(os.getpid(), 9)"
+    launcher.start(order(folder, *python(killed), worker=3), "t", 0.0)
+    assert end_of(launcher) == Exit(7, 3, -signal.SIGKILL)
 
 
 def test_strange_words_arrive_as_they_are(folder: Path) -> None:

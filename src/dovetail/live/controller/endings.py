@@ -162,17 +162,28 @@ class Endings:
         site.lives.step(life, Step.STOPPED, placement=None)
         self._leave(life)
 
-    def retry(self, life: Life, reason: str, detail: str, *, code: int | None = None) -> None:
-        """Lets a job that was stopped wait a while, or ends it if it has been retried enough."""
+    def retry(
+        self,
+        life: Life,
+        reason: str,
+        detail: str,
+        *,
+        code: int | None = None,
+        is_counted: bool = False,
+    ) -> None:
+        """Lets a job that was stopped wait a while, or ends it if it has been retried enough.
+
+        What `is_counted` follows from a failure that used up a retry already.
+        """
         site, record, spec = self._site, life.record, life.spec
-        if not spec.requeue or record.retries >= spec.retries:
+        if not spec.requeue or (record.retries >= spec.retries and not is_counted):
             step = RETRIED.get(reason, Step.FAILED)
             tried = (
                 f"{detail}; it was tried {record.retries + 1} times" if record.retries else detail
             )
             self.end(life, step, reason=reason, detail=tried, code=code)
             return
-        tries = record.retries + 1
+        tries = record.retries + (not is_counted)
         until = site.now + site.rules.backoff(tries)
         site.lives.write(life, retries=tries, not_before_s=until, reason="BeginTime", detail=detail)
         site.withdraw(life)
@@ -203,7 +214,9 @@ class Endings:
         waiting = {*dead, *life.mend}
         left = [m.worker for m in life.record.members if m.worker not in waiting]
         alive = any(number in gang.workers for number in left)
-        if life.speaks and alive and life.record.retries < life.spec.retries:
+        # One fault of NCCL or of a node ends workers one after the other: it is one failure.
+        is_counted = bool(life.mend)
+        if life.speaks and alive and (is_counted or life.record.retries < life.spec.retries):
             self._go_on(life, left, _words(first))
             return
         detail = _words(first)
@@ -216,19 +229,16 @@ class Endings:
         # Also who is bound still, though those are leaving who shared with it.
         crowded = no_room and bool(self._neighbours(life) or gang.bound)
         foreign = first.why or stateless or crowded or first.exit_code in OUTSIDE
-        if no_room and not crowded:
-            self.end(
-                life, Step.OUT_OF_MEMORY, reason="OutOfMemory", detail=detail, code=first.exit_code
-            )
-        elif foreign:
+        resumes = life.spec.trains and life.record.has_newer_checkpoint
+        reason = _reason(first, no_room=no_room, stateless=stateless)
+        if resumes or (foreign and (crowded or not no_room)):
+            if resumes:
+                detail = f"{detail}, after the checkpoint of step {life.record.saved_step}"
             self.requeue(life, "failed", life.spec.grace_s)
-            reason = "JobLaunchFailure" if first.why or stateless else SIGNALLED
-            reason = "OutOfMemory" if crowded else reason
-            self.retry(life, reason, detail, code=first.exit_code)
+            self.retry(life, reason, detail, code=first.exit_code, is_counted=is_counted)
         else:
-            code = first.exit_code
-            reason = SIGNALLED if code < 0 else "NonZeroExitCode"
-            self.end(life, Step.FAILED, reason=reason, detail=detail, code=code)
+            step = RETRIED.get(reason, Step.FAILED)
+            self.end(life, step, reason=reason, detail=detail, code=first.exit_code)
 
     def _part(self, life: Life, death: Died) -> bool:
         """Undoes a pairing that left a job too little memory; tells whether it was that.
@@ -273,6 +283,7 @@ class Endings:
             replace(wanted, members=members, shares=(), manner=replace(wanted.manner, samples=())),
             site.now,
         )
+        tries = record.retries + (not life.mend)
         renumbered, number = [], record.next_worker
         for member in record.members:
             if member.worker not in left:
@@ -280,7 +291,6 @@ class Endings:
             renumbered.append(member)
         life.mend = tuple(m.worker for m in renumbered if m.worker not in left)
         site.seats.replace(record.job, renumbered)
-        tries = record.retries + 1
         site.lives.write(
             life,
             retries=tries,
@@ -329,6 +339,15 @@ def _seat_of(life: Life, worker: int) -> Member | None:
 def _ran_out(life: Life, death: Died) -> bool:
     """Tells whether a worker found no room, on its GPU or within the bound of its slot."""
     return MEMORY in death.why or (life.spec.trains and death.exit_code == NO_ROOM)
+
+
+def _reason(death: Died, *, no_room: bool, stateless: bool) -> str:
+    """Returns Slurm's word for how a worker ended."""
+    if no_room:
+        return "OutOfMemory"
+    if death.why or stateless:
+        return "JobLaunchFailure"
+    return SIGNALLED if death.exit_code < 0 else "NonZeroExitCode"
 
 
 def _words(death: Died) -> str:

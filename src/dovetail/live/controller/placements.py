@@ -95,6 +95,8 @@ class Placements:
         site.facts.append(Started(now, row, how, after, rate, now + delay_s, preparing))
         life.placed_done_s, life.manner_s = state.done[row], now
         life.starting = change.before is None or not life.speaks
+        if life.starting:
+            site.lives.write(life, resumed_step=life.record.saved_step)
         self._seat(life, after, gpus)
 
     def _seat(self, life: Life, placement: Placement, gpus: Sequence[Gpu]) -> None:

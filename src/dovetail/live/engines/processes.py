@@ -24,12 +24,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dovetail.live.engines import keeper, strays
+from dovetail.live.engines import keeper, last_words, strays
 from dovetail.live.file_lock import is_locked
-from dovetail.live.node.launcher import NOT_NOW, Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
 from dovetail.live.private_file import make_private_folder
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
+from dovetail.wire.out_of_memory import tells_of_no_room
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
 
 NAMED_WITHIN_S = 60.0
@@ -173,6 +174,7 @@ class ProcessLauncher:
             "cgroups": list(around.cgroups),
             "mark": strays.draw_mark(),
         }
+        written["output_from"] = last_words.begins_at(launch.workdir, launch.output)
         keeper.write(str(folder), "order.json", written)
 
     def limit(self, order: StartWorker) -> None:
@@ -266,7 +268,20 @@ class ProcessLauncher:
         self._orphaned.pop((job, worker), None)
         killed = self._setting.ran_out_of_memory(job, worker)
         self._setting.clear(job, worker)
-        return replace(end, why=OUT_OF_MEMORY) if killed and end.exit_code < 0 else end
+        no_room = (killed and end.exit_code < 0) or _found_no_room(folder, end)
+        return replace(end, why=OUT_OF_MEMORY) if no_room else end
+
+
+def _found_no_room(folder: Path, end: Exit) -> bool:
+    """Tells whether a worker ended by itself because its GPU had no room, by its last words."""
+    if end.why or end.exit_code in (0, *NEVER_RUNS, -signal.SIGKILL, -signal.SIGTERM):
+        return False
+    try:
+        order = json.loads((folder / "order.json").read_bytes())
+        said = last_words.of(order["workdir"], order["output"], int(order["output_from"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return tells_of_no_room(said)
 
 
 def _told(job: int, worker: int, file: Path) -> Exit | None:

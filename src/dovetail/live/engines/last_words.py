@@ -1,0 +1,37 @@
+"""The last lines that a worker wrote, where the reason of its end is said."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+LAST_BYTES, LAST_LINES = 1 << 14, 60
+"""A launcher (torchrun, accelerate) writes a page of its own after the error of its worker."""
+
+
+def begins_at(workdir: str, output: str) -> int:
+    """Returns from where on in its output a worker writes that is started now."""
+    try:
+        return os.stat(Path(workdir, output)).st_size
+    except OSError:
+        return 0
+
+
+def of(workdir: str, output: str, begin: int) -> str:
+    """Returns the last lines written from a place on; nothing of what is no file. Raises OSError.
+
+    What is before was written by a worker that is gone, and says nothing about this one.
+    """
+    file = os.open(
+        Path(workdir, output), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    )
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        begin = max(begin, found.st_size - LAST_BYTES)
+        said = os.pread(file, LAST_BYTES, begin)
+    finally:
+        os.close(file)
+    return "\n".join(said.decode("utf-8", "replace").splitlines()[-LAST_LINES:])
