@@ -98,6 +98,7 @@ def test_ls_has_one_row_for_the_waiting_tasks_of_an_array(cluster: ByHand, shell
 def test_ls_cuts_nothing_where_its_output_is_read_by_a_program(
     cluster: ByHand, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     long = "a-name-of-more-than-twenty-characters-" * 4
     cluster.intake.submit([Submission(spec(long))], key="long", user="somebody-with-a-long-name")
     said = shell.ok("ls", "--name", long).out

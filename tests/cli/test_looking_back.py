@@ -37,7 +37,10 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_what_has_been_is_told_by_the_folder(home: Path, shell: Shell) -> None:
+def test_what_has_been_is_told_by_the_folder(
+    home: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     history = shell.ok("history")
     (row,) = history.out.splitlines()[2:]
     assert row.split() == [
@@ -47,7 +50,10 @@ def test_what_has_been_is_told_by_the_folder(home: Path, shell: Shell) -> None:
         "FAILED",
         "1",
         "0:10",
+        "1:50",
+        "2:10",
         "0:15",
+        "0.00",
         "3",
         "NonZeroExitCode",
     ]

@@ -145,10 +145,12 @@ def _say_ended(client: Client, read: Reading, ended: Sequence[JobState]) -> None
 
 def _client_for(read: Reading, home: Path) -> Client:
     """Returns the client of a cluster. Raises InputError for an output in the cluster's folder."""
-    from dovetail.live.durable.job_output import check_output
+    chosen = [s.spec for s in read.submissions if s.spec.output]
+    if chosen:
+        from dovetail.live.durable.job_output import check_output
 
-    for submission in read.submissions:
-        check_output(f"job '{submission.spec.name}'", submission.spec, home.expanduser())
+        for spec in chosen:
+            check_output(f"job '{spec.name}'", spec, home.expanduser())
     return client_of(home)
 
 
