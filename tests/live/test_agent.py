@@ -7,10 +7,18 @@ from signal import SIGKILL, SIGTERM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.live.node.agent import KILL_AGAIN_S, REPEAT_S, Agent
+from dovetail.live.node.agent import KILL_AGAIN_S, REPEAT_S, START_AGAIN_S, Agent
 from dovetail.live.node.fence import JOBS_KEPT, Fence, add, holds
-from dovetail.live.node.launcher import NEVER_STARTED, Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.launcher import (
+    NEVER_STARTED,
+    Exit,
+    Found,
+    LaunchError,
+    NoRoom,
+    StartDeferred,
+)
 from dovetail.wire.agent import (
+    REPORTS,
     EndWorker,
     Forget,
     Hail,
@@ -19,6 +27,7 @@ from dovetail.wire.agent import (
     Report,
     StartWorker,
     TellWorkers,
+    WorkerDeferred,
     WorkerEnded,
     WorkerStarted,
 )
@@ -57,6 +66,7 @@ class Stage:
     broken: bool = False
     full: bool = False
     stubborn: bool = False
+    waits_for: str = ""
 
     def found(self) -> list[Found]:
         return self.from_before
@@ -66,6 +76,8 @@ class Stage:
             raise LaunchError("no such program", 127)
         if self.full:
             raise NoRoom
+        if self.waits_for:
+            raise StartDeferred(self.waits_for)
         self.starts.append((order.job, order.worker))
         self.alive[order.job, order.worker] = order
 
@@ -245,6 +257,78 @@ def test_on_a_full_disk_a_start_counts_as_not_heard_and_can_come_again() -> None
     stage.full = False
     (report,) = do(agent, start=start())
     assert report.started is not None and stage.starts == [(1, 0)]
+
+
+MEMORY = "the driver has not yet freed the memory of an earlier worker on GPU 0"
+
+
+def waiting() -> tuple[Agent, Stage]:
+    """Returns an agent that cannot start a worker yet, and has said so."""
+    agent, stage = scene(waits_for=MEMORY)
+    assert do(agent, start=start()) == [Report(3, deferred=WorkerDeferred(1, 0, MEMORY))]
+    return agent, stage
+
+
+def test_a_start_that_must_wait_is_tried_again_until_it_succeeds() -> None:
+    agent, stage = waiting()
+    assert agent.inventory().workers == () and agent.next_due() == START_AGAIN_S
+    assert agent.tick(START_AGAIN_S) == [], "it is said once for each order"
+    stage.waits_for = ""
+    assert agent.tick(1.9 * START_AGAIN_S) == []
+    assert agent.tick(2 * START_AGAIN_S) == [Report(3, started=WorkerStarted(1, 0, 1, 0))]
+    (row,) = agent.inventory().workers
+    assert row.exit_code is None and row.started_s == 2 * START_AGAIN_S
+    assert stage.starts == [(1, 0)] and agent.next_due() == float("inf")
+
+
+def test_a_start_that_waits_goes_by_its_newest_order() -> None:
+    agent, stage = waiting()
+    newer = replace(start(generation=2), memory_bytes=40)
+    assert [r.deferred for r in do(agent, start=newer)] == [WorkerDeferred(1, 0, MEMORY)]
+    assert do(agent, start=start()) == [], "an older order comes late"
+    stage.waits_for = ""
+    (report,) = agent.tick(START_AGAIN_S)
+    assert report.started == WorkerStarted(1, 0, 2, 0) and known(agent) == (2, 40)
+
+
+def test_a_start_that_waits_is_dropped_when_its_job_goes_on_without_it() -> None:
+    agent, stage = waiting()
+    do(agent, tell=TellWorkers(1, (9,), regroup=Regroup(2, (9,))))
+    stage.waits_for = ""
+    assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
+    assert do(agent, start=start(generation=2))[0].started is not None
+
+
+def test_a_worker_that_is_ended_while_it_waits_is_never_started() -> None:
+    agent, stage = waiting()
+    (report,) = do(agent, end=EndWorker(1, 0, 5.0))
+    assert report.ended == WorkerEnded(1, 0, -1, -9, NEVER_STARTED, asked=True)
+    stage.waits_for = ""
+    assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
+    assert do(agent, start=start())[0].ended is not None and stage.starts == []
+
+
+def test_a_newer_controller_decides_anew_about_a_start_that_waits() -> None:
+    agent, stage = waiting()
+    (report,) = do(agent, epoch=2, hail=Hail(2))
+    assert report.inventory is not None and report.inventory.workers == ()
+    stage.waits_for = ""
+    assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
+    assert do(agent, epoch=2, start=start())[0].started is not None
+
+
+def test_nothing_that_waits_is_started_when_the_cluster_goes_down() -> None:
+    agent, stage = waiting()
+    assert agent.end_all(0.0, 0.0) == [] and agent.alive == ()
+    stage.waits_for = ""
+    assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
+
+
+def test_a_report_without_a_deferral_is_read_and_one_with_it_comes_back() -> None:
+    assert REPORTS.decode(REPORTS.encode(Report(3))) == Report(3)
+    said = Report(3, deferred=WorkerDeferred(1, 0, MEMORY))
+    assert REPORTS.decode(REPORTS.encode(said)) == said
+    assert b"deferred" not in REPORTS.encode(Report(3))
 
 
 def test_a_worker_hears_what_was_said_before_it_listened() -> None:
@@ -456,15 +540,20 @@ ORDERS = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(ORDERS, st.integers(0, 2), st.integers(1, 3), st.booleans()), max_size=40)
+    st.lists(
+        st.tuples(
+            ORDERS, st.integers(0, 2), st.integers(1, 3), st.booleans(), st.sampled_from(["", "x"])
+        ),
+        max_size=40,
+    )
 )
 def test_nothing_is_ever_started_twice_or_by_the_past(
-    story: list[tuple[dict[str, object], int, int, bool]],
+    story: list[tuple[dict[str, object], int, int, bool, str]],
 ) -> None:
     agent, stage = scene(stubborn=True)
     now, newest, generation = 0.0, -1, -1
     ended: dict[tuple[int, int], int] = {}
-    for order, epoch, times, dies in story:
+    for order, epoch, times, dies, stage.waits_for in story:
         for _ in range(times):
             before = len(stage.starts)
             reports = do(agent, epoch, now, **order)

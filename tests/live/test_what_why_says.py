@@ -19,7 +19,9 @@ from dovetail.live.door.messages.reason import Explained, Why
 from dovetail.live.door.messages.tracking import JobState, Track, Tracked
 from dovetail.live.durable.record_codec import spec_of, spec_text
 from dovetail.live.lifecycle import State
+from dovetail.live.node.launcher import StartDeferred
 from dovetail.live.snapshot import NodeStatus, Snapshot
+from dovetail.wire.agent import StartWorker
 from dovetail.wire.submission import Submission
 
 
@@ -184,3 +186,37 @@ def test_who_is_still_on_the_gpus_of_another_job_is_known() -> None:
     assert [(run.job, run.awaits) for run in waiting.running] == [(2, (1,))]
     assert [run.awaits for run in running.running] in ([()], [])
     assert s.states() == {1: State.CANCELLED, 2: State.COMPLETED}
+
+
+def test_a_job_whose_worker_waits_for_gpu_memory_says_so_until_it_starts() -> None:
+    s = Stage(nodes=1, gpus=2)
+    start_worker, freed_s = s.nodes.start_worker, 14.0
+
+    def waits(node: int, order: StartWorker, now: float) -> None:
+        if now < freed_s:
+            raise StartDeferred("the memory of GPU 0 is held")
+        start_worker(node, order, now)
+
+    s.nodes.start_worker = waits  # type: ignore[method-assign]
+    s.submit(1.0, duration_s=20.0)
+    seen: list[Snapshot | None] = []
+    for t in (9.0, 20.0):
+        s.at(t, lambda: seen.append(s.world.published if s.world else None))
+    s.play(60.0)
+    waiting, running = seen
+    assert waiting is not None and running is not None
+    assert [run.deferred for run in waiting.running] == [("node 0: the memory of GPU 0 is held",)]
+    assert [run.deferred for run in running.running] == [()]
+    assert s.states() == {1: State.COMPLETED}
+
+
+def test_why_and_ls_name_the_gpu_memory_that_a_job_waits_for(cluster: ByHand) -> None:
+    submit(cluster, Submission(spec()))
+    run = cluster.run(1, [(0, 0)])
+    cluster.record(1, state=State.CONFIGURING)
+    assert cluster.picture is not None and row(cluster, 1).reason == ""
+    late = replace(run, deferred=("node 0: the memory of GPU 0 is held",))
+    cluster.picture = replace(cluster.picture, running=(late,))
+    assert row(cluster, 1).reason == "GpuMemoryHeld"
+    said = "it waits for GPU memory on node 0: the memory of GPU 0 is held"
+    assert said in why(cluster, 1).evidence

@@ -32,7 +32,8 @@ class RunningStatus:
 
     `left_s` is the forecast's word at `since_s`, infinite where nothing is known. `called` is how
     users call it, if not by its number. It `awaits` jobs that must leave its GPUs, or hold less of
-    their memory, before all its workers can start.
+    their memory, before all its workers can start. `deferred` says of each node whose agent cannot
+    start a worker yet why that is so.
     """
 
     job: int
@@ -44,6 +45,7 @@ class RunningStatus:
     left_s: float = float("inf")
     called: str = ""
     awaits: tuple[int, ...] = ()
+    deferred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

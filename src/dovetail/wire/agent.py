@@ -207,6 +207,18 @@ class WorkerStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerDeferred:
+    """A worker is not started yet, and `why`; its agent tries again until it can be.
+
+    No inventory has it: to a later controller it is as if its order had been lost.
+    """
+
+    job: int
+    worker: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerEnded:
     """The process of a worker is gone: exit code, or -N after signal N; `why` if it never was.
 
@@ -254,6 +266,7 @@ class Report:
     ended: WorkerEnded | None = None
     said: WorkerSaid | None = None
     alive: Alive | None = None
+    deferred: WorkerDeferred | None = None
 
 
 def looser(one: int, other: int) -> int:

@@ -226,6 +226,7 @@ class LiveWorld:
             known = life is not None and site.gang(life).started(
                 said.worker, said.generation, site.now
             )
+            self._note_deferral(said.job, said.worker, "")
             if life is None or not known:
                 site.floor.add_stray((said.job, said.worker), node, said.all_gpus)
             else:
@@ -239,11 +240,21 @@ class LiveWorld:
             else:
                 life.gang.ended(node, end, site.now)
                 site.touch(life)
+        if report.deferred is not None:
+            self._note_deferral(report.deferred.job, report.deferred.worker, report.deferred.why)
         if report.said is not None:
             life = site.lives.get(report.said.job)
             if life is not None and life.gang is not None:
                 life.gang.heard(report.said, site.now)
                 site.touch(life)
+
+    def _note_deferral(self, job: int, number: int, why: str) -> None:
+        """Notes for users why a worker is not started yet; its gang sees a worker that is late."""
+        life = self._site.lives.get(job)
+        worker = life.gang.workers.get(number) if life is not None and life.gang else None
+        if worker is not None and worker.deferred != why:
+            worker.deferred = why
+            self._picture.changed = True
 
     # What is due.
 

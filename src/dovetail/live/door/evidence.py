@@ -276,6 +276,7 @@ def _manner(
     if run.awaits:
         those = ", ".join(reader.called(run.awaits).values())
         found.append(f"it waits for job {those} to leave its GPUs, or to hold less of their memory")
+    found.extend(f"it waits for GPU memory on {why}" for why in run.deferred)
     if run.placement.accumulation_steps > 1:
         found.append(f"its batch is cut into {run.placement.accumulation_steps} steps")
     return found

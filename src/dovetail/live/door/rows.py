@@ -18,6 +18,8 @@ from dovetail.live.spec_job import may_be_stopped
 
 CLOSED = "ReqNodeNotAvail"
 UNWRITABLE = "StorageUnavailable"
+GPU_MEMORY_HELD = "GpuMemoryHeld"
+"""The reason of a job that is being started, and waits for the driver to free GPU memory."""
 WANTS_GPUS = ("None", "Resources", "Priority")
 """Reasons of policies that say less than that the nodes are closed."""
 
@@ -83,6 +85,9 @@ def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:
 def reason_code(kept: KeptJob, seen: Index) -> str:
     """Returns why a job waits or how it ended, in Slurm's words."""
     record, said = kept.record, seen.reasons.get(kept.number)
+    run = seen.runs.get(kept.number)
+    if record.state is State.CONFIGURING and run is not None and run.deferred:
+        return GPU_MEMORY_HELD
     if record.state is not State.PENDING:
         return record.reason
     if record.held:

@@ -12,6 +12,7 @@ from dovetail.core.errors import DovetailError
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, keep_names, names_kept
 from dovetail.live.engines.engine import worker_socket
+from dovetail.live.engines.gpu_release import GpuRelease
 from dovetail.live.engines.nvml import VISIBLE
 from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
 from dovetail.live.engines.task_environment import NAMES, task_environment
@@ -41,13 +42,23 @@ class LocalSetting(Setting):
         socket: Path,
         groups: ControlGroups,
         environ: Mapping[str, str] = os.environ,
+        release: GpuRelease | None = None,
     ) -> None:
         self._devices, self._socket, self._groups = devices, socket, groups
+        self._release = release
         self._inherited = {
             name: value
             for name, value in environ.items()
             if not name.startswith(NOT_PASSED_ON) and name not in NAMES
         }
+
+    def must_wait(self, order: StartWorker) -> str:
+        """Returns on which GPUs the memory of an earlier worker is not free yet, if on any."""
+        held = self._release.held(order.all_gpus) if self._release is not None else ()
+        if not held:
+            return ""
+        gpus = f"GPU{'s' if len(held) > 1 else ''} {', '.join(map(str, held))}"
+        return f"the driver has not yet freed the memory of an earlier worker on {gpus}"
 
     def prepare(self, order: StartWorker, token: str) -> Surroundings:
         """Returns what a worker finds around it; the user's words go before what is inherited."""
@@ -64,6 +75,8 @@ class LocalSetting(Setting):
         else:
             environment |= task_environment(order)
         if self._devices.are_gpus:
+            if self._release is not None:
+                self._release.started((order.job, order.worker), order.all_gpus)
             if order.launch.distributed and order.local_world_size > 1:
                 # As torchrun: several processes of a node would fight for its cores.
                 environment.setdefault("OMP_NUM_THREADS", "1")
@@ -99,6 +112,8 @@ class LocalSetting(Setting):
 
     def limit(self, order: StartWorker) -> None:
         """Changes weight and memory bound of a running worker on a CPU slot."""
+        if self._release is not None:
+            self._release.found((order.job, order.worker), order.all_gpus)
         self._groups.limit(*_bounds(order))
 
     def ran_out_of_memory(self, job: int, worker: int) -> bool:
@@ -107,6 +122,8 @@ class LocalSetting(Setting):
 
     def clear(self, job: int, worker: int) -> None:
         """Removes the control groups of a worker that has ended."""
+        if self._release is not None:
+            self._release.ended((job, worker))
         self._groups.remove(f"{job}-{worker}")
 
 
@@ -166,7 +183,8 @@ class LocalNodes:
             self._said += self.agents[node].heard(job, worker, message, self._clock())
 
         hub = WorkerHub(self._loop, socket, self._clock, hear)
-        setting = LocalSetting(devices, socket, self._groups)
+        release = GpuRelease.open(devices.names) if devices.are_gpus else None
+        setting = LocalSetting(devices, socket, self._groups, release=release)
         launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain, self._home)
         agent = Agent(node, devices.names, launcher, fence=KeptFence(folder / "fence.json"))
         before = names_kept(folder) or devices.names

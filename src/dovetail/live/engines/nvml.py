@@ -47,7 +47,7 @@ def gpus(
 ) -> Found:
     """Returns the GPUs of one kind that the driver shows and `CUDA_VISIBLE_DEVICES` leaves."""
     try:
-        nvml = (load or _nvml)()
+        nvml = (load or load_nvml)()
     except ImportError:
         return Found(None, (NO_BINDING,) if driver.exists() else ())
     try:
@@ -182,7 +182,8 @@ def _memory(nvml: Any, handle: Any) -> tuple[float, float]:
     return float(said.total), float(said.used)
 
 
-def _nvml() -> Any:
+def load_nvml() -> Any:
+    """Returns the binding to the library. Raises ImportError where it is not installed."""
     import pynvml
 
     return pynvml

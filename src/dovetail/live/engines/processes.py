@@ -26,7 +26,15 @@ from pathlib import Path
 
 from dovetail.live.engines import keeper, last_words, strays
 from dovetail.live.file_lock import is_locked
-from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.launcher import (
+    NEVER_RUNS,
+    NOT_NOW,
+    Exit,
+    Found,
+    LaunchError,
+    NoRoom,
+    StartDeferred,
+)
 from dovetail.live.private_file import make_private_folder
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
@@ -50,6 +58,10 @@ class Surroundings:
 
 class Setting:
     """Makes the surroundings of workers. This one gives nothing but the environment ordered."""
+
+    def must_wait(self, order: StartWorker) -> str:
+        """Returns what a worker must wait for before it is started, empty if for nothing."""
+        return ""
 
     def prepare(self, order: StartWorker, token: str) -> Surroundings:
         """Returns what a worker finds around it."""
@@ -141,7 +153,13 @@ class ProcessLauncher:
     # Verbs.
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker and its keeper. Raises LaunchError, and NoRoom on a full disk."""
+        """Starts a worker and its keeper.
+
+        Raises LaunchError, NoRoom on a full disk, and StartDeferred while it must wait.
+        """
+        waits_for = self._setting.must_wait(order)
+        if waits_for:
+            raise StartDeferred(waits_for)
         folder = self._folder / f"{order.job}-{order.worker}"
         try:
             self._write(folder, order, token, now)

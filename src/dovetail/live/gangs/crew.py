@@ -78,6 +78,8 @@ class Worker:
     It is asked to leave (save and end) at `leave_s` and told to end at
     `end_s` with `grace_s`. The rest is when it was last told what.
 
+    While its agent must wait before it can start it, that is why it is `deferred`.
+
     Its limits are those of the generation `limited`. Until its agent says that it goes by them
     (`obeyed`) it may hold as much memory as it `kept` from before.
     """
@@ -101,6 +103,7 @@ class Worker:
     end_s: float = NEVER
     grace_s: float = 0.0
     why: str = ""
+    deferred: str = ""
     trained: Training | None = None
     missing_s: float = NEVER
     told: int = -1

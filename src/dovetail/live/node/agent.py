@@ -22,6 +22,7 @@ from dovetail.live.node.launcher import (
     Launcher,
     LaunchError,
     NoRoom,
+    StartDeferred,
 )
 from dovetail.wire.agent import (
     EndWorker,
@@ -32,6 +33,7 @@ from dovetail.wire.agent import (
     Report,
     StartWorker,
     TellWorkers,
+    WorkerDeferred,
     WorkerEnded,
     WorkerSaid,
     WorkerStarted,
@@ -61,6 +63,8 @@ REPEAT_S = 2.0
 """An end that nobody has put on record yet is said again so often, in the machine's seconds."""
 KILL_AGAIN_S = 1.0
 """A worker that SIGKILL has not ended yet (it waits for a device) is killed again so often."""
+START_AGAIN_S = 0.25
+"""A worker that must wait before it can be started is tried again so often."""
 KEPT = (Entered, Left, Saved, Finished)
 """What a worker said that a later agent must find: without it an end could be misread."""
 ORDER_OF_TELLING = (Abandon, Regroup, Meet, Checkpoint)
@@ -128,6 +132,9 @@ class Agent:
         self._token = token
         self._repeat_s, self._kill_again_s = REPEAT_S * speed, KILL_AGAIN_S * speed
         self._workers: dict[tuple[int, int], _Worker] = {}
+        # Starts that must wait, each by its newest order, and when they are tried again.
+        self._deferred: dict[tuple[int, int], StartWorker] = {}
+        self._start_again_s, self._try_s = START_AGAIN_S * speed, NEVER
         for found in launcher.found():
             self._adopt(found)
 
@@ -148,8 +155,12 @@ class Agent:
 
     def handle(self, order: Order, now: float) -> list[Report]:
         """Carries one order out, unless a newer controller has been heard."""
+        before = self.fence.epoch
         if not self.fence.obeys(order.epoch):
             return []
+        if order.epoch > before:
+            # Its inventory lacks them: to a new controller they will not start by older orders.
+            self._deferred.clear()
         if order.hail is not None:
             return [Report(self.node, inventory=self.inventory(order.hail.serial))]
         if order.start is not None:
@@ -198,16 +209,20 @@ class Agent:
             elif not worker.alive and worker.repeat_s <= now:
                 worker.repeat_s = now + self._repeat_s
                 reports.append(self._says_end(worker))
+        if self._try_s <= now:
+            reports += self._start_deferred(now)
         return reports
 
     def end_all(self, grace_s: float, now: float) -> list[Report]:
         """Ends every worker: the whole cluster is taken down, or nobody is left to ask."""
+        self._deferred.clear()
         ends = [EndWorker(job, worker, grace_s) for job, worker in self.alive]
         return [report for end in ends for report in self._end(end, now)]
 
     def next_due(self) -> float:
         """Returns when `tick` has something to do whatever happens."""
-        return min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER)
+        due_s = min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER)
+        return min(due_s, self._try_s)
 
     # What is there.
 
@@ -241,11 +256,23 @@ class Agent:
             self._launcher.start(order, worker.token, now)
         except LaunchError as error:
             return self._ended(Exit(*key, error.exit_code, str(error)), now)
+        except StartDeferred as wait:
+            # Not known until it runs: whoever ends it meanwhile fences its number.
+            del self._workers[key]
+            self._deferred[key] = order
+            self._try_s = now + self._start_again_s
+            return [Report(self.node, deferred=WorkerDeferred(*key, str(wait)))]
         except NoRoom:
             # As if the order had been lost: it comes again until the worker is there.
             del self._workers[key]
             return []
         return [self._says_start(worker)]
+
+    def _start_deferred(self, now: float) -> list[Report]:
+        """Tries again to start who had to wait; that some still wait was said before."""
+        deferred, self._deferred, self._try_s = self._deferred, {}, NEVER
+        reports = [r for order in deferred.values() for r in self._start(order, now)]
+        return [r for r in reports if r.deferred is None]
 
     def _start_again(self, known: _Worker, order: StartWorker) -> list[Report]:
         if not known.alive:
@@ -297,6 +324,7 @@ class Agent:
         """Fences a number that was never heard of: its start may still be on the way."""
         if self.fence.is_used_up(order.job, order.worker):
             return []
+        self._deferred.pop((order.job, order.worker), None)
         nothing = StartWorker(order.job, order.worker, -1, -1, _NO_LAUNCH)
         self._workers[order.job, order.worker] = _Worker(nothing, "", now, asked=True)
         return self._ended(Exit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)

@@ -63,6 +63,10 @@ class NoRoom(Exception):
     """The disk is full: nothing was started, and the same worker can be started later."""
 
 
+class StartDeferred(Exception):
+    """Says what a worker must wait for: nothing was started, and the agent tries again soon."""
+
+
 class Launcher(Protocol):
     """Runs the workers of one node. A worker is known by (job, number)."""
 
@@ -71,7 +75,7 @@ class Launcher(Protocol):
         ...
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker. Raises LaunchError, and NoRoom on a full disk."""
+        """Starts a worker. Raises LaunchError, StartDeferred, and NoRoom on a full disk."""
         ...
 
     def signal(self, job: int, worker: int, number: int) -> None:
