@@ -117,6 +117,9 @@ def test_an_ordinary_program_with_a_range_of_gpus_runs_once_and_its_job_says_so(
     assert "NoTrainJob" in cluster("ls", "--all").out
     both = cluster("submit", "--gpus", "1..2", "--wait", "--", "python3", "x.py").out
     assert both.endswith(f"job {job + 1}: {said}\n")
+    # Its time counts from the start of its program, though that never makes a training job.
+    limited = cluster.submit("--gpus", "1..2", "--time", "2s", "--", "sleep", "1000")
+    cluster.until_state(limited, "TIMEOUT")
 
 
 def test_the_one_process_of_a_job_on_two_nodes_runs_on_the_first_and_its_job_says_so(

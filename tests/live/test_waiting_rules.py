@@ -68,6 +68,20 @@ def test_another_controller_keeps_to_the_limit_of_an_array() -> None:
     assert most_at_once(s, range(1, 5)) == 1
 
 
+def test_tasks_that_wait_in_the_queue_keep_their_places_under_another_controller() -> None:
+    s = Stage()
+    submit(s, 1.0, duration_s=20.0, gpus=4, min_gpus=4, max_gpus=4)  # all there are: the tasks wait
+    submit(s, 2.0, 0, 1, 2, 3, 4, 5, at_once=2)
+    for until in (3.0, 4.0, 5.0, 6.0):  # each is a controller of its own
+        s.play(until)
+        waits = [s.record(job).reason for job in range(2, 8)]
+        assert waits == ["", "", *["JobArrayTaskLimit"] * 4]
+    s.play(200.0)
+    assert set(s.states().values()) == {State.COMPLETED}
+    assert most_at_once(s, range(2, 8)) == 2
+    sound(s)
+
+
 def test_a_task_that_is_held_gives_its_place_in_the_array_to_the_next() -> None:
     s = Stage(nodes=1, gpus=1)
     submit(s, 1.0, 0, 1, 2, at_once=2)

@@ -123,6 +123,7 @@ def _serve(
     from dovetail.live.engines.engine import agent_lock, control_socket, running_engine
     from dovetail.live.node.transport import Loop
     from dovetail.live.private_file import write_private
+    from dovetail.wire.agent import WIRE_VERSION
 
     lock = _lock(home)
     began_s = monotonic()
@@ -141,7 +142,8 @@ def _serve(
             loop, control_socket(home), nodes, count, clock, speed=words.speed, log=_log
         )
         stack.callback(server.close)
-        write_private(running, json.dumps({"engine": engine, "given": json.loads(given)}))
+        runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
+        write_private(running, json.dumps(runs))
         stack.callback(_take_away, running, agent_lock(home), lock)
         _log(f"agents of {engine} listen (process {os.getpid()})")
         ready()

@@ -26,6 +26,9 @@ from dovetail.wire.worker import (
     Training,
 )
 
+WIRE_VERSION = 2
+"""Grows with each change of these messages; a controller refuses agents of another version."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:

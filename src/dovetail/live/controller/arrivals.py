@@ -117,8 +117,10 @@ class Arrivals:
             return
         if reason:
             site.withdraw(life)
-        elif life.row not in site.state.waiting:
+        else:
+            # Also of a task that an earlier controller let into the queue.
             self._limits.take(life)
+        if not reason and life.row not in site.state.waiting:
             site.state.arrive(life.row)
             site.facts.append(Submitted(site.now, life.row, site.state.length[life.row]))
             list_of(site.changes.arrived).append(life.row)

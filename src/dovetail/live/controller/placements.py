@@ -217,9 +217,9 @@ class Placements:
         life.manner_s, record = now, life.record
         site.lives.write(life, generation=gang.generation)
         rate = site.speed(row, placement)
+        if life.record.state is State.CONFIGURING:
+            site.lives.step(life, Step.STARTED)
         if life.running_s == NEVER:
-            if life.record.state is State.CONFIGURING:
-                site.lives.step(life, Step.STARTED)
             if not life.speaks:
                 # It begins anew, and what it ran before is lost: its limit is for this run.
                 site.lives.write(life, ran_s=0.0)
@@ -241,6 +241,16 @@ class Placements:
         elif whole and rate != site.state.rate[row]:
             site.state.switch(row, rate, 0.0)
             site.facts.append(Switched(now, row, rate, site.state.since_s[row]))
+
+    def began(self, life: Life) -> None:
+        """Counts the time of a job with a range of GPUs from the start of its first program.
+
+        An ordinary program never makes a training job, and its time limit must end it all the same.
+        """
+        gang = self._site.gang(life)
+        if life.is_placed and life.running_s == NEVER and gang.first.one_first and gang.has_begun:
+            life.running_s = self._site.now
+            self._limit(life)
 
     def unspoken(self, life: Life) -> None:
         """Hears that the first worker may be an ordinary program: the job runs, with that one."""

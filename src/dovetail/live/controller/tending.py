@@ -119,6 +119,7 @@ class Tending:
                 lambda node, gpu, bound: site.has_room(life, (node, gpu), bound),
             )
             self._digest(life, gang.news())
+            self._placements.began(life)
         wanted = gang.wanted.numbers if gang.wanted is not None else ()
         if gang.cramped or any(number not in gang.workers for number in wanted):
             self._blocked.add(job)

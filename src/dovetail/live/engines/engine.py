@@ -31,6 +31,7 @@ from dovetail.live.file_lock import is_locked
 from dovetail.live.node.transport import AgentLink
 from dovetail.live.own_socket import check_path
 from dovetail.live.private_file import check_home
+from dovetail.wire.agent import WIRE_VERSION
 
 LOG = logging.getLogger(__name__)
 LOCAL, EMULATED = "local", "emulated"
@@ -297,6 +298,13 @@ class AgentsHere:
             return False
         except (OSError, ValueError):
             runs = {}
+        if runs and runs.get("wire") != WIRE_VERSION:
+            raise InputError(
+                str(self._home / "nodes"),
+                "the agents that run here are of another version of dovetail",
+                "end them with that version (dovetail down --drain), or kill the process that holds "
+                "nodes/agent.lock: its workers run on, and agents of this version take them over",
+            )
         same = runs.get("engine") == self._text
         if same and (not self.paced or runs.get("given") == json.loads(self._given)):
             self._check_devices()
