@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from dovetail.live.durable.folder import Folder
 from dovetail.live.durable.queries import Queries
 from dovetail.live.durable.store import Store, add_jobs
 from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import State
+from dovetail.live.lifecycle import TERMINAL, State
 from dovetail.live.record import JobRecord
 from dovetail.live.snapshot import Snapshot
 from dovetail.live.stored import Nobody
@@ -188,46 +189,93 @@ def memory(finished: int, nodes: int) -> None:
     print(f"\n{counts} in {wall_s:.0f} s: controller, clocks, trace {before:.0f} -> {held:.0f} MiB")
 
 
-def listing(finished: Sequence[int], waiting: int = 1000) -> None:
-    """Says how long pages of `ls` take beside so many finished jobs."""
-    print(f"\n| finished jobs, {waiting:,} waiting | p50 | p99 |\n| --- | --- | --- |")
-    for count in finished:
-        with tempfile.TemporaryDirectory(dir="/tmp") as name:
-            folder = Folder(Path(name))
-            _fill(folder.store, count, waiting)
-            snapshot = Snapshot(0.0, "", 0, 0.0, nodes=())
-            house = House(Pong(0, 0, "", "", "", "", 0.0), folder)
-            desk = Desk(house, Nobody(folder.home), lambda s=snapshot: s, lambda: 0.0)
-            server = Server(desk, folder.socket)
-            server.start()
-            for what, words in PAGES.items():
-                with closing(Client(folder.home)) as client:
-                    asked(f"`{what}`, {count:,}", partial(client.jobs, limit=50, **words), 300)
-            server.stop()
+def listing(finished: Sequence[int], waiting: int = 1000, rounds: int = 3) -> None:
+    """Says how long pages take beside so many finished jobs: medians of some rounds.
+
+    All stores are asked in turn, so that other work on the machine slows each of them alike.
+    """
+    print(f"\n{waiting:,} waiting (load {os.getloadavg()[0]:.1f})\n")
+    print(
+        f"| page | {' | '.join(f'p50, p99 with {n:,} finished' for n in finished)} | p99 grows by |"
+    )
+    print("| --- |" + " --- |" * (len(finished) + 1))
+    with ExitStack() as stack:
+        clients = [stack.enter_context(_served(count, waiting)) for count in finished]
+        for what, words in PAGES.items():
+            asks = [partial(client.jobs, limit=50, **words) for client in clients]
+            found = [[_percentiles(took) for took in _in_turn(asks)] for _ in range(rounds)]
+            ms = np.median(found, axis=0)
+            cells = " | ".join(f"{p50:.1f}, {p99:.1f} ms" for p50, p99 in ms)
+            print(f"| `{what}` | {cells} | {ms[-1][1] / ms[0][1]:.1f} |", flush=True)
 
 
+@contextmanager
+def _served(finished: int, waiting: int) -> Iterator[Client]:
+    """Yields a client of a server on a store with so many jobs."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Folder(Path(name))
+        _fill(folder.store, finished, waiting)
+        snapshot = Snapshot(0.0, "", 0, 0.0, nodes=())
+        house = House(Pong(0, 0, "", "", "", "", 0.0), folder)
+        desk = Desk(house, Nobody(folder.home), lambda: snapshot, lambda: 0.0)
+        server = Server(desk, folder.socket)
+        server.start()
+        with closing(Client(folder.home)) as client:
+            yield client
+        server.stop()
+
+
+def _in_turn(asks: Sequence[Callable[[], object]], times: int = 200) -> list[list[float]]:
+    """Returns how long each of some questions took each time, in seconds."""
+    took_s: list[list[float]] = [[] for _ in asks]
+    for _ in range(times):
+        for ask, took in zip(asks, took_s, strict=True):
+            began = time.perf_counter()
+            ask()
+            took.append(time.perf_counter() - began)
+    return took_s
+
+
+def _percentiles(took_s: list[float]) -> tuple[float, float]:
+    return percentile(took_s, 0.5), percentile(took_s, 0.99)
+
+
+GROUPED = {"group_arrays": True}
+ENDED = {"ended": True, "group_arrays": True}
+HISTORY = {"states": tuple(sorted(TERMINAL))}
 PAGES: dict[str, dict[str, Any]] = {
-    "ls": {"group_arrays": True},
-    "ls --user": {"user": "ann", "group_arrays": True},
-    "ls --all": {"ended": True, "group_arrays": True},
-    "ls --all --page 15": {"ended": True, "group_arrays": True, "offset": 700},
-    "ls --all --user": {"ended": True, "user": "ann", "group_arrays": True},
+    "ls": GROUPED,
+    "ls --user ann": {**GROUPED, "user": "ann"},
+    "ls --name train": {**GROUPED, "name": "train"},
+    "ls --all": ENDED,
+    "ls --all --page 15": {**ENDED, "offset": 700},
+    "ls --all --user ann": {**ENDED, "user": "ann"},
+    "ls --all --name train": {**ENDED, "name": "train"},
     "ls --state COMPLETED": {"states": ("COMPLETED",)},
+    "ls --all --state COMPLETED --user ann": {**ENDED, "states": ("COMPLETED",), "user": "ann"},
+    "ls --all --state FAILED --user bob": {**ENDED, "states": ("FAILED",), "user": "bob"},
+    "history": HISTORY,
+    "history --user bob": {**HISTORY, "user": "bob"},
 }
+"""Nearly all jobs are of ann and are called `train`; the 30 of bob have failed long ago."""
 
 
 def _fill(path: Path, finished: int, waiting: int) -> None:
     """Makes a store with finished jobs before and behind the waiting ones."""
     database = Database(path)
     store = Store(database, Queries(database.connection))
-    spec = JobSpec("train", ("python", "train.py"), "/", user="ann")
+    ann = JobSpec("train", ("python", "train.py"), "/", user="ann")
     wait = range(finished // 2, finished // 2 + waiting)
     for first in range(0, finished + waiting, TASKS):
         numbers = range(first + 1, min(first + TASKS, finished + waiting) + 1)
-        specs = [spec] * len(numbers)
-        database.do(lambda db, s=specs, t=float(first): add_jobs(db, s, t))
-        over = [JobRecord(n, State.COMPLETED, float(first), end_s=float(n)) for n in numbers]
-        store.write(Entry((), tuple(r for r in over if r.job - 1 not in wait)))
+        specs = [replace(ann, user="bob") if n <= 30 else ann for n in numbers]
+        database.do(partial(add_jobs, specs=specs, now=float(first)))
+        over = [
+            JobRecord(n, State.FAILED if n <= 30 else State.COMPLETED, float(first), end_s=float(n))
+            for n in numbers
+            if n - 1 not in wait
+        ]
+        store.write(Entry((), tuple(over)))
     database.close()
 
 

@@ -249,7 +249,7 @@ def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> 
     later = sqlite3.connect(newer)
     later.execute("PRAGMA user_version=99")
     later.close()
-    with pytest.raises(InputError, match="format 99, expected 1"):
+    with pytest.raises(InputError, match="format 99, expected 2"):
         Database(newer)
 
     with pytest.raises(InputError, match="cannot be opened"):
@@ -259,6 +259,69 @@ def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> 
     (tmp_path / "empty.db").touch()
     with pytest.raises(InputError, match=r"the store is empty \(start a controller"):
         Reader(tmp_path / "empty.db")
+
+
+FORMAT_1 = """
+DROP TRIGGER job_added; DROP TRIGGER job_removed; DROP TRIGGER job_changed;
+DROP TABLE job_counts;
+DROP INDEX jobs_by_user_state; DROP INDEX jobs_by_name_state;
+DROP INDEX jobs_ended_by_state; DROP INDEX jobs_ended_by_user;
+CREATE INDEX jobs_by_name ON jobs(name, number);
+CREATE INDEX jobs_by_user ON jobs(user, number);
+PRAGMA user_version=1;
+"""
+"""Makes a store what the version before wrote."""
+
+
+def test_a_store_of_the_format_before_is_read_and_brought_up_to_date(path: Path) -> None:
+    database = Database(path)
+    store = store_of(database)
+    submit(store, spec("a", user="ann"), spec("b", user="bob"), spec("a", user="bob"))
+    store.write(Entry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
+    database.connection.executescript(FORMAT_1)
+    database.close()
+
+    def counted(reader: Reader) -> None:
+        reader.check()
+        assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
+        assert reader.count([State.PENDING], user="bob") == 1
+        assert [r.job for _, r in reader.rows([State.PENDING], user="bob")] == [3]
+        assert [r.job for _, r in reader.rows([State.FAILED], since_s=0.0)] == [2]
+
+    with Reader(path) as reader:
+        counted(reader)
+        database = Database(path)
+        counted(reader)
+    with Reader(path) as reader:
+        counted(reader)
+        submit(store_of(database), spec(user="bob"))
+        assert reader.count([State.PENDING], user="bob") == 2
+    indices = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql NOT NULL"
+    found = set(database.connection.execute(indices))
+    fresh = Database(None)
+    assert found == set(fresh.connection.execute(indices))
+    database.close()
+
+
+def test_jobs_are_counted_whoever_changes_them_and_anew_where_that_went_wrong(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = Database(path)
+    store, db = store_of(database), database.connection
+    submit(store, *(spec(user=user) for user in ("ann", "ann", "bob")))
+    db.execute("UPDATE jobs SET state = 'FAILED' WHERE number = 1")
+    db.execute("UPDATE jobs SET user = 'bob' WHERE number = 2")
+    db.execute("DELETE FROM jobs WHERE number = 3")
+    assert store.queries.counts() == {State.FAILED: 1, State.PENDING: 1}
+    assert store.queries.counts("ann") == {State.FAILED: 1}
+    assert store.queries.counts("bob") == {State.PENDING: 1}
+    store.recover()
+    assert "counted anew" not in caplog.text
+    db.execute("UPDATE job_counts SET jobs = 17")
+    store.recover()
+    assert store.queries.counts() == {State.FAILED: 2}, "the row of the other one is damaged"
+    assert "counted anew" in caplog.text
+    database.close()
 
 
 def test_a_damaged_store_says_so(path: Path) -> None:

@@ -22,7 +22,9 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 """Something to do inside a transaction. An exception undoes all that it did, and nothing else."""
 
-FORMAT = 1
+FORMAT = 2
+"""The format that is written. The one before it is read, and brought up to date when written to."""
+FORMATS = (1, FORMAT)
 APPLICATION = 0x446F7665
 """Marks the file as ours ("Dove"), so that no other program's database is taken for a store."""
 
@@ -45,8 +47,6 @@ CREATE TABLE jobs(
     array_index INTEGER
 );
 CREATE INDEX jobs_by_state ON jobs(state, number);
-CREATE INDEX jobs_by_name ON jobs(name, number);
-CREATE INDEX jobs_by_user ON jobs(user, number);
 CREATE INDEX jobs_by_array ON jobs(array_of, array_index) WHERE array_of IS NOT NULL;
 CREATE TABLE requests(
     seq INTEGER PRIMARY KEY,
@@ -73,12 +73,45 @@ DAMAGED_FILE = (
 
 LIVE_STATES = "state IN ('PENDING','CONFIGURING','RUNNING','COMPLETING')"
 """The condition of the index of jobs that are not over; SQLite takes it for this very text."""
-_SINCE = f"""
-CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs(end_s) WHERE end_s IS NOT NULL;
+_LISTS = f"""
 CREATE INDEX IF NOT EXISTS jobs_live
     ON jobs(state, number, array_of, array_index, user, name) WHERE {LIVE_STATES};
+CREATE INDEX jobs_by_user_state ON jobs(user, state, number);
+CREATE INDEX jobs_by_name_state ON jobs(name, state, number, user);
+CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs(end_s) WHERE end_s IS NOT NULL;
+CREATE INDEX jobs_ended_by_state
+    ON jobs(state, end_s, number, user, name) WHERE end_s IS NOT NULL;
+CREATE INDEX jobs_ended_by_user
+    ON jobs(user, state, end_s, number, name) WHERE end_s IS NOT NULL;
+CREATE TABLE job_counts(
+    user TEXT, state TEXT, jobs INTEGER NOT NULL, PRIMARY KEY (user, state)
+) WITHOUT ROWID;
+CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN
+    INSERT INTO job_counts VALUES (new.user, new.state, 1)
+        ON CONFLICT(user, state) DO UPDATE SET jobs = jobs + 1;
+END;
+CREATE TRIGGER job_removed AFTER DELETE ON jobs BEGIN
+    UPDATE job_counts SET jobs = jobs - 1 WHERE user = old.user AND state = old.state;
+END;
+CREATE TRIGGER job_changed AFTER UPDATE OF state, user ON jobs
+WHEN old.state <> new.state OR old.user <> new.user BEGIN
+    UPDATE job_counts SET jobs = jobs - 1 WHERE user = old.user AND state = old.state;
+    INSERT INTO job_counts VALUES (new.user, new.state, 1)
+        ON CONFLICT(user, state) DO UPDATE SET jobs = jobs + 1;
+END;
 """
-"""What older stores of this format do not have, and get when they are opened."""
+"""What lists of jobs need, so that a page costs no more after fifty thousand jobs than after one.
+
+Triggers count in the transaction that changes a job, whoever changes it.
+"""
+_FROM_FORMAT_1 = """
+DROP INDEX IF EXISTS jobs_by_user;
+DROP INDEX IF EXISTS jobs_by_name;
+"""
+
+
+_COUNTED = "SELECT user, state, count(*) FROM jobs GROUP BY user, state"
+_COUNT_ANEW = f"DELETE FROM job_counts; INSERT INTO job_counts {_COUNTED};"
 
 
 class Committer(Protocol):
@@ -146,11 +179,9 @@ class Database:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
         if _is_new(db):
-            db.executescript(
-                f"BEGIN; {_SCHEMA} PRAGMA application_id={APPLICATION};"
-                f" PRAGMA user_version={FORMAT}; COMMIT;"
-            )
-        db.executescript(_SINCE)
+            _change(db, f"{_SCHEMA} {_LISTS} PRAGMA application_id={APPLICATION};")
+        elif format_of(db) != FORMAT:
+            _change(db, f"{_FROM_FORMAT_1} {_LISTS} {_COUNT_ANEW}")
         if pages_max:
             db.execute(f"PRAGMA max_page_count={int(pages_max)}")
 
@@ -228,13 +259,33 @@ def check_format(db: sqlite3.Connection, where: str) -> None:
         if _is_new(db):
             raise EmptyStore(where)
         raise InputError(where, "is a database of another program, not a store", ELSEWHERE)
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version != FORMAT:
+    version = format_of(db)
+    if version not in FORMATS:
         raise InputError(
             where,
             f"the store has format {version}, expected {FORMAT}",
             "use the version of dovetail that wrote it, or another --home",
         )
+
+
+def format_of(db: sqlite3.Connection) -> int:
+    """Returns the format in which a store is written."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def recount_jobs(db: sqlite3.Connection) -> bool:
+    """Counts the jobs of each user and state anew; returns whether the counts kept were wrong."""
+    kept = db.execute("SELECT * FROM job_counts WHERE jobs <> 0 ORDER BY user, state").fetchall()
+    if kept == db.execute(f"{_COUNTED} ORDER BY user, state").fetchall():
+        return False
+    for statement in _COUNT_ANEW.split(";")[:-1]:
+        db.execute(statement)
+    return True
+
+
+def _change(db: sqlite3.Connection, statements: str) -> None:
+    """Makes a store one of our format, all at once or not at all."""
+    db.executescript(f"BEGIN IMMEDIATE; {statements} PRAGMA user_version={FORMAT}; COMMIT;")
 
 
 def _is_new(db: sqlite3.Connection) -> bool:
@@ -268,20 +319,22 @@ def _is_damage(error: Exception) -> bool:
     return type(error) is sqlite3.DatabaseError or isinstance(error, UnicodeDecodeError)
 
 
-def columns_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
-    """Returns the columns of every table, each with its type."""
+def shape_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
+    """Returns the columns of every table, each with its type, and the text of every trigger."""
     tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {
+    columns = {
         table: db.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
         for (table,) in tables
     }
+    triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    return columns | {"": sorted(triggers)}
 
 
-def own_columns() -> dict[str, list[tuple[str, str]]]:
-    """Returns the columns that a store of this format has."""
+def own_shape(version: int) -> dict[str, list[tuple[str, str]]]:
+    """Returns what `shape_of` returns for a store of a format."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(_SCHEMA)
-        return columns_of(db)
+        db.executescript(_SCHEMA if version == 1 else _SCHEMA + _LISTS)
+        return shape_of(db)
 
 
 def _kept_nothing(where: str, error: sqlite3.Error) -> Exception:

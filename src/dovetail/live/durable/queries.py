@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from heapq import merge
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from dovetail.live.durable.database import (
     LIVE_STATES,
     UNREADABLE,
     check_format,
-    columns_of,
+    format_of,
     in_utf8,
-    own_columns,
+    own_shape,
+    shape_of,
     unreadable,
 )
 from dovetail.live.durable.kept_job import SELECT_JOBS, KeptJob, kept_job, state_of
@@ -121,16 +123,35 @@ class Queries:
 
         With `since_s` those that ended then or later, by their ends instead of their numbers.
         """
-        tests, values = _tests(states, user, name, since_s)
-        order = "number" if since_s is None else "end_s"
+        match = _Match(user, name, since_s)
+        if states is None:
+            found = self._keys(match, None, newest, limit, offset)
+        else:
+            # One state at a time: each comes in order from an index, and none has to be sorted.
+            wanted = limit and offset + limit
+            parts = [self._keys(match, (s,), newest, wanted, 0) for s in sorted(states)]
+            found = list(merge(*parts, reverse=newest))[offset : wanted or None]
+        return [(job.spec, job.record) for job in self.some([number for _, number in found])]
+
+    def _keys(
+        self,
+        match: _Match,
+        states: Collection[State] | None,
+        newest: bool,
+        limit: int,
+        offset: int,
+    ) -> list[tuple[float, int]]:
+        """Returns what orders the jobs that match, with their numbers, in that order."""
+        tests, values = match.tests(states)
+        by = "number" if match.since_s is None else "end_s"
         way = "DESC" if newest else "ASC"
-        found = self._all(
-            f"{SELECT_JOBS} WHERE {tests} ORDER BY {order} {way}, number {way} LIMIT ? OFFSET ?",
+        return self._all(
+            f"SELECT {by}, number FROM jobs WHERE {tests} ORDER BY {by} {way}, number {way}"
+            " LIMIT ? OFFSET ?",
             *values,
             limit or -1,
             offset,
         )
-        return [(job.spec, job.record) for job in map(kept_job, found)]
 
     def count(
         self,
@@ -141,10 +162,10 @@ class Queries:
         since_s: float | None = None,
     ) -> int:
         """Returns how many jobs `rows` would find without a limit."""
-        if not (user or name or since_s):
-            counts = self.counts()
+        if not (name or since_s):
+            counts = self.counts(user)
             return sum(counts.get(s, 0) for s in (State if states is None else states))
-        tests, values = _tests(states, user, name, since_s)
+        tests, values = _Match(user, name, since_s or None).tests(states)
         return int(self._all(f"SELECT count(*) FROM jobs WHERE {tests}", *values)[0][0])
 
     def live_jobs(
@@ -152,7 +173,7 @@ class Queries:
     ) -> list[LiveJob]:
         """Returns the jobs in some states that are no ends, by number, from an index alone."""
         # The pluses keep SQLite from the indices of users and names: those have all that is over.
-        tests, values = _tests(states, user, name, None, plus="+")
+        tests, values = _Match(user, name).tests(states, live=True)
         found = self._all(
             "SELECT number, state, coalesce(array_of, -1), coalesce(array_index, -1) FROM jobs"
             f" WHERE {LIVE_STATES} AND {tests} ORDER BY number",
@@ -195,12 +216,24 @@ class Queries:
         """Returns the state that each job is listed under."""
         return self._all("SELECT number, state FROM jobs ORDER BY number")
 
-    def counts(self) -> dict[State, int]:
-        """Returns how many jobs are in each state; states without jobs are left out."""
+    def counts(self, user: str = "") -> dict[State, int]:
+        """Returns how many jobs, of one user or of all, are in each state that has any."""
+        whose, values = ("WHERE user = ?", (user,)) if user else ("", ())
+        counted = f"SELECT state, sum(jobs) FROM job_counts {whose} GROUP BY state"
+        if self._format() == 1:
+            # A reader does not bring the store up to date.
+            counted = f"SELECT state, count(*) FROM jobs {whose} GROUP BY state"
         found: dict[State, int] = {}
-        for said, jobs in self._all("SELECT state, count(*) FROM jobs GROUP BY state"):
-            found[state_of(said)] = found.get(state_of(said), 0) + jobs
+        for said, jobs in self._all(counted, *values):
+            if jobs:
+                found[state_of(said)] = found.get(state_of(said), 0) + jobs
         return found
+
+    def _format(self) -> int:
+        try:
+            return format_of(self._db)
+        except UNREADABLE as error:
+            raise unreadable(self.where, error) from None
 
     def jobs(self) -> int:
         """Returns how many jobs were ever submitted."""
@@ -297,8 +330,8 @@ class Queries:
         if found != [("ok",)]:
             said = str(found[0][0]).strip().splitlines()[-1]
             raise InputError(self.where, f"the store is damaged: {said}", DAMAGED_FILE)
-        if columns_of(self._db) != own_columns():
-            what = "the store is damaged: its tables have other columns than they should"
+        if shape_of(self._db) != own_shape(self._format()):
+            what = "the store is damaged: its tables or triggers are not what they should be"
             raise InputError(self.where, what, DAMAGED_FILE)
 
     def facts(self, job: int) -> list[tuple[float, dict[str, Any]]]:
@@ -371,28 +404,38 @@ class Queries:
             raise unreadable(self.where, error) from None
 
 
-def _tests(
-    states: Collection[State] | None,
-    user: str,
-    name: str,
-    since_s: float | None,
-    plus: str = "",
-) -> tuple[str, list[object]]:
-    """Returns the conditions for jobs that match, and the values they name."""
-    tests, values = ["1"], list[object]()
-    if states is not None:
-        # Ends have an index of their own, which the plus lets SQLite take.
-        ends = "" if since_s is None else "+"
-        tests.append(f"{ends}state IN ({','.join('?' * len(states))})")
-        values.extend(sorted(states))
-    if since_s is not None:
-        tests.append("end_s >= ?")
-        values.append(since_s)
-    for column, wanted in (("user", user), ("name", name)):
-        if wanted:
-            tests.append(f"{plus}{column} = ?")
-            values.append(wanted)
-    return " AND ".join(tests), values
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Which jobs are asked for; empty words mean any, and no `since_s` also those not over."""
+
+    user: str
+    name: str
+    since_s: float | None = None
+
+    def tests(
+        self, states: Collection[State] | None, *, live: bool = False
+    ) -> tuple[str, list[object]]:
+        """Returns the conditions for jobs in some states, and the values they name.
+
+        A plus keeps SQLite from the index of a column where another one has fewer rows to look
+        at: that of names (which has the users, too), of ends or, for `live`, of jobs not over.
+        """
+        tests, values = ["1"], list[object]()
+        by_end = self.since_s is not None
+        if states is not None:
+            tests.append(f"state IN ({','.join('?' * len(states))})")
+            values.extend(sorted(states))
+        if by_end:
+            tests.append("end_s >= ?")
+            values.append(self.since_s)
+        if self.user:
+            plus = live or (bool(self.name) and not by_end)
+            tests.append(f"{'+' if plus else ''}user = ?")
+            values.append(self.user)
+        if self.name:
+            tests.append(f"{'+' if live or by_end else ''}name = ?")
+            values.append(self.name)
+        return " AND ".join(tests), values
 
 
 def _fact(line: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from time import time
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.job import Job
-from dovetail.live.durable.database import DAMAGED_FILE, Committer
+from dovetail.live.durable.database import DAMAGED_FILE, Committer, recount_jobs
 from dovetail.live.durable.fact_lines import job_in, live_lines
 from dovetail.live.durable.kept_job import SELECT_JOBS, KeptJob, kept_job
 from dovetail.live.durable.queries import CLOCK_MAX_S, Queries
@@ -72,6 +72,8 @@ class Store:
         self.queries.check()
         try:
             self.committer.do(_repair_states)
+            if self.committer.do(recount_jobs):
+                LOG.error("the counts of jobs were wrong; they were counted anew")
             epoch = self.committer.do(_raise_epoch)
         except StoreError as error:
             # SQLite says so of a header that is damaged, too.
