@@ -80,7 +80,7 @@ def test_ls_prints_a_row_for_each_job(cluster: ByHand, shell: Shell) -> None:
     first, second = (shell.ok("ls", "--limit", 2, "--page", page).out for page in (1, 2))
     assert first.endswith("showing 2 of 3 (next: --page 2, all: --limit 3)\n")
     assert second.endswith("showing 3 to 3 of 3 (all: --limit 3)\n")
-    assert shell.ok("ls", "--limit", 2, "--page", 9).out == "there are 2 pages\n"
+    assert shell.ok("ls", "--limit", 2, "--page", 9).out == "no page 9: the last is 2\n"
     assert "no such state" in shell.refused("ls", "--state", "busy")
 
 

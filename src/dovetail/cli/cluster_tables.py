@@ -37,13 +37,6 @@ def span(seconds: float) -> str:
     return f"{minutes}:{whole % 60:02}"
 
 
-def job_name(row: JobRow) -> str:
-    """Returns what a user types: `12`, `12_3` for a task of an array, `12_[3-9]` for several."""
-    if row.tasks:
-        return f"{row.array_of}_[{row.tasks}]"
-    return f"{row.array_of}_{row.array}" if row.array >= 0 else str(row.job)
-
-
 def gpus_text(row: JobRow) -> str:
     """Returns the GPUs a job holds and asked for: `2`, `2/4`, or `2 of 1..4` if elastic."""
     asked = f"{row.min_gpus}..{row.max_gpus}" if row.min_gpus < row.max_gpus else str(row.gpus)
@@ -63,7 +56,7 @@ def jobs_lines(rows: Sequence[JobRow], now_s: float, width: int) -> list[Line]:
     names = ("job", "name", "user", "state", "time", "gpus", "where", "done", "left", "reason")
     cells = [
         (
-            _text(job_name(row)),
+            _text(row.called),
             _plain(row.name, 20 if width < UNBOUNDED else UNBOUNDED),
             *([_plain(row.user, 12 if width < UNBOUNDED else UNBOUNDED)] if users else []),
             _state(row),
@@ -96,7 +89,7 @@ def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
     for row in rows:
         started = row.start_s < NEVER
         row_cells = (
-            _text(job_name(row)),
+            _text(row.called),
             _plain(row.name, 24),
             _plain(row.user, 12),
             _state(row),

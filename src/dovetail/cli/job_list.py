@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dovetail.cli.cluster_options import asks_a_cluster, client_of, counted, looking_back, say_json
+from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
 from dovetail.cli.job_states import states_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def ls(
         return
     if not found.jobs:
         nothing = "no such jobs" if states or user or name else "no jobs wait or run"
-        pages = f"there are {counted(-(-found.total // limit), 'page')}" if found.total else ""
+        pages = f"no page {page}: the last is {-(-found.total // limit)}" if found.total else ""
         click.echo(pages or nothing)
         return
     from dovetail.cli import terminal
@@ -104,13 +104,13 @@ def show(home: Path, as_json: bool, job: str) -> None:
 
 def _lines(found: Shown) -> list[tuple[str, str]]:
     """Returns what is worth saying of a job, line by line."""
-    from dovetail.cli.cluster_tables import gpus_text, job_name, progress_text, span
+    from dovetail.cli.cluster_tables import gpus_text, progress_text, span
     from dovetail.live.door.verbs import NEVER
 
     row = found.row
     started = row.start_s < NEVER
     lines = [
-        ("job", job_name(row) + (f" (job {row.job})" if row.array >= 0 else "")),
+        ("job", row.called + (f" (job {row.job})" if row.array >= 0 else "")),
         ("name", row.name),
         ("user", row.user),
         ("state", row.state + (f" ({row.reason})" if row.reason not in ("", "None") else "")),

@@ -18,7 +18,7 @@ ASSUMED_GPU_MEMORY_BYTES = 16.0 * GIB
 """The memory of a GPU where neither the user nor the table of GPU types gives one."""
 
 _SHORT_FORM = re.compile(
-    r"(?P<nodes>\d{1,7})x(?P<gpus>\d{1,5})(?::(?P<type>[^/]*))?"
+    r"(?P<nodes>\d{1,7})x(?P<gpus>\d{1,5})(?::(?P<type>[^/]+))?"
     r"(?:/(?P<size>\d+(?:\.\d+)?)(?P<unit>[gt])(?:i?b)?)?",
     re.ASCII,
 )
@@ -72,17 +72,14 @@ def _group_of(
 ) -> NodeGroup:
     match = _SHORT_FORM.fullmatch(part)
     if match is None:
-        mend = "as in 16x4, 8x8/32G (memory of a GPU) or 16x4:t4+8x8:v100"
+        mend = "as in 16x4, 8x8/32G (memory of a GPU) or 16x4:t4+8x8:v100/32G"
         raise InputError(f"cluster '{text}'", f"expected NODESxGPUS, not '{part}'", mend)
     gpu_type = match["type"] or ""
-    if match["size"]:
-        memory_bytes: float | None = (
-            float(match["size"]) * GIB * (1024 if match["unit"] == "t" else 1)
-        )
-    else:
-        memory_bytes = memory_of(gpu_type)
-    if memory_bytes is None:
-        memory_bytes = ASSUMED_GPU_MEMORY_BYTES
+    unit_bytes = 1024 * GIB if match["unit"] == "t" else GIB
+    given_bytes = float(match["size"]) * unit_bytes if match["size"] else None
+    if given_bytes == 0:
+        raise InputError(f"cluster '{text}'", f"'{part}' gives a GPU no memory")
+    memory_bytes = given_bytes or memory_of(gpu_type) or ASSUMED_GPU_MEMORY_BYTES
     name = gpu_type or f"group{number}"
     return NodeGroup(name, int(match["nodes"]), int(match["gpus"]), gpu_type, memory_bytes)
 

@@ -1,5 +1,6 @@
 """What a worker of this machine finds around it, and what bounds it."""
 
+import json
 import os
 import shutil
 import stat
@@ -26,6 +27,7 @@ from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
 from dovetail.live.node.launcher import Exit
 from dovetail.live.node.transport import Loop
 from dovetail.wire.agent import (
+    WIRE_VERSION,
     EndWorker,
     Forget,
     Hail,
@@ -45,6 +47,7 @@ SOCKET = Path("/home/agent.sock")
 LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
+WIRE = {"given": {}, "wire": WIRE_VERSION}
 TWO_GPUS = Devices(("GPU-0", "GPU-1"), "nvidia-h100-80gb", 80 << 30)
 
 
@@ -347,7 +350,7 @@ def test_agents_that_are_coming_up_or_were_faster_are_waited_for(
         nonlocal looks
         looks += 1
         if looks == 4:
-            engine.running_engine(home).write_text('{"engine": "local:1"}')
+            engine.running_engine(home).write_text(json.dumps({"engine": "local:1", **WIRE}))
         return looks > 1
 
     def too_late(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
@@ -366,9 +369,21 @@ def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(
     monkeypatch.setattr(engine, "gpus", lambda: Found(seen[0]))
     monkeypatch.setattr(engine, "is_running", lambda home: True)
     (folder / "nodes" / "0").mkdir(parents=True)
-    engine.running_engine(folder).write_text('{"engine": "local", "given": {}}')
+    engine.running_engine(folder).write_text(json.dumps({"engine": "local", **WIRE}))
     keep_names(folder / "nodes" / "0", TWO_GPUS.names)
     open_engine("local", folder).start_agents()
     seen[0] = replace(TWO_GPUS, names=("GPU-1",))
     with pytest.raises(InputError, match="have GPU-0, GPU-1, not GPU-1"):
         open_engine("local", folder).start_agents()
+
+
+@pytest.mark.parametrize("wire", [{}, {"wire": WIRE_VERSION + 1}])
+def test_agents_of_another_version_are_refused_with_the_way_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, wire: dict[str, int]
+) -> None:
+    monkeypatch.setattr(engine, "is_running", lambda home: True)
+    (folder / "nodes").mkdir()
+    engine.running_engine(folder).write_text(json.dumps({"engine": "local:1", **wire}))
+    with pytest.raises(InputError, match="another version") as refused:
+        open_engine("local:1", folder).start_agents()
+    assert "down --drain" in str(refused.value) and "nodes/agent.lock" in str(refused.value)

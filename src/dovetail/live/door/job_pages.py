@@ -94,7 +94,9 @@ def _live_rows(reader: Queries, items: Sequence[_Item], seen: Index, now_s: floa
         row = job_row(first, seen, now_s)
         if len(item.tasks) > 1:
             indices = sorted(task.array_index for task in item.tasks)
-            row = replace(row, array=-1, tasks=ranges_text(indices), task_count=len(indices))
+            tasks = ranges_text(indices)
+            called = f"{row.array_of}_[{tasks}]"
+            row = replace(row, array=-1, tasks=tasks, task_count=len(indices), called=called)
         rows.append(row)
     return rows
 

@@ -52,6 +52,7 @@ def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
         exit_code=record.exit_code,
         retries=record.retries,
         gpu_hours=record.attained_gpu_s / 3600.0,
+        called=spec.called(number),
     )
 
 

@@ -302,8 +302,8 @@ class AgentsHere:
             raise InputError(
                 str(self._home / "nodes"),
                 "the agents that run here are of another version of dovetail",
-                "end them with that version (dovetail down --drain), or kill the process that holds "
-                "nodes/agent.lock: its workers run on, and agents of this version take them over",
+                "end them with that version (dovetail down --drain), or kill the process that "
+                "holds nodes/agent.lock: its workers run on, and agents of this version take over",
             )
         same = runs.get("engine") == self._text
         if same and (not self.paced or runs.get("given") == json.loads(self._given)):

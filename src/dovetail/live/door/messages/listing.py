@@ -34,7 +34,8 @@ class JobRow:
     `ran_s` is how long it ran, without what it waited in between; `gpu_hours` what it held of
     GPUs when its record was last written, which of a job that is over is all of it. A row for
     several waiting tasks of an array has their indices in `tasks`, as `3-5,9`, and `array` -1; all
-    else is of the task that the policy would start first.
+    else is of the task that the policy would start first. `called` is what a user types for it:
+    `12`, `12_3` for a task, `12_[3-5,9]` for several.
     """
 
     job: int
@@ -62,6 +63,7 @@ class JobRow:
     tasks: str = ""
     task_count: int = 1
     gpu_hours: float = 0.0
+    called: str = ""
 
 
 @dataclass(frozen=True, slots=True)
