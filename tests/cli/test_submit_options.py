@@ -274,3 +274,6 @@ def test_no_output_goes_into_the_folder_of_the_cluster(
     assert "inside the folder of the cluster" in said and "choose a file elsewhere" in said
     assert "can be read" in shell.ok(*submit, "--output", "elsewhere/%j.log").out
     assert "can be read" in shell.ok(*submit, "--output", "/dev/null").out
+    os.mkfifo(work / "fifo")
+    for no_file in ("fifo", "elsewhere"):
+        assert f"{no_file} is no file" in shell.refused(*submit, "--output", no_file)
