@@ -175,6 +175,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {**gang(8), "gpu_type": "a100", "cpus": 64.0},
         "it needs 64 CPUs .8 for each of its 8 GPUs., no node has more than 16",
     ),
+    (
+        {"gpu_type": "a100", "cpus": 64.0, "memory_bytes": 300e9},
+        "it needs 64 CPUs and 279.4 GB of memory, no node has more than 16 CPUs and 59.6 GB",
+    ),
     ({"gpu_type": "h100"}, "unknown type of GPU 'h100'"),
     ({"queue": "reserch"}, "did you mean 'research'"),
     ({"queue": "research", **gang(4)}, "never has more than 3"),

@@ -45,11 +45,10 @@ def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:
         beside = _beside(spec, f"{spec.cpus / spec.gpus:.4g}")
         most = _most(cluster, f"{max(g.cpus for g in groups):g}")
         return f"it needs {spec.cpus:g} CPUs{beside}, {most}", "ask for fewer CPUs"
-    return (
-        f"no node has both the {spec.cpus:g} CPUs and the {spec.memory_bytes / GIB:.4g} GB of"
-        f" memory that it needs for {spec.gpus} GPU{'s' if spec.gpus > 1 else ''}",
-        "ask for less memory and fewer CPUs",
-    )
+    needs = f"it needs {spec.cpus:g} CPUs and {spec.memory_bytes / GIB:.4g} GB of memory"
+    largest = max(groups, key=lambda g: (g.cpus, g.memory_bytes))
+    has = f"{largest.cpus:g} CPUs and {largest.memory_bytes / GIB:.4g} GB"
+    return f"{needs}, {_most(cluster, has)}", "ask for less memory and fewer CPUs"
 
 
 def _beside(spec: JobSpec, each: str) -> str:
