@@ -214,10 +214,13 @@ def test_history_can_be_asked_for_some(cluster: ByHand, shell: Shell) -> None:
     assert "'yesterday' is no span of time" in shell.refused("history", "--since", "yesterday")
 
 
-def test_history_lists_what_is_over_and_what_happened(cluster: ByHand, shell: Shell) -> None:
+def test_history_lists_what_is_over_and_what_happened(
+    cluster: ByHand, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     (row,) = shell.ok("history").out.splitlines()[2:]
-    words = ["4", "old", "ann", "FAILED", "1", "1:50", "2:55", "1:05", "0.04"]
-    assert row.split()[:9] == words
+    words = ["4", "old", "ann", "FAILED", "1", "0:10", "1:50", "2:55", "1:05", "0.04"]
+    assert row.split()[:10] == words
     (job,) = shell.ok("history", "--json").json["jobs"]
     assert (job["start_s"], job["end_s"], job["gpu_hours"]) == (110.0, 175.0, 130.0 / 3600.0)
     place = Placement(((0, 1),))

@@ -47,8 +47,8 @@ def no_room(cluster: Cluster, spec: JobSpec) -> tuple[str, str]:
         return f"it needs {spec.cpus:g} CPUs{beside}, {most}", "ask for fewer CPUs"
     needs = f"it needs {spec.cpus:g} CPUs and {spec.memory_bytes / GIB:.4g} GB of memory"
     largest = max(groups, key=lambda g: (g.cpus, g.memory_bytes))
-    has = f"{largest.cpus:g} CPUs and {largest.memory_bytes / GIB:.4g} GB"
-    return f"{needs}, {_most(cluster, has)}", "ask for less memory and fewer CPUs"
+    both = f"{largest.cpus:g} CPUs and {largest.memory_bytes / GIB:.4g} GB"
+    return f"{needs}, {_most(cluster, both)}", "ask for less memory and fewer CPUs"
 
 
 def _beside(spec: JobSpec, each: str) -> str:
