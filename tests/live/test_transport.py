@@ -3,10 +3,11 @@
 import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from dovetail.live.node.transport import Channel, Loop
+from dovetail.live.node.transport import AgentLink, Channel, Loop
 from dovetail.wire.codec import LINE_BYTES_MAX
 from patience import PATIENCE_S
 
@@ -123,3 +124,10 @@ def test_what_a_peer_said_before_it_was_gone_is_read_though_nothing_can_be_sent_
         loop.wait(0.0)
     assert [line[:4] for line in end.lines] == [b"one\n", b"two\n", b"xxxx", b"last"]
     assert end.closed == 1
+
+
+def test_a_link_whose_thread_ends_before_it_is_woken_closes_all_the_same(tmp_path: Path) -> None:
+    link = AgentLink(tmp_path / "agents.sock", range(1), lambda incoming: None)
+    link._closing = True  # as `close` does, before it wakes the thread
+    link._thread.join(PATIENCE_S)
+    link.close()

@@ -248,6 +248,9 @@ class AgentLink:
         self._closing = True
         self._wake()
         self._thread.join()
+        # Not by the thread: it may see `_closing` and end before it is woken here.
+        os.close(self._wake_r)
+        os.close(self._wake_w)
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -268,8 +271,6 @@ class AgentLink:
         if self._channel is not None:
             self._channel.close()
         self._loop.close()
-        os.close(self._wake_r)
-        os.close(self._wake_w)
 
     def _woken(self, events: int) -> None:
         with contextlib.suppress(BlockingIOError):
