@@ -29,22 +29,22 @@ import numpy as np
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
-from dovetail.live.client import Client
-from dovetail.live.door.desk import Desk, House
-from dovetail.live.door.messages.cluster import Pong
-from dovetail.live.door.server import Server
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.folder import Folder
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.store import Store, add_jobs
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import TERMINAL, State
-from dovetail.live.record import JobRecord
-from dovetail.live.snapshot import Snapshot
-from dovetail.live.stored import Nobody
-from dovetail.study.live_play import LiveCluster, live_cluster
+from dovetail.live.client.client import Client
+from dovetail.live.client.offline import Nobody
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.status_snapshot import Snapshot
+from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.request_handler import Desk, House
+from dovetail.live.server.server import Server
+from dovetail.live.serving.virtual_live import play
+from dovetail.live.store.database import Database
+from dovetail.live.store.folder import Folder
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store, add_jobs
+from dovetail.replay.live_play import LiveCluster, live_cluster
 from dovetail.study.traces import with_models
-from dovetail.study.virtual_live import play
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 

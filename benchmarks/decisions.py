@@ -25,10 +25,10 @@ from benchmarks.control_plane import GPUS, crowd, percentile
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy, registered
 from dovetail.core.view import View
+from dovetail.live.serving.virtual_live import play
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
-from dovetail.study.given import split_policies
-from dovetail.study.virtual_live import play
+from dovetail.study.option_texts import split_policies
 
 assert dovetail.policies
 

@@ -18,8 +18,8 @@ from benchmarks.decisions import timed
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import ENDS, Trace
-from dovetail.physics.zoo import zoo
-from dovetail.study.given import split_policies
+from dovetail.physics.zoo.models import zoo
+from dovetail.study.option_texts import split_policies
 from dovetail.study.options import Options
 from dovetail.study.run import build_scene
 

@@ -18,7 +18,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from dovetail.train import Job  # noqa: E402
-from dovetail.train.membership import Membership  # noqa: E402
+from dovetail.train.membership.membership import Membership  # noqa: E402
 
 IMPORTED_S = time.time()
 

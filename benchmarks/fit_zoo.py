@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from tools.zoo.fit import FITS
 
-from dovetail.physics.fit import FITS
-from dovetail.physics.fit_placements import error_of, read_csv
-from dovetail.physics.throughput import iteration_s, throughput_table
-from dovetail.physics.zoo import lookup, zoo
+from dovetail.physics.speed.throughput import iteration_s, throughput_table
+from dovetail.physics.zoo.models import lookup, zoo
+from dovetail.profiling.fit_placements import error_of, read_csv
 
 
 def against_elasticflow(data: Path) -> None:

@@ -24,7 +24,7 @@ from dovetail.forecast.boosted import Boosted
 from dovetail.forecast.forest import Forest
 from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfGroup
 from dovetail.forecast.submissions import Submissions
-from dovetail.workload.generate import Recipe, generate
+from dovetail.traces.generate import Recipe, generate
 
 Guess = Callable[[int], float]
 

@@ -27,8 +27,8 @@ from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import MEASURED, parse_interference
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import MEASURED, parse_interference
+from dovetail.physics.zoo.models import shipped
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from dovetail.physics import gang
-from dovetail.study.reproduce.gimbal_beds import Bed, data_of
-from dovetail.study.reproduce.gimbal_pairs import bent_slowdown
-from dovetail.study.reproduce.gimbal_runs import (
+from papers.gimbal_beds import Bed, data_of
+from papers.gimbal_pairs import bent_slowdown
+from papers.gimbal_runs import (
     MORE_IS_BETTER,
     STEPS,
     SWEPT,
@@ -25,7 +24,9 @@ from dovetail.study.reproduce.gimbal_runs import (
     Upper,
     gain_of,
 )
-from dovetail.study.reproduce.setting import Setting, find_data
+from papers.setting import Setting, find_data
+
+from dovetail.physics.sharing import gang
 
 
 @contextmanager

@@ -21,12 +21,12 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
-from dovetail.mechanisms.calibration import Search
-from dovetail.mechanisms.goals import Member, goal_of
-from dovetail.mechanisms.primitives import Setting, free_competition
+from dovetail.mechanisms.calibration.goals import Member, goal_of
+from dovetail.mechanisms.calibration.primitives import Setting, free_competition
+from dovetail.mechanisms.calibration.search import Search
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Measured
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import Measured
+from dovetail.physics.zoo.models import shipped
 from dovetail.policies.gimbal import Calibrated
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene

@@ -27,8 +27,8 @@ from dovetail.algorithms.job_graph import RING, TREE, job_graph
 from dovetail.algorithms.pipeline_time import iteration_s, packed_s, replicas_held
 from dovetail.algorithms.refined_replicas import StageTimes, refined_replicas
 from dovetail.core.job import PipelineStage
-from dovetail.physics.pipelined import Pipelined, pipelined
-from dovetail.physics.planner import TESTBED, plan, plans
+from dovetail.physics.pipelines.pipelined import Pipelined, pipelined
+from dovetail.physics.pipelines.planner import TESTBED, plan, plans
 
 TIMED = 40
 """Times each placement is made anew to time it."""

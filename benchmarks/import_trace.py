@@ -16,8 +16,8 @@ from pathlib import Path
 
 import polars as pl
 
-from dovetail.workload.canonical import write_trace
-from dovetail.workload.generate import Recipe, generate
+from dovetail.traces.canonical import write_trace
+from dovetail.traces.generate import Recipe, generate
 
 COMMAND = "import sys; from dovetail.cli.trace import trace; trace(sys.argv[1:])"
 BARS = "JobID|User|Partition|State|Submit|Start|Elapsed|Timelimit|AllocTRES"

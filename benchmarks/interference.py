@@ -23,9 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
-
-from dovetail.physics.contention import shipped_contention
-from dovetail.physics.fit_pairs import (
+from tools.zoo.pairs import (
     FITTED_ON,
     OTHER_TYPES,
     Config,
@@ -37,8 +35,10 @@ from dovetail.physics.fit_pairs import (
     pairs_held_out,
     read_pairs,
 )
-from dovetail.physics.fit_placements import error_of, read_csv
-from dovetail.physics.fit_sharing import Throughput, infer_ratio
+from tools.zoo.sharing import Throughput, infer_ratio
+
+from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.profiling.fit_placements import error_of, read_csv
 
 Floats = NDArray[np.float64]
 UTILISATION_SHARE = 50.0

@@ -15,8 +15,8 @@ from time import perf_counter
 import numpy as np
 
 from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, OVERLAPPED, best_cycles
-from dovetail.physics.interleave import MEASURED_FACTORS, InterleaveRule, interleaving_of
-from dovetail.physics.zoo import FAMILIES, zoo
+from dovetail.physics.sharing.interleave import MEASURED_FACTORS, InterleaveRule, interleaving_of
+from dovetail.physics.zoo.models import FAMILIES, zoo
 
 TABLE_2 = {"shufflenet_v2_x1_0": 0.86, "a2c": 0.48, "gpt2": 0.41, "vgg16": 0.25}
 MACHINES_GPUS = 16

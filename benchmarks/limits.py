@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
-
-from benchmarks.interference import lucid_models, lucid_sides
-from dovetail.physics.fit_limits import (
+from tools.zoo.limits import (
     DemandFit,
     WholePairs,
     fit_demand,
@@ -32,13 +30,21 @@ from dovetail.physics.fit_limits import (
     pairs_held_out,
     whole_pairs,
 )
-from dovetail.physics.fit_pairs import FITTED_ON
-from dovetail.physics.fit_placements import error_of, read_csv
-from dovetail.physics.limits import LEAST, Demand, dump_demand, shared_slowdown, shipped_demand
-from dovetail.physics.profile import FitError
-from dovetail.physics.sharing import Measured
-from dovetail.physics.throughput import fewest_steps
-from dovetail.physics.zoo import lookup, zoo
+from tools.zoo.pairs import FITTED_ON
+
+from benchmarks.interference import lucid_models, lucid_sides
+from dovetail.physics.sharing.limits import (
+    LEAST,
+    Demand,
+    dump_demand,
+    shared_slowdown,
+    shipped_demand,
+)
+from dovetail.physics.sharing.pair_law import Measured
+from dovetail.physics.speed.throughput import fewest_steps
+from dovetail.physics.zoo.models import lookup, zoo
+from dovetail.physics.zoo.profile import FitError
+from dovetail.profiling.fit_placements import error_of, read_csv
 
 Floats = NDArray[np.float64]
 PAIRS_SHOWN = (

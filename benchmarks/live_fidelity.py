@@ -22,9 +22,8 @@ from benchmarks import live_fidelity_cpu
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
-from dovetail.record.plots import canvas
-from dovetail.study.given import Given
-from dovetail.study.live_fidelity import (
+from dovetail.live.serving.virtual_live import MESSAGE_S, play, specs_of
+from dovetail.replay.fidelity import (
     POLICIES,
     Fidelity,
     drawn_trace,
@@ -32,8 +31,9 @@ from dovetail.study.live_fidelity import (
     served,
     simulated,
 )
-from dovetail.study.live_play import live_cluster, serve
-from dovetail.study.virtual_live import MESSAGE_S, play, specs_of
+from dovetail.replay.live_play import live_cluster, serve
+from dovetail.report.plots import canvas
+from dovetail.study.option_texts import Given
 
 NODES, GPUS = 4, 4
 CLUSTER = f"{NODES}x{GPUS}"

@@ -23,17 +23,17 @@ import numpy as np
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
-from dovetail.live.durable.folder import Folder
-from dovetail.live.durable.queries import Reader
-from dovetail.physics.profile import Curve, ModelProfile
-from dovetail.physics.profile_file import ProfileSet, dump_profiles
-from dovetail.physics.provenance import Provenance, Sourced
-from dovetail.study.given import Given
-from dovetail.study.learned import learned_set
-from dovetail.study.live_fidelity import ADOPTED, Fidelity, recorded, simulated
-from dovetail.study.live_log import write_log
-from dovetail.study.live_play import LiveCluster, live_cluster, serve
-from dovetail.study.live_predicted import Compared, predict
+from dovetail.live.store.folder import Folder
+from dovetail.live.store.queries import Reader
+from dovetail.physics.zoo.profile import Curve, ModelProfile
+from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
+from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.profiling.learned_profiles import learned_set
+from dovetail.replay.fidelity import ADOPTED, Fidelity, recorded, simulated
+from dovetail.replay.live_log import write_log
+from dovetail.replay.live_play import LiveCluster, live_cluster, serve
+from dovetail.replay.predicted import Compared, predict
+from dovetail.study.option_texts import Given
 from dovetail.study.options import adopted
 from dovetail.wire.spec import JobSpec
 

@@ -32,14 +32,14 @@ from dovetail.core.policy import Decision, Policy, parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Edges
-from dovetail.live.engines.emulated import EmulatedNodes
-from dovetail.live.engines.paced import paced_of
-from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.edges.protocols import Edges
+from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.emulation.nodes import EmulatedNodes
+from dovetail.live.emulation.synthetic import paced_of
+from dovetail.live.store.database import Database
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
 from dovetail.wire.agent import Launch, Order
 from dovetail.wire.spec import JobSpec

@@ -19,15 +19,15 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Fact, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.group_commit import GroupCommit
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries, Reader
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Accepted, Entry, Incoming
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord
-from dovetail.live.wall import WallClock
+from dovetail.live.edges.protocols import Accepted, Entry, Incoming
+from dovetail.live.edges.wall_clock import WallClock
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.store.database import Database
+from dovetail.live.store.group_commit import GroupCommit
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.store import Store
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dovetail.train import Job
+from dovetail.train.data.samples import permutation
 from dovetail.train.rehearsal import Rehearsal
-from dovetail.train.samples import permutation
 
 STEPS, BATCH, SAMPLES = 40, 32, 1500
 FORKS = multiprocessing.get_context("forkserver")

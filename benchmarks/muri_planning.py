@@ -26,10 +26,12 @@ from dovetail.core.policy import Decision, parse_policy
 from dovetail.core.trace import Trace
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
-from dovetail.mechanisms import interleave_groups, interleave_rules, interleaved_pass
+from dovetail.mechanisms.interleaving import groups as interleave_groups
+from dovetail.mechanisms.interleaving import muri_pass as interleaved_pass
+from dovetail.mechanisms.interleaving import rules as interleave_rules
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.switching import Switching
-from dovetail.physics.zoo import shipped
+from dovetail.physics.speed.switching import Switching
+from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 

@@ -44,10 +44,10 @@ def loop_s(trace: Path, policy: str, placement: str) -> float:
     from dovetail.core.cluster import Cluster
     from dovetail.core.placing import Placing
     from dovetail.core.policy import parse_policy
-    from dovetail.physics.switching import Switching
+    from dovetail.physics.speed.switching import Switching
     from dovetail.study.options import Options
     from dovetail.study.run import simulate
-    from dovetail.workload.importing import open_trace
+    from dovetail.traces.importing import open_trace
 
     jobs = open_trace(trace)
     options = Options(

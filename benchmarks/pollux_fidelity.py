@@ -28,8 +28,8 @@ from dovetail.core.job import Labels
 from dovetail.core.messages import Ended, Fact
 from dovetail.core.policy import Policy, name_of, parse_policy
 from dovetail.core.trace import Trace
-from dovetail.physics.switching import Switching
-from dovetail.physics.zoo import lookup, shipped
+from dovetail.physics.speed.switching import Switching
+from dovetail.physics.zoo.models import lookup, shipped
 from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options
 from dovetail.study.run import build_scene

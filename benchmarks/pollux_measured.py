@@ -15,15 +15,15 @@ from math import ceil, inf
 from pathlib import Path
 
 import numpy as np
+from tools.zoo.efficiency import EPOCHS, MOST_PER_GPU, read_trainings
 
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.trace import Trace
-from dovetail.physics.fit_efficiency import EPOCHS, MOST_PER_GPU, read_trainings
-from dovetail.physics.fit_placements import read_csv
-from dovetail.physics.goodput import LATE_S
+from dovetail.physics.batches.goodput import LATE_S
 from dovetail.physics.placed import PlacedPhysics
+from dovetail.profiling.fit_placements import read_csv
 
 PER_NODE = 4
 

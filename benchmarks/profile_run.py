@@ -15,7 +15,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
-from dovetail.workload.importing import open_trace
+from dovetail.traces.importing import open_trace
 
 ROWS = 25
 

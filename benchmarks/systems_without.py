@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from papers.systems_beds import REAL, Bed
+from papers.systems_plan import BASELINE, systems
+from papers.systems_results import HEAVY, geometric
+from papers.systems_trial import BASE, World, trial
 
 from dovetail.core.errors import InputError
-from dovetail.study.reproduce.systems_beds import REAL, Bed
-from dovetail.study.reproduce.systems_plan import BASELINE, systems
-from dovetail.study.reproduce.systems_results import HEAVY, geometric
-from dovetail.study.reproduce.systems_trial import BASE, World, trial
 
 WINDOWS, JOBS = 3, 120
 RESIZING = (

@@ -9,7 +9,7 @@ so it favours who has longest to go. Here the one with least work left goes firs
 from collections.abc import Sequence
 from statistics import fmean
 
-from dovetail.mechanisms.goals import Member
+from dovetail.mechanisms.calibration.goals import Member
 
 
 class EarlyEnds:

@@ -2,13 +2,14 @@
 
     dovetail simulate trace.csv --policy "gimbal:goal=examples/even_slowdown.py:EvenSlowdown"
 
-A goal is two functions over plain numbers (`dovetail.mechanisms.goals.Member`): the objective of a
-co-location set is made as small as can be, and workers of jobs of lower priority are squeezed.
+A goal is two functions over plain numbers (`dovetail.mechanisms.calibration.goals.Member`): the
+objective of a co-location set is made as small as can be, and workers of jobs of lower priority
+are squeezed.
 """
 
 from collections.abc import Sequence
 
-from dovetail.mechanisms.goals import Member
+from dovetail.mechanisms.calibration.goals import Member
 
 
 class EvenSlowdown:

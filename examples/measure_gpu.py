@@ -34,14 +34,14 @@ import torch.multiprocessing as processes
 from torch import Tensor, nn
 
 from dovetail.core.cluster import DEFAULT_LINKS
-from dovetail.physics.compute import Compute
-from dovetail.physics.fit_placements import error_of
 from dovetail.physics.memory import Memory
-from dovetail.physics.network import Network
-from dovetail.physics.pairs import PairRatio
-from dovetail.physics.profile import Batch, Curve, ModelProfile, StageTimes
-from dovetail.physics.profile_file import ProfileSet, dump_profiles
-from dovetail.physics.provenance import Provenance, Sourced
+from dovetail.physics.sharing.pairs import PairRatio
+from dovetail.physics.speed.compute import Compute
+from dovetail.physics.speed.network import Network
+from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
+from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
+from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.profiling.fit_placements import error_of
 
 MEASURED, FITTED, DERIVED, ASSUMED = Provenance
 

@@ -25,7 +25,7 @@ from dovetail.core.trace import ENDS, Trace
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.switching import Switching
+from dovetail.physics.speed.switching import Switching
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import CapacityTimeline, Scene
 from dovetail.sim.world import SimWorld

@@ -12,19 +12,19 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
-from dovetail.live.door.desk import Desk, House
-from dovetail.live.door.messages.cluster import Pong
-from dovetail.live.door.questions import Question, Reply
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.folder import Folder
-from dovetail.live.durable.group_commit import GroupCommit
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Reader
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Entry, Incoming
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord, Member
-from dovetail.live.snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.edges.protocols import Entry, Incoming
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.request_handler import Desk, House
+from dovetail.live.server.requests import Question, Reply
+from dovetail.live.store.database import Database
+from dovetail.live.store.folder import Folder
+from dovetail.live.store.group_commit import GroupCommit
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Reader
+from dovetail.live.store.store import Store
 from dovetail.wire.spec import JobSpec
 
 PONG = Pong(7, 1, "0", "srtf", "local:4", "declared", 0.0)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dovetail.cli.main import main
 from dovetail.live.controller.rules import Rules
-from dovetail.study import live_run
+from dovetail.live.serving import serve as live_run
 from patience import PATIENCE_S
 
 usual = live_run.paced_rules

@@ -10,7 +10,7 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.reading import Reading
 from dovetail.core.view import View
-from dovetail.physics.learning import Learning
+from dovetail.physics.beliefs.learning import Learning
 from dovetail.sim.world import SimWorld
 
 PER_S = 100.0

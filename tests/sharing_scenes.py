@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from builders import Row, scene_of, trace_of
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.profile import ModelProfile
-from dovetail.physics.sharing import Injected, Interference
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.zoo.models import shipped
+from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.sim.scene import Scene
 
 MODELS = ("bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3", "")

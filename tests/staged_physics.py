@@ -7,8 +7,8 @@ import numpy as np
 from dovetail.core.beliefs import Interleaving, Neighbour
 from dovetail.core.job import Ints, JobTable
 from dovetail.core.placement import Placement
-from dovetail.physics.interleave import InterleaveRule, Turns
 from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.sharing.interleave import InterleaveRule, Turns
 
 PLAIN = InterleaveRule.parse("barrier,no-contention,no-floor")
 

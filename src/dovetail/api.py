@@ -2,7 +2,7 @@
 
 `import dovetail as dt` offers everything here; nothing heavy is imported before it is used.
 Options are the texts of the command line (`cluster="32x8"`, `switching="none"`), see
-`dovetail.study.given.Given`. Bad input raises `dovetail.core.errors.InputError`.
+`dovetail.study.option_texts.Given`. Bad input raises `dovetail.core.errors.InputError`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy, registered, spell
 from dovetail.core.trace import Trace
 from dovetail.record.result import Comparison, RunResult
-from dovetail.record.tables import comparison_view, run_view
-from dovetail.record.words import comparison_sentence, run_sentence
+from dovetail.replay.decisions import replay as run_replay
+from dovetail.report.tables import comparison_view, run_view
+from dovetail.report.words import comparison_sentence, run_sentence
 from dovetail.study.bound import bound as find_bound
 from dovetail.study.bound import bound_for, objection
 from dovetail.study.compare import DAY_S, Replication
 from dovetail.study.compare import compare as run_comparison
 from dovetail.study.folder import write_comparison, write_run
-from dovetail.study.given import Given, check_window, read_options
-from dovetail.study.replay import replay as run_replay
+from dovetail.study.option_texts import Given, check_window, read_options
 from dovetail.study.run import simulate as run_one
 from dovetail.study.run import whole_directory, with_bound
 from dovetail.study.traces import open_traces, with_models
-from dovetail.workload.canonical import to_frame, write_trace
-from dovetail.workload.cluster_file import read_cluster
-from dovetail.workload.generate import Recipe
-from dovetail.workload.generate import generate as make_trace
+from dovetail.traces.canonical import to_frame, write_trace
+from dovetail.traces.cluster_file import read_cluster
+from dovetail.traces.generate import Recipe
+from dovetail.traces.generate import generate as make_trace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -283,8 +283,8 @@ def list_policies() -> pl.DataFrame:
 
 def list_models() -> pl.DataFrame:
     """Returns the models whose speed is known, with their iteration time on one GPU."""
-    from dovetail.physics.throughput import iteration_s
-    from dovetail.physics.zoo import zoo
+    from dovetail.physics.speed.throughput import iteration_s
+    from dovetail.physics.zoo.models import zoo
 
     rows = [
         {

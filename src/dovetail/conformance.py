@@ -35,8 +35,8 @@ from dovetail.core.trace import Trace
 from dovetail.core.view import Changes, View
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
-from dovetail.physics.switching import Switching
+from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.speed.switching import Switching
 from dovetail.record.log import LogWriter
 from dovetail.sim.scene import CapacityTimeline, Scene
 from dovetail.sim.world import SimWorld

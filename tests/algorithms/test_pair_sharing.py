@@ -17,8 +17,8 @@ from dovetail.algorithms.pair_sharing import (
     threshold,
     threshold_many,
 )
-from dovetail.physics.compute import Compute, iteration_s
 from dovetail.physics.memory import Memory
+from dovetail.physics.speed.compute import Compute, iteration_s
 
 lengths = st.floats(0.01, 1e4)
 ratios = st.floats(1.0, 6.0)

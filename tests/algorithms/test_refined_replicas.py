@@ -12,8 +12,8 @@ from dovetail.algorithms.heavy_edge import heavy_edge
 from dovetail.algorithms.pipeline_time import Links, iteration_s, replicas_held
 from dovetail.algorithms.refined_replicas import refined_replicas
 from dovetail.core.job import PipelineStage
-from dovetail.physics.pipelined import pipelined
-from dovetail.physics.planner import TESTBED, plan
+from dovetail.physics.pipelines.pipelined import pipelined
+from dovetail.physics.pipelines.planner import TESTBED, plan
 from patience import UNHURRIED_S
 
 LINKS = Links(5e10, 2e9, 4)

@@ -9,7 +9,7 @@ import pytest
 
 import dovetail as dt
 from dovetail.core.policy import registered
-from dovetail.physics.zoo import zoo
+from dovetail.physics.zoo.models import zoo
 from dovetail.record.result import COMPARISON_COLUMNS, JOB_COLUMNS, SERIES_COLUMNS
 
 

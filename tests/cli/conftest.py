@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from command_runner import Shell
 
-from dovetail.workload.canonical import write_trace
-from dovetail.workload.generate import Recipe, generate
+from dovetail.traces.canonical import write_trace
+from dovetail.traces.generate import Recipe, generate
 
 
 @pytest.fixture

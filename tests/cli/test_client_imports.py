@@ -12,7 +12,7 @@ import pytest
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.messages import Reason
-from dovetail.live.door.server import Server
+from dovetail.live.server.server import Server
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S
 
@@ -76,7 +76,7 @@ def test_a_command_about_a_cluster_imports_no_more_than_a_client(
     home: Path, words: tuple[str, ...]
 ) -> None:
     found = modules(home, *words)
-    assert "dovetail.live.client" in found
+    assert "dovetail.live.client.client" in found
     assert {m for m in found if m.partition(".")[0] in SLOW} == set()
     said = {f"live.door.messages.{name}" for name in MESSAGES[words[0]].split()}
     # Whoever changes something may hand jobs over.

@@ -17,9 +17,9 @@ from command_runner import Shell
 from cluster_by_hand import ByHand, spec
 from dovetail.core.messages import Reason, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.door.server import Server
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import State
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.server.server import Server
 from dovetail.wire.spec import Dependency
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S

@@ -16,7 +16,7 @@ from dovetail import __version__
 from dovetail.cli import progress
 from dovetail.cli.main import COMMANDS, cli, run
 from dovetail.core.errors import DovetailError
-from dovetail.study.given import DEFAULTS
+from dovetail.study.option_texts import DEFAULTS
 from patience import PATIENCE_S, is_there, until
 
 ROOT = Path(__file__).resolve().parents[2]

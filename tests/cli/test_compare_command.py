@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from command_runner import Shell
 
-from dovetail.study.given import split_policies
+from dovetail.study.option_texts import split_policies
 
 PLOTS = {
     "mean-jct",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_live_commands import Cluster, cluster, work
 
-from dovetail.live.durable.queries import Reader
+from dovetail.live.store.queries import Reader
 
 __all__ = ["cluster", "work"]
 

@@ -7,7 +7,7 @@ import pytest
 from command_runner import Shell
 
 from dovetail.cli import up
-from dovetail.live.client import Client
+from dovetail.live.client.client import Client
 
 
 def interrupted(*_: object, **__: object) -> Iterator[object]:

@@ -22,9 +22,9 @@ import pytest
 from command_runner import Said, Shell
 
 from dovetail.cli import up
-from dovetail.live.client import Client
-from dovetail.live.durable.folder import Folder
+from dovetail.live.client.client import Client
 from dovetail.live.engines.engine import is_running
+from dovetail.live.store.folder import Folder
 from patience import until
 
 PATIENT = Path(__file__).parents[1] / "patient_dovetail.py"

@@ -12,8 +12,8 @@ from command_runner import Shell
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.messages import Ended, Submitted
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import State
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.submission import Submission
 
 NOTE = "note: no controller runs; this is what the last one left\n"

@@ -9,10 +9,10 @@ import pytest
 from command_runner import Shell
 
 from dovetail.cli.profile import _tell_time
-from dovetail.physics.profile_file import load_profiles
-from dovetail.physics.throughput import iteration_s
-from dovetail.study.dry_run import Alone, SubBatch, Together
-from dovetail.study.profiling import profile_set
+from dovetail.physics.speed.throughput import iteration_s
+from dovetail.physics.zoo.profile_file import load_profiles
+from dovetail.profiling.dry_run import Alone, SubBatch, Together
+from dovetail.profiling.profile_script import profile_set
 from patience import is_there, until
 
 TRAINS = """

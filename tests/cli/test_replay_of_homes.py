@@ -12,7 +12,7 @@ from command_runner import Shell
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.cluster import Cluster
-from dovetail.study.live_cluster import build_mind, manifest_text
+from dovetail.live.serving.scheduler import build_mind, manifest_text
 from dovetail.wire.submission import Submission
 
 OLD = (

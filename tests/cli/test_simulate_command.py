@@ -210,7 +210,7 @@ def test_a_disk_that_fills_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     targets = {
-        "report": "dovetail.record.report.write_run_report",
+        "report": "dovetail.report.report.write_run_report",
         "summary": "dovetail.study.folder.write_tables",
         "log": "dovetail.record.log.LogWriter.close",
     }

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.cli.start_report import reported, reporting
 from dovetail.core.errors import InputError
-from dovetail.live.edges import StoreError
+from dovetail.live.edges.protocols import StoreError
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from command_runner import Shell
 from dovetail.cli.job_numbers import jobs_of
 from dovetail.cli.job_states import LETTERS, states_of
 from dovetail.core.errors import InputError
-from dovetail.live.client import Client
-from dovetail.live.lifecycle import State
+from dovetail.live.client.client import Client
+from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.submission import Submission
 
 

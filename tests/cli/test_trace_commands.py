@@ -9,7 +9,7 @@ from command_runner import Shell
 
 from dovetail.cli.trace import trace
 from dovetail.core.errors import InputError
-from dovetail.workload.canonical import read_trace
+from dovetail.traces.canonical import read_trace
 
 ITP = "job_id,submission_time,duration,num_gpu\n"
 

@@ -8,7 +8,7 @@ import pytest
 from command_runner import Shell
 
 from dovetail.cli import up, up_options
-from dovetail.study.live_run import Wish
+from dovetail.live.serving.serve import Wish
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
+from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Injected, Measured
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import Injected, Measured
+from dovetail.physics.zoo.models import shipped
 from dovetail.sim.world import SimWorld
 from growing_world import GrowingWorld, Told, told
 

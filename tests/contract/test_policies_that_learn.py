@@ -5,11 +5,11 @@ from test_policies_with_blurred_belief import BUSY, JOBS, crowded
 
 from builders import play_scene, policy_of, scene_of
 from dovetail.core.cluster import Cluster
-from dovetail.physics.learning import Learning
+from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Injected
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.zoo.models import shipped
 from reporting_world import Reporting
 
 

@@ -9,9 +9,9 @@ from builders import Row, play_scene, policy_of, scene_of, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import registered
 from dovetail.core.trace import Trace
-from dovetail.physics.noisy import believed
+from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.zoo import shipped
+from dovetail.physics.zoo.models import shipped
 
 assert dovetail.policies
 BUSY = sorted(

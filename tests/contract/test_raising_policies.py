@@ -17,7 +17,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.view import View
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.zoo import shipped
+from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from fingerprint import fingerprint

@@ -10,7 +10,7 @@ from dovetail.control.loop import run
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.zoo import shipped
+from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 
 

@@ -22,7 +22,7 @@ from dovetail.core.policy import Decision, registered
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 
 assert dovetail.policies
 BLIND = sorted(

@@ -15,9 +15,9 @@ from dovetail.core.errors import InputError
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
-from dovetail.physics.switching import Switching
+from dovetail.physics.speed.switching import Switching
+from dovetail.replay.decisions import read_recording, replay
 from dovetail.study.options import Options
-from dovetail.study.replay import read_recording, replay
 from dovetail.study.run import simulate
 
 POLICIES = [

@@ -14,7 +14,7 @@ from dovetail.cli.main import run
 from dovetail.core.messages import HOW
 from dovetail.core.policy import registered, spell
 from dovetail.core.trace import ENDS
-from dovetail.live.door.evidence import SENTENCES
+from dovetail.live.server.explain import SENTENCES
 from dovetail.record.result import COMPARISON_COLUMNS, GPU_SECOND_KINDS, JOB_COLUMNS
 
 assert dovetail.policies

@@ -10,7 +10,7 @@ from dovetail.core.job import Job, JobTable
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import UNLIMITED_S, Unknown, parse_forecast, parse_live_forecast
 from dovetail.forecast.predicted import METHODS, Predicted
-from dovetail.workload.generate import Recipe, generate
+from dovetail.traces.generate import Recipe, generate
 from growing_world import empty_table
 
 

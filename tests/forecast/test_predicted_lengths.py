@@ -19,7 +19,7 @@ from dovetail.forecast.predicted import METHODS, Predicted
 from dovetail.forecast.running_statistics import FEATURES, OPEN, RunningStatistics
 from dovetail.forecast.submissions import Submissions
 from dovetail.forecast.trees import Trees
-from dovetail.workload.generate import Recipe, generate
+from dovetail.traces.generate import Recipe, generate
 
 
 def ended(forecast: Predicted, job: int, ran_s: float, how: str = "completed") -> None:

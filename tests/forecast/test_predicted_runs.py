@@ -7,11 +7,11 @@ import pytest
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy, spell
 from dovetail.forecast.predicted import METHODS
+from dovetail.replay.decisions import replay
 from dovetail.study.compare import compare
 from dovetail.study.options import Options
-from dovetail.study.replay import replay
 from dovetail.study.run import simulate
-from dovetail.workload.generate import Recipe, generate
+from dovetail.traces.generate import Recipe, generate
 
 TRACE = generate(Recipe("pai-like", 350, 2.0, 3, load=1.0, cluster_gpus=16))
 

@@ -15,11 +15,11 @@ from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
-from dovetail.physics.interleave import InterleaveRule
-from dovetail.physics.switching import Switching
+from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.speed.switching import Switching
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
-from dovetail.workload.importing import import_trace
+from dovetail.traces.importing import import_trace
 from plain_muri import MuriJob, muri_interleaved, read_interleaved
 from staged_physics import StagedPhysics
 

@@ -18,12 +18,12 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
-from dovetail.physics.switching import Switching
-from dovetail.physics.zoo import seconds_per_iteration
+from dovetail.physics.speed.switching import Switching
+from dovetail.physics.zoo.models import seconds_per_iteration
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
-from dovetail.workload.importing import import_trace
-from dovetail.workload.readers.format import ReadOptions
+from dovetail.traces.importing import import_trace
+from dovetail.traces.readers.format import ReadOptions
 from plain_simulators import (
     AfsP,
     PlainJob,

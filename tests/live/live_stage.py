@@ -22,19 +22,25 @@ from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.launches import launch_of
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Edges, Entry, StoreError
-from dovetail.live.engines.emulated import EmulatedNodes
-from dovetail.live.engines.paced import Costs
-from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.edges.protocols import Edges, Entry, StoreError
+from dovetail.live.edges.virtual_time import (
+    EvenRoad,
+    Timeline,
+    VirtualClock,
+    VirtualInbox,
+    VirtualPost,
+)
+from dovetail.live.emulation.nodes import EmulatedNodes
+from dovetail.live.emulation.synthetic import Costs
+from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.metering import Meter
-from dovetail.live.record import JobRecord
-from dovetail.live.virtual import EvenRoad, Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.store.database import Database
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import Order, Report
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

@@ -19,15 +19,15 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.placement import Interleave, Placement
-from dovetail.live.durable.audit import audit, audit_progress, audit_snapshot, late_cancels
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord, Member
-from dovetail.live.snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.store.audit import audit, audit_progress, audit_snapshot, late_cancels
+from dovetail.live.store.database import Database
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.client import Client, NoController
-from dovetail.live.door.messages.output import Logs
-from dovetail.live.door.questions import CHANGES
-from dovetail.live.door.server import Limits, Server, talk
-from dovetail.live.door.verbs import Refused, line_of_question, reply_of
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import State
+from dovetail.live.client.client import Client, NoController
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.server.messages.output import Logs
+from dovetail.live.server.protocol import Refused, line_of_question, reply_of
+from dovetail.live.server.requests import CHANGES
+from dovetail.live.server.server import Limits, Server, talk
 from dovetail.wire.codec import WireError
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S
@@ -136,7 +136,7 @@ def test_a_controller_started_anew_is_asked_without_a_pause_and_nothing_counts_t
     cluster: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = Client(cluster.home)
-    monkeypatch.setattr("dovetail.live.client.sleep", lambda s: pytest.fail("it waited"))
+    monkeypatch.setattr("dovetail.live.client.client.sleep", lambda s: pytest.fail("it waited"))
     for number in range(1, 5):
         server = serve(cluster)
         assert client.submit(spec(), key=f"key {number}") == (number,)
@@ -240,8 +240,10 @@ def test_who_follows_a_log_is_told_when_the_controller_stays_away(
     server.stop()
     # From now on the patience of the client passes as quickly as it waits.
     waited: list[float] = []
-    monkeypatch.setattr("dovetail.live.client.sleep", waited.append)
-    monkeypatch.setattr("dovetail.live.client.monotonic", lambda: monotonic() + 1e3 * len(waited))
+    monkeypatch.setattr("dovetail.live.client.client.sleep", waited.append)
+    monkeypatch.setattr(
+        "dovetail.live.client.client.monotonic", lambda: monotonic() + 1e3 * len(waited)
+    )
     with pytest.raises(NoController, match="went away, and job 1 is left to itself: `dovetail up`"):
         list(pieces)
     assert waited, "it was asked for again"

@@ -9,8 +9,8 @@ from tempfile import NamedTemporaryFile
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.live.client import Client, NoController
-from dovetail.live.door.messages.tracking import JobState
+from dovetail.live.client.client import Client, NoController
+from dovetail.live.server.messages.tracking import JobState
 
 PATIENT_S = 1e5
 """Whoever waits so long does not come back: these tests would not end."""
@@ -52,7 +52,7 @@ def test_who_waits_for_many_jobs_looks_less_often(
             now_s[0] += took_s
             return (left.pop(0),)
 
-    monkeypatch.setattr("dovetail.live.client.monotonic", lambda: now_s[0])
-    monkeypatch.setattr("dovetail.live.client.sleep", rested.append)
+    monkeypatch.setattr("dovetail.live.client.client.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("dovetail.live.client.client.sleep", rested.append)
     assert Slow(tmp_path).wait(1) == (JobState(1, "1", "COMPLETED", 0),)
     assert rested == [pytest.approx(rests_s)]

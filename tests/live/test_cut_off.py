@@ -8,8 +8,8 @@ import pytest
 from live_stage import Stage
 
 from dovetail.core.messages import NodeChanged
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import State
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.worker import STALL_S
 
 

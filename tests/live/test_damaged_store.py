@@ -13,11 +13,11 @@ import pytest
 from live_stage import Stage
 
 from dovetail.core.errors import InputError
-from dovetail.live.durable.database import Database, EmptyStore
-from dovetail.live.durable.kept_job import DAMAGED
-from dovetail.live.durable.queries import Queries, Reader
-from dovetail.live.durable.store import Store
-from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.store.database import Database, EmptyStore
+from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.store import Store
+from dovetail.live.store.stored_job import DAMAGED
 
 KILLED_S, END_S = 12.0, 90.0
 JOBS = 8

@@ -17,23 +17,23 @@ from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, Reason, Started, Stopped, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.controller.endings import CROWDED
-from dovetail.live.door import desk
-from dovetail.live.door.messages.changes import Change, Changed, Drain, Submit
-from dovetail.live.door.messages.changes import Submitted as Taken
-from dovetail.live.door.messages.cluster import Nodes, NodesShown, Ping
-from dovetail.live.door.messages.events import History, Recalled
-from dovetail.live.door.messages.listing import Listed, ListJobs
-from dovetail.live.door.messages.one_job import Show, Shown
-from dovetail.live.door.messages.output import Logs, LogText
-from dovetail.live.door.messages.reason import Explained, Why
-from dovetail.live.door.messages.tracking import JobState, Track, Tracked
-from dovetail.live.door.output_text import OutputReader
-from dovetail.live.door.questions import Question
-from dovetail.live.door.verbs import json_values, line_of_reply
-from dovetail.live.edges import Entry, Request
-from dovetail.live.lifecycle import State
-from dovetail.live.snapshot import NodeStatus
+from dovetail.live.controller.terminations import CROWDED
+from dovetail.live.edges.protocols import Entry, Request
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.status_snapshot import NodeStatus
+from dovetail.live.server import request_handler as desk
+from dovetail.live.server.messages.changes import Change, Changed, Drain, Submit
+from dovetail.live.server.messages.changes import Submitted as Taken
+from dovetail.live.server.messages.cluster import Nodes, NodesShown, Ping
+from dovetail.live.server.messages.events import History, Recalled
+from dovetail.live.server.messages.listing import Listed, ListJobs
+from dovetail.live.server.messages.one_job import Show, Shown
+from dovetail.live.server.messages.output import Logs, LogText
+from dovetail.live.server.messages.reason import Explained, Why
+from dovetail.live.server.messages.tracking import JobState, Track, Tracked
+from dovetail.live.server.output_text import OutputReader
+from dovetail.live.server.protocol import json_values, line_of_reply
+from dovetail.live.server.requests import Question
 from dovetail.wire.spec import Dependency
 from dovetail.wire.submission import Submission
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from test_gang import RULES, Table
 
-from dovetail.live.gangs.first_worker import FirstWorker
-from dovetail.live.gangs.news import Finished, Formed, Unspoken
+from dovetail.live.workers.first_worker import FirstWorker
+from dovetail.live.workers.gang_events import Finished, Formed, Unspoken
 from dovetail.wire.worker import Meeting
 
 BOTH = ((0, 0, 0), (1, 0, 1))

@@ -1,6 +1,6 @@
 """Who is on a GPU: workers of gangs and strays, and those that are taken for both."""
 
-from dovetail.live.gangs.floor import Floor
+from dovetail.live.workers.gpu_usage import Floor
 
 HERE = (0, 1)
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.folder import Folder
+from dovetail.live.store.database import Database
+from dovetail.live.store.folder import Folder
 
 HOLD = """
 import sys
 import tempfile
 from pathlib import Path
-from dovetail.live.durable.folder import Folder
+from dovetail.live.store.folder import Folder
 lock = Folder(Path(sys.argv[1])).lock()
 print("held", flush=True)
 sys.stdin.read()

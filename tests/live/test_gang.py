@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from dovetail.live.controller.rules import Rules
-from dovetail.live.gangs.crew import NEVER, Desired, Manner
-from dovetail.live.gangs.first_worker import FirstWorker
-from dovetail.live.gangs.gang import END, SAVE, WAIT, Gang
-from dovetail.live.gangs.gang_orders import Instruction, instructions, next_told_s
-from dovetail.live.gangs.news import (
+from dovetail.live.jobs.record import Member
+from dovetail.live.workers.first_worker import FirstWorker
+from dovetail.live.workers.gang import END, SAVE, WAIT, Gang
+from dovetail.live.workers.gang_events import (
     Died,
     Finished,
     Formed,
@@ -21,8 +20,9 @@ from dovetail.live.gangs.news import (
     Trained,
     Vacated,
 )
-from dovetail.live.gangs.survey import lost_run, survey, take_stock
-from dovetail.live.record import Member
+from dovetail.live.workers.gang_orders import Instruction, instructions, next_told_s
+from dovetail.live.workers.inventory_check import lost_run, survey, take_stock
+from dovetail.live.workers.worker_state import NEVER, Desired, Manner
 from dovetail.wire.agent import (
     EndWorker,
     Forget,

@@ -15,16 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.live.controller.rules import Rules
-from dovetail.live.gangs.crew import Desired
-from dovetail.live.gangs.floor import Floor
-from dovetail.live.gangs.gang import END, SAVE, Gang
-from dovetail.live.gangs.gang_orders import instructions
-from dovetail.live.gangs.news import Died
-from dovetail.live.gangs.seating import Seats
-from dovetail.live.gangs.survey import survey
+from dovetail.live.jobs.record import Member
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found
-from dovetail.live.record import Member
+from dovetail.live.workers.gang import END, SAVE, Gang
+from dovetail.live.workers.gang_events import Died
+from dovetail.live.workers.gang_orders import instructions
+from dovetail.live.workers.gpu_assignment import Seats
+from dovetail.live.workers.gpu_usage import Floor
+from dovetail.live.workers.inventory_check import survey
+from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
     EndWorker,
     Forget,

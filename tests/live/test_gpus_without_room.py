@@ -4,7 +4,7 @@ import pytest
 from live_stage import Stage
 
 from dovetail.live.controller.site import Site
-from dovetail.live.lifecycle import State
+from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.agent import Report, WorkerEnded
 
 

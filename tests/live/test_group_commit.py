@@ -10,12 +10,12 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.group_commit import GroupCommit
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries, Reader
-from dovetail.live.durable.store import Store, add_jobs, keep_meta
-from dovetail.live.edges import Accepted, Incoming, StoreError
+from dovetail.live.edges.protocols import Accepted, Incoming, StoreError
+from dovetail.live.store.database import Database
+from dovetail.live.store.group_commit import GroupCommit
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.store import Store, add_jobs, keep_meta
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.errors import InputError
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Accepted, Entry, Incoming, Request, StoreError
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord
+from dovetail.live.edges.protocols import Accepted, Entry, Incoming, Request, StoreError
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.store.database import Database
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission
 

@@ -18,9 +18,9 @@ from harness.scene import Scene
 from harness.stage import first_failure, folder_in_memory, play
 from harness.story import NODES, ORDERS_LOST, STOPPED, Fault, Story, Submission, Verb, interrupted
 
-from dovetail.live.job_environment import RESTARTS
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord
+from dovetail.live.jobs.job_environment import RESTARTS
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
 from dovetail.wire.agent import Order
 
 BLOCK = 30

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from dovetail.live.controller.job_folders import JobFolders
-from dovetail.live.durable.folder import Folder
-from dovetail.live.edges import Entry, StoreError
+from dovetail.live.edges.protocols import Entry, StoreError
+from dovetail.live.store.folder import Folder
 from dovetail.wire.spec import JobSpec
 
 SPEC = JobSpec(name="a", command=(), script="#!/bin/sh\ntrue\n", workdir="/")

@@ -24,9 +24,9 @@ from time import monotonic, sleep
 import pytest
 
 from dovetail.core.errors import DovetailError
-from dovetail.live.client import Client
-from dovetail.live.durable.audit import audit
-from dovetail.live.durable.queries import Reader
+from dovetail.live.client.client import Client
+from dovetail.live.store.audit import audit
+from dovetail.live.store.queries import Reader
 from dovetail.wire.spec import JobSpec
 from patience import PATIENCE_S, is_there, until
 

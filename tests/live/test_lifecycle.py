@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.live.lifecycle import ENDINGS, TERMINAL, IllegalStep, State, Step, after
+from dovetail.live.jobs.lifecycle import ENDINGS, TERMINAL, IllegalStep, State, Step, after
 
 
 def test_a_job_that_is_preempted_and_resumed_completes() -> None:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.door.job_pages import page
-from dovetail.live.door.messages.listing import ListJobs
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.store import Store, add_jobs
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import TERMINAL, State
-from dovetail.live.record import JobRecord
-from dovetail.live.snapshot import Index, Snapshot
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.status_snapshot import Index, Snapshot
+from dovetail.live.server.job_pages import page
+from dovetail.live.server.messages.listing import ListJobs
+from dovetail.live.store.database import Database
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store, add_jobs
 from dovetail.wire.spec import JobSpec
 
 ENDED = tuple(sorted(TERMINAL))

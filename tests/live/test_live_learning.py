@@ -21,18 +21,18 @@ from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.endings import CROWDED
+from dovetail.live.controller.terminations import CROWDED
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.durable.recovered import Recovered
-from dovetail.live.edges import Accepted, Edges, Entry, Request
-from dovetail.live.engines.emulated import EmulatedNodes
-from dovetail.live.engines.paced import Costs, paced_of
+from dovetail.live.edges.protocols import Accepted, Edges, Entry, Request
+from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.emulation.nodes import EmulatedNodes
+from dovetail.live.emulation.synthetic import Costs, paced_of
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.meter import Meters
-from dovetail.live.record import JobRecord
-from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.physics.learning import Learning
+from dovetail.live.store.recovered import Recovered
+from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import Launch, Order, Report
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter

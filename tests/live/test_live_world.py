@@ -25,11 +25,11 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
-from dovetail.live.durable.intake import Intake
-from dovetail.live.edges import Accepted, StoreError
-from dovetail.live.engines.paced import Costs
-from dovetail.live.lifecycle import State
-from dovetail.live.virtual import VirtualClock
+from dovetail.live.edges.protocols import Accepted, StoreError
+from dovetail.live.edges.virtual_time import VirtualClock
+from dovetail.live.emulation.synthetic import Costs
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.store.intake import Intake
 from dovetail.wire.agent import Report, WorkerEnded
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.worker import Checkpoint

@@ -10,15 +10,15 @@ import pytest
 
 from cluster_by_hand import ByHand, by_hand, spec
 from dovetail.core.errors import InputError
-from dovetail.live.client import Client
+from dovetail.live.client.client import Client
 from dovetail.live.controller.launches import launch_of
-from dovetail.live.door.messages.changes import Submit, Submitted
-from dovetail.live.door.messages.listing import Listed, ListJobs
-from dovetail.live.door.server import Server
-from dovetail.live.door.verbs import line_of_question
-from dovetail.live.durable.record_codec import record_of, record_text
+from dovetail.live.jobs.record import JobRecord, Member
 from dovetail.live.node.transport import TO_AGENTS, Addressed
-from dovetail.live.record import JobRecord, Member
+from dovetail.live.server.messages.changes import Submit, Submitted
+from dovetail.live.server.messages.listing import Listed, ListJobs
+from dovetail.live.server.protocol import line_of_question
+from dovetail.live.server.server import Server
+from dovetail.live.store.record_codec import record_of, record_text
 from dovetail.wire.agent import Order, StartWorker
 from dovetail.wire.codec import LINE_BYTES_MAX
 from dovetail.wire.spec_faults import COMMAND_BYTES_MAX, ENVIRONMENT_BYTES_MAX

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.client import Client
-from dovetail.live.durable.folder import Folder
-from dovetail.live.durable.queries import Reader
-from dovetail.live.lifecycle import State
+from dovetail.live.client.client import Client
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.store.folder import Folder
+from dovetail.live.store.queries import Reader
 from dovetail.wire.spec import JobSpec
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.gangs.floor import Floor
 from dovetail.live.measuring.memory_bounds import MemoryBounds, bounds
+from dovetail.live.workers.gpu_usage import Floor
 from dovetail.physics.linear import LinearPhysics
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.client import Client
+from dovetail.live.client.client import Client
 from dovetail.live.engines.cgroup import MEMORY, ROOT, ControlGroups
 from dovetail.live.engines.devices import machine_memory_bytes
-from dovetail.live.lifecycle import State
+from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.spec import JobSpec
 from patience import PATIENCE_S, until
 

@@ -8,9 +8,9 @@ from builders import Row, jobs_of
 from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import Learner
 from dovetail.live.measuring.meter import LAST, UNSEEN_S, Gauge, Meters, Progress
-from dovetail.physics.learning import Learning
+from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dovetail.live.controller.output_path import output_of
-from dovetail.live.door.public import public
-from dovetail.live.job_environment import environment_of, environment_of_array, restarted
-from dovetail.live.spec_job import job_of
+from dovetail.live.jobs.job_environment import environment_of, environment_of_array, restarted
+from dovetail.live.jobs.job_row import job_of
+from dovetail.live.server.redaction import public
 from dovetail.wire.spec import JobSpec
 
 SPEC = JobSpec("train", ("x",), "/ann", environment=(("TOKEN", "secret"), ("A", "")))

@@ -10,10 +10,10 @@ from builders import Row, jobs_of
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import Reading
 from dovetail.live.measuring.pairing_guard import SURPRISE, PairingGuard, Side, undone
-from dovetail.physics.learning import Learning
-from dovetail.physics.lessons import LEAST
+from dovetail.physics.beliefs.learning import Learning
+from dovetail.physics.beliefs.measurements import LEAST
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 
 ONE = Placement(((0, 1),), gpu_ids=((0,),))
 

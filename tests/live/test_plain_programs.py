@@ -10,10 +10,10 @@ from harness.story import Fault, Story, Submission
 
 from cluster_by_hand import spec
 from dovetail.live.controller.launches import launch_of
-from dovetail.live.durable.queries import Reader
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord
-from dovetail.live.spec_job import job_of
+from dovetail.live.jobs.job_row import job_of
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.store.queries import Reader
 
 
 def played(path: Path, *submissions: Submission, faults: tuple[Fault, ...] = ()) -> JobRecord:

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.core.placement import Interleave, Placement
-from dovetail.live.durable.record_codec import record_of, record_text, spec_of, spec_text
-from dovetail.live.lifecycle import TERMINAL, State
-from dovetail.live.record import JobRecord, Member
+from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.store.record_codec import record_of, record_text, spec_of, spec_text
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import EACH_GPU, Dependency, JobSpec
 

@@ -10,8 +10,8 @@ import pytest
 from live_stage import NEVER, RULES, Stage
 
 from dovetail.core.messages import ControllerChanged, NodeChanged
-from dovetail.live.durable.database import Database
-from dovetail.live.lifecycle import State
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.store.database import Database
 from dovetail.wire.agent import Inventory, Report
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from live_stage import Stage
 
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
 from dovetail.wire.agent import Report, WorkerSaid
 from dovetail.wire.worker import Saved
 

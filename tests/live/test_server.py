@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.client import Client, NoController
-from dovetail.live.door import server as door
-from dovetail.live.door.messages.changes import Change, Changed, Down, Submit, Submitted
-from dovetail.live.door.messages.cluster import Ping, Pong
-from dovetail.live.door.messages.one_job import Show
-from dovetail.live.door.messages.output import Logs, LogText
-from dovetail.live.door.questions import CHANGES, Question, Reply, question_of
-from dovetail.live.door.server import Limits, Server, loopback, talk
-from dovetail.live.door.verbs import line_of_question
-from dovetail.live.edges import StoreError
+from dovetail.live.client.client import Client, NoController
+from dovetail.live.edges.protocols import StoreError
+from dovetail.live.server import server as door
+from dovetail.live.server.messages.changes import Change, Changed, Down, Submit, Submitted
+from dovetail.live.server.messages.cluster import Ping, Pong
+from dovetail.live.server.messages.one_job import Show
+from dovetail.live.server.messages.output import Logs, LogText
+from dovetail.live.server.protocol import line_of_question
+from dovetail.live.server.requests import CHANGES, Question, Reply, question_of
+from dovetail.live.server.server import Limits, Server, loopback, talk
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

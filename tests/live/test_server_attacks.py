@@ -13,12 +13,12 @@ from time import sleep
 
 import pytest
 
-from dovetail.live.client import Client, NoController
-from dovetail.live.door.messages.cluster import Pong
-from dovetail.live.door.messages.listing import JobRow, Listed, ListJobs
-from dovetail.live.door.messages.output import Logs, LogText
-from dovetail.live.door.questions import Question, Reply
-from dovetail.live.door.server import Limits, Server
+from dovetail.live.client.client import Client, NoController
+from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.messages.listing import JobRow, Listed, ListJobs
+from dovetail.live.server.messages.output import Logs, LogText
+from dovetail.live.server.requests import Question, Reply
+from dovetail.live.server.server import Limits, Server
 from patience import PATIENCE_S, until
 
 TOKEN = "s3cret"

@@ -11,12 +11,12 @@ import pytest
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, NodeChanged, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.queries import Queries, Reader
-from dovetail.live.durable.store import Store, add_jobs, add_requests
-from dovetail.live.edges import Entry, Request, StoreError
-from dovetail.live.lifecycle import State
-from dovetail.live.record import JobRecord, Member
+from dovetail.live.edges.protocols import Entry, Request, StoreError
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.store.database import Database
+from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.store import Store, add_jobs, add_requests
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import JobSpec
 

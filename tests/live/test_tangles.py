@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from dovetail.live.gangs.tangles import tangled
+from dovetail.live.workers.deadlock import tangled
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.durable.recovered import Recovered
-from dovetail.live.edges import Accepted, Edges, Entry
-from dovetail.live.record import JobRecord
-from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox
-from dovetail.study.live_cluster import build_mind
+from dovetail.live.edges.protocols import Accepted, Edges, Entry
+from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.serving.scheduler import build_mind
+from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import Launch, Order
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter

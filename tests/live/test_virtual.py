@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dovetail.core.errors import DovetailError
-from dovetail.live.edges import NodeLost
-from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.edges.protocols import NodeLost
+from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.wire.agent import Hail, Order
 
 

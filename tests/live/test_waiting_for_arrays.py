@@ -11,8 +11,8 @@ from live_stage import Stage
 
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Started
-from dovetail.live.lifecycle import TERMINAL, State
-from dovetail.live.record import JobRecord
+from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.jobs.record import JobRecord
 from dovetail.wire.spec import AFTER, Dependency, JobSpec
 from dovetail.wire.submission import Submission
 

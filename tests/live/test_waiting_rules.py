@@ -7,8 +7,8 @@ from live_stage import Stage
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.live.durable.audit import audit
-from dovetail.live.lifecycle import State
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.store.audit import audit
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission
 

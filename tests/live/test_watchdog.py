@@ -18,7 +18,7 @@ from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.controller import watchdog as watchdog_module
 from dovetail.live.controller.watchdog import Overran, Watchdog, Watched, _raise_in
-from dovetail.live.lifecycle import State
+from dovetail.live.jobs.lifecycle import State
 from patience import PATIENCE_S
 
 FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))

@@ -9,7 +9,7 @@ from harness.scene import Scene
 from harness.story import Fault, Story, Submission
 from harness.trainers import SAVES_S
 
-from dovetail.live.durable.queries import Reader
+from dovetail.live.store.queries import Reader
 
 LONG_S = 3.0 * SAVES_S
 

@@ -12,15 +12,15 @@ from live_stage import Stage
 from cluster_by_hand import ByHand, by_hand, spec
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Reason
-from dovetail.live.door.messages.changes import Change, Changed, Left
-from dovetail.live.door.messages.listing import JobRow, Listed, ListJobs
-from dovetail.live.door.messages.one_job import Show, Shown
-from dovetail.live.door.messages.reason import Explained, Why
-from dovetail.live.door.messages.tracking import JobState, Track, Tracked
-from dovetail.live.durable.record_codec import spec_of, spec_text
-from dovetail.live.lifecycle import State
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.status_snapshot import NodeStatus, Snapshot
 from dovetail.live.node.launcher import StartDeferred
-from dovetail.live.snapshot import NodeStatus, Snapshot
+from dovetail.live.server.messages.changes import Change, Changed, Left
+from dovetail.live.server.messages.listing import JobRow, Listed, ListJobs
+from dovetail.live.server.messages.one_job import Show, Shown
+from dovetail.live.server.messages.reason import Explained, Why
+from dovetail.live.server.messages.tracking import JobState, Track, Tracked
+from dovetail.live.store.record_codec import spec_of, spec_text
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.submission import Submission
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from dovetail.algorithms.afs import shares_by_length
 from dovetail.algorithms.regulation import is_allowed
-from dovetail.mechanisms.budget import Pool
-from dovetail.mechanisms.elastic import Contenders, best_counts, satisfied
-from dovetail.mechanisms.estimation import _belief, units_up_to
+from dovetail.mechanisms.elastic.budget import Pool
+from dovetail.mechanisms.elastic.estimation import _belief, units_up_to
+from dovetail.mechanisms.elastic.shares import Contenders, best_counts, satisfied
 
 
 @pytest.mark.parametrize("per_machine", [1, 2, 4, 8])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.mechanisms.goals import Member, goal_of, together
+from dovetail.mechanisms.calibration.goals import Member, goal_of, together
 
 ROOT = Path(__file__).resolve().parents[2]
 

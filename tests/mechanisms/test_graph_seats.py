@@ -13,7 +13,7 @@ from dovetail.core.job import PipelineStage
 from dovetail.core.messages import Started
 from dovetail.core.placement import Spans
 from dovetail.core.trace import Trace
-from dovetail.mechanisms.graph_seats import GraphSeats
+from dovetail.mechanisms.pipelines.heavy_edge_placement import GraphSeats
 
 MB = 1e6
 

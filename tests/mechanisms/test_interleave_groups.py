@@ -7,9 +7,9 @@ import pytest
 
 from builders import Row, Stage
 from dovetail.algorithms.stage_cycle import best_ordering, cycle_s, efficiency, orderings
-from dovetail.mechanisms.interleave_groups import Bucket, Grouping, Node, group
-from dovetail.mechanisms.interleave_rules import Ordering, SetRules, rules_of
-from dovetail.physics.interleave import InterleaveRule
+from dovetail.mechanisms.interleaving.groups import Bucket, Grouping, Node, group
+from dovetail.mechanisms.interleaving.rules import Ordering, SetRules, rules_of
+from dovetail.physics.sharing.interleave import InterleaveRule
 from staged_physics import PLAIN, StagedPhysics
 
 GPU_BYTES = float("inf")

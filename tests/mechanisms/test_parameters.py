@@ -4,8 +4,8 @@ import pytest
 
 from builders import Row, play
 from dovetail.core.errors import InputError
+from dovetail.core.parameters import MOST_SEED
 from dovetail.core.policy import parse_policy
-from dovetail.mechanisms.parameters import MOST_SEED
 
 SEEDED = ("pollux", "themis", "antman", "afs-p:tie=random")
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from builders import Row, Stage
 from dovetail.core.beliefs import Neighbour, WorkerTime
 from dovetail.core.placement import Placement
-from dovetail.mechanisms.primitives import Bench, Manner, free_competition
-from dovetail.mechanisms.stars import Star
+from dovetail.mechanisms.calibration.primitives import Bench, Manner, free_competition
+from dovetail.mechanisms.sharing.stars import Star
 from dovetail.physics.linear import LinearPhysics
 
 CENTRE = Placement(((0, 4),), ((0, 1, 2, 3),))

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from builders import Row, Stage
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
-from dovetail.mechanisms.stars import MEMBERS_MAX, StarSeats, keeps_stars, neighbours, stars_of
+from dovetail.mechanisms.sharing.stars import (
+    MEMBERS_MAX,
+    StarSeats,
+    keeps_stars,
+    neighbours,
+    stars_of,
+)
 
 
 def named(*gpus: tuple[int, int]) -> Placement:

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dovetail.physics.compute import Compute
 from dovetail.physics.memory import Memory
-from dovetail.physics.network import Network, RingLink
-from dovetail.physics.profile import Batch, Curve, ModelProfile, StageTimes
-from dovetail.physics.provenance import Provenance, Sourced
+from dovetail.physics.speed.compute import Compute
+from dovetail.physics.speed.network import Network, RingLink
+from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
+from dovetail.physics.zoo.provenance import Provenance, Sourced
 
 T = TypeVar("T")
 

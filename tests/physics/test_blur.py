@@ -10,11 +10,11 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.placement import Interleave, Placement
-from dovetail.physics.blur import Blur, log_normal, normal, uniform
-from dovetail.physics.interleave import InterleaveRule
-from dovetail.physics.noisy import believed
+from dovetail.physics.beliefs.blur import Blur, log_normal, normal, uniform
+from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.zoo.models import shipped
 
 MODELS = ("muri/resnet18", "muri/gpt2", "muri/a2c", "muri/resnet18")
 TRACE = trace_of(*(Row(4, 100, model=m, shareable=True) for m in MODELS))

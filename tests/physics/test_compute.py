@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.physics.compute import Compute, iteration_s, overlapped_s
+from dovetail.physics.speed.compute import Compute, iteration_s, overlapped_s
 
 seconds = st.floats(0, 10, allow_subnormal=False)
 overlaps = st.floats(1, 20) | st.just(math.inf)

@@ -3,21 +3,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from physics_scene import curve
+from tools.zoo.accuracy import errors_by_region
+from tools.zoo.fit import FITS, refit
 
 from dovetail.core.errors import InputError
-from dovetail.physics.accuracy import errors_by_region
-from dovetail.physics.compute import Compute, iteration_s
-from dovetail.physics.fit import FITS, refit
-from dovetail.physics.fit_curve import (
+from dovetail.physics.speed.compute import Compute, iteration_s
+from dovetail.physics.zoo.models import shipped_sets, zoo
+from dovetail.physics.zoo.profile import Batch, Curve
+from dovetail.physics.zoo.profile_file import ProfileSet, field_values, profile_fields
+from dovetail.profiling.fit_curve import (
     Servers,
     fit_curve,
     fit_timed_exchange,
     measured_points,
 )
-from dovetail.physics.fit_placements import Steps, error_of, fit_steps, read_steps
-from dovetail.physics.profile import Batch, Curve
-from dovetail.physics.profile_file import ProfileSet, field_values, profile_fields
-from dovetail.physics.zoo import shipped_sets, zoo
+from dovetail.profiling.fit_placements import Steps, error_of, fit_steps, read_steps
 
 TRUE = Compute(0.02, 0.003)
 GRADIENT_BYTES = 1e8

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import scipy.optimize
 from numpy.typing import NDArray
+from tools.zoo.fit import FITS
 
-from dovetail.physics.fit import FITS
-from dovetail.physics.fit_curve import PULL, CurveFit, fit_curve
-from dovetail.physics.fit_least_squares import OPEN, solve_least_squares
-from dovetail.physics.profile import Batch, Curve
-from dovetail.physics.profile_file import field_values, profile_fields
-from dovetail.physics.zoo import shipped_sets
+from dovetail.physics.zoo.models import shipped_sets
+from dovetail.physics.zoo.profile import Batch, Curve
+from dovetail.physics.zoo.profile_file import field_values, profile_fields
+from dovetail.profiling.fit_curve import PULL, CurveFit, fit_curve
+from dovetail.profiling.least_squares import OPEN, solve_least_squares
 
 Floats = NDArray[np.float64]
 Residuals = Callable[[Floats], Floats]
@@ -40,8 +40,9 @@ def other_arithmetic(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 
 def a_fit_of(name: str, data_dir: Path) -> CurveFit:
     """Returns the fit of one curve of the AFS authors, measured on GTX 1080."""
-    from dovetail.physics.architecture import architectures
-    from dovetail.physics.fit_afs import SERVERS
+    from tools.zoo.afs import SERVERS
+
+    from dovetail.physics.zoo.architecture import architectures
 
     path = data_dir / "traces" / "profiles" / "afs" / "afs_step_times.csv"
     facts = architectures()[f"afs/{name}"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tools.zoo.plans import Row, fit_plans, predicted_s, read_plans
 
 from dovetail.algorithms.pipeline_time import Links
-from dovetail.physics.fit_plans import Row, fit_plans, predicted_s, read_plans
 
 LINKS = Links(200e9, 16e9, 8)
 

@@ -15,18 +15,18 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
-from dovetail.physics import goodput
-from dovetail.physics.blur import Blur
-from dovetail.physics.compute import Compute
-from dovetail.physics.efficiency import Efficiency
-from dovetail.physics.goodput import Kind
+from dovetail.physics.batches import goodput
+from dovetail.physics.batches.efficiency import Efficiency
+from dovetail.physics.batches.goodput import Kind
+from dovetail.physics.beliefs.blur import Blur
+from dovetail.physics.beliefs.noisy import NoisyPhysics
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.noisy import NoisyPhysics
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.profile import Batch
-from dovetail.physics.profile_file import ProfileSet
-from dovetail.physics.throughput import speed_relative
-from dovetail.physics.zoo import Catalogue, lookup, zoo
+from dovetail.physics.speed.compute import Compute
+from dovetail.physics.speed.throughput import speed_relative
+from dovetail.physics.zoo.models import Catalogue, lookup, zoo
+from dovetail.physics.zoo.profile import Batch
+from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.sim.world import SimWorld
 
 INF = float("inf")

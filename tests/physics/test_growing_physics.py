@@ -10,11 +10,11 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Job, JobTable
 from dovetail.core.placement import Interleave, Placement
+from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Injected, Measured
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import Injected, Measured
+from dovetail.physics.zoo.models import shipped
 from growing_world import empty_table
 
 CLUSTER = Cluster.uniform(2, 4)

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.zoo.pairs import FITTED_ON, alone_s, config_of, read_pairs
+from tools.zoo.sharing import Throughput, infer_ratio
 
 from dovetail.core.errors import InputError
-from dovetail.physics.compute import Compute, iteration_s
-from dovetail.physics.fit_pairs import FITTED_ON, alone_s, config_of, read_pairs
-from dovetail.physics.fit_sharing import Throughput, infer_ratio
+from dovetail.physics.speed.compute import Compute, iteration_s
 
 TRUE = Compute(0.02, 0.003)
 OVERLAP = 2.0

@@ -6,13 +6,18 @@ from hypothesis import strategies as st
 from physics_scene import a_model, assumed, stages
 
 from dovetail.core.errors import InputError
-from dovetail.physics.compute import Compute
-from dovetail.physics.contention import Contention, MeasuredContention, load, shipped_contention
-from dovetail.physics.pairs import PairRatio
-from dovetail.physics.profile import ModelProfile
-from dovetail.physics.profile_file import ProfileSet
-from dovetail.physics.sharing import Injected, Measured, parse_interference
-from dovetail.physics.zoo import lookup, zoo
+from dovetail.physics.sharing.contention import (
+    Contention,
+    MeasuredContention,
+    load,
+    shipped_contention,
+)
+from dovetail.physics.sharing.pair_law import Injected, Measured, parse_interference
+from dovetail.physics.sharing.pairs import PairRatio
+from dovetail.physics.speed.compute import Compute
+from dovetail.physics.zoo.models import lookup, zoo
+from dovetail.physics.zoo.profile import ModelProfile
+from dovetail.physics.zoo.profile_file import ProfileSet
 
 LAW = Contention(scale=0.5, growth=1.0, relief=1.0, heaviest=8.0)
 

@@ -17,18 +17,18 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
-from dovetail.physics.interleave import (
+from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.sharing.interleave import (
     ALONE,
     MEASURED_FACTORS,
     InterleaveRule,
     Turns,
     interleaving_of,
 )
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.profile import ModelProfile, StageTimes
-from dovetail.physics.profile_file import ProfileSet
-from dovetail.physics.throughput import iteration_s
-from dovetail.physics.zoo import Catalogue, lookup, shipped_sets
+from dovetail.physics.speed.throughput import iteration_s
+from dovetail.physics.zoo.models import Catalogue, lookup, shipped_sets
+from dovetail.physics.zoo.profile import ModelProfile, StageTimes
+from dovetail.physics.zoo.profile_file import ProfileSet
 
 PLAIN = "barrier,no-contention,no-floor"
 

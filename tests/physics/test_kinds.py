@@ -9,13 +9,13 @@ from builders import Row, trace_of
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.placement import Placement
-from dovetail.physics.blur import Blur
+from dovetail.physics.beliefs.blur import Blur
+from dovetail.physics.beliefs.noisy import NoisyPhysics
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.noisy import NoisyPhysics
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Injected, Interference
-from dovetail.physics.throughput import footprint_bytes
-from dovetail.physics.zoo import lookup, shipped
+from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.speed.throughput import footprint_bytes
+from dovetail.physics.zoo.models import lookup, shipped
 
 CLUSTER = Cluster.uniform(4, 4)
 ROWS = [

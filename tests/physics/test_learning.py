@@ -8,9 +8,9 @@ import pytest
 from builders import Row, Story, jobs_of, play, play_scene, scene_of, trace_of
 from curved_physics import CurvedPhysics
 from dovetail.core.messages import Started
-from dovetail.physics.learning import Learning
+from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from reporting_world import Reporting
 
 REPORT_S = 2.0

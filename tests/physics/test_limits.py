@@ -7,22 +7,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_scene import a_model, assumed
-
-from builders import Row, trace_of
-from dovetail.algorithms.sample_split import split
-from dovetail.core.beliefs import Neighbour, Physics
-from dovetail.core.cluster import Cluster, NodeGroup
-from dovetail.core.placement import Placement
-from dovetail.physics.blur import Blur
-from dovetail.physics.fit_limits import (
+from tools.zoo.limits import (
     fit_demand,
     fit_known_demand,
     models_held_out,
     pairs_held_out,
     whole_pairs,
 )
-from dovetail.physics.gang import FORWARD_SHARE
-from dovetail.physics.limits import (
+
+from builders import Row, trace_of
+from dovetail.algorithms.sample_split import split
+from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.placement import Placement
+from dovetail.physics.beliefs.blur import Blur
+from dovetail.physics.beliefs.noisy import NoisyPhysics
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.memory import Memory
+from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.sharing.gang import FORWARD_SHARE
+from dovetail.physics.sharing.limits import (
     Demand,
     alone_slowdown,
     dump_demand,
@@ -30,15 +34,11 @@ from dovetail.physics.limits import (
     shared_slowdown,
     shipped_demand,
 )
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.memory import Memory
-from dovetail.physics.network import Network, RingLink
-from dovetail.physics.noisy import NoisyPhysics
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.profile import ModelProfile
-from dovetail.physics.profile_file import ProfileSet
-from dovetail.physics.sharing import Injected, Measured
-from dovetail.physics.zoo import Catalogue, shipped
+from dovetail.physics.sharing.pair_law import Injected, Measured
+from dovetail.physics.speed.network import Network, RingLink
+from dovetail.physics.zoo.models import Catalogue, shipped
+from dovetail.physics.zoo.profile import ModelProfile
+from dovetail.physics.zoo.profile_file import ProfileSet
 
 MODELS = ["pollux/bert", "pollux/imagenet", "pollux/ncf", "muri/vgg16", "afs/transformer", ""]
 BIG, SMALL = 0, len(MODELS)

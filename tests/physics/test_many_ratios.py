@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dovetail.physics.sharing import Injected, Load, Measured
-from dovetail.physics.zoo import zoo
+from dovetail.physics.sharing.pair_law import Injected, Load, Measured
+from dovetail.physics.zoo.models import zoo
 
 
 def test_measured_pairs_the_law_and_unknown_models_are_as_one_by_one() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.physics.profile_file import load_profiles
-from dovetail.physics.provenance import Provenance
+from dovetail.physics.zoo.profile_file import load_profiles
+from dovetail.physics.zoo.provenance import Provenance
 
 ROOT = Path(__file__).resolve().parents[2]
 

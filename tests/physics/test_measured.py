@@ -14,14 +14,14 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import Job, JobTable
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import Reading
-from dovetail.physics.learning import Learning
-from dovetail.physics.lessons import LEAST, NEWS, Key, Lessons
+from dovetail.physics.beliefs.learning import Learning
+from dovetail.physics.beliefs.measured import SAME
+from dovetail.physics.beliefs.measurements import LEAST, NEWS, Key, Lessons
+from dovetail.physics.beliefs.rescaling import mended
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.measured import SAME
-from dovetail.physics.mending import mended
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Injected
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.zoo.models import shipped
 
 GIB = 1 << 30
 ELASTIC = Row(2, 100.0, model="net", elastic=True, min_gpus=1, max_gpus=8)

@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from physics_scene import a_model
+from tools.zoo.fit import FITS
 
 from dovetail.cli.models import models
 from dovetail.core.errors import InputError
-from dovetail.physics.contention import parse_contention, shipped_contention
-from dovetail.physics.fit import FITS
-from dovetail.physics.pairs import PairRatio
-from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles
-from dovetail.physics.zoo import shipped_sets, zoo
+from dovetail.physics.sharing.contention import parse_contention, shipped_contention
+from dovetail.physics.sharing.pairs import PairRatio
+from dovetail.physics.zoo.models import shipped_sets, zoo
+from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles, load_profiles
 
 
 def said(*arguments: str) -> str:

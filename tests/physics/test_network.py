@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dovetail.core.cluster import DEFAULT_LINKS, Link
 from dovetail.core.errors import InputError
-from dovetail.physics.network import Network, RingLink, slowest_link
+from dovetail.physics.speed.network import Network, RingLink, slowest_link
 
 RACKED = (
     Link("node", 12e9, 5e-6, nodes=1),

@@ -13,10 +13,10 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable, PipelineStage
 from dovetail.core.placement import Placement
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.pipelined import pipelined
+from dovetail.physics.pipelines.pipelined import pipelined
+from dovetail.physics.pipelines.planner import held_bytes, plan
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.planner import held_bytes, plan
-from dovetail.physics.zoo import shipped
+from dovetail.physics.zoo.models import shipped
 
 LINKS = (Link("node", 5e10, 0.0, nodes=1), Link("fabric", 2e9))
 FOURS = replace(Cluster.uniform(4, 4), links=LINKS)

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from dovetail.algorithms.job_graph import trouble_with
 from dovetail.algorithms.pipeline_time import packed_s, spread_s
-from dovetail.physics.architecture import CONTEXT_BYTES
-from dovetail.physics.blocks import Block
-from dovetail.physics.pipelined import FP32_BYTES, Pipelined, pipelined
-from dovetail.physics.planner import (
+from dovetail.physics.pipelines.blocks import Block
+from dovetail.physics.pipelines.pipelined import FP32_BYTES, Pipelined, pipelined
+from dovetail.physics.pipelines.planner import (
     MEMORY_BYTES,
     TESTBED,
     even_cuts,
     held_bytes,
     plan,
 )
+from dovetail.physics.zoo.architecture import CONTEXT_BYTES
 
 PUBLISHED = {
     # Parameters, and billions of operations of a forward pass of one sample.

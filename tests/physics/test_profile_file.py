@@ -6,12 +6,17 @@ from hypothesis import strategies as st
 from physics_scene import a_model, assumed, curve, stages
 
 from dovetail.core.errors import InputError
-from dovetail.physics.efficiency import Efficiency
-from dovetail.physics.network import Network, RingLink
-from dovetail.physics.pairs import PairRatio
-from dovetail.physics.profile import FitError, Startup
-from dovetail.physics.profile_file import ProfileSet, dump_profiles, load_profiles, parse_profiles
-from dovetail.physics.zoo import shipped_sets
+from dovetail.physics.batches.efficiency import Efficiency
+from dovetail.physics.sharing.pairs import PairRatio
+from dovetail.physics.speed.network import Network, RingLink
+from dovetail.physics.zoo.models import shipped_sets
+from dovetail.physics.zoo.profile import FitError, Startup
+from dovetail.physics.zoo.profile_file import (
+    ProfileSet,
+    dump_profiles,
+    load_profiles,
+    parse_profiles,
+)
 
 FULL = ProfileSet(
     family="scene",
@@ -99,7 +104,7 @@ def test_a_missing_or_unreadable_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_field_of_the_zoo_says_where_it_comes_from() -> None:
-    from dovetail.physics.profile_file import profile_fields
+    from dovetail.physics.zoo.profile_file import profile_fields
 
     for one in shipped_sets():
         for profile in one.profiles:

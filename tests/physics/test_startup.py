@@ -9,9 +9,9 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.messages import MOVE, RESIZE, RESUME, START
 from dovetail.core.policy import parse_policy
-from dovetail.physics.startup import startups_s
-from dovetail.physics.switching import Switching
-from dovetail.physics.zoo import shipped
+from dovetail.physics.speed.startup import startups_s
+from dovetail.physics.speed.switching import Switching
+from dovetail.physics.zoo.models import shipped
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 

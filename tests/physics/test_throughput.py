@@ -6,10 +6,9 @@ from physics_scene import a_model, assumed, curve, stages
 
 from dovetail.core.cluster import DEFAULT_LINKS
 from dovetail.core.errors import InputError
-from dovetail.physics.compute import Compute
-from dovetail.physics.network import Network
-from dovetail.physics.profile import Batch, ModelProfile
-from dovetail.physics.throughput import (
+from dovetail.physics.speed.compute import Compute
+from dovetail.physics.speed.network import Network
+from dovetail.physics.speed.throughput import (
     fewest_steps,
     footprint_bytes,
     iteration_s,
@@ -17,7 +16,8 @@ from dovetail.physics.throughput import (
     spread,
     throughput_table,
 )
-from dovetail.physics.zoo import zoo
+from dovetail.physics.zoo.models import zoo
+from dovetail.physics.zoo.profile import Batch, ModelProfile
 
 ZOO = st.sampled_from(sorted(zoo().values(), key=lambda profile: profile.full_name))
 

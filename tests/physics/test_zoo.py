@@ -4,9 +4,9 @@ import pytest
 from physics_scene import a_model
 
 from dovetail.core.errors import InputError
-from dovetail.physics.device import device, devices
-from dovetail.physics.profile_file import ProfileSet
-from dovetail.physics.zoo import Catalogue, lookup, seconds_per_iteration, shipped_sets, zoo
+from dovetail.physics.zoo.device import device, devices
+from dovetail.physics.zoo.models import Catalogue, lookup, seconds_per_iteration, shipped_sets, zoo
+from dovetail.physics.zoo.profile_file import ProfileSet
 
 
 def test_the_zoo_holds_the_models_of_five_papers() -> None:
@@ -79,7 +79,7 @@ def test_an_unknown_model_has_no_iteration_time() -> None:
 
 def test_fitted_iteration_times_are_near_single_measurements() -> None:
     # ResNet-50 on one T4, 200 images: 0.924 s was measured; BERT on one T4, 12: 0.922 s.
-    from dovetail.physics.throughput import iteration_s
+    from dovetail.physics.speed.throughput import iteration_s
 
     resnet = iteration_s(lookup("imagenet"), gpus=1, batch_per_gpu=200)
     bert = iteration_s(lookup("pollux/bert"), gpus=1, batch_per_gpu=12)

@@ -17,10 +17,10 @@ from dovetail.core.job import JobTable, PipelineStage
 from dovetail.core.messages import Explained, Started
 from dovetail.core.placement import Placement, Spans
 from dovetail.forecast.forecasts import Known, Settled
-from dovetail.mechanisms.virtual_line import VirtualLine
+from dovetail.mechanisms.pipelines.virtual_machine import VirtualLine
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.zoo import shipped
+from dovetail.physics.zoo.models import shipped
 from dovetail.sim.world import SimWorld
 
 STATES = ("down", "draining", "up")

@@ -13,7 +13,7 @@ from dovetail.core.beliefs import Neighbour
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.messages import Started
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 
 
 def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> Row:

@@ -13,9 +13,9 @@ from builders import Row, Stage, Story, play_scene, policy_of, scene_of, trace_o
 from curved_physics import CurvedPhysics
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.messages import Started, Stopped
-from dovetail.mechanisms.company import utilisation
+from dovetail.mechanisms.sharing.candidates import utilisation
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 
 
 def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> Row:

@@ -14,7 +14,7 @@ from dovetail.core.messages import LIMIT, Started
 from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy, registered, spell
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 
 assert dovetail.policies
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,9 +5,9 @@ import pytest
 from builders import Row, Stage, Story, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
-from dovetail.mechanisms.sharing_score import ScoreRule
+from dovetail.mechanisms.sharing.sharing_score import ScoreRule
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 
 
 class Light(LinearPhysics):

@@ -5,7 +5,7 @@ import pytest
 
 from builders import Row, Stage, play, play_scene, scene_of, trace_of
 from curved_physics import CurvedPhysics
-from dovetail.mechanisms.peak_size import peak_gpus
+from dovetail.mechanisms.elastic.peak_size import peak_gpus
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
 

@@ -10,7 +10,7 @@ from dovetail.core.messages import Ended, Started, Stopped
 from dovetail.core.policy import parse_policy
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.zoo import lookup, shipped
+from dovetail.physics.zoo.models import lookup, shipped
 from dovetail.policies.pollux import Past, Pollux
 
 QUICK = "pollux:population=20,generations=15,restart=0"

@@ -12,8 +12,8 @@ from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing import Injected
-from dovetail.physics.zoo import shipped
+from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.zoo.models import shipped
 
 
 def shared(rows: list[Row], policy: str, cluster: str, ratio: float, **more: str) -> Story:

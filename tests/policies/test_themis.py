@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders import Row, Stage, play, policy_of
 from curved_physics import CurvedPhysics
 from dovetail.core.messages import Started, Stopped
-from dovetail.mechanisms.finish_time import Ledger, standing
+from dovetail.mechanisms.elastic.finish_time import Ledger, standing
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
 X, Y, Z = (1, 1.7, 2.2, 2.5), (1, 1.9, 2.7, 3.4), (1, 1.5, 1.8, 2.0)

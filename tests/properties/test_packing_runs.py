@@ -10,10 +10,10 @@ from builders import play_scene
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
-from dovetail.mechanisms import gangs
-from dovetail.mechanisms.company import join, placement_on
-from dovetail.mechanisms.sharing_score import ScoreRule
-from dovetail.mechanisms.stars import StarSeats
+from dovetail.mechanisms.sharing import gpu_groups as gangs
+from dovetail.mechanisms.sharing.candidates import join, placement_on
+from dovetail.mechanisms.sharing.sharing_score import ScoreRule
+from dovetail.mechanisms.sharing.stars import StarSeats
 from dovetail.sim.scene import Scene
 from sharing_scenes import scenes
 

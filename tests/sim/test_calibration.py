@@ -13,11 +13,11 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.policy import POWERS, Decision, parse_policy
 from dovetail.core.view import View
-from dovetail.physics.limits import shared_slowdown, shipped_demand
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.limits import shared_slowdown, shipped_demand
+from dovetail.physics.sharing.pair_law import Injected
+from dovetail.replay.decisions import read_recording, replay
 from dovetail.study.options import Options
-from dovetail.study.replay import read_recording, replay
 from dovetail.study.run import simulate
 
 BUSY = shipped_demand().median

@@ -7,7 +7,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Retimed, Started, Switched
 from dovetail.core.placement import Placement
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.zoo import shipped
+from dovetail.physics.zoo.models import shipped
 from timetable import Timetable
 
 

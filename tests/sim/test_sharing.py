@@ -20,7 +20,7 @@ from dovetail.core.policy import POWERS, Decision
 from dovetail.core.trace import Trace
 from dovetail.core.view import View
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import gpu_seconds
 

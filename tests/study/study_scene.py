@@ -3,7 +3,7 @@
 from functools import cache
 
 from dovetail.core.trace import Trace
-from dovetail.workload.generate import Recipe, generate
+from dovetail.traces.generate import Recipe, generate
 
 CLUSTER = "4x4"
 

@@ -15,7 +15,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy, registered
 from dovetail.core.trace import Trace
-from dovetail.physics.switching import Switching
+from dovetail.physics.speed.switching import Switching
 from dovetail.record.metrics import Window
 from dovetail.study.bound import bound, bound_for, judges, objection, powers_of
 from dovetail.study.options import Options

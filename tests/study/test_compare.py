@@ -16,7 +16,7 @@ from dovetail.core.trace import Trace
 from dovetail.record.metrics import Window
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison
 from dovetail.study.compare import DAY_S, Replication, compare
-from dovetail.study.given import DEFAULTS, Given, read_options
+from dovetail.study.option_texts import DEFAULTS, Given, read_options
 from dovetail.study.options import Options
 
 OPTIONS = Options(Cluster.parse(CLUSTER))

@@ -9,8 +9,8 @@ from builders import Row, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy
-from dovetail.physics.switching import Switching
-from dovetail.physics.zoo import zoo
+from dovetail.physics.speed.switching import Switching
+from dovetail.physics.zoo.models import zoo
 from dovetail.study.bound import bound_for
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics, simulate

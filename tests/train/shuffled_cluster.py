@@ -36,21 +36,21 @@ from dovetail.core.view import View
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Edges, Entry, Incoming
+from dovetail.live.edges.protocols import Edges, Entry, Incoming
+from dovetail.live.edges.wall_clock import WallClock
 from dovetail.live.engines.worker_hub import WorkerHub
-from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import Exit, Found
 from dovetail.live.node.transport import Loop
-from dovetail.live.record import JobRecord
-from dovetail.live.wall import WallClock
+from dovetail.live.store.database import Database
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import Alive, Launch, Order, Report, StartWorker
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

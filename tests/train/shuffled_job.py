@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from train_scene import send_slowly
 
 from dovetail.train import Job
-from dovetail.train.samples import permutation
+from dovetail.train.data.samples import permutation
 
 SEED = 5
 LOSS_RTOL, PARAMETERS_ATOL = 1e-7, 1e-8

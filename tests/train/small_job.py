@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dovetail.train import Job
-from dovetail.train.samples import Manner
+from dovetail.train.data.samples import Manner
 
 
 def data(count: int) -> tuple[Tensor, Tensor]:

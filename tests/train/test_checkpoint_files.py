@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dovetail.train.checkpoint import (  # noqa: E402
+from dovetail.train.state.checkpoint import (  # noqa: E402
     Progress,
     path_of,
     restore,
@@ -14,7 +14,7 @@ from dovetail.train.checkpoint import (  # noqa: E402
     snapshot,
     write,
 )
-from dovetail.train.state import Parts  # noqa: E402
+from dovetail.train.state.state import Parts  # noqa: E402
 
 JOB = {"seed": 0}
 

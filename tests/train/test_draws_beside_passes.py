@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from dovetail.train import Job
-from dovetail.train.samples import Manner
+from dovetail.train.data.samples import Manner
 
 
 def drawn(pieces: int, noise: int) -> list[float]:

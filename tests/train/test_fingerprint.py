@@ -25,8 +25,8 @@ from torch.utils.data import (
 from train_scene import let_end, lines
 
 from dovetail.train import Job, iterations
-from dovetail.train.fingerprint import fingerprint
-from dovetail.train.given import Given
+from dovetail.train.data.fingerprint import fingerprint
+from dovetail.train.data.source import Given
 from dovetail.train.rehearsal import Rehearsal
 
 COUNT = 400

@@ -16,9 +16,19 @@ import torch
 from torch import nn
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dovetail.train import Job, aside, group
-from dovetail.train.gradients import Gradients
-from dovetail.train.group import Broken, Group, Patience, Stuck, connect, have_their_own, within
+from dovetail.train import Job
+from dovetail.train.process import background as aside
+from dovetail.train.sync import process_group as group
+from dovetail.train.sync.gradients import Gradients
+from dovetail.train.sync.process_group import (
+    Broken,
+    Group,
+    Patience,
+    Stuck,
+    connect,
+    have_their_own,
+    within,
+)
 from patience import PATIENCE_S
 
 GPU = torch.device("cuda", 0)

@@ -17,8 +17,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from train_scene import Scene, job_of, train
 
-from dovetail.train import Job, aside, checkpoint
-from dovetail.train.samples import Manner, permutation
+from dovetail.train import Job
+from dovetail.train.data.samples import Manner, permutation
+from dovetail.train.process import background as aside
+from dovetail.train.state import checkpoint
 from dovetail.wire.worker import TOKEN, Checkpoint
 
 SCENE = Scene(samples=90, batch_size=16, epochs=2)

@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from dovetail.train.desk import Desk
-from dovetail.train.line import WAITING_MAX, Identity, Line
-from dovetail.train.stages import Stopwatch
+from dovetail.train.measure.stages import Stopwatch
+from dovetail.train.membership.agent_connection import WAITING_MAX, Identity, Line
+from dovetail.train.membership.mailbox import Desk
 from dovetail.wire.worker import (
     FROM_WORKER,
     TO_WORKER,

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, WeightedRandomSampler
 
-from dovetail.train import Job, given
+from dovetail.train import Job
+from dovetail.train.data import source as given
 
 COUNT, BATCH = 64, 4
 PATIENT_S = 300.0

@@ -12,12 +12,12 @@ pytest.importorskip("torch")
 import torch
 from train_scene import Scene
 
-from dovetail.train.checkpoint import Progress
-from dovetail.train.desk import Desk
-from dovetail.train.group import DONE, Group, Waiting
-from dovetail.train.meeting import Builder, Host
-from dovetail.train.membership import Home, Membership, Spoiled
-from dovetail.train.samples import Manner
+from dovetail.train.data.samples import Manner
+from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.membership import Home, Membership, Spoiled
+from dovetail.train.membership.rendezvous import Builder, Host
+from dovetail.train.state.checkpoint import Progress
+from dovetail.train.sync.process_group import DONE, Group, Waiting
 from dovetail.wire.worker import FromWorker, Lost, Ready, Regroup
 
 SCRIPT = 11

@@ -16,7 +16,7 @@ from train_scene import let_end, lines
 
 from dovetail.train import Job
 from dovetail.train.rehearsal import Rehearsal
-from dovetail.train.state import Parts
+from dovetail.train.state.state import Parts
 
 
 def clamps(tell: Callable[[Job], None]) -> tuple[Job, list[Tensor]]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dovetail.train import Job
-from dovetail.train.samples import permutation
+from dovetail.train.data.samples import permutation
 
 COUNT, SIZE = 48, 8
 Clear = Callable[[nn.Module, torch.optim.Optimizer], None]

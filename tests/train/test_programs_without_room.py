@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 import torch
 from torch.distributed import DistBackendError
 
-from dovetail.train.no_room import NO_ROOM_EXIT, is_for_want_of_room
+from dovetail.train.process.out_of_memory import NO_ROOM_EXIT, is_for_want_of_room
 from out_of_memory_texts import NO_ROOM, OTHERS
 
 KINDS = (RuntimeError, torch.AcceleratorError, DistBackendError)

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from dovetail.train.pulse import Pulse
+from dovetail.train.membership.liveness import Pulse
 
 PATIENCE_S = 300.0
 

@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from dovetail.train import Job
-from dovetail.train.samples import sample_of, told_apart
+from dovetail.train.data.samples import sample_of, told_apart
 
 COUNT = 40
 

@@ -26,8 +26,8 @@ from torch.utils.data import (
 )
 
 from dovetail.train import Job
-from dovetail.train.group import DONE, Done, Group
-from dovetail.train.loader import moved
+from dovetail.train.data.loader import moved
+from dovetail.train.sync.process_group import DONE, Done, Group
 
 COUNT, SIZE = 50, 8
 

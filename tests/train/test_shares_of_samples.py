@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.train.samples import Manner, Order, even, none_below, split
+from dovetail.train.data.samples import Manner, Order, even, none_below, split
 
 FEW = settings(max_examples=60, deadline=None)
 

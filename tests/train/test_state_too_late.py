@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 import torch
 from train_scene import Scene
 
-from dovetail.train import transfer
-from dovetail.train.group import DONE, Broken, Group, Patience, Waiting
+from dovetail.train.sync import state_transfer as transfer
+from dovetail.train.sync.process_group import DONE, Broken, Group, Patience, Waiting
 
 
 class Late(Group):

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dovetail.train import checkpoint
-from dovetail.train.checkpoint import Progress, Writer, restore, saved, snapshot
-from dovetail.train.state import Parts, from_bytes, to_bytes
-from dovetail.train.transfer import flattened, is_dense, pack, slices_of, unpack
+from dovetail.train.state import checkpoint
+from dovetail.train.state.checkpoint import Progress, Writer, restore, saved, snapshot
+from dovetail.train.state.state import Parts, from_bytes, to_bytes
+from dovetail.train.sync.state_transfer import flattened, is_dense, pack, slices_of, unpack
 
 
 def parts(init: int, *, optimizer: Any = torch.optim.AdamW) -> Parts:

@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from dovetail.train.checkpoint import Progress, restore, saved, snapshot, write
-from dovetail.train.state import Parts
-from dovetail.train.transfer import flattened, pack, slices_of, unpack
+from dovetail.train.state.checkpoint import Progress, restore, saved, snapshot, write
+from dovetail.train.state.state import Parts
+from dovetail.train.sync.state_transfer import flattened, pack, slices_of, unpack
 
 ROWS, WIDTH = 400, 50
 WEIGHT_BYTES = ROWS * WIDTH * 4

@@ -12,14 +12,17 @@ import pytest
 import torch
 from torch import nn
 
-from dovetail.train import Job, device_memory, iterations, stages, transfer
-from dovetail.train.device_memory import OUTSIDE_BYTES_MAX, DeviceMemory
-from dovetail.train.device_stream import Beside, computed
+from dovetail.train import Job, iterations
+from dovetail.train.data.samples import Manner
 from dovetail.train.dry_run import DryRun
-from dovetail.train.group import Patience
-from dovetail.train.samples import Manner
-from dovetail.train.state import Parts
-from dovetail.train.transfer import Giving
+from dovetail.train.measure import stages
+from dovetail.train.process import device_memory
+from dovetail.train.process.device_memory import OUTSIDE_BYTES_MAX, DeviceMemory
+from dovetail.train.process.device_stream import Beside, computed
+from dovetail.train.state.state import Parts
+from dovetail.train.sync import state_transfer as transfer
+from dovetail.train.sync.process_group import Patience
+from dovetail.train.sync.state_transfer import Giving
 from dovetail.wire.worker import Entered, FromWorker, Regroup
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")

@@ -17,12 +17,13 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dovetail.train import Job, transfer
-from dovetail.train.group import Broken
-from dovetail.train.membership import Verdict
+from dovetail.train import Job
+from dovetail.train.data.samples import permutation
+from dovetail.train.membership.membership import Verdict
 from dovetail.train.rehearsal import Rehearsal
-from dovetail.train.samples import permutation
-from dovetail.train.state import Parts
+from dovetail.train.state.state import Parts
+from dovetail.train.sync import state_transfer as transfer
+from dovetail.train.sync.process_group import Broken
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo", "dovetail.train.rehearsal", "train_scene"])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dovetail.live.engines.agent_server import Nodes
     from dovetail.live.engines.engine import EngineWords
     from dovetail.live.node.transport import Loop
-    from dovetail.study.given import Given
+    from dovetail.study.option_texts import Given
 
 REPORT_S = 1.0
 """Of the machine: how often a paced job says how it goes, whatever the speed."""
@@ -47,7 +47,7 @@ def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
       dovetail agent --home ~/.dovetail --engine local:4
     """
     from dovetail.live.engines.engine import EngineWords
-    from dovetail.live.private_file import check_home, make_private_folder
+    from dovetail.live.system.private_file import check_home, make_private_folder
 
     words = EngineWords.parse(engine)
     check_home(home)
@@ -104,7 +104,7 @@ def _say_once(tell: int, text: str) -> None:
 
 
 def _redirect(log: Path) -> None:
-    from dovetail.live.private_file import open_private
+    from dovetail.live.system.private_file import open_private
 
     out = open_private(log, os.O_WRONLY | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -122,7 +122,7 @@ def _serve(
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.engine import agent_lock, control_socket, running_engine
     from dovetail.live.node.transport import Loop
-    from dovetail.live.private_file import write_private
+    from dovetail.live.system.private_file import write_private
     from dovetail.wire.agent import WIRE_VERSION
 
     lock = _lock(home)
@@ -161,7 +161,7 @@ def _take_away(running: Path, path: Path, lock: int) -> None:
 def _lock(home: Path) -> int:
     """Returns the lock of the agents of a home. Raises InputError while others hold it."""
     from dovetail.live.engines.engine import agent_lock
-    from dovetail.live.private_file import open_private
+    from dovetail.live.system.private_file import open_private
 
     lock = open_private(agent_lock(home), os.O_RDWR)
     try:
@@ -220,10 +220,10 @@ def _emulated(words: EngineWords, given: Given) -> tuple[Nodes, int]:
 
     from dovetail.core.job import JobTable
     from dovetail.core.messages import HOW
-    from dovetail.live.engines.emulated import EmulatedNodes, FolderShelf
+    from dovetail.live.emulation.nodes import EmulatedNodes, FolderShelf
+    from dovetail.live.emulation.synthetic import Costs
     from dovetail.live.engines.engine import cluster_of
-    from dovetail.live.engines.paced import Costs
-    from dovetail.study.live_cluster import live_options, live_physics
+    from dovetail.live.serving.scheduler import live_options, live_physics
 
     cluster = cluster_of(words)
     options = live_options(cluster, given)

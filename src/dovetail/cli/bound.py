@@ -45,7 +45,7 @@ def bound(
     from dovetail.core.errors import InputError
     from dovetail.study.bound import bound as run
     from dovetail.study.bound import objection
-    from dovetail.study.given import Given, read_options
+    from dovetail.study.option_texts import Given, read_options
 
     options = read_options(cast(Given, given))
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
@@ -76,7 +76,7 @@ def _dict(found: LowerBounds) -> dict[str, object]:
 
 
 def _print(found: LowerBounds) -> None:
-    from dovetail.record.words import duration
+    from dovetail.report.words import duration
 
     click.echo(f"{found.jobs} jobs; powers allowed: {found.powers.words}")
     for b in sorted(found.bounds, key=lambda b: -b.mean_jct_s):

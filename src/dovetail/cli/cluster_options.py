@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from dovetail.live.client import Client
+    from dovetail.live.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -37,21 +37,21 @@ def asks_a_cluster(command: F) -> F:
 
 def client_of(home: Path) -> Client:
     """Returns a client of the cluster of a folder."""
-    from dovetail.live.client import Client
+    from dovetail.live.client.client import Client
 
     return Client(home)
 
 
 def looking_back(home: Path, ask: Callable[[Client], T]) -> T:
     """Returns what is told of the past: by the folder alone, while no controller runs."""
-    from dovetail.live.client import Absent
+    from dovetail.live.client.client import Absent
 
     try:
         return ask(client_of(home))
     except Absent:
         if not (home.expanduser() / "store.db").exists():
             raise
-    from dovetail.live.stored import Stored
+    from dovetail.live.client.offline import Stored
 
     click.echo("note: no controller runs; this is what the last one left", err=True)
     return ask(Stored(home))
@@ -64,6 +64,6 @@ def counted(number: int, noun: str) -> str:
 
 def say_json(message: object) -> None:
     """Prints a reply as one JSON object."""
-    from dovetail.live.door.verbs import json_values
+    from dovetail.live.server.protocol import json_values
 
     click.echo(json.dumps(json_values(message)))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from dovetail.cli.terminal import UNBOUNDED
 from dovetail.cli.text_table import Column, Line, Piece, cut, table_lines
-from dovetail.live.door.verbs import NEVER
-from dovetail.live.lifecycle import State
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.server.protocol import NEVER
 
 if TYPE_CHECKING:
-    from dovetail.live.door.messages.cluster import NodeRow
-    from dovetail.live.door.messages.listing import JobRow
+    from dovetail.live.server.messages.cluster import NodeRow
+    from dovetail.live.server.messages.listing import JobRow
 
 STYLE: dict[str, str] = {
     State.RUNNING: "green",

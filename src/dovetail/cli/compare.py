@@ -52,11 +52,11 @@ def compare(
     Example:
       dovetail compare month.csv --policies fifo,backfill,sjf,srtf --cluster 32x8 -o report
     """
-    from dovetail.record.tables import comparison_view
+    from dovetail.report.tables import comparison_view
     from dovetail.study.compare import DAY_S, Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import comparison_dict, write_comparison
-    from dovetail.study.given import Given, check_window, read_options, split_policies
+    from dovetail.study.option_texts import Given, check_window, read_options, split_policies
     from dovetail.study.traces import with_models
 
     options = read_options(cast(Given, given))

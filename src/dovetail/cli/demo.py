@@ -49,14 +49,14 @@ def demo(
     Example:
       dovetail demo -o demo-report
     """
-    from dovetail.record.tables import comparison_view
+    from dovetail.report.tables import comparison_view
     from dovetail.study.compare import compare
     from dovetail.study.folder import comparison_dict, write_comparison
-    from dovetail.study.given import split_policies
+    from dovetail.study.option_texts import split_policies
     from dovetail.study.options import Options
-    from dovetail.workload.canonical import write_trace
-    from dovetail.workload.cluster_file import read_cluster
-    from dovetail.workload.generate import Recipe, generate
+    from dovetail.traces.canonical import write_trace
+    from dovetail.traces.cluster_file import read_cluster
+    from dovetail.traces.generate import Recipe, generate
 
     machines = read_cluster(cluster)
     recipe = Recipe(

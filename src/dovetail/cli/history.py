@@ -14,7 +14,7 @@ from dovetail.cli.job_states import states_of
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.client import Client
+    from dovetail.live.client.client import Client
 
 REPORTED = ("measured", "foreseen")
 """Facts that jobs in training bring forth again and again."""
@@ -88,7 +88,7 @@ class Wanted:
 
 def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) -> None:
     from dovetail.cli.replay import say_guessed
-    from dovetail.study.live_log import export_log, export_trace
+    from dovetail.replay.live_log import export_log, export_trace
 
     said: dict[str, object] = {}
     if export is not None:
@@ -109,7 +109,7 @@ def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
     from dovetail.cli.fact_text import fact_text
-    from dovetail.live.door.verbs import ENDLESS_S
+    from dovetail.live.server.protocol import ENDLESS_S
 
     for event in client.history(job):
         try:
@@ -126,7 +126,7 @@ def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
 
 
 def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:
-    from dovetail.live.lifecycle import TERMINAL, State
+    from dovetail.live.jobs.lifecycle import TERMINAL, State
 
     states = states_of(wanted.states) or tuple(sorted(TERMINAL))
     for state in states:
@@ -156,7 +156,7 @@ def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:
 
 def _since_s(client: Client, said: str) -> float:
     """Returns the cluster's time so long ago. Raises InputError."""
-    from dovetail.workload.job_words import span
+    from dovetail.jobspec.values import span
 
     try:
         return client.ping().now_s - span(said)

@@ -9,7 +9,7 @@ import click
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, say_json
 from dovetail.cli.job_numbers import jobs_of
 from dovetail.cli.job_states import states_of
-from dovetail.live.lifecycle import TERMINAL
+from dovetail.live.jobs.lifecycle import TERMINAL
 
 LIVE_MAX, SAID_MAX = 100_000, 50
 

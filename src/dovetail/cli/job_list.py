@@ -11,7 +11,7 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back
 from dovetail.cli.job_states import states_of
 
 if TYPE_CHECKING:
-    from dovetail.live.door.messages.one_job import Shown
+    from dovetail.live.server.messages.one_job import Shown
 
 LIMIT_MAX = 100_000
 """Rows of one reply at most."""
@@ -105,7 +105,7 @@ def show(home: Path, as_json: bool, job: str) -> None:
 def _lines(found: Shown) -> list[tuple[str, str]]:
     """Returns what is worth saying of a job, line by line."""
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
-    from dovetail.live.door.verbs import NEVER
+    from dovetail.live.server.protocol import NEVER
 
     row = found.row
     started = row.start_s < NEVER

@@ -10,7 +10,7 @@ import click
 from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back, say_json
 
 if TYPE_CHECKING:
-    from dovetail.live.client import Client
+    from dovetail.live.client.client import Client
 
 
 @click.command("logs")

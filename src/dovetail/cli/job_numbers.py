@@ -25,7 +25,7 @@ def _tasks(name: str) -> list[str]:
     some = _SOME.fullmatch(name)
     if some is None:
         return [name]
-    from dovetail.workload.job_words import indices
+    from dovetail.jobspec.values import indices
 
     try:
         return [f"{some[1]}_{index}" for index in indices(some[2])]

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from tools.zoo.pairs import HeldOut, PairReport, fit_contention, pair_report
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.physics.contention import dump_contention, load, shipped_contention
-from dovetail.physics.fit_pairs import HeldOut, PairReport, fit_contention, pair_report
-from dovetail.physics.profile import ModelProfile
-from dovetail.physics.profile_file import ProfileSet
-from dovetail.physics.sharing import Measured
+from dovetail.physics.sharing.contention import dump_contention, load, shipped_contention
+from dovetail.physics.sharing.pair_law import Measured
+from dovetail.physics.zoo.profile import ModelProfile
+from dovetail.physics.zoo.profile_file import ProfileSet
 
 
 @click.command()

@@ -10,19 +10,19 @@ import click
 
 from dovetail.cli.model_pairs import pairs
 from dovetail.core.errors import InputError
-from dovetail.physics.contention import shipped_contention
-from dovetail.physics.device import devices
-from dovetail.physics.profile import FitError, ModelProfile
-from dovetail.physics.profile_file import (
+from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.physics.speed.throughput import iteration_s, throughput_table
+from dovetail.physics.zoo.device import devices
+from dovetail.physics.zoo.models import Catalogue, shipped_sets
+from dovetail.physics.zoo.profile import FitError, ModelProfile
+from dovetail.physics.zoo.profile_file import (
     ProfileSet,
     dump_profiles,
     field_values,
     load_profiles,
     profile_fields,
 )
-from dovetail.physics.provenance import Sourced
-from dovetail.physics.throughput import iteration_s, throughput_table
-from dovetail.physics.zoo import Catalogue, shipped_sets
+from dovetail.physics.zoo.provenance import Sourced
 
 SHOWN_GPUS = 64
 
@@ -200,8 +200,8 @@ def fit(data: Path, families: tuple[str, ...], output: Path | None, as_json: boo
       dovetail models fit --data ../shared
       dovetail models fit --data ../shared --family pollux -o refitted
     """
-    from dovetail.physics.accuracy import errors_by_region
-    from dovetail.physics.fit import FITS, refit
+    from tools.zoo.accuracy import errors_by_region
+    from tools.zoo.fit import FITS, refit
 
     if not data.is_dir():
         raise InputError("--data", f"{data} is not a folder", "give the one with data/ and traces/")

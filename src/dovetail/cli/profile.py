@@ -17,8 +17,8 @@ from dovetail.cli.cluster_options import home_option
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
-    from dovetail.physics.profile_file import ProfileSet
-    from dovetail.study.dry_run import Alone, Script, Together
+    from dovetail.physics.zoo.profile_file import ProfileSet
+    from dovetail.profiling.dry_run import Alone, Script, Together
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -81,7 +81,7 @@ def profile(
         return
     if not script:
         raise InputError("SCRIPT", "none is given", "as in `dovetail profile train.py`")
-    from dovetail.study.dry_run import Script, places
+    from dovetail.profiling.dry_run import Script, places
 
     here, notes = places()
     for note in notes:
@@ -142,7 +142,7 @@ def _write(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    from dovetail.study.profiling import profile_set
+    from dovetail.profiling.profile_script import profile_set
 
     host, day = _here()
     command = " ".join(["dovetail profile", *(w for w in asked.command if w != sys.executable)])
@@ -163,7 +163,7 @@ def _here() -> tuple[str, str]:
 
 def _keep(made: ProfileSet, file: Path) -> None:
     """Writes a profile set that can be read again."""
-    from dovetail.physics.profile_file import dump_profiles, parse_profiles
+    from dovetail.physics.zoo.profile_file import dump_profiles, parse_profiles
 
     text = dump_profiles(made)
     parse_profiles(text, where=str(file))
@@ -175,10 +175,10 @@ def _keep(made: ProfileSet, file: Path) -> None:
 
 def _export(home: Path, file: Path, as_json: bool) -> None:
     """Writes what the cluster of a folder learned."""
-    from dovetail.live.durable.folder import Folder
-    from dovetail.live.durable.queries import Reader
     from dovetail.live.engines.devices import slug
-    from dovetail.study.learned import learned_set
+    from dovetail.live.store.folder import Folder
+    from dovetail.live.store.queries import Reader
+    from dovetail.profiling.learned_profiles import learned_set
 
     store = Folder(home.expanduser()).store
     if not store.exists():

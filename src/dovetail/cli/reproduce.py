@@ -41,11 +41,12 @@ def reproduce(
     Example:
       dovetail reproduce afs --quick -o afs-report
     """
+    from papers.pages import findings_dict, view, write_findings
+    from papers.setting import Setting, find_data
+    from papers.studies import study_called
+    from papers.trials import Trials
+
     from dovetail.core.errors import InputError
-    from dovetail.study.reproduce.pages import findings_dict, view, write_findings
-    from dovetail.study.reproduce.setting import Setting, find_data
-    from dovetail.study.reproduce.studies import study_called
-    from dovetail.study.reproduce.trials import Trials
 
     if quick and full:
         raise InputError("--quick and --full", "exclude each other")

@@ -47,10 +47,10 @@ def simulate(
       dovetail simulate month.csv --policy srtf --cluster 32x8 -o srtf-run
     """
     from dovetail.core.policy import parse_policy
-    from dovetail.record.tables import run_view
+    from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
-    from dovetail.study.given import Given, check_window, read_options
-    from dovetail.study.idle_powers import assumed_memory, idle_powers, unknown_models
+    from dovetail.study.option_texts import Given, check_window, read_options
+    from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
 
     options = read_options(cast(Given, given))
     chosen = parse_policy(policy)

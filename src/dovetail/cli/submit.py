@@ -18,9 +18,9 @@ from dovetail.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dovetail.live.client import Client
-    from dovetail.live.door.messages.tracking import JobState
-    from dovetail.workload.spec import Reading
+    from dovetail.jobspec.files import Reading
+    from dovetail.live.client.client import Client
+    from dovetail.live.server.messages.tracking import JobState
 
 
 BEHIND = "dovetail.cli.submit.behind"
@@ -36,7 +36,7 @@ class SubmitCommand(click.Command):
         try:
             return super().parse_args(ctx, args[:at])
         except click.NoSuchOption as error:
-            from dovetail.workload.sbatch_options import instead
+            from dovetail.jobspec.sbatch_options import instead
 
             what, word = "submit has no such option", error.option_name
             near = [name for name in error.possibilities or () if name not in ("--home", "--json")]
@@ -96,7 +96,7 @@ def submit(
       dovetail submit job.yaml --wait
       dovetail submit --gpus 1..4 -- python train.py
     """
-    from dovetail.live.door.verbs import json_values
+    from dovetail.live.server.protocol import json_values
 
     said = {k: v for k, v in given.items() if v is not None and v is not False}
     set_by_name = _fields(fields)
@@ -147,7 +147,7 @@ def _client_for(read: Reading, home: Path) -> Client:
     """Returns the client of a cluster. Raises InputError for an output in the cluster's folder."""
     chosen = [s.spec for s in read.submissions if s.spec.output]
     if chosen:
-        from dovetail.live.durable.job_output import check_output
+        from dovetail.live.store.job_output import check_output
 
         for spec in chosen:
             check_output(f"job '{spec.name}'", spec, home.expanduser())
@@ -171,7 +171,7 @@ def _read(
     environment: dict[str, str],
 ) -> Reading:
     """Returns the jobs of a file, or the job that is a command."""
-    from dovetail.workload.spec import YAML_SUFFIXES, Submitter, read_command, read_spec
+    from dovetail.jobspec.files import YAML_SUFFIXES, Submitter, read_command, read_spec
 
     is_yaml = bool(words) and words[0].endswith(YAML_SUFFIXES)
     ranged = ".." in overrides.get("gpus", "") and not is_yaml and "paced" not in overrides
@@ -221,7 +221,7 @@ def _options() -> dict[str, str]:
 
 def _with_limit(overrides: dict[str, str]) -> dict[str, str]:
     """Returns the fields with the time of --time in seconds. Raises InputError."""
-    from dovetail.workload.job_words import limit_seconds
+    from dovetail.jobspec.values import limit_seconds
 
     if "time_limit" not in overrides:
         return overrides
@@ -235,8 +235,8 @@ def _with_limit(overrides: dict[str, str]) -> dict[str, str]:
 
 def _begin(text: str, now: datetime) -> str:
     """Returns a moment as a span of time from now; a span as it is. Raises InputError."""
-    from dovetail.workload.job_words import span
-    from dovetail.workload.slurm_moment import seconds_until
+    from dovetail.jobspec.moment import seconds_until
+    from dovetail.jobspec.values import span
 
     with suppress(ValueError):
         span(text)

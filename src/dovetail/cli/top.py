@@ -14,9 +14,9 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of
 
 if TYPE_CHECKING:
     from dovetail.cli.text_table import Line
-    from dovetail.live.client import Client
-    from dovetail.live.door.messages.cluster import NodesShown, Pong
-    from dovetail.live.door.messages.listing import Listed
+    from dovetail.live.client.client import Client
+    from dovetail.live.server.messages.cluster import NodesShown, Pong
+    from dovetail.live.server.messages.listing import Listed
 
 
 @click.command("top")
@@ -49,7 +49,7 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
     """
     client = client_of(home)
     if as_json:
-        from dovetail.live.door.verbs import json_values
+        from dovetail.live.server.protocol import json_values
 
         said = zip(("cluster", "nodes", "jobs"), _ask(client, limit), strict=True)
         click.echo(json.dumps({name: json_values(value) for name, value in said}))

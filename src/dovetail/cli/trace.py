@@ -27,7 +27,7 @@ from dovetail.cli.trace_forecast import forecast
 from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
-    from dovetail.workload.readers.format import ReadOptions
+    from dovetail.traces.readers.format import ReadOptions
 
 
 @click.group()
@@ -81,8 +81,8 @@ def import_command(
       dovetail trace import log.txt --timezone Europe/Berlin -o month.csv
       dovetail trace import philly/afs_vcs/*.csv.gz -o philly.csv.gz
     """
-    from dovetail.workload.apart import write_apart
-    from dovetail.workload.importing import import_apart, import_trace, sniff
+    from dovetail.traces.importing import import_apart, import_trace, sniff
+    from dovetail.traces.several_files import write_apart
 
     name = format_name or sniff(files[0])
     options = _read_options(name, timezone, work, step_times, iterations)
@@ -100,8 +100,8 @@ def import_command(
 def _read_options(
     format_name: str, timezone: str, work: str, step_times: Path | None, iterations: Path | None
 ) -> ReadOptions:
-    from dovetail.workload.readers.format import ReadOptions
-    from dovetail.workload.step_times import read_job_iterations, read_step_times
+    from dovetail.traces.readers.format import ReadOptions
+    from dovetail.traces.step_times import read_job_iterations, read_step_times
 
     seconds = (
         step_times_from_zoo(format_name) if step_times is None else read_step_times(step_times)
@@ -130,16 +130,16 @@ def describe(
     """
     from rich.console import Console
 
-    from dovetail.workload.describe import describe as described
-    from dovetail.workload.describe_text import WIDTH, print_description
-    from dovetail.workload.transform import gpus_for_load
+    from dovetail.traces.describe import describe as described
+    from dovetail.traces.describe_text import WIDTH, print_description
+    from dovetail.traces.transform import gpus_for_load
 
     loaded = open_any(file)
     summary = described(loaded, None if cluster is None else gpus_of(cluster))
     fitting = None if load is None else gpus_for_load(loaded, load)
     written: list[Path] = []
     if plots is not None:
-        from dovetail.workload.describe_plots import plot_description
+        from dovetail.traces.describe_plots import plot_description
 
         make_folder(plots)
         with busy("drawing"):
@@ -196,8 +196,8 @@ def generate(
       dovetail trace generate philly-like --jobs 100000 --days 30 \\
         --cluster 6500 --load 0.95 --bursts 1.5 -o month.csv
     """
-    from dovetail.workload.generate import Recipe
-    from dovetail.workload.generate import generate as make
+    from dovetail.traces.generate import Recipe
+    from dovetail.traces.generate import generate as make
 
     gpus = None if cluster is None else gpus_of(cluster)
     recipe = Recipe(

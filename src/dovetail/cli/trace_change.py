@@ -61,7 +61,7 @@ def slice_command(
     Example:
       dovetail trace slice philly.csv.gz --queue 6214e9 --busiest-days 7 -o week.csv
     """
-    from dovetail.workload import transform
+    from dovetail.traces import transform
 
     part = whole = open_any(file)
     if queues:
@@ -115,7 +115,7 @@ def scale(
       dovetail trace scale week.csv --cluster 8x8 --load 0.9 -o busy.csv
       dovetail trace scale week.csv --elastic 0.5 --seed 1 -o half_elastic.csv
     """
-    from dovetail.workload import transform
+    from dovetail.traces import transform
 
     made = whole = open_any(file)
     if load is not None and cluster is None:

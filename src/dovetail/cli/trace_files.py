@@ -37,14 +37,14 @@ def step_times_from_zoo(format_name: str) -> Callable[[str, int], float | None] 
     """Returns the zoo's step times for a format whose models it knows."""
     if format_name not in _ZOO_FAMILIES:
         return None
-    from dovetail.physics.zoo import seconds_per_iteration
+    from dovetail.physics.zoo.models import seconds_per_iteration
 
     return partial(seconds_per_iteration, family=_ZOO_FAMILIES[format_name])
 
 
 def training_from_zoo(format_name: str) -> Callable[[str, int, int], tuple[float, float] | None]:
     """Returns what a whole training takes, by the zoo's models of a format's own family."""
-    from dovetail.physics.goodput import training
+    from dovetail.physics.batches.goodput import training
 
     return partial(training, family=_ZOO_FAMILIES.get(format_name, ""))
 
@@ -76,7 +76,7 @@ def make_folder(folder: Path) -> None:
 
 def write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool) -> None:
     """Writes what was made of another trace, and tells how many of its jobs there are."""
-    from dovetail.workload.canonical import write_trace
+    from dovetail.traces.canonical import write_trace
 
     if out.exists() and out.samefile(source):
         raise InputError(str(out), "it is the file being read", "choose another -o")
@@ -91,7 +91,7 @@ def write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool
 
 def write_and_tell(made: dict[Path, Trace], source: str, as_json: bool) -> None:
     """Writes traces, then prints what came of them."""
-    from dovetail.workload.canonical import write_trace
+    from dovetail.traces.canonical import write_trace
 
     for path, one in made.items():
         with busy(f"writing {path.name}"):
@@ -113,8 +113,8 @@ def tell(made: dict[Path, Trace], source: str, as_json: bool) -> None:
 
 def open_any(file: Path) -> Trace:
     """Returns the trace in a file of any format, with the zoo's step times. Raises InputError."""
-    from dovetail.workload.importing import CANONICAL, import_trace, sniff
-    from dovetail.workload.readers.format import ReadOptions
+    from dovetail.traces.importing import CANONICAL, import_trace, sniff
+    from dovetail.traces.readers.format import ReadOptions
 
     name = sniff(file)
     options = ReadOptions()
@@ -140,7 +140,7 @@ def models_of(text: str | None) -> list[tuple[str, int]]:
     if ":" in text:
         return [_model(part) for part in text.split(",")]
     from dovetail.core.errors import nearest
-    from dovetail.physics.zoo import zoo
+    from dovetail.physics.zoo.models import zoo
 
     chosen = [(n, p.max_gpus.value) for n, p in zoo().items() if n.startswith(f"{text}/")]
     if not chosen:
@@ -153,7 +153,7 @@ def _model(part: str) -> tuple[str, int]:
     name, _, most = part.rpartition(":")
     if not name or not most.isdecimal() or int(most) < 1:
         raise InputError(f"models '{part}'", "is not NAME:GPUS", "as in pollux/bert:16")
-    from dovetail.physics.zoo import lookup
+    from dovetail.physics.zoo.models import lookup
 
     lookup(name)
     return name, int(most)
@@ -161,7 +161,7 @@ def _model(part: str) -> tuple[str, int]:
 
 def most_gpus(model: str) -> int:
     """Returns the most GPUs the zoo knows a model to use, 0 for a model it does not know."""
-    from dovetail.physics.zoo import shipped
+    from dovetail.physics.zoo.models import shipped
 
     profile = shipped().find(model)
     return 0 if profile is None else profile.max_gpus.value

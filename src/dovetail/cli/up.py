@@ -19,9 +19,9 @@ from dovetail.cli.start_report import reported, reporting
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.door.server import Server
-    from dovetail.study.given import Given
-    from dovetail.study.live_run import Wish
+    from dovetail.live.server.server import Server
+    from dovetail.live.serving.serve import Wish
+    from dovetail.study.option_texts import Given
 
 START_S = 600.0
 """A fresh install compiles what the policy needs before it is up."""
@@ -103,9 +103,9 @@ def up(
       dovetail up --policy sjf-bsbf --engine local
       dovetail up --policy afs-p --engine emulated:4x4@60 --home demo
     """
-    from dovetail.live.door.server import loopback
     from dovetail.live.engines.engine import EngineWords, notes_of
-    from dovetail.study.live_run import Wish, check
+    from dovetail.live.server.server import loopback
+    from dovetail.live.serving.serve import Wish, check
 
     if listen and not loopback(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
@@ -130,7 +130,7 @@ def up(
 
 
 def _serve(wish: Wish, as_json: bool) -> None:
-    from dovetail.study.live_run import serve
+    from dovetail.live.serving.serve import serve
 
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr
@@ -145,9 +145,9 @@ def _serve(wish: Wish, as_json: bool) -> None:
 
 def _start(wish: Wish, as_json: bool) -> None:
     """Starts the same command in a process of its own, and returns when it answers."""
-    from dovetail.live.client import Client, NoController
-    from dovetail.live.durable.folder import Folder
-    from dovetail.live.private_file import open_private
+    from dovetail.live.client.client import Client, NoController
+    from dovetail.live.store.folder import Folder
+    from dovetail.live.system.private_file import open_private
 
     log = Folder(wish.home).log
     report = os.memfd_create("dovetail-up")
@@ -273,7 +273,7 @@ def down(home: Path, as_json: bool, drain: bool) -> int:
 
 def _await_end(home: Path, patience_s: float | None) -> None:
     """Returns when the folder's lock is free."""
-    from dovetail.live.durable.folder import Folder
+    from dovetail.live.store.folder import Folder
 
     deadline = None if patience_s is None else monotonic() + patience_s
     while True:

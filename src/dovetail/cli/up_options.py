@@ -23,7 +23,7 @@ _KINDS = {"seed": int, "profiles": list}
 
 def keep(home: Path, used: Mapping[str, object]) -> None:
     """Writes the options of a controller that is up."""
-    from dovetail.live.private_file import write_private
+    from dovetail.live.system.private_file import write_private
 
     kept = {name: used[name] for name in KEPT if name in used}
     write_private(home / FILE, json.dumps(kept, indent=1) + "\n", synced=True)

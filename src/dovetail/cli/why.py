@@ -10,7 +10,7 @@ import click
 from dovetail.cli.cluster_options import asks_a_cluster, looking_back, say_json
 
 if TYPE_CHECKING:
-    from dovetail.live.door.messages.reason import Explained
+    from dovetail.live.server.messages.reason import Explained
 
 
 @click.command("why")

@@ -16,11 +16,11 @@ from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Side, Wo
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
-from dovetail.physics.gang import Sharer, straggling, worker_slowdowns
-from dovetail.physics.interleave import InterleaveRule, interleaving_of
-from dovetail.physics.limits import shipped_demand
-from dovetail.physics.rate_tables import RateTables
-from dovetail.physics.sharing import Injected, Interference
+from dovetail.physics.sharing.gang import Sharer, straggling, worker_slowdowns
+from dovetail.physics.sharing.interleave import InterleaveRule, interleaving_of
+from dovetail.physics.sharing.limits import shipped_demand
+from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.physics.speed.rate_tables import RateTables
 
 NEVER = float("inf")
 

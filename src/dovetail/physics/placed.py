@@ -18,18 +18,18 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
-from dovetail.physics import goodput
-from dovetail.physics.device import time_factor
-from dovetail.physics.gang import Gangs, forward_times, split_slowdown, straggling
-from dovetail.physics.interleave import GrowingStages, InterleaveRule, Turns
+from dovetail.physics.batches import goodput
 from dovetail.physics.linear import NEVER, LinearPhysics
 from dovetail.physics.memory import interleaved_bytes
-from dovetail.physics.pipeline import Pipelines
-from dovetail.physics.profile import ModelProfile
-from dovetail.physics.rate_tables import RateTables
-from dovetail.physics.sharing import Injected, Interference, Load
-from dovetail.physics.throughput import fewest_steps, footprint_bytes, speed_relative
-from dovetail.physics.zoo import Catalogue
+from dovetail.physics.pipelines.pipeline import Pipelines
+from dovetail.physics.sharing.gang import Gangs, forward_times, split_slowdown, straggling
+from dovetail.physics.sharing.interleave import GrowingStages, InterleaveRule, Turns
+from dovetail.physics.sharing.pair_law import Injected, Interference, Load
+from dovetail.physics.speed.rate_tables import RateTables
+from dovetail.physics.speed.throughput import fewest_steps, footprint_bytes, speed_relative
+from dovetail.physics.zoo.device import time_factor
+from dovetail.physics.zoo.models import Catalogue
+from dovetail.physics.zoo.profile import ModelProfile
 
 
 class PlacedPhysics:

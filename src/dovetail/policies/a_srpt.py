@@ -29,8 +29,8 @@ from dovetail.core.passes import RELATIVE_TOLERANCE, Because, behind
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.graph_seats import GraphSeats
-from dovetail.mechanisms.virtual_line import EMPTY, Hold, VirtualLine, moved_on
+from dovetail.mechanisms.pipelines.heavy_edge_placement import GraphSeats
+from dovetail.mechanisms.pipelines.virtual_machine import EMPTY, Hold, VirtualLine, moved_on
 
 IN_THE_MACHINE: Because = (Reason("BeginTime"),)
 """Slurm's word for a job whose earliest start has not come: here its virtual completion."""

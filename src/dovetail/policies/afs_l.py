@@ -18,10 +18,10 @@ from dovetail.core.job import Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic import Contenders, churned, satisfied, waits
-from dovetail.mechanisms.elastic_round import Manner
-from dovetail.mechanisms.estimation import Measured
-from dovetail.mechanisms.shortest_first import least_lengths, left_s_of, shortest_first
+from dovetail.mechanisms.elastic.afs_round import Manner
+from dovetail.mechanisms.elastic.estimation import Measured
+from dovetail.mechanisms.elastic.shares import Contenders, churned, satisfied, waits
+from dovetail.mechanisms.elastic.shortest_first import least_lengths, left_s_of, shortest_first
 
 
 @register("afs-l")

@@ -19,12 +19,12 @@ import numpy as np
 from dovetail.algorithms.draws import uniform_draws
 from dovetail.core.job import Ints
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic import Contenders, satisfied
-from dovetail.mechanisms.elastic_round import Manner
-from dovetail.mechanisms.parameters import check_period, check_seed
-from dovetail.mechanisms.turn_round import TurnMemory, share_in_turns
+from dovetail.mechanisms.elastic.afs_round import Manner
+from dovetail.mechanisms.elastic.rotation_round import TurnMemory, share_in_turns
+from dovetail.mechanisms.elastic.shares import Contenders, satisfied
 
 TIES = ("keep", "random")
 

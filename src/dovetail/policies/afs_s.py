@@ -16,12 +16,12 @@ from typing import ClassVar
 from dovetail.algorithms.water_filling import water_filling_from
 from dovetail.core.job import Ints
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic import Contenders, best_counts
-from dovetail.mechanisms.elastic_round import Manner
-from dovetail.mechanisms.parameters import check_period
-from dovetail.mechanisms.turn_round import TurnMemory, share_in_turns
+from dovetail.mechanisms.elastic.afs_round import Manner
+from dovetail.mechanisms.elastic.rotation_round import TurnMemory, share_in_turns
+from dovetail.mechanisms.elastic.shares import Contenders, best_counts
 
 
 @register("afs-s")

@@ -24,12 +24,12 @@ import numpy as np
 from dovetail.algorithms.draws import uniform_draws
 from dovetail.core.job import Bools, Ints
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_seed
 from dovetail.core.passes import check_bypass, refuses
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.company import Company, utilisation
-from dovetail.mechanisms.elastic import waits
-from dovetail.mechanisms.parameters import check_seed
+from dovetail.mechanisms.elastic.shares import waits
+from dovetail.mechanisms.sharing.candidates import Company, utilisation
 
 CLASSES = ("lot", "priority")
 

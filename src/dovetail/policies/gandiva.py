@@ -31,9 +31,9 @@ from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.company import Company
-from dovetail.mechanisms.elastic import waits
-from dovetail.mechanisms.gangs import (
+from dovetail.mechanisms.elastic.shares import waits
+from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.gpu_groups import (
     Gang,
     Kinds,
     defragment,
@@ -44,8 +44,8 @@ from dovetail.mechanisms.gangs import (
     part,
     pays,
 )
-from dovetail.mechanisms.stars import neighbours
-from dovetail.mechanisms.time_slices import Turn, take_turns
+from dovetail.mechanisms.sharing.stars import neighbours
+from dovetail.mechanisms.sharing.time_slices import Turn, take_turns
 
 Urgency = Callable[[View, int], float]
 """Gives how urgent a job is: the smaller the more, infinity for no hurry at all."""

@@ -21,15 +21,15 @@ from math import inf
 from typing import ClassVar
 
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.company import Company
-from dovetail.mechanisms.company_shares import ALONE, Programme
-from dovetail.mechanisms.elastic import waits
-from dovetail.mechanisms.parameters import check_period
-from dovetail.mechanisms.rounds import Claims, Had, seat
-from dovetail.mechanisms.stars import neighbours
+from dovetail.mechanisms.elastic.shares import waits
+from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.company_shares import ALONE, Programme
+from dovetail.mechanisms.sharing.rounds import Claims, Had, seat
+from dovetail.mechanisms.sharing.stars import neighbours
 
 
 @register("gavel")

@@ -21,14 +21,14 @@ from math import inf
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy, name_of, register
 from dovetail.core.view import View
-from dovetail.mechanisms.calibration import Means, Search
-from dovetail.mechanisms.goals import goal_of
-from dovetail.mechanisms.parameters import check_period
-from dovetail.mechanisms.stars import fits_beside, keeps_stars, neighbours, stars_of
+from dovetail.mechanisms.calibration.goals import goal_of
+from dovetail.mechanisms.calibration.search import Means, Search
+from dovetail.mechanisms.sharing.stars import fits_beside, keeps_stars, neighbours, stars_of
 from dovetail.policies.lucid import Lucid
 
 

@@ -23,12 +23,12 @@ from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.company import Company
-from dovetail.mechanisms.elastic import waits
-from dovetail.mechanisms.gangs import Kinds, kinds_of
-from dovetail.mechanisms.sharing_score import ScoreRule
-from dovetail.mechanisms.stars import StarSeats, neighbours
-from dovetail.mechanisms.trial import Trial
+from dovetail.mechanisms.calibration.trial import Trial
+from dovetail.mechanisms.elastic.shares import waits
+from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.gpu_groups import Kinds, kinds_of
+from dovetail.mechanisms.sharing.sharing_score import ScoreRule
+from dovetail.mechanisms.sharing.stars import StarSeats, neighbours
 
 TRIAL_S = 200.0
 """How long Lucid's profiler watches a job."""

@@ -20,7 +20,7 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
-from dovetail.mechanisms.budget import pool_of
+from dovetail.mechanisms.elastic.budget import pool_of
 
 OVERFLOW = ("earliest", "least-recent")
 

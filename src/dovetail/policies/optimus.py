@@ -20,13 +20,13 @@ import numpy as np
 from dovetail.algorithms.admission import admitted
 from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
-from dovetail.mechanisms.by_count import by_submission, pool_gpus
-from dovetail.mechanisms.elastic import waits
-from dovetail.mechanisms.marginal_shares import grown
-from dovetail.mechanisms.parameters import check_period
+from dovetail.mechanisms.elastic.by_count import by_submission, pool_gpus
+from dovetail.mechanisms.elastic.marginal_shares import grown
+from dovetail.mechanisms.elastic.shares import waits
 
 
 @register("optimus")

@@ -24,12 +24,12 @@ import numpy as np
 from dovetail.core.beliefs import BestBatches
 from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.passes import NO_ROOM
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.allocation import drafted, room_for
-from dovetail.mechanisms.parameters import check_period, check_seed
+from dovetail.mechanisms.elastic.allocation import drafted, room_for
 
 if TYPE_CHECKING:
     from dovetail.algorithms.pollux_search import Contest

@@ -23,9 +23,9 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.pair_tables import offers
-from dovetail.mechanisms.shared_gpus import Seat, SharedGpus
-from dovetail.mechanisms.sharing_pass import decide
+from dovetail.mechanisms.sharing.pair_tables import offers
+from dovetail.mechanisms.sharing.shared_gpus import Seat, SharedGpus
+from dovetail.mechanisms.sharing.sharing_pass import decide
 
 PRIORITIES = ("time", "service")
 ORDERS = ("pair-jct", "benefit")

@@ -14,7 +14,7 @@ from typing import ClassVar
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.graph_seats import start_in_order
+from dovetail.mechanisms.pipelines.heavy_edge_placement import start_in_order
 
 
 @register("spjf")

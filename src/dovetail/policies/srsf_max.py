@@ -18,7 +18,11 @@ from dovetail.core.order import Order
 from dovetail.core.passes import check_bypass
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import Running, View
-from dovetail.mechanisms.peak_size import left_at_peak_s, serve_at_peak, waiting_left_at_peak_s
+from dovetail.mechanisms.elastic.peak_size import (
+    left_at_peak_s,
+    serve_at_peak,
+    waiting_left_at_peak_s,
+)
 
 
 def _keys(view: View, jobs: Sequence[int]) -> list[float]:

@@ -15,7 +15,7 @@ from dovetail.core.order import Order
 from dovetail.core.passes import check_bypass
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.altruistic import share_left_over
+from dovetail.mechanisms.elastic.altruistic import share_left_over
 
 
 @register("srtf-e")

@@ -25,14 +25,14 @@ from dovetail.algorithms.admission import admitted
 from dovetail.algorithms.draws import uniform_draws
 from dovetail.core.job import Bools, Floats, Ints
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
 from dovetail.core.view import View
-from dovetail.mechanisms.by_count import by_submission
-from dovetail.mechanisms.elastic import churned, waits
-from dovetail.mechanisms.finish_time import Ledger, Standing, standing
-from dovetail.mechanisms.marginal_shares import Worth, grown, speeds
-from dovetail.mechanisms.parameters import check_period, check_seed
+from dovetail.mechanisms.elastic.by_count import by_submission
+from dovetail.mechanisms.elastic.finish_time import Ledger, Standing, standing
+from dovetail.mechanisms.elastic.marginal_shares import Worth, grown, speeds
+from dovetail.mechanisms.elastic.shares import churned, waits
 
 
 @register("themis")

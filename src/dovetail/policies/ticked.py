@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from dovetail.core.order import Order
+from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, Policy, register
 from dovetail.core.view import Changes, View
-from dovetail.mechanisms.parameters import check_period
 from dovetail.policies.srtf import Srtf
 
 SAME_TICK = 1e-9

@@ -15,7 +15,7 @@ from typing import ClassVar
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.peak_size import serve_at_peak
+from dovetail.mechanisms.elastic.peak_size import serve_at_peak
 from dovetail.policies.tiresias import Tiresias
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from dovetail.core.placement import Placement
-from dovetail.physics.switching import Switching
+from dovetail.physics.speed.switching import Switching
 
 NEVER = float("inf")
 

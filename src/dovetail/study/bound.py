@@ -18,7 +18,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
 from dovetail.core.policy import Policy
 from dovetail.core.trace import Trace
-from dovetail.physics.interleave import InterleaveRule, exclusive_s
+from dovetail.physics.sharing.interleave import InterleaveRule, exclusive_s
 from dovetail.study.options import Options, adopted
 from dovetail.study.run import build_physics, placeable
 

@@ -17,11 +17,11 @@ from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
 from dovetail.study.bound import bound, judges, objection, powers_of
-from dovetail.study.idle_powers import assumed_memory, idle_powers, unknown_models
 from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, Scene, Task, run_tasks
 from dovetail.study.run import granted, with_bound
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
+from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
 
 DAY_S = 86400.0
 Assign = Callable[[Trace, int], Trace]

@@ -25,9 +25,9 @@ def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None
     write_tables(result, folder)
     if not pictures:
         return
-    from dovetail.record import plots
-    from dovetail.record.report import write_run_report
     from dovetail.record.timeline import write_timeline
+    from dovetail.report import plots
+    from dovetail.report.report import write_run_report
 
     write_run_report(result, folder / "report.html")
     write_timeline(result, folder / TIMELINE)
@@ -55,8 +55,8 @@ def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = T
         write_tables(result, part)
     if not pictures:
         return
-    from dovetail.record import plots
-    from dovetail.record.report import write_comparison_report
+    from dovetail.report import plots
+    from dovetail.report.report import write_comparison_report
 
     write_comparison_report(comparison, folder / "report.html")
     results = comparison.results
@@ -90,7 +90,7 @@ def comparison_dict(comparison: Comparison) -> dict[str, object]:
 
 
 def _draw(folder: Path, drawings: Iterable[Drawing]) -> None:
-    from dovetail.record import plots
+    from dovetail.report import plots
 
     folder.mkdir()
     for stem, draw in drawings:

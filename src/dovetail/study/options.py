@@ -10,13 +10,13 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
 from dovetail.core.trace import Trace
-from dovetail.physics.blur import Blur
-from dovetail.physics.interleave import InterleaveRule
-from dovetail.physics.sharing import parse_interference
-from dovetail.physics.switching import Switching
-from dovetail.physics.zoo import shipped
+from dovetail.physics.beliefs.blur import Blur
+from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.speed.switching import Switching
+from dovetail.physics.zoo.models import shipped
 from dovetail.record.metrics import Window
-from dovetail.workload.transform import adopted as draw_flags
+from dovetail.traces.transform import adopted as draw_flags
 
 CANCELLED_CHOICES = ("work", "clock")
 PHYSICS_CHOICES = ("placed", "counted", "linear")

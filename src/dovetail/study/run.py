@@ -26,14 +26,14 @@ from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
-from dovetail.physics.interleave import InterleaveRule
+from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.noisy import believed
 from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.profile_file import ProfileSet, load_profiles
-from dovetail.physics.sharing import parse_interference
-from dovetail.physics.startup import startups_s
-from dovetail.physics.zoo import Catalogue, shipped_sets
+from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.speed.startup import startups_s
+from dovetail.physics.zoo.models import Catalogue, shipped_sets
+from dovetail.physics.zoo.profile_file import ProfileSet, load_profiles
 from dovetail.record.log import LogWriter
 from dovetail.record.metrics import (
     gpu_seconds,

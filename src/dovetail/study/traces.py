@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from dovetail.core.trace import Trace
-from dovetail.physics.goodput import training
-from dovetail.physics.zoo import seconds_per_iteration, zoo
-from dovetail.workload.importing import import_trace, sniff
-from dovetail.workload.readers.format import ReadOptions
-from dovetail.workload.transform import assign_models
+from dovetail.physics.batches.goodput import training
+from dovetail.physics.zoo.models import seconds_per_iteration, zoo
+from dovetail.traces.importing import import_trace, sniff
+from dovetail.traces.readers.format import ReadOptions
+from dovetail.traces.transform import assign_models
 
 
 def open_traces(

@@ -6,8 +6,8 @@ speaks the messages of `dovetail.wire.worker` with the agent of its node, and wi
 
 import os
 
-from dovetail.train import no_room
 from dovetail.train.job import Job
+from dovetail.train.process import out_of_memory as no_room
 from dovetail.wire.worker import SOCKET
 
 __all__ = ["Job"]

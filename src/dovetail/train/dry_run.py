@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from dovetail.train.device_memory import DeviceMemory
-from dovetail.train.samples import Manner
-from dovetail.train.stages import Stopwatch
+from dovetail.train.data.samples import Manner
+from dovetail.train.measure.stages import Stopwatch
+from dovetail.train.process.device_memory import DeviceMemory
 
 WARM_UP = 2
 """Iterations before the first is counted, and before each further sub-batch."""

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dovetail.train.saving import warn
-from dovetail.train.state import KEPT, ExtraState, Stateful, from_bytes, to_bytes
-from dovetail.train.transfer import is_dense
+from dovetail.train.state.save_policy import warn
+from dovetail.train.state.state import KEPT, ExtraState, Stateful, from_bytes, to_bytes
+from dovetail.train.sync.state_transfer import is_dense
 
 UNSUITABLE = {
     "LBFGS": "evaluates the loss again and again within a step",

@@ -15,30 +15,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dovetail.train import no_room
-from dovetail.train.alike import alike, make_alike
-from dovetail.train.aside import leave
-from dovetail.train.checkpoint import Progress
-from dovetail.train.desk import Desk
-from dovetail.train.device_memory import DeviceMemory
-from dovetail.train.device_stream import computed
+from dovetail.train.data.loader import Loader, mixed, moved, seed_all
+from dovetail.train.data.samples import Indices, Order
 from dovetail.train.dry_run import DryRun
-from dovetail.train.gradients import Gradients
-from dovetail.train.group import Broken, Stuck
 from dovetail.train.guards import Guard
-from dovetail.train.level import level
-from dovetail.train.line import Agent, Line, Nobody
-from dovetail.train.loader import Loader, mixed, moved, seed_all
-from dovetail.train.meeting import Host
-from dovetail.train.membership import Home, Leaving, Membership, Spoiled, Verdict
-from dovetail.train.pulse import Pulse
-from dovetail.train.reporter import Reporter
-from dovetail.train.samples import Indices, Order
-from dovetail.train.saving import Saving, What, warn
-from dovetail.train.stages import Stopwatch
-from dovetail.train.state import Parts, number_of
-from dovetail.train.surroundings import Surroundings, hide_secret
-from dovetail.train.transfer import flattened, is_dense
+from dovetail.train.measure.reporter import Reporter
+from dovetail.train.measure.stages import Stopwatch
+from dovetail.train.membership.agent_connection import Agent, Line, Nobody
+from dovetail.train.membership.liveness import Pulse
+from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.membership import Home, Leaving, Membership, Spoiled, Verdict
+from dovetail.train.membership.rendezvous import Host
+from dovetail.train.process import out_of_memory as no_room
+from dovetail.train.process.background import leave
+from dovetail.train.process.device_memory import DeviceMemory
+from dovetail.train.process.device_stream import computed
+from dovetail.train.process.environment import Surroundings, hide_secret
+from dovetail.train.state.checkpoint import Progress
+from dovetail.train.state.save_policy import Saving, What, warn
+from dovetail.train.state.state import Parts, number_of
+from dovetail.train.sync.broadcast import level
+from dovetail.train.sync.gradients import Gradients
+from dovetail.train.sync.process_group import Broken, Stuck
+from dovetail.train.sync.replica_check import alike, make_alike
+from dovetail.train.sync.state_transfer import flattened, is_dense
 from dovetail.wire.worker import Finished, Regroup, Saved
 
 CLOSING_S = 30.0

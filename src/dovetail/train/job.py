@@ -24,15 +24,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dovetail.train.given import Given
+from dovetail.train.data.loader import Source, mixed, seed_all
+from dovetail.train.data.source import Given
 from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
-from dovetail.train.loader import Source, mixed, seed_all
-from dovetail.train.membership import Verdict
-from dovetail.train.reduction import is_sum
-from dovetail.train.saving import warn
-from dovetail.train.state import Parts, Stateful
-from dovetail.train.surroundings import Surroundings
+from dovetail.train.membership.membership import Verdict
+from dovetail.train.process.environment import Surroundings
+from dovetail.train.state.save_policy import warn
+from dovetail.train.state.state import Parts, Stateful
+from dovetail.train.sync.loss_reduction import is_sum
 
 
 class Job(Iterations):

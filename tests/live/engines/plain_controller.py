@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dovetail.core.job import JobTable
-from dovetail.live.engines.emulated import EmulatedNodes
-from dovetail.live.engines.paced import Costs, Paced
+from dovetail.live.emulation.nodes import EmulatedNodes
+from dovetail.live.emulation.synthetic import Costs, Paced
 from dovetail.physics.linear import LinearPhysics
 from dovetail.wire.agent import (
     EndWorker,

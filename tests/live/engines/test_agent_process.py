@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live import own_socket
-from dovetail.live.edges import Incoming, NodeLost
+from dovetail.live.edges.protocols import Incoming, NodeLost
+from dovetail.live.emulation.synthetic import Paced
 from dovetail.live.engines.engine import AgentsHere, is_running, open_engine
-from dovetail.live.engines.paced import Paced
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S
 from dovetail.live.node.transport import TO_AGENTS, AgentLink, Dismiss
+from dovetail.live.system import unix_socket as own_socket
 from dovetail.wire.agent import (
     EndWorker,
     Forget,

@@ -103,7 +103,7 @@ def test_an_older_controller_is_told_nothing_when_the_newest_is_gone(scene: Scen
 def test_another_user_is_not_even_listened_to(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.live.own_socket.uid_behind", lambda link: -1)
+    monkeypatch.setattr("dovetail.live.system.unix_socket.uid_behind", lambda link: -1)
     with scene.call() as link:
         assert link.recv(1) == b""
     assert scene.carried_out == []

@@ -6,10 +6,10 @@ import pytest
 from plain_controller import PlainController, empty_table, nodes_of
 
 from dovetail.core.placement import Placement
-from dovetail.live.engines.emulated import NEVER, FolderShelf
-from dovetail.live.engines.paced import Costs, Paced
+from dovetail.live.emulation.nodes import NEVER, FolderShelf
+from dovetail.live.emulation.synthetic import Costs, Paced
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import Hail, Launch, Order, Report, StartWorker
 
 RESTART = Costs(start_s=0.0, resume_s=30.0, move_s=30.0, resize_s=30.0)

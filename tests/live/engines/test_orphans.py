@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.engines import keeper, strays
+from dovetail.live.engines import keeper
+from dovetail.live.engines import orphans as strays
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, slots
 from dovetail.live.engines.local import LocalSetting

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.engines import keeper, processes, strays
+from dovetail.live.engines import keeper, processes
+from dovetail.live.engines import orphans as strays
 from dovetail.live.engines.processes import LOST, OUT_OF_MEMORY, ProcessLauncher, Setting
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom

@@ -76,7 +76,7 @@ def hello(token: str = SECRET) -> Hello:
 def test_another_user_is_not_even_listened_to(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.live.own_socket.uid_behind", lambda link: -1)
+    monkeypatch.setattr("dovetail.live.system.unix_socket.uid_behind", lambda link: -1)
     with scene.call() as link:
         assert not is_open(link)
     assert scene.heard == []

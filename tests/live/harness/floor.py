@@ -15,12 +15,12 @@ from harness.trainers import Trainer, Trainers
 from harness.truth import Truth
 
 from dovetail.core.job import JobTable
-from dovetail.live.engines.emulated import EmulatedNodes
-from dovetail.live.engines.paced import Costs
-from dovetail.live.engines.paced_job import Happening
-from dovetail.live.virtual import Timeline
+from dovetail.live.edges.virtual_time import Timeline
+from dovetail.live.emulation.nodes import EmulatedNodes
+from dovetail.live.emulation.synthetic import Costs
+from dovetail.live.emulation.synthetic_job import Happening
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import Order, Report, StartWorker
 from dovetail.wire.worker import Finished, FromWorker
 

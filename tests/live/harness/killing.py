@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 
-from dovetail.live.edges import Entry, Journal, Post, StoreError
+from dovetail.live.edges.protocols import Entry, Journal, Post, StoreError
 from dovetail.wire.agent import Order
 
 

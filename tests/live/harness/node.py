@@ -9,10 +9,10 @@ from harness.processes import Process, Programs
 from harness.trainers import Trainer, Trainers
 from harness.truth import Truth
 
+from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import Exit, Found
-from dovetail.live.virtual import Timeline
 from dovetail.wire.agent import Alive, Order, Report, StartWorker
 from dovetail.wire.worker import FromWorker, ToWorker
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from dovetail.live.virtual import Timeline
+from dovetail.live.edges.virtual_time import Timeline
 from dovetail.wire.agent import StartWorker
 
 SAVES_S = 5.0

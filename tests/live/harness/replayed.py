@@ -10,10 +10,10 @@ from harness.scene import Scene
 from harness.stage import folder_in_memory
 from harness.story import Story, story
 
-from dovetail.live.durable.queries import Reader
-from dovetail.study.live_cluster import build_mind, manifest_text
-from dovetail.study.live_log import write_log
-from dovetail.study.replay import Replayed, replay
+from dovetail.live.serving.scheduler import build_mind, manifest_text
+from dovetail.live.store.queries import Reader
+from dovetail.replay.decisions import Replayed, replay
+from dovetail.replay.live_log import write_log
 
 GIVEN = {
     "physics": "linear",

@@ -7,7 +7,7 @@ from random import Random
 
 from harness.story import CALM_S, Weather
 
-from dovetail.live.virtual import Timeline
+from dovetail.live.edges.virtual_time import Timeline
 
 
 class Road:

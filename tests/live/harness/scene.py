@@ -36,18 +36,18 @@ from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.durable.audit import audit
-from dovetail.live.durable.database import Database
-from dovetail.live.durable.intake import Intake
-from dovetail.live.durable.queries import Queries
-from dovetail.live.durable.recovered import Recovered
-from dovetail.live.durable.store import Store
-from dovetail.live.edges import Edges, NodeLost, StoreError
-from dovetail.live.engines.paced import paced_of
-from dovetail.live.record import JobRecord
-from dovetail.live.virtual import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.edges.protocols import Edges, NodeLost, StoreError
+from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
+from dovetail.live.emulation.synthetic import paced_of
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.store.audit import audit
+from dovetail.live.store.database import Database
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.recovered import Recovered
+from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing import Injected
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import ORDERS, REPORTS, Launch, Order, Report
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter

@@ -16,7 +16,7 @@ from random import Random
 
 from harness.processes import DIES_S, Process, Watcher
 
-from dovetail.live.virtual import Timeline
+from dovetail.live.edges.virtual_time import Timeline
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.worker import (
     Abandon,

@@ -9,9 +9,9 @@ from harness.processes import Process
 
 from dovetail.core.cluster import DRAINING
 from dovetail.core.messages import PREEMPTED, Ended, Fact, NodeChanged, Started, Stopped
-from dovetail.live.edges import Entry
-from dovetail.live.lifecycle import TERMINAL
-from dovetail.live.record import JobRecord, Member
+from dovetail.live.edges.protocols import Entry
+from dovetail.live.jobs.lifecycle import TERMINAL
+from dovetail.live.jobs.record import JobRecord, Member
 
 Seat = tuple[int, int]
 PATIENCE_S = 15.0

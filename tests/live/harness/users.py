@@ -11,8 +11,8 @@ from harness.killing import Killed
 from harness.story import CALM_S, Story, Submission, Verb
 
 from dovetail.core.errors import InputError
-from dovetail.live.edges import StoreError
-from dovetail.live.virtual import Timeline
+from dovetail.live.edges.protocols import StoreError
+from dovetail.live.edges.virtual_time import Timeline
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission as Submitted
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.story import SHORT_S, Fault, Story, Weather
 
-from dovetail.live.lifecycle import TERMINAL, State
+from dovetail.live.jobs.lifecycle import TERMINAL, State
 
 if TYPE_CHECKING:
     from harness.scene import Scene

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dovetail.live.controller.lives import Life
-from dovetail.live.lifecycle import PENDING
+from dovetail.live.controller.live_jobs import Life
+from dovetail.live.jobs.lifecycle import PENDING
 
 
 class ArrayLimits:

@@ -11,15 +11,15 @@ from dataclasses import replace
 
 from dovetail.core.messages import Submitted
 from dovetail.live.controller.array_limits import ArrayLimits
-from dovetail.live.controller.endings import Endings
-from dovetail.live.controller.lives import NEVER, Life
+from dovetail.live.controller.live_jobs import NEVER, Life
 from dovetail.live.controller.site import Site, list_of
-from dovetail.live.durable.kept_job import DamagedRecord
-from dovetail.live.edges import Accepted, Request
-from dovetail.live.gangs.gang import END, SAVE
-from dovetail.live.lifecycle import PENDING, TERMINAL, State, Step
-from dovetail.live.record import JobRecord
-from dovetail.live.spec_job import job_of
+from dovetail.live.controller.terminations import Endings
+from dovetail.live.edges.protocols import Accepted, Request
+from dovetail.live.jobs.job_row import job_of
+from dovetail.live.jobs.lifecycle import PENDING, TERMINAL, State, Step
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.store.stored_job import DamagedRecord
+from dovetail.live.workers.gang import END, SAVE
 from dovetail.wire.spec import Dependency, JobSpec
 
 LOG = logging.getLogger(__name__)

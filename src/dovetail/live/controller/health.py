@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.messages import NODE_DOWN, READY, ControllerChanged, NodeChanged, Shrunk
-from dovetail.live.controller.endings import Endings
-from dovetail.live.controller.lives import Life
-from dovetail.live.controller.placements import Placements
+from dovetail.live.controller.live_jobs import Life
+from dovetail.live.controller.plan_applier import Placements
 from dovetail.live.controller.site import Site
-from dovetail.live.gangs.gang import END, Gang
-from dovetail.live.gangs.survey import lost_run, survey, take_stock
+from dovetail.live.controller.terminations import Endings
+from dovetail.live.workers.gang import END, Gang
+from dovetail.live.workers.inventory_check import lost_run, survey, take_stock
 from dovetail.wire.agent import Hail, Inventory, WorkerState
 
 LOG = logging.getLogger(__name__)

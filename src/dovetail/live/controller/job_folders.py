@@ -10,9 +10,9 @@ import errno
 import logging
 
 from dovetail.live.controller.launches import launch_of
-from dovetail.live.durable.folder import Folder
-from dovetail.live.edges import Entry, Journal, StoreError
-from dovetail.live.private_file import has_no_inodes
+from dovetail.live.edges.protocols import Entry, Journal, StoreError
+from dovetail.live.store.folder import Folder
+from dovetail.live.system.private_file import has_no_inodes
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 

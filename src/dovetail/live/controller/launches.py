@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dovetail.live.controller.output_path import output_of
-from dovetail.live.engines.paced import paced_of
-from dovetail.live.job_environment import environment_of
+from dovetail.live.emulation.synthetic import paced_of
+from dovetail.live.jobs.job_environment import environment_of
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import EACH_GPU, JobSpec
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from math import isfinite
 
 from dovetail.core.messages import Foreseen, Measured
-from dovetail.live.controller.endings import PARTED, Endings
-from dovetail.live.controller.lives import Life
+from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.site import Site
-from dovetail.live.gangs.gang import END, SAVE
+from dovetail.live.controller.terminations import PARTED, Endings
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.meter import Progress
-from dovetail.live.record import JobRecord
+from dovetail.live.workers.gang import END, SAVE
 from dovetail.wire.worker import Training
 
 SLACK_S, SLACK = 0.25, 0.01

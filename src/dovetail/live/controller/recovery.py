@@ -13,11 +13,11 @@ from dovetail.core.messages import RECOVERING, ControllerChanged, Foreseen, Meas
 from dovetail.core.policy import spell
 from dovetail.live.controller.arrivals import Arrivals
 from dovetail.live.controller.health import Health
-from dovetail.live.controller.lives import Life
-from dovetail.live.controller.placements import Placements
+from dovetail.live.controller.live_jobs import Life
+from dovetail.live.controller.plan_applier import Placements
 from dovetail.live.controller.site import Site, list_of
-from dovetail.live.durable.recovered import Recovered
-from dovetail.live.lifecycle import State, Step
+from dovetail.live.jobs.lifecycle import State, Step
+from dovetail.live.store.recovered import Recovered
 
 
 def take_up(site: Site, arrivals: Arrivals, health: Health, recovered: Recovered) -> None:

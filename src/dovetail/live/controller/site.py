@@ -16,19 +16,19 @@ from dovetail.core.messages import Explained, Fact, Learned, Reason, Retimed, Wi
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Policy
 from dovetail.core.view import Changes
-from dovetail.live.controller.lives import Life, Lives
+from dovetail.live.controller.live_jobs import Life, Lives
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.timers import Timers
-from dovetail.live.edges import Edges, Entry
-from dovetail.live.gangs.first_worker import FirstWorker
-from dovetail.live.gangs.floor import Floor
-from dovetail.live.gangs.gang import Gang
-from dovetail.live.gangs.gang_orders import Instruction
-from dovetail.live.gangs.seating import Gpu, Seats
-from dovetail.live.job_environment import restarted
+from dovetail.live.edges.protocols import Edges, Entry
+from dovetail.live.jobs.job_environment import restarted
+from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.memory_bounds import MemoryBounds
 from dovetail.live.measuring.metering import Meter
-from dovetail.live.record import JobRecord
+from dovetail.live.workers.first_worker import FirstWorker
+from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.gang_orders import Instruction
+from dovetail.live.workers.gpu_assignment import Gpu, Seats
+from dovetail.live.workers.gpu_usage import Floor
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 

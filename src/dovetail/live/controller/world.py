@@ -17,18 +17,17 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.view import Changes, View
 from dovetail.live.controller.arrivals import Arrivals
-from dovetail.live.controller.endings import Endings
 from dovetail.live.controller.health import Health
-from dovetail.live.controller.lives import Life
-from dovetail.live.controller.picture import Picture
-from dovetail.live.controller.placements import Placements
+from dovetail.live.controller.live_jobs import Life
+from dovetail.live.controller.plan_applier import Placements
 from dovetail.live.controller.progress_reports import ProgressReports
+from dovetail.live.controller.reconciler import Tending
 from dovetail.live.controller.recovery import take_up
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.site import Launches, Site
-from dovetail.live.controller.tending import Tending
-from dovetail.live.durable.recovered import Recovered
-from dovetail.live.edges import (
+from dovetail.live.controller.status_publisher import Picture
+from dovetail.live.controller.terminations import Endings
+from dovetail.live.edges.protocols import (
     CLOCK,
     Accepted,
     Edges,
@@ -38,9 +37,10 @@ from dovetail.live.edges import (
     Request,
     StoreError,
 )
-from dovetail.live.lifecycle import Step
+from dovetail.live.jobs.lifecycle import Step
+from dovetail.live.jobs.status_snapshot import Snapshot
 from dovetail.live.measuring.metering import Meter
-from dovetail.live.snapshot import Snapshot
+from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import (
     Report,
 )

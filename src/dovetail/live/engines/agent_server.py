@@ -15,8 +15,8 @@ from time import monotonic
 from typing import Protocol
 
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Channel, Dismiss, Loop
-from dovetail.live.own_socket import is_ours, listen, take_away
-from dovetail.live.private_file import is_gone
+from dovetail.live.system.private_file import is_gone
+from dovetail.live.system.unix_socket import is_ours, listen, take_away
 from dovetail.wire.agent import REPORTS, Alive, Order, Report
 from dovetail.wire.codec import WireError
 

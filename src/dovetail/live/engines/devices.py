@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.live.private_file import write_private
+from dovetail.live.system.private_file import write_private
 
 SLOT_TYPE = "cpu"
 

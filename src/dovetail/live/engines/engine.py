@@ -18,7 +18,7 @@ from typing import Protocol
 
 from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.edges import Incoming, Post
+from dovetail.live.edges.protocols import Incoming, Post
 from dovetail.live.engines.devices import (
     Devices,
     machine_memory_bytes,
@@ -27,10 +27,10 @@ from dovetail.live.engines.devices import (
     usable_cores,
 )
 from dovetail.live.engines.nvml import gpus
-from dovetail.live.file_lock import is_locked
 from dovetail.live.node.transport import AgentLink
-from dovetail.live.own_socket import check_path
-from dovetail.live.private_file import check_home
+from dovetail.live.system.file_lock import is_locked
+from dovetail.live.system.private_file import check_home
+from dovetail.live.system.unix_socket import check_path
 from dovetail.wire.agent import WIRE_VERSION
 
 LOG = logging.getLogger(__name__)

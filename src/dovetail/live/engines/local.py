@@ -20,7 +20,7 @@ from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.transport import Loop
-from dovetail.live.private_file import make_private_folder, write_private
+from dovetail.live.system.private_file import make_private_folder, write_private
 from dovetail.wire.agent import Order, Report, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 

@@ -24,8 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dovetail.live.engines import keeper, last_words, strays
-from dovetail.live.file_lock import is_locked
+from dovetail.live.engines import keeper, last_words
+from dovetail.live.engines import orphans as strays
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
     NOT_NOW,
@@ -35,7 +35,8 @@ from dovetail.live.node.launcher import (
     NoRoom,
     StartDeferred,
 )
-from dovetail.live.private_file import make_private_folder
+from dovetail.live.system.file_lock import is_locked
+from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.out_of_memory import tells_of_no_room

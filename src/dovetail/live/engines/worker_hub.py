@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dovetail.live.node.transport import Channel, Loop
-from dovetail.live.own_socket import BACKLOG, is_ours, listen, take_away
+from dovetail.live.system.unix_socket import BACKLOG, is_ours, listen, take_away
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, Refused, ToWorker
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dovetail.live.edges import Incoming, NodeLost
+from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.wire.agent import REPORTS, Order
 from dovetail.wire.codec import LINE_BYTES_MAX, Codec, WireError
 

@@ -1,0 +1,1 @@
+"""Job specs as users write them: YAML, batch scripts with `#SBATCH` lines, or a command."""

@@ -1,0 +1,1 @@
+"""What connects the live world to clocks, sockets and disk; the real ones and the virtual."""

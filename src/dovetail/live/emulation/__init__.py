@@ -1,0 +1,1 @@
+"""Emulated nodes: real agents over synthetic jobs whose workers are clocks."""

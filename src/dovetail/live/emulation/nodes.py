@@ -1,0 +1,469 @@
+"""Emulated nodes: real agents, and workers that are clocks. All nodes at once, without threads.
+
+A pure function of orders and the present: in a process of its own it is driven by a wall clock
+that may run faster than ours, in tests and studies by virtual time. How fast a paced job goes is
+told by a `Physics` that is the truth here as it is in simulation; neighbours on its GPUs re-time
+it when they come and go. It knows by itself when the next thing happens (`next_due`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGKILL
+from typing import Protocol
+
+from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.job import JobTable
+from dovetail.live.emulation.synthetic import Costs, Paced
+from dovetail.live.emulation.synthetic_job import Happening, PacedJob
+from dovetail.live.node.agent import Agent
+from dovetail.live.node.launcher import Exit, Found, LaunchError
+from dovetail.live.system.private_file import write_private
+from dovetail.wire.agent import Alive, Order, Report, StartWorker
+from dovetail.wire.codec import WireError
+from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
+
+NEVER = float("inf")
+
+
+class Shelf(Protocol):
+    """Keeps how far jobs have come, should the process of the nodes die."""
+
+    def read(self, folder: str) -> float | None:
+        """Returns the solo seconds done by the job of this folder; None if it never ran."""
+        ...
+
+    def write(self, folder: str, done_s: float) -> None:
+        """Keeps the solo seconds done."""
+        ...
+
+    def drop(self, folder: str) -> None:
+        """Forgets a job that is complete and on record: run again, it begins anew."""
+        ...
+
+
+class NoShelf:
+    """Keeps nothing: in virtual time no process dies."""
+
+    def read(self, folder: str) -> float | None:
+        """Returns None."""
+        return None
+
+    def write(self, folder: str, done_s: float) -> None:
+        """Does nothing."""
+
+    def drop(self, folder: str) -> None:
+        """Does nothing."""
+
+
+class FolderShelf:
+    """Keeps a number in the folder of the job."""
+
+    def read(self, folder: str) -> float | None:
+        """Returns what was written last."""
+        try:
+            return float((Path(folder) / "paced").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+
+    def write(self, folder: str, done_s: float) -> None:
+        """Replaces what was written, whole."""
+        # A full disk costs a paced job its progress at the next crash, nothing else.
+        with suppress(OSError):
+            # The folder of jobs is not made: without it the cluster was removed, and stays so.
+            Path(folder).mkdir(exist_ok=True, mode=0o700)
+            write_private(Path(folder) / "paced", repr(done_s))
+
+    def drop(self, folder: str) -> None:
+        """Removes what was written."""
+        (Path(folder) / "paced").unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node: its agent (None while the node is lost), and ends that its agent will poll."""
+
+    agent: Agent | None
+    launcher: PacedLauncher
+    ends: list[Exit] = field(default_factory=list)
+    incarnation: int = 0
+
+
+class PacedLauncher:
+    """The launcher of one emulated node: all it does happens to the paced jobs."""
+
+    def __init__(self, nodes: EmulatedNodes, node: int) -> None:
+        self._nodes, self._node = nodes, node
+
+    def found(self) -> Sequence[Found]:
+        """Returns nothing: paced workers die with the process of their agents."""
+        return ()
+
+    def start(self, order: StartWorker, token: str, now: float) -> None:
+        """Starts a worker of a paced job. Raises LaunchError for any other."""
+        self._nodes.start_worker(self._node, order, now)
+
+    def limit(self, order: StartWorker) -> None:
+        """Gives a paced worker the share of a newer order; it counts from the next switch on."""
+        self._nodes.limit_worker(order)
+
+    def signal(self, job: int, worker: int, number: int) -> None:
+        """Ends a worker at once; one that hangs heeds nothing but SIGKILL."""
+        self._nodes.signal_worker(job, worker, number)
+
+    def tell(self, job: int, worker: int, message: ToWorker) -> None:
+        """Tells a worker something."""
+        self._nodes.tell_worker(job, worker, message)
+
+    def keep(self, job: int, worker: int, message: FromWorker) -> None:
+        """Does nothing: no later agent will find these workers."""
+
+    def poll(self) -> Sequence[Exit]:
+        """Returns the ends of workers on this node."""
+        return self._nodes.take_ends(self._node)
+
+    def forget(self, job: int, worker: int) -> None:
+        """Drops the progress of a job that is complete, now that this is on record."""
+        self._nodes.forget_worker(job)
+
+
+class EmulatedNodes:
+    """N nodes of G GPUs (each, or as listed) with their agents, and the paced jobs on them.
+
+    One call works on at most `steps_max` instants. On a machine too slow for its speed the nodes
+    fall behind the clock, and whoever calls can read orders between calls all the same.
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        gpus_per_node: int | Sequence[int],
+        *,
+        jobs: JobTable,
+        physics: Physics,
+        costs: Costs | None = None,
+        shelf: Shelf | None = None,
+        report_s: float = 1.0,
+        alive_s: float = NEVER,
+        write_s: float = NEVER,
+        incarnation: str = "emulated",
+        speed: float = 1.0,
+        steps_max: float = NEVER,
+    ) -> None:
+        each = gpus_per_node
+        self._gpus = [each] * nodes if isinstance(each, int) else list(each)
+        self._table, self._physics = jobs, physics
+        self._costs = costs or Costs()
+        self._shelf = shelf or NoShelf()
+        self._report_s, self._alive_s, self._write_s = report_s, alive_s, write_s
+        self._incarnation, self._speed, self._steps_max = incarnation, speed, steps_max
+        self._jobs: dict[int, PacedJob] = {}
+        self._folder: dict[int, str] = {}
+        self._complete: dict[int, str] = {}
+        self._written_s: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._due: dict[int, float] = {}
+        self._on_gpu: dict[tuple[int, int], dict[int, None]] = {}
+        self._held: dict[int, list[tuple[int, int]]] = {}
+        self._touched: dict[int, None] = {}
+        self._queue: deque[Happening] = deque()
+        self._next_alive_s = 0.0 if alive_s < NEVER else NEVER
+        self._now = 0.0
+        self._nodes = [_Node(None, PacedLauncher(self, n)) for n in range(nodes)]
+        self._agent_due: list[float] = [NEVER] * nodes
+        for node in range(nodes):
+            self.return_node(node)
+
+    # What drives it.
+
+    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+        """Lets the agent of a node carry an order out; returns all that is reported meanwhile."""
+        reports = self.tick(now)
+        agent = self._nodes[node].agent
+        if agent is not None:
+            reports += agent.handle(order, self._now)
+            self._agent_due[node] = agent.next_due()
+            reports += self._settle()
+        return reports
+
+    def tick(self, now: float) -> list[Report]:
+        """Lets everything happen up to a time, each thing at its own; returns the reports.
+
+        After `steps_max` instants it stops at the last one: `next_due` is past then.
+        """
+        reports: list[Report] = []
+        steps = 0
+        while (due := self.next_due()) <= now:
+            if steps >= self._steps_max:
+                return reports
+            steps += 1
+            self._now = max(self._now, due)
+            reports += self._step()
+        self._now = max(self._now, now)
+        return reports
+
+    def end_all(self, grace_s: float, now: float) -> list[Report]:
+        """Ends all workers."""
+        reports = self.tick(now)
+        for n, node in enumerate(self._nodes):
+            if node.agent is not None:
+                reports += node.agent.end_all(grace_s, self._now)
+                self._agent_due[n] = node.agent.next_due()
+        return reports + self._settle()
+
+    def next_due(self) -> float:
+        """Returns when the next thing happens by itself."""
+        heap = self._heap
+        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        first = heap[0][0] if heap else NEVER
+        return min(first, self._next_alive_s, min(self._agent_due, default=NEVER))
+
+    def _step(self) -> list[Report]:
+        now, reports = self._now, []
+        if self._next_alive_s <= now:
+            self._next_alive_s = now + self._alive_s
+            reports += [
+                Report(n, alive=Alive(n)) for n, node in enumerate(self._nodes) if node.agent
+            ]
+        while self._heap and self._heap[0][0] <= now:
+            due, number = heapq.heappop(self._heap)
+            if self._due.get(number) == due:
+                del self._due[number]
+                self._jobs[number].advance(now)
+                self._touch(number)
+        for n, due in enumerate(self._agent_due):
+            if due <= now:
+                reports += self._tick_agent(n)
+        return reports + self._settle()
+
+    def _tick_agent(self, n: int) -> list[Report]:
+        agent = self._nodes[n].agent
+        if agent is None:
+            self._agent_due[n] = NEVER
+            return []
+        reports = agent.tick(self._now)
+        self._agent_due[n] = agent.next_due()
+        return reports
+
+    def _settle(self) -> list[Report]:
+        """Re-times what was touched and lets agents hear it, until nothing more happens."""
+        reports: list[Report] = []
+        while True:
+            self._retime()
+            if not self._queue:
+                return reports
+            while self._queue:
+                reports += self._hear(self._queue.popleft())
+
+    def _hear(self, what: Happening) -> list[Report]:
+        node = self._nodes[what.node]
+        if node.agent is None:
+            return []
+        if what.message is not None:
+            return node.agent.heard(what.job, what.worker, what.message, self._now)
+        node.ends.append(Exit(what.job, what.worker, what.exit_code))
+        return self._tick_agent(what.node)
+
+    # Rates.
+
+    def _touch(self, number: int) -> None:
+        """Marks a job, and all on the GPUs it had and has, to be re-timed."""
+        job = self._jobs[number]
+        before, after = self._held.get(number, []), job.gpus
+        for gpu in before:
+            self._on_gpu[gpu].pop(number, None)
+        for gpu in after:
+            self._on_gpu.setdefault(gpu, {})[number] = None
+        self._held[number] = after
+        self._touched[number] = None
+        for gpu in (*before, *after):
+            self._touched.update(self._on_gpu[gpu])
+
+    def _retime(self) -> None:
+        touched, self._touched = sorted(self._touched), {}
+        for number in touched:
+            job = self._jobs[number]
+            job.pace(self._rate(job), self._now)
+            job.phase_s = self._phase_s(job)
+            self._queue.extend(job.out)
+            self._keep(job)
+            job.out.clear()
+            self._schedule(job)
+
+    def _rate(self, job: PacedJob) -> float:
+        if job.training is None or job.slowed == NEVER:
+            return 0.0
+        done_s = job.done_s
+        others = self._neighbours(job)
+        return self._physics.speed(job.row, job.training, others, done_s) / job.slowed
+
+    def _phase_s(self, job: PacedJob) -> float:
+        if job.training is None or not job.training.batch_size or not job.rate:
+            return NEVER
+        end_s = self._physics.phase_end_s(job.row, job.done_s)
+        return job.since_s + (end_s - job.done_s) / job.rate
+
+    def _neighbours(self, job: PacedJob) -> list[Neighbour]:
+        others = sorted({j for gpu in job.gpus for j in self._on_gpu[gpu]} - {job.number})
+        placed = [(self._jobs[j].row, self._jobs[j].placed) for j in others]
+        return [(row, where) for row, where in placed if where is not None]
+
+    def _schedule(self, job: PacedJob) -> None:
+        due = max(job.due_s, self._now)
+        if due < NEVER:
+            if self._due.get(job.number) != due:
+                self._due[job.number] = due
+                heapq.heappush(self._heap, (due, job.number))
+        else:
+            self._due.pop(job.number, None)
+        if job.over:
+            self._complete[job.number] = self._folder.pop(job.number)
+            self._drop(job.number)
+
+    def _keep(self, job: PacedJob) -> None:
+        """Writes down how far a job has come when a worker leaves or saves, and now and then."""
+        said = job.out
+        leaves = any(h.message is None or isinstance(h.message, Saved) for h in said)
+        due = self._written_s.get(job.number, -NEVER) + self._write_s <= self._now
+        if leaves or (due and any(isinstance(h.message, Training) for h in said)):
+            self._written_s[job.number] = self._now
+            self._shelf.write(self._folder[job.number], self.done_s(job.number))
+
+    def _drop(self, number: int) -> None:
+        del self._jobs[number]
+        self._held.pop(number, None)
+        self._written_s.pop(number, None)
+        self._due.pop(number, None)
+
+    # What launchers do.
+
+    def start_worker(self, node: int, order: StartWorker, now: float) -> None:
+        """Starts a worker on a node. Raises LaunchError."""
+        job = self._jobs.get(order.job) or self._admit(order)
+        job.start(order, node, now)
+        self._touch(order.job)
+
+    def limit_worker(self, order: StartWorker) -> None:
+        """Gives a worker another share of its GPU."""
+        job = self._jobs.get(order.job)
+        worker = None if job is None else job.workers.get(order.worker)
+        if worker is not None:
+            worker.share = order.share
+            self._touch(order.job)
+
+    def _admit(self, order: StartWorker) -> PacedJob:
+        try:
+            paced = Paced.read(order.launch.command)
+        except WireError as error:
+            raise LaunchError(str(error)) from None
+        row = self._table.append([paced.row(order.job, self._now)])[0]
+        self._physics.admit(self._table)
+        done_s = self._shelf.read(order.launch.folder)
+        job = PacedJob(
+            order.job,
+            row,
+            paced,
+            self._costs,
+            done_s=done_s or 0.0,
+            lived=done_s is not None,
+            report_s=self._report_s,
+        )
+        self._jobs[order.job] = job
+        self._folder[order.job] = order.launch.folder
+        return job
+
+    def tell_worker(self, number: int, worker: int, message: ToWorker) -> None:
+        """Tells a worker something."""
+        job = self._jobs.get(number)
+        if job is not None:
+            job.tell(worker, message, self._now)
+            self._touch(number)
+
+    def signal_worker(self, number: int, worker: int, signum: int) -> None:
+        """Ends a worker by a signal."""
+        job = self._jobs.get(number)
+        known = None if job is None else job.workers.get(worker)
+        if job is not None and known is not None and (signum == SIGKILL or not known.hung):
+            job.end((worker,), -signum, self._now)
+            self._touch(number)
+
+    def forget_worker(self, number: int) -> None:
+        """Drops the progress of a job if it is complete."""
+        if number in self._complete:
+            self._shelf.drop(self._complete.pop(number))
+
+    def take_ends(self, node: int) -> Sequence[Exit]:
+        """Returns the ends on a node that its agent has not heard of."""
+        ends, self._nodes[node].ends = self._nodes[node].ends, []
+        return ends
+
+    # Faults.
+
+    def kill(self, job: int, worker: int, now: float) -> list[Report]:
+        """Lets a worker die as by SIGKILL from outside."""
+        reports = self.tick(now)
+        self.signal_worker(job, worker, SIGKILL)
+        return reports + self._settle()
+
+    def hang(self, job: int, worker: int, now: float) -> list[Report]:
+        """Lets a worker hang: it hears nothing and heeds SIGKILL alone."""
+        reports = self.tick(now)
+        self._jobs[job].hang(worker, self._now)
+        self._touch(job)
+        return reports + self._settle()
+
+    def slow(self, job: int, worker: int, factor: float, now: float) -> list[Report]:
+        """Makes a worker so many times slower, and with it the others of its job."""
+        reports = self.tick(now)
+        self._jobs[job].workers[worker].slowed = factor
+        self._touch(job)
+        return reports + self._settle()
+
+    def lose_node(self, node: int, now: float) -> list[Report]:
+        """Lets a node vanish with its agent and workers: no word comes from it any more."""
+        reports = self.tick(now)
+        self._nodes[node].agent = None
+        self._agent_due[node] = NEVER
+        for number, job in list(self._jobs.items()):
+            if any(n == node for n, _ in job.gpus):
+                job.vanish(node, self._now)
+                self._touch(number)
+        return reports + self._settle()
+
+    def return_node(self, node: int) -> None:
+        """Lets a node come (back), empty and with a new agent."""
+        here = self._nodes[node]
+        here.incarnation += 1
+        here.ends.clear()
+        here.agent = Agent(
+            node,
+            tuple(f"paced-{gpu}" for gpu in range(self._gpus[node])),
+            here.launcher,
+            incarnation=f"{self._incarnation}-{here.incarnation}",
+            token=lambda: "",
+            speed=self._speed,
+        )
+
+    # What is there.
+
+    @property
+    def alive(self) -> Sequence[tuple[int, int, int]]:
+        """Returns (node, job, worker) of every worker that lives."""
+        jobs = sorted(self._jobs.items())
+        return [(w.node, j, n) for j, job in jobs for n, w in sorted(job.workers.items())]
+
+    def close(self) -> None:
+        """Writes down how far jobs have come: their workers end with this process."""
+        for number in self._jobs:
+            self._shelf.write(self._folder[number], self.done_s(number))
+
+    def done_s(self, job: int) -> float:
+        """Returns the progress of a job that is not over, in solo seconds."""
+        known = self._jobs[job]
+        return known.done_s + known.rate * max(0.0, self._now - known.since_s)

@@ -1,0 +1,114 @@
+"""What the controller lets readers see: one frozen picture after a decision.
+
+The loop makes a new one and swaps it in; readers in other threads take the reference and never
+wait for the loop. Jobs and nodes go by their numbers, as users know them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dovetail.core.messages import Reason
+from dovetail.core.placement import Placement
+from dovetail.live.jobs.record import Member
+
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node: its state, when its agent was last heard, and its GPUs by name."""
+
+    node: int
+    state: str
+    gpus: tuple[str, ...]
+    heard_s: float = NEVER
+    gpu_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStatus:
+    """One placed job. `done_s` (solo seconds) was reached at `since_s`, and grows at `rate`.
+
+    `left_s` is the forecast's word at `since_s`, infinite where nothing is known. `called` is how
+    users call it, if not by its number. It `awaits` jobs that must leave its GPUs, or hold less of
+    their memory, before all its workers can start. `deferred` says of each node whose agent cannot
+    start a worker yet why that is so.
+    """
+
+    job: int
+    placement: Placement
+    members: tuple[Member, ...]
+    done_s: float
+    rate: float
+    since_s: float
+    left_s: float = float("inf")
+    called: str = ""
+    awaits: tuple[int, ...] = ()
+    deferred: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster after a decision. `waiting` is in the policy's order, with shapes beside it.
+
+    `reasons` are those of the last `Explained`, its jobs by number; `refused` says why the last
+    plan that broke a rule did not come to be, and when. `unwritable` says why the controller can
+    write nothing, and so starts nothing, empty while it can.
+    """
+
+    now_s: float
+    policy: str
+    version: int
+    decided_s: float
+    nodes: tuple[NodeStatus, ...]
+    running: tuple[RunningStatus, ...] = ()
+    waiting: tuple[int, ...] = ()
+    shapes: tuple[int, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    reasons_s: float = NEVER
+    decisions: int = 0
+    refused: str = ""
+    refused_s: float = NEVER
+    unwritable: str = ""
+
+    def reason_codes(self) -> dict[int, Reason]:
+        """Returns the reason of every waiting job that has one: of itself, its shape, or all."""
+        by_job = {r.job: r for r in self.reasons if r.job >= 0}
+        by_shape = {r.shape: r for r in self.reasons if r.job < 0 <= r.shape}
+        general = next((r for r in self.reasons if r.job < 0 and r.shape < 0), None)
+        shapes = self.shapes or (-1,) * len(self.waiting)
+        found: dict[int, Reason] = {}
+        for job, shape in zip(self.waiting, shapes, strict=True):
+            reason = by_job.get(job) or by_shape.get(shape) or general
+            if reason is not None:
+                found[job] = reason
+        return found
+
+    def free_gpus(self) -> dict[int, int]:
+        """Returns, per node that is up, how many GPUs no job holds."""
+        held: dict[int, set[int]] = {n.node: set() for n in self.nodes}
+        for run in self.running:
+            for member in run.members:
+                held[member.node].add(member.gpu)
+        return {n.node: len(n.gpus) - len(held[n.node]) for n in self.nodes if n.state == "up"}
+
+    def seats(self) -> dict[tuple[int, int], list[int]]:
+        """Returns who is on each held GPU, (node, GPU) -> jobs."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for run in self.running:
+            for member in run.members:
+                found.setdefault((member.node, member.gpu), []).append(run.job)
+        return found
+
+
+class Index:
+    """What is looked up in one picture, worked out once for all readers."""
+
+    __slots__ = ("picture", "rank", "reasons", "runs")
+
+    def __init__(self, picture: Snapshot) -> None:
+        self.picture = picture
+        self.reasons = picture.reason_codes()
+        self.runs = {run.job: run for run in picture.running}
+        self.rank = {job: i for i, job in enumerate(picture.waiting)}

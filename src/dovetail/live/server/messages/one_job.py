@@ -1,0 +1,52 @@
+"""All of one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dovetail.live.server.messages.listing import JobRow
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Show all of one job."""
+
+    verb: ClassVar[str] = "show"
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """All of one job. Of its environment only the names: values may be secret."""
+
+    row: JobRow
+    command: tuple[str, ...]
+    script_lines: int
+    workdir: str
+    output: str
+    folder: str
+    model: str
+    queue: str
+    gpu_type: str
+    trains: bool
+    shareable: bool
+    preemptible: bool
+    requeue: bool
+    priority: float
+    batch_size: int
+    time_limit_s: float
+    deadline_s: float
+    duration_s: float
+    environment: tuple[str, ...]
+    after: tuple[str, ...]
+    generation: int
+    workers: tuple[str, ...]
+    attained_gpu_s: float
+    ran_s: float
+    held: bool
+    detail: str = ""
+    samples: int = 0
+    total_samples: int = 0
+    iteration_s: float = 0.0
+    saved_step: int = -1

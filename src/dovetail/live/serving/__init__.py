@@ -1,0 +1,1 @@
+"""What `dovetail up` starts: policy, belief and forecast wired to the live world."""

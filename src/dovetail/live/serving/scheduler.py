@@ -1,0 +1,138 @@
+"""What a live cluster decides with: policy, cluster, belief and forecast, over tables that grow.
+
+The words are those of a simulated run, and mean the same. What cannot work is refused here, before
+anything is started.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import dovetail.policies  # registers the policies
+from dovetail import __version__
+from dovetail.control.loop import check_needs
+from dovetail.control.state import ClusterState
+from dovetail.core.beliefs import Physics
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
+from dovetail.core.messages import HOW
+from dovetail.core.policy import Policy, name_of, parse_policy, spell
+from dovetail.forecast.forecasts import parse_live_forecast
+from dovetail.physics.beliefs.learning import Learning
+from dovetail.physics.beliefs.noisy import believed
+from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.sharing.interleave import InterleaveRule
+from dovetail.physics.sharing.pair_law import parse_interference
+from dovetail.physics.zoo.models import Catalogue, shipped_sets
+from dovetail.physics.zoo.profile_file import load_profiles
+from dovetail.study.option_texts import Given, read_options
+from dovetail.study.options import Options
+from dovetail.study.run import granted
+
+assert dovetail.policies
+
+LIVE_DEFAULTS: Given = {"forecast": "declared", "switching": "restart:5"}
+"""Where a live cluster differs from a simulated one: lengths are what owners say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mind:
+    """All that a controller decides with; `state` is empty and grows with the jobs."""
+
+    policy: Policy
+    options: Options
+    state: ClusterState
+    learning: Learning
+
+    def manifest(self, engine: str) -> dict[str, object]:
+        """Returns what heads an exported log: policy and options as plain values."""
+        return {
+            "version": __version__,
+            "live": True,
+            "engine": engine,
+            "policy": spell(self.policy),
+            "name": name_of(self.policy),
+            "knows": sorted(self.policy.knows),
+            "powers": sorted(self.policy.powers),
+            **self.options.manifest(),
+        }
+
+
+def build_mind(
+    policy: str,
+    cluster: Cluster,
+    given: Given,
+    *,
+    said_s: Callable[[str], float],
+    measured: str = "",
+    paced: bool = False,
+    guessing: bool = False,
+) -> Mind:
+    """Returns what a controller decides with. Raises InputError.
+
+    `said_s` gives the length a job's owner declared, by the job's number, 0 for none; `measured`
+    is what an earlier controller of this cluster learned of its jobs. Paced jobs run as the same
+    profiles say, so these are trusted, unless the controller is to go by a guess.
+    """
+    chosen = parse_policy(policy)
+    options = live_options(cluster, given)
+    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64), numbered=True)
+    forecast = parse_live_forecast(options.forecast, jobs, said_s, options.seed)
+    supplier = LIVE_DEFAULTS["forecast"]
+    check_needs(chosen, granted(forecast), options.without, supplier=supplier)
+    prior = believed(live_physics(jobs, options), jobs, options.belief, options.seed)
+    trusted = None if paced and not guessing else _trusted(options)
+    learning = Learning(prior, jobs, measured, trusted, paced=paced)
+    state = ClusterState(
+        jobs,
+        cluster,
+        chosen,
+        physics=learning.physics,
+        forecast=forecast,
+        placing=options.placing,
+        switch_s={how: options.switching.delay_s(how) for how in HOW},
+    )
+    return Mind(chosen, options, state, learning)
+
+
+def live_options(cluster: Cluster, given: Given) -> Options:
+    """Returns the options that words mean for a live cluster. Raises InputError."""
+    options = read_options({**LIVE_DEFAULTS, **given, "cluster": "1x1"})
+    for name in ("adopt", "capacity"):
+        if getattr(options, name):
+            raise InputError(f"--{name}", "it is for replayed traces only")
+    return replace(options, cluster=cluster)
+
+
+def live_physics(jobs: JobTable, options: Options) -> Physics:
+    """Returns how fast jobs run, as far as profiles tell, over a table that grows."""
+    given = tuple(load_profiles(Path(p)) for p in options.profiles)
+    interference = parse_interference(options.interference, given)
+    if options.physics == "linear":
+        return LinearPhysics(jobs, interference)
+    return PlacedPhysics(
+        jobs,
+        options.cluster,
+        Catalogue((*shipped_sets(), *given)),
+        interference=interference,
+        interleaving=InterleaveRule.parse(options.cycle),
+        by_count=options.physics == "counted",
+    )
+
+
+def _trusted(options: Options) -> tuple[str, ...]:
+    """Returns the models whose profiles the user measured and gave: no guess is needed there."""
+    given = [load_profiles(Path(p)) for p in options.profiles]
+    return tuple(name for profiles in given for name in [p.name for p in profiles.profiles])
+
+
+def manifest_text(mind: Mind, engine: str) -> str:
+    """Returns the manifest as it is kept in the store."""
+    return json.dumps(mind.manifest(engine), separators=(",", ":"))

@@ -1,0 +1,271 @@
+"""One controller from its lock to its end: store, agents, mind, world and server, wired together.
+
+Nothing decides here. Whatever ends the controller, even its kill at any instruction, leaves a
+store from which the next one goes on; so an end by order is nothing but a polite way of dying.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from time import sleep
+
+from dovetail import __version__
+from dovetail.control.loop import run as run_loop
+from dovetail.core.errors import InputError
+from dovetail.core.policy import spell
+from dovetail.live.controller.job_folders import JobFolders
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.watchdog import Watchdog, Watched
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.edges.protocols import Edges, Incoming
+from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
+from dovetail.live.engines.engine import Engine, EngineWords, check_sockets, open_engine
+from dovetail.live.measuring.meter import Meters
+from dovetail.live.server.messages.cluster import Pong
+from dovetail.live.server.request_handler import Desk, House
+from dovetail.live.server.server import Server, name_of_user
+from dovetail.live.serving.period import begun
+from dovetail.live.serving.scheduler import Mind, build_mind, manifest_text
+from dovetail.live.serving.stated_lengths import SaidLengths
+from dovetail.live.serving.warm_up import rehearse
+from dovetail.live.store.database import Database, EmptyStore
+from dovetail.live.store.folder import Folder
+from dovetail.live.store.group_commit import GroupCommit
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import LIVE, Reader
+from dovetail.live.store.recovered import Recovered
+from dovetail.live.store.store import Store
+from dovetail.live.system.private_file import is_gone
+from dovetail.physics.beliefs.measurements import Lessons
+from dovetail.study.option_texts import Given
+
+LOG = logging.getLogger(__name__)
+WATCH_S = 1.0
+SWITCH_S = 0.0005
+"""How long a thread computes while another waits to.
+
+NOTE: the threads of clients and of the store wait for the loop some ten times in each submit. With
+Python's own 5 ms four clients got 190 to 240 submits a second done on a busy machine, beside 1,000
+reports a second; with this 480 to 540.
+"""
+MESSAGES_S = 0.1
+"""What a message to an agent and its answer take at most, as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What `dovetail up` was asked for."""
+
+    home: Path
+    policy: str
+    engine: str
+    given: Given
+    listen: str = ""
+    share_between_users: bool = False
+
+
+def check(wish: Wish) -> None:
+    """Raises InputError for a wish that cannot be fulfilled; starts nothing."""
+    folder = _made(wish)
+    engine = open_engine(wish.engine, folder.home, dict(wish.given))
+    build_mind(wish.policy, engine.cluster, wish.given, said_s=lambda job: 0.0)
+    folder.lock().release()
+    with suppress(EmptyStore):
+        if folder.store.exists():
+            with Reader(folder.store) as reader:
+                reader.check()
+                _check_engine(wish.engine, reader)
+
+
+def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
+    """Runs a controller until it is told to stop. Raises InputError for what cannot be.
+
+    `ready` is called when clients may ask.
+    """
+    folder = _made(wish)
+    with ExitStack() as stack:
+        lock = folder.lock()
+        stack.callback(lock.release)
+        _end_with(folder.home / "lock")
+        LOG.info("start: opening the store of jobs")
+        engine = open_engine(wish.engine, folder.home, dict(wish.given))
+        _check_new(folder)
+        committer = GroupCommit(Database(folder.store))
+        stack.callback(committer.close)
+        reader = stack.enter_context(Reader(folder.store))
+        _check_engine(wish.engine, reader)
+        store = Store(committer, reader)
+        recovered = store.recover()
+        lengths = SaidLengths(recovered, store.find)
+        mind = _mind(wish, engine, recovered, lengths)
+        store.keep(begun(reader, manifest_text(mind, wish.engine), wish.engine))
+        LOG.info(
+            "start: preparing %s (the first time up to a minute: machine code is compiled)",
+            wish.policy,
+        )
+        rehearse(wish.policy, engine.cluster, wish.given)
+        LOG.info("start: starting the agents of %s", wish.engine)
+        sys.setswitchinterval(SWITCH_S)
+        _control(wish, folder, engine, mind, lengths, store, recovered, ready)
+        if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
+            engine.stop_agents(end=True)
+
+
+def _made(wish: Wish) -> Folder:
+    """Returns the folder of a wish; nothing is made of one that cannot work."""
+    folder = Folder(wish.home)
+    check_sockets(folder.home, EngineWords.parse(wish.engine))
+    folder.make()
+    return folder
+
+
+def _check_new(folder: Folder) -> None:
+    """Raises InputError if the store is an empty file though there were jobs.
+
+    A controller that is killed in its first moments leaves an empty file, and no job.
+    """
+    jobs = folder.home / "jobs"
+    if folder.store.exists() and not folder.store.stat().st_size and any(jobs.iterdir()):
+        raise InputError(
+            str(folder.store),
+            f"it is empty, and {jobs} has folders of jobs",
+            "put back a copy of the file, or remove both to begin without any jobs",
+        )
+
+
+def _end_with(lock: Path) -> None:
+    """Ends this process when its lock is gone or another's: its folder was removed.
+
+    It would hold the nodes against the controller of the next folder of that name.
+    """
+    inode = lock.stat().st_ino
+
+    def watch() -> None:
+        while not _surely_gone(lock, inode):
+            sleep(WATCH_S)
+        LOG.error("the folder of this cluster is gone")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="folder", daemon=True).start()
+
+
+def _surely_gone(lock: Path, inode: int) -> bool:
+    with suppress(OSError):
+        return is_gone(lock, inode)
+    return False
+
+
+def _control(
+    wish: Wish,
+    folder: Folder,
+    engine: Engine,
+    mind: Mind,
+    lengths: SaidLengths,
+    store: Store,
+    recovered: Recovered,
+    ready: Callable[[Server], None],
+) -> None:
+    """Runs the loop between agents and clients."""
+    clock = WallClock(recovered.now_s, engine.speed)
+    inbox = ThreadInbox(clock)
+    engine.start_agents()
+    with ExitStack() as stack:
+        post = engine.connect(inbox.put)
+        stack.callback(post.close)
+        folders = JobFolders(folder, store)
+        world = LiveWorld(
+            Edges(clock, inbox, post, folders, store),
+            mind.state,
+            mind.policy,
+            recovered=recovered,
+            launches=folders.launch,
+            meter=Meters(mind.learning),
+            rules=paced_rules(engine.speed),
+            owner=name_of_user(os.getuid()),
+            share_between_users=wish.share_between_users,
+        )
+
+        def put(incoming: Incoming) -> None:
+            lengths.hear(incoming)
+            inbox.put(incoming)
+
+        intake = Intake(
+            store.committer, clock=clock, cluster=engine.cluster, put=put, home=folder.home
+        )
+        pong = Pong(
+            pid=os.getpid(),
+            epoch=recovered.epoch,
+            version=__version__,
+            policy=spell(mind.policy),
+            engine=wish.engine,
+            forecast=mind.options.forecast,
+            now_s=clock.now(),
+            speed=engine.speed,
+        )
+        house = House(pong, folder, engine.paced)
+        desk = Desk(house, intake, lambda: world.published, clock.now)
+        server = Server(desk, folder.socket, token=folder.token() if wish.listen else "")
+        stack.callback(server.stop)
+        server.start(wish.listen)
+        LOG.info("controller %d serves %s with %s", recovered.epoch, wish.engine, pong.policy)
+        ready(server)
+        watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
+        run_loop(world, Watched(mind.policy, watchdog))
+        LOG.info("controller %d ends as told", recovered.epoch)
+
+
+def _mind(wish: Wish, engine: Engine, recovered: Recovered, lengths: SaidLengths) -> Mind:
+    """Returns what decides, with what earlier controllers of this cluster learned."""
+    measured = dict(recovered.meta).get("measured", "")
+    try:
+        Lessons.load(measured)
+    except InputError as error:
+        LOG.error("%s; it is measured anew", error)
+        measured = ""
+    return build_mind(
+        wish.policy,
+        engine.cluster,
+        wish.given,
+        said_s=lengths,
+        measured=measured,
+        paced=engine.paced,
+    )
+
+
+def _check_engine(engine: str, reader: Reader) -> None:
+    """Raises InputError if jobs are under way on nodes of another kind."""
+    before = reader.meta("engine")
+    if before is None or before == engine:
+        return
+    under_way = sum(reader.counts().get(state, 0) for state in LIVE)
+    if under_way:
+        raise InputError(
+            f"--engine {engine}",
+            f"{under_way} jobs of this cluster belong to its engine {before}",
+            f"give --engine {before}, or another --home",
+        )
+
+
+def paced_rules(speed: float) -> Rules:
+    """Returns the patience of a world whose seconds pass faster than those of its machines."""
+    rules = Rules()
+    scaled = {
+        f.name: getattr(rules, f.name) * speed
+        for f in fields(Rules)
+        if isinstance(getattr(rules, f.name), float)
+    }
+    # Deciding takes the machine's time at any speed. Emulated workers leave at once, so a gang
+    # waits for their GPUs no longer than messages travel.
+    scaled |= {
+        "decision_limit_s": rules.decision_limit_s,
+        "yield_s": max(rules.yield_s, MESSAGES_S * speed),
+    }
+    return replace(rules, **scaled)

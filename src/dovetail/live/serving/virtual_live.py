@@ -1,0 +1,241 @@
+"""A trace played by the live scheduler in virtual time: real controller, real agents, paced jobs.
+
+Everything of a live cluster takes part but sockets, disks and waiting: the controller's world and
+its journal, messages that take their time, agents, and workers that are clocks. So a day passes in
+seconds, and what differs from the simulator is what the control plane does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from dovetail.control.loop import run as run_loop
+from dovetail.core.cluster import Cluster
+from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
+from dovetail.core.trace import Trace
+from dovetail.live.controller.launches import launch_of
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.world import LiveWorld
+from dovetail.live.edges.protocols import Edges
+from dovetail.live.edges.virtual_time import (
+    NEVER,
+    EvenRoad,
+    Timeline,
+    VirtualClock,
+    VirtualInbox,
+    VirtualPost,
+)
+from dovetail.live.emulation.nodes import EmulatedNodes
+from dovetail.live.emulation.synthetic import Costs
+from dovetail.live.jobs.lifecycle import TERMINAL
+from dovetail.live.measuring.meter import Meters
+from dovetail.live.serving.period import begun
+from dovetail.live.serving.scheduler import build_mind, live_options, live_physics, manifest_text
+from dovetail.live.store.database import Database
+from dovetail.live.store.intake import Intake
+from dovetail.live.store.queries import Queries
+from dovetail.live.store.store import Store
+from dovetail.study.option_texts import Given
+from dovetail.study.options import Options
+from dovetail.wire.agent import Order, Report
+from dovetail.wire.spec import JobSpec
+from dovetail.wire.submission import Submission
+
+MESSAGE_S = 0.0005
+"""How long a message travels: between processes of one machine it was 0.3 to 0.6 ms."""
+REPORT_S = 10.0
+"""Between reports of a paced job, and between signs of life of a node; real ones speak each second
+of the machine, which are many seconds of a cluster whose time runs faster."""
+
+
+def specs_of(trace: Trace) -> list[JobSpec]:
+    """Returns what the owners of a trace's jobs would submit: paced jobs of their true lengths."""
+    made = []
+    for row, duration_s in enumerate(trace.duration_s.tolist()):
+        job = trace.jobs.job(row)
+        made.append(
+            JobSpec(
+                name=job.job_id,
+                command=(),
+                workdir="/",
+                gpus=job.gpus,
+                min_gpus=job.min_gpus if job.elastic else job.gpus,
+                max_gpus=job.max_gpus if job.elastic else job.gpus,
+                shareable=job.shareable,
+                preemptible=job.preemptible,
+                user=job.user,
+                queue=job.queue,
+                model=job.model,
+                gpu_type=job.gpu_type,
+                priority=job.priority,
+                batch_size=job.batch_size,
+                duration_s=duration_s,
+                paced=True,
+            )
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user asks at a time of a job, or of a node."""
+
+    t: float
+    verb: str
+    job: int = 0
+    node: int = -1
+
+    def ask(self, intake: Intake) -> None:
+        """Asks it; who asks too late is told so, and leaves it at that."""
+        jobs = (self.job,) if self.job else ()
+        with suppress(InputError):
+            intake.request(self.verb, jobs=jobs, node=self.node, key=repr(self))
+
+
+@dataclass(slots=True)
+class Nodes:
+    """The emulated nodes on the heap of events: whenever something is due there, it happens."""
+
+    line: Timeline
+    nodes: EmulatedNodes
+    put: Callable[[Report], None]
+    message_s: float = MESSAGE_S
+    armed_s: float = NEVER
+
+    def deliver(self, node: int, order: Order) -> None:
+        """Hands an order over and sends what is answered."""
+        self._send(self.nodes.handle(node, order, self.line.now))
+
+    def _send(self, reports: list[Report]) -> None:
+        for report in reports:
+            self.line.after(self.message_s, lambda r=report: self.put(r))  # type: ignore[misc]
+        self.arm()
+
+    def arm(self) -> None:
+        """Puts the next thing due into the heap, unless it is there."""
+        due_s = self.nodes.next_due()
+        if due_s < NEVER and due_s != self.armed_s:
+            self.armed_s = due_s
+            self.line.at(due_s, lambda: self._happen(due_s))
+
+    def _happen(self, due_s: float) -> None:
+        if self.armed_s == due_s:
+            self.armed_s = NEVER
+            self._send(self.nodes.tick(self.line.now))
+
+
+def play(
+    trace: Trace,
+    policy: str,
+    cluster: Cluster,
+    given: Given,
+    *,
+    guess: Given | None = None,
+    report_s: float = REPORT_S,
+    message_s: float = MESSAGE_S,
+    until_s: float = NEVER,
+    decision_s: list[float] | None = None,
+    store_at: Path | None = None,
+    specs: Sequence[JobSpec] = (),
+    asked: Sequence[Asked] = (),
+) -> Queries:
+    """Returns the store of a live cluster that has served all jobs of a trace, or until a time.
+
+    With a `guess` the controller goes by other words than its jobs do, until it has measured.
+    `decision_s` collects the wall time of each decision; the store is in memory but for a path.
+    Owners say what `specs` say (default: no more than the trace does), and later ask as in `asked`.
+    """
+    specs = specs or specs_of(trace)
+    mind = build_mind(
+        policy,
+        cluster,
+        {**given, **(guess or {})},
+        said_s=lambda job: specs[int(job) - 1].duration_s,
+        paced=True,
+        guessing=guess is not None,
+    )
+    database = Database(store_at)
+    queries = Queries(database.connection)
+    store = Store(database, queries)
+    line = Timeline()
+    clock, inbox = VirtualClock(line), VirtualInbox(line)
+    nodes = _nodes(live_options(cluster, given), line, inbox, report_s)
+    nodes.message_s = message_s
+    post = VirtualPost(line, nodes.deliver, EvenRoad(message_s))
+    world = LiveWorld(
+        Edges(clock, inbox, post, store, store),
+        mind.state,
+        mind.policy,
+        recovered=store.recover(),
+        launches=launch_of(Path("/nowhere")),
+        meter=Meters(mind.learning),
+        rules=_rules(report_s),
+    )
+    store.keep(begun(queries, manifest_text(mind, "emulated"), "emulated"))
+    intake = Intake(store.committer, clock=clock, cluster=cluster, put=inbox.put)
+    for number, (spec, submit_s) in enumerate(
+        zip(specs, trace.jobs.submit_s.tolist(), strict=True)
+    ):
+        line.at(submit_s, lambda s=spec, n=number: _submit(intake, s, n))  # type: ignore[misc]
+    for request in asked:
+        line.at(request.t, lambda r=request: r.ask(intake))  # type: ignore[misc]
+    nodes.arm()
+    _stop_when_done(line, intake, queries, len(specs), until_s)
+    run_loop(world, mind.policy, decision_s=decision_s)
+    return queries
+
+
+def _submit(intake: Intake, spec: JobSpec, number: int) -> None:
+    intake.submit([Submission(spec)], key=f"job {number}")
+
+
+def _stop_when_done(
+    line: Timeline, intake: Intake, queries: Queries, jobs: int, until_s: float
+) -> None:
+    """Tells the controller to stop when all jobs are over, or at a time; looks once a minute."""
+    counts = queries.counts()
+    over = sum(counts.get(state, 0) for state in TERMINAL) == jobs
+    if over or line.now >= until_s:
+        intake.request("down", argument="leave", key="down")
+    else:
+        again_s = min(line.now + 60.0, max(until_s, line.now))
+        line.at(again_s, lambda: _stop_when_done(line, intake, queries, jobs, until_s))
+
+
+def _rules(report_s: float) -> Rules:
+    """Returns the patience of a controller whose nodes speak so often.
+
+    No time passes here while a policy decides, however long this machine takes for it.
+    """
+    rules = Rules()
+    slower = max(1.0, report_s)
+    return replace(
+        rules,
+        decision_limit_s=NEVER,
+        node_patience_s=rules.node_patience_s * slower,
+        hail_every_s=rules.hail_every_s * slower,
+        publish_every_s=rules.publish_every_s * slower,
+        persist_every_s=rules.persist_every_s * slower,
+    )
+
+
+def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: float) -> Nodes:
+    """Returns the emulated nodes of a cluster; they know the truth, the mind believes."""
+    jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
+    cluster, switching = options.cluster, options.switching
+    emulated = EmulatedNodes(
+        cluster.nodes,
+        cluster.groups[0].gpus_per_node,
+        jobs=jobs,
+        physics=live_physics(jobs, options),
+        costs=Costs(**{f.name: getattr(switching, f.name) for f in fields(Costs)}),
+        report_s=report_s,
+        alive_s=report_s,
+    )
+    return Nodes(line, emulated, inbox.put)

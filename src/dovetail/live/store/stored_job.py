@@ -1,0 +1,80 @@
+"""Rows of the table of jobs as requests and records, and what stands for a row that is damaged.
+
+One damaged row concerns one job. Lists show that job from the columns beside its texts, and
+whatever would need the texts is refused for it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.store.record_codec import record_of, spec_of
+from dovetail.wire.codec import WireError
+from dovetail.wire.spec import JobSpec
+
+DAMAGED = "RecordDamaged"
+"""The reason of a job whose row in the store cannot be read."""
+RESTORE = "put back a copy of the file, or submit the job anew"
+
+SELECT_JOBS = (
+    "SELECT number, CAST(spec AS BLOB), CAST(record AS BLOB), script, arrived,"
+    " state, name, user, queue, submit_s, end_s FROM jobs"
+)
+"""What `kept_job` takes. As bytes, so that text that is not UTF-8 is seen and not replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJob:
+    """One job as the store has it."""
+
+    number: int
+    spec: JobSpec
+    record: JobRecord
+    arrived: bool
+    """Whether the controller has taken it up: an entry wrote its record."""
+    damage: str = ""
+    """Why its row cannot be read; request and record then hold only what columns say."""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord(JobRecord):
+    """Stands for the record of a job whose row is damaged. It is never written."""
+
+
+def kept_job(row: tuple[Any, ...], script: str = "") -> KeptJob:
+    """Returns the job of a row; one whose texts cannot be read as its columns say, by these."""
+    number, spec_said, record_said, _, arrived, state, name, user, queue, *_ = row
+    try:
+        spec, record = spec_of(spec_said), record_of(record_said)
+        beside = (number, state, name, user, queue)
+        if beside != (record.job, record.state, spec.name, spec.user, spec.queue):
+            raise WireError(f"its columns {beside} are not what its texts say")
+    except WireError as error:
+        return _stand_in(row, str(error))
+    return KeptJob(number, replace(spec, script=script) if script else spec, record, bool(arrived))
+
+
+def _stand_in(row: tuple[Any, ...], damage: str) -> KeptJob:
+    number, _, _, _, arrived, state, name, user, queue, submit_s, end_s = row
+    spec = JobSpec(str(name), ("(damaged)",), "/", user=str(user), queue=str(queue))
+    record = DamagedRecord(
+        number,
+        state_of(state),
+        submit_s=_seconds(submit_s, 0.0),
+        end_s=_seconds(end_s, float("inf")),
+        reason=DAMAGED,
+        detail=f"its row in the store is damaged: {damage}",
+    )
+    return KeptJob(number, spec, record, bool(arrived), damage)
+
+
+def state_of(said: object) -> State:
+    """Returns the state that a column says; FAILED for what is none."""
+    return State(said) if isinstance(said, str) and said in State.__members__ else State.FAILED
+
+
+def _seconds(said: object, usual: float) -> float:
+    return said if isinstance(said, float) else usual

@@ -1,0 +1,1 @@
+"""Files, locks and sockets of this machine, private to one user."""

@@ -1,0 +1,134 @@
+"""GIMBAL's search for the best setting of one co-location set, step by measured step.
+
+From free competition on, workers of the low-priority side are squeezed, and samples moved, a step
+at a time. Each setting is tried for five iterations or a minute; the best one measured stays.
+After three steps in a row without gain the search ends. GIMBAL Algorithm 1; ALGORITHMS 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from dovetail.core.messages import ADJUST, LIMIT
+from dovetail.core.placement import Placement
+from dovetail.core.view import View
+from dovetail.mechanisms.calibration.goals import Goal, Member, together
+from dovetail.mechanisms.calibration.primitives import Bench, Setting, free_competition
+from dovetail.mechanisms.calibration.trial import Trial
+from dovetail.mechanisms.sharing.stars import Star
+
+FAILURES_MAX = 3
+LEAST_GAIN = 1e-3
+TRIAL_STEPS = 5
+TRIAL_S = 60.0
+"""A setting is measured for five iterations or a minute, whichever is first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a search is for and what it may use."""
+
+    goal: Goal
+    limits: bool = True
+    samples: bool = True
+    early_exit: bool = True
+    begin_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where the search on a set has come. `bare` are the placements without limits and samples.
+
+    `due_s` is when something is to be done next, infinite when it is over; `speeds` are those
+    measured at `best`; `low` are the members, by position, of lower priority.
+    """
+
+    star: Star
+    bare: tuple[Placement, ...]
+    now: Setting
+    best: Setting
+    due_s: float
+    speeds: tuple[float, ...] = ()
+    low: tuple[int, ...] = ()
+    failures: int = 0
+    steps: int = 0
+    trial: Trial | None = None
+
+    @staticmethod
+    def begin(view: View, star: Star, bare: tuple[Placement, ...], means: Means) -> Search:
+        """Returns a search that begins when all members have got going."""
+        start = free_competition(bare)
+        settled_s = max(means.begin_s, *view.switch_s.values())
+        return Search(star, bare, start, start, view.now + settled_s)
+
+    def advanced(self, view: View, means: Means) -> Search:
+        """Returns the search after what is due now, if anything is."""
+        if view.now < self.due_s:
+            return self
+        if self.trial is None:
+            return self._trying(view, self.now)
+        measured = self._judged(view, means, self.trial.speeds(view))
+        if means.early_exit and measured.failures >= FAILURES_MAX:
+            return measured._over()
+        setting = measured._bench(view, means).step(measured.now, measured.low)
+        return measured._over() if setting is None else measured._trying(view, setting)
+
+    def _judged(self, view: View, means: Means, speeds: tuple[float, ...]) -> Search:
+        """Returns the search that knows how the present setting does."""
+        if not self.speeds:
+            members = self._members(view, speeds)
+            goal, rest = means.goal, range(1, len(members))
+            centre_first = together(goal, members[1:]) < goal.priority(members[0])
+            low = tuple(rest) if centre_first else (0,)
+            return replace(self, speeds=speeds, low=low)
+        # Both at this moment: that time has passed is no gain.
+        value = means.goal.objective(self._members(view, speeds))
+        best = means.goal.objective(self._members(view, self.speeds))
+        if value < best - LEAST_GAIN * abs(best) or value < best == inf:
+            return replace(self, best=self.now, speeds=speeds, failures=0)
+        return replace(self, failures=self.failures + 1)
+
+    def _trying(self, view: View, setting: Setting) -> Search:
+        """Returns the search that measures a setting from now on."""
+        cost = view.switch_s
+        pauses = tuple(
+            cost[LIMIT] if old.limits != new.limits else cost[ADJUST] if old != new else 0.0
+            for old, new in zip(self.now, setting, strict=True)
+        )
+        trial = Trial.of(view, self.star.members, self._window_s(view), pauses)
+        tried = self.steps if setting == self.now else self.steps + 1
+        return replace(self, now=setting, trial=trial, due_s=trial.ends_s, steps=tried)
+
+    def _over(self) -> Search:
+        return replace(self, now=self.best, trial=None, due_s=inf)
+
+    def _window_s(self, view: View) -> float:
+        """Returns how long a setting is measured: until the slowest member has made five steps."""
+        kind_of, alone_s = view.physics.kind_of, view.physics.interleaving.iteration_s
+        iterations = [float(alone_s[kind_of[job]]) for job in self.star.members]
+        speeds = self.speeds or (1.0,) * len(iterations)
+        if not all(iterations) or not all(speeds):
+            return TRIAL_S
+        slowest_s = max(i / s for i, s in zip(iterations, speeds, strict=True))
+        return min(TRIAL_S, TRIAL_STEPS * slowest_s)
+
+    def _members(self, view: View, speeds: Sequence[float]) -> list[Member]:
+        jobs, deadline_s = self.star.members, view.jobs.deadline_s
+        left_s = view.progress.left_s(jobs)
+        return [
+            Member.of(
+                gpus=placement.gpus,
+                utilization=view.physics.utilization(job),
+                speed=speed,
+                left_s=left,
+                deadline_s=float(deadline_s[job]),
+                now=view.now,
+            )
+            for job, placement, speed, left in zip(jobs, self.bare, speeds, left_s, strict=True)
+        ]
+
+    def _bench(self, view: View, means: Means) -> Bench:
+        bench = Bench(view, self.star, self.bare, means.limits, means.samples)
+        return bench if bench.fits_contexts() else replace(bench, limits=False)

@@ -1,0 +1,1 @@
+"""Elastic shares: how many GPUs each job deserves, and the draft that follows."""

@@ -1,0 +1,85 @@
+"""One round of elastic sharing with the options that the AFS policies have in common.
+
+`packing` says whether shares are numbers of GPUs anywhere (`none`) or parts of machines and whole
+ones that do not share the network (`network`); `estimates` whether throughput is known from the
+start (`exact`) or measured while a job runs (`overestimate`, each time for `measure_s`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dovetail.core.job import Ints
+from dovetail.core.parameters import check_period
+from dovetail.core.plan import Draft
+from dovetail.core.view import View
+from dovetail.mechanisms.elastic.budget import Pool, pool_of
+from dovetail.mechanisms.elastic.estimation import Measured, believed, next_report_s, remeasured
+from dovetail.mechanisms.elastic.network_packing import machine_pool, packed
+from dovetail.mechanisms.elastic.shares import Contenders, contenders, drafted, within_limits
+
+PACKING = ("none", "network")
+ESTIMATES = ("exact", "overestimate")
+
+HandOut = Callable[[Contenders, int], Ints]
+"""Gives the shares of contenders in a pool of so many GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """The options of a round. Raises ValueError where they mean nothing."""
+
+    packing: str = "none"
+    estimates: str = "exact"
+    measure_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.packing not in PACKING:
+            raise ValueError(f"packing is none or network, not '{self.packing}'")
+        if self.estimates not in ESTIMATES:
+            raise ValueError(f"estimates are exact or overestimate, not '{self.estimates}'")
+        check_period("measure-s", self.measure_s)
+
+    def pool(self, view: View) -> Pool:
+        """Returns the GPUs to share out."""
+        return machine_pool(view) if self.packing == "network" else pool_of(view)
+
+    def known(self, view: View, measured: Measured) -> Measured:
+        """Returns what has been measured by now."""
+        if self.estimates == "exact":
+            return measured
+        return remeasured(view, measured, self.measure_s)
+
+    def next_report_s(self, view: View, draft: Draft | None, measured: Measured) -> float:
+        """Returns when the next measurement is due."""
+        if self.estimates == "exact":
+            return float("inf")
+        return next_report_s(view, draft, measured, self.measure_s)
+
+    def share_out(
+        self,
+        view: View,
+        pool: Pool,
+        served: Sequence[int] | None,
+        measured: Measured,
+        hand_out: HandOut,
+    ) -> Draft | None:
+        """Returns the draft in which the jobs served (None: everybody) have their new shares."""
+        who = contenders(view, pool, served)
+        if self.estimates == "overestimate":
+            who = believed(view, pool, who, measured)
+        gpus = pool.gpus
+        if served is not None and self.packing == "none":
+            # Jobs on closing nodes hold more than the pool has: they keep their least.
+            gpus = max(gpus, int(who.low.sum()))
+        shares = hand_out(who, gpus)
+        # What a limit takes from its jobs goes to the others, in a new round with lower caps.
+        while ((fitting := within_limits(view, who, shares)) < shares).any():
+            who = replace(who, cap=np.where(fitting < shares, fitting, who.cap))
+            shares = hand_out(who, gpus)
+        if self.packing == "network":
+            return packed(view, pool, who, shares)
+        return drafted(view, who, shares)

@@ -1,0 +1,124 @@
+"""Network packing: shares become allowed ones, and lie so that jobs do not share the network.
+
+Machines have 1, 2, 4, ... GPUs. A share is a part of a machine by halves or whole machines; then
+each job uses the fewest machines it can, and on no machine two jobs talk to others. Both are
+asserted at every decision. Jobs keep as many of their GPUs as that allows; who can keep none
+migrates.
+
+A gang that is not elastic and asks for another number books the next allowed share, and the
+GPUs it does not use stay idle. A machine with a job that may not be stopped, or that is closed,
+takes no part. The placement rule of the run is not asked.
+
+Source: AFS section 4.4 and appendix E; ALGORITHMS section 2.6.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.algorithms.machine_packing import pack
+from dovetail.algorithms.regulation import regulate
+from dovetail.core.errors import IllegalPlan, InputError
+from dovetail.core.job import Ints
+from dovetail.core.placement import Spans
+from dovetail.core.plan import Draft
+from dovetail.core.view import View
+from dovetail.mechanisms.elastic.budget import Pool, limits, staying
+from dovetail.mechanisms.elastic.shares import Contenders
+
+
+def machine_pool(view: View) -> Pool:
+    """Returns the machines to share out. Raises InputError where they are not alike."""
+    cluster = view.cluster
+    sizes = {(g.gpus_per_node, g.gpu_type) for g in cluster.groups if g.nodes}
+    per_machine = max(size for size, _ in sizes)
+    if len(sizes) > 1 or per_machine & (per_machine - 1):
+        raise InputError(
+            "packing=network",
+            "it wants alike machines of 1, 2, 4, 8, ... GPUs",
+            "as in --cluster 16x4, or packing=none",
+        )
+    taken = {n for j in staying(view) for n, _ in view.running[j].spans}
+    machines = tuple(
+        n for n in range(cluster.nodes) if n not in taken and not cluster.state_of.get(n)
+    )
+    return Pool(per_machine * len(machines), per_machine, machines)
+
+
+def regulated(view: View, pool: Pool, who: Contenders, shares: Ints) -> Ints:
+    """Returns allowed shares, nearest in sum to the given ones, none below its guarantee."""
+    caps = np.maximum(who.cap, shares)
+    for limit in limits(view):
+        # Growth could break the limit; what regulation takes away never does.
+        members = limit.members(who.jobs)
+        caps[members] = shares[members]
+    return regulate(shares, caps, pool.per_machine, len(pool.machines))
+
+
+def packed(view: View, pool: Pool, who: Contenders, shares: Ints) -> Draft | None:
+    """Returns the draft in which jobs hold their regulated shares; None where nothing changes."""
+    jobs = who.jobs.tolist()
+    running = view.running
+    booked: list[int] = regulated(view, pool, who, shares).tolist()
+    places = pack(booked, _bookings(view, pool, jobs), pool.per_machine, pool.machines)
+    most = view.jobs.most_gpus
+    wanted = {
+        job: _used(place, int(most[job])) for job, place in zip(jobs, places, strict=True) if place
+    }
+    leaving = [*who.stopped, *(j for j in jobs if j in running and j not in wanted)]
+    changed = {
+        j: spans
+        for j, spans in wanted.items()
+        if j not in running or running[j].by_node() != dict(spans)
+    }
+    if not leaving and not changed:
+        assert_unshared(view.plan.placed, pool.per_machine)
+        return None
+    draft = view.plan.draft()
+    for job in sorted([*leaving, *(j for j in changed if j in running)]):
+        draft.remove(job)
+    for job, spans in sorted(changed.items()):
+        _place(draft, job, spans)
+    assert_unshared(draft.placed, pool.per_machine)
+    return draft
+
+
+def _bookings(view: View, pool: Pool, jobs: list[int]) -> list[dict[int, int]]:
+    """Returns what each job books now, by machine."""
+    running = view.running
+    booked = pool.booked(np.arange(pool.per_machine + 1)).tolist()
+    return [
+        {node: booked[gpus] for node, gpus in running[j].by_node().items()} if j in running else {}
+        for j in jobs
+    ]
+
+
+def _used(place: Spans, most_gpus: int) -> Spans:
+    """Returns the GPUs in use of those booked: a job's most, if it books more."""
+    spans: list[tuple[int, int]] = []
+    for node, gpus in place:
+        take = min(gpus, most_gpus)
+        if take:
+            spans.append((node, take))
+        most_gpus -= take
+    return tuple(spans)
+
+
+def _place(draft: Draft, job: int, spans: Spans) -> None:
+    """Places a job, unless the host's CPUs or memory, or a quota, would not do: then it waits."""
+    try:
+        draft.place(job, spans)
+    except IllegalPlan:
+        return
+
+
+def assert_unshared(placed: object, per_machine: int) -> None:
+    """Asserts the two guarantees of appendix E, Proposition 1, on everything that runs."""
+    assert isinstance(placed, dict)
+    spread: set[int] = set()
+    for job, placement in placed.items():
+        assert placement.nodes == -(-placement.gpus // per_machine), f"job {job} is scattered"
+        if placement.nodes > 1:
+            nodes = placement.by_node()
+            assert spread.isdisjoint(nodes), f"job {job} meets another on the network"
+            spread.update(nodes)

@@ -1,0 +1,191 @@
+"""Which groups get GPUs, and which: by priority the one, larger gangs first the other (Muri).
+
+Groups are admitted in order of their best job as long as they find room in a cluster filled
+anew. Then they are put on GPUs: a group whose members run together stays where it is unless the
+placement rule of the run says `repack`, a changed one takes over the GPUs of most of its members,
+and the others follow, larger gangs first. All members hold the same GPUs by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.placement import Interleave, Placement, Spans
+from dovetail.core.plan import Draft
+from dovetail.core.view import View
+from dovetail.mechanisms.interleaving.rules import SetRules
+from dovetail.mechanisms.interleaving.slots import Settled, hold
+from dovetail.mechanisms.sharing.candidates import idle_gpus, placement_on
+
+Members = tuple[int, ...]
+Seats = tuple[Spans, tuple[tuple[int, ...], ...], int]
+"""GPUs that jobs hold together: spans, names, and the job if they have no names."""
+
+
+class Admitted(NamedTuple):
+    """A group that gets GPUs, best member first, and where it found room."""
+
+    jobs: Members
+    gpus: int
+    spans: Spans
+
+
+def admit(view: View, settled: Settled, groups: Iterable[Members]) -> list[Admitted]:
+    """Returns the groups that find room one after another, in the order given."""
+    occupancy, find = settled.another(view), view.placing.find
+    found: list[Admitted] = []
+    failed: set[int] = set()
+    for jobs in groups:
+        shape_id = view.shape_of[jobs[0]]
+        if shape_id in failed:
+            continue
+        shape = view.shapes[shape_id]
+        spans = find(occupancy, shape)
+        if spans is not None and hold(occupancy, jobs[0], spans):
+            found.append(Admitted(jobs, shape.gpus, spans))
+            if not occupancy.free_gpus:
+                break
+        else:
+            failed.add(shape_id)
+    return found
+
+
+def put(view: View, rules: SetRules, settled: Settled, admitted: list[Admitted]) -> Draft:
+    """Returns a draft in which the settled jobs and the admitted groups run."""
+    largest_first = sorted(admitted, key=lambda group: (-group.gpus, min(group.jobs)))
+    if view.placing.running != "repack":
+        draft = _kept(view, rules, settled, largest_first)
+        if draft is not None:
+            return draft
+    draft = _emptied(view, settled)
+    if all(_seat(view, rules, draft, group, None) for group in largest_first):
+        return draft
+    # Only in order of priority is there room for sure.
+    draft = _emptied(view, settled)
+    for group in admitted:
+        _seat(view, rules, draft, group, group.spans)
+    return draft
+
+
+def _emptied(view: View, settled: Settled) -> Draft:
+    draft = view.plan.repack()
+    for job in sorted(settled.jobs):
+        draft.place(job, view.running[job])
+    return draft
+
+
+def _kept(
+    view: View, rules: SetRules, settled: Settled, groups: Sequence[Admitted]
+) -> Draft | None:
+    """Returns a draft that moves as few as may be; None if then somebody finds no room."""
+    draft = view.plan.draft()
+    held, of_job = _held(view, settled)
+    claims: dict[Seats, Admitted] = {}
+    anew: list[Admitted] = []
+    for group in groups:
+        seats = _claimed(group.jobs, of_job, claims)
+        if seats is None:
+            anew.append(group)
+        else:
+            claims[seats] = group
+    for seats, jobs in held.items():
+        stay = claims[seats].jobs if seats in claims else ()
+        for job in jobs:
+            if job not in stay:
+                draft.remove(job)
+    for seats, group in claims.items():
+        _join(view, rules, draft, group, seats)
+    if all(_seat(view, rules, draft, group, None) for group in anew):
+        return draft
+    return None
+
+
+def _held(view: View, settled: Settled) -> tuple[dict[Seats, list[int]], dict[int, Seats]]:
+    """Returns who holds which GPUs together, and the GPUs of each job, but for the settled."""
+    held: dict[Seats, list[int]] = {}
+    of_job: dict[int, Seats] = {}
+    for job, placement in sorted(view.running.items()):
+        if job in settled.jobs:
+            continue
+        named = placement.gpu_ids
+        seats = (placement.spans, named, -1 if named else job)
+        held.setdefault(seats, []).append(job)
+        of_job[job] = seats
+    return held, of_job
+
+
+def _claimed(
+    jobs: Members, of_job: dict[int, Seats], claims: dict[Seats, Admitted]
+) -> Seats | None:
+    """Returns the GPUs that most members hold and no other group has claimed."""
+    votes = Counter(of_job[job] for job in jobs if job in of_job)
+    for seats, _ in votes.most_common():
+        if seats not in claims:
+            return seats
+    return None
+
+
+def _join(view: View, rules: SetRules, draft: Draft, group: Admitted, seats: Seats) -> None:
+    """Puts a group on GPUs that some of its members hold."""
+    spans, names, _ = seats
+    if len(group.jobs) == 1:
+        return
+    if not names:
+        holder = next(job for job in group.jobs if job in draft.placed)
+        names = tuple(draft.occupancy.idle_ids(node, count) for node, count in spans)
+        draft.place(holder, Placement(spans, names))
+    _interleave(view, rules, draft, group.jobs, spans, names)
+
+
+def _seat(view: View, rules: SetRules, draft: Draft, group: Admitted, spans: Spans | None) -> bool:
+    """Puts a group on free GPUs; False if its best member finds none."""
+    head = group.jobs[0]
+    if spans is None:
+        spans = view.placing.find(draft.occupancy, view.shape(head))
+    if spans is None:
+        return False
+    if len(group.jobs) == 1:
+        return _placed(draft, head, Placement(spans))
+    named = placement_on(idle_gpus(draft, spans))
+    return _interleave(view, rules, draft, group.jobs, named.spans, named.gpu_ids)
+
+
+def _interleave(
+    view: View,
+    rules: SetRules,
+    draft: Draft,
+    jobs: Members,
+    spans: Spans,
+    names: tuple[tuple[int, ...], ...],
+) -> bool:
+    """Seats members in the phases of the set; who a quota or a host refuses waits.
+
+    False if the best member is refused. The phases are those of the members that stay.
+    """
+    cautious, placed = draft.occupancy.books_more, draft.placed
+    inside = [
+        job
+        for job in jobs
+        if not cautious or job in placed or _placed(draft, job, Placement(spans, names))
+    ]
+    if len(inside) > 1:
+        kind_of = rules.kind_of
+        line = sorted(inside, key=lambda job: (kind_of[job], job))
+        phases = rules.phases(tuple(kind_of[job] for job in line))
+        set_id = min(inside)
+        for job, phase in zip(line, phases, strict=True):
+            seat = Interleave(set_id, phase)
+            if job not in placed or placed[job].interleave != seat:
+                draft.place(job, Placement(spans, names, interleave=seat))
+    return bool(inside) and inside[0] == jobs[0]
+
+
+def _placed(draft: Draft, job: int, placement: Placement) -> bool:
+    try:
+        draft.place(job, placement)
+    except IllegalPlan:
+        return False
+    return True

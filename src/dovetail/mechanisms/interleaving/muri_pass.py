@@ -1,0 +1,114 @@
+"""The pass of Muri: take jobs by slots, group them, admit groups by priority, put them on GPUs.
+
+Between ticks nothing is decided: GPUs that are freed stay idle, members whose partner ended go on
+in their phases, and who arrives waits for the next tick. A tick of 0 s decides at every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, inf
+
+from dovetail.core.parameters import LEAST_PERIOD_S
+from dovetail.core.passes import NO_ROOM
+from dovetail.core.policy import Decision
+from dovetail.core.view import View
+from dovetail.mechanisms.interleaving.group_placing import Admitted, Members, admit, put
+from dovetail.mechanisms.interleaving.groups import (
+    MATCHINGS,
+    MERGE_ORDERS,
+    Bucket,
+    Grouping,
+    Node,
+    group,
+)
+from dovetail.mechanisms.interleaving.rules import MEMBERS_MAX, SetRules, rules_of
+from dovetail.mechanisms.interleaving.slots import Line, Priority, Settled, take
+
+TICK_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """When to decide: at every multiple of a time, or at every event if it is 0."""
+
+    tick_s: float
+
+    def due(self, now: float) -> bool:
+        """Tells whether now is the time."""
+        if not self.tick_s:
+            return True
+        nearest_s = round(now / self.tick_s) * self.tick_s
+        return abs(now - nearest_s) <= TICK_TOLERANCE * max(1.0, now)
+
+    def next_s(self, now: float) -> float:
+        """Returns the first tick after now; infinity where every event is one."""
+        if not self.tick_s:
+            return inf
+        tick = round(now / self.tick_s) if self.due(now) else floor(now / self.tick_s)
+        return (tick + 1) * self.tick_s
+
+
+def check(grouping: Grouping, tick_s: float) -> None:
+    """Raises ValueError unless the parameters make sense."""
+    if tick_s and not LEAST_PERIOD_S <= tick_s < inf:
+        least = f"{LEAST_PERIOD_S:g}"
+        raise ValueError(
+            f"tick-s is a number of seconds from {least} on, or 0 for every event, not {tick_s:g}"
+        )
+    if not 1 <= grouping.group_limit <= MEMBERS_MAX:
+        raise ValueError(f"group-limit is 1 to {MEMBERS_MAX} members, not {grouping.group_limit}")
+    if grouping.matching not in MATCHINGS:
+        raise ValueError(f"matching is {' or '.join(MATCHINGS)}, not '{grouping.matching}'")
+    if grouping.merge_order not in MERGE_ORDERS:
+        raise ValueError(f"merge-order is {' or '.join(MERGE_ORDERS)}")
+
+
+def decide(view: View, priority: Priority, grouping: Grouping, tick_s: float) -> Decision:
+    """Returns what runs from now on, or nothing new between ticks."""
+    ticks = Ticks(tick_s)
+    if not ticks.due(view.now):
+        return Decision(wake_at=ticks.next_s(view.now), because=NO_ROOM if view.waiting else ())
+    if not view.waiting and not view.running:
+        return Decision(because=())
+    rules = rules_of(view, grouping.ordering)
+    settled = Settled.of(view, tick_s)
+    admitted = _admitted(view, rules, priority, grouping, settled)
+    draft = put(view, rules, settled, admitted)
+    everybody = len(view.waiting) + len(view.running)
+    waits = len(draft.placed) < everybody
+    wake_at = ticks.next_s(view.now) if waits else inf
+    return Decision(draft, None, wake_at, NO_ROOM if waits else ())
+
+
+def _admitted(
+    view: View, rules: SetRules, priority: Priority, grouping: Grouping, settled: Settled
+) -> list[Admitted]:
+    capacity = settled.occupancy.free_gpus
+    limit = min(grouping.group_limit, rules.members_max)
+    lines = take(view, rules, priority, settled, limit)
+    entries = sorted(entry for line in lines for entry in line.taken)
+    jobs = [job for _, _, job in entries]
+    place = {job: i for i, job in enumerate(jobs)}
+    buckets = [_bucket(view, rules, line, place) for line in lines]
+    groups = [node.members for _, node in group(rules, grouping, buckets, capacity)]
+    groups.sort()
+    return admit(view, settled, [_members(jobs, places) for places in groups])
+
+
+def _members(jobs: Sequence[int], places: Sequence[int]) -> Members:
+    return tuple(jobs[i] for i in places)
+
+
+def _bucket(view: View, rules: SetRules, line: Line, place: dict[int, int]) -> Bucket:
+    """Returns the jobs taken from a line as nodes."""
+    kind_of = rules.kind_of
+    memory = min(
+        (g.gpu_memory_bytes for g in view.cluster.groups if line.gpu_type in ("", g.gpu_type)),
+        default=inf,
+    )
+    nodes = [Node((place[job],), (kind_of[job],)) for _, _, job in line.taken]
+    runs = ((job, view.running[job].interleave) for _, _, job in line.taken if job in view.running)
+    together = {place[job]: seat.set_id for job, seat in runs if seat is not None}
+    return Bucket(line.gpus, memory, line.alone, nodes, together)

@@ -1,0 +1,1 @@
+"""Jobs that share GPUs: who may share with whom, and where."""

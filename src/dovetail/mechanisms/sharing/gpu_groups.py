@@ -1,0 +1,234 @@
+"""Gangs of GPUs and the jobs on each: packing, unpacking, and moving what is spread.
+
+Two jobs that ask for as many GPUs share a gang on the very same ones. Jobs of other sizes share
+only where that is allowed, in stars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dovetail.core.occupancy import Occupancy
+from dovetail.core.passes import RELATIVE_TOLERANCE
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Draft
+from dovetail.core.view import View
+from dovetail.mechanisms.sharing.candidates import idle_gpus, join, placement_on, utilisation
+from dovetail.mechanisms.sharing.stars import StarSeats, neighbours
+
+Kinds = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Who runs on some GPUs, first come first; `since_s` is when the last of them was placed."""
+
+    jobs: tuple[int, ...]
+    gpus: int
+    since_s: float
+
+
+def gangs_of(view: View) -> list[Gang]:
+    """Returns the running gangs, in order of their first submitted job."""
+    since_s = view.progress.running_since_s
+    found: list[Gang] = []
+    seen: set[int] = set()
+    for job, placement in sorted(view.running.items()):
+        if job in seen:
+            continue
+        if not placement.gpu_ids:
+            found.append(Gang((job,), placement.gpus, since_s(job)))
+            continue
+        members = together(view.plan.occupancy, job)
+        seen |= members
+        jobs = tuple(sorted(members, key=lambda j: (since_s(j), j)))
+        gpus = {gpu for j in jobs for gpu in view.running[j].named()}
+        found.append(Gang(jobs, len(gpus), max(since_s(j) for j in jobs)))
+    return found
+
+
+def together(occupancy: Occupancy, job: int) -> set[int]:
+    """Returns the jobs that share GPUs with one, or with one that does, and itself."""
+    members, new = {job}, [job]
+    while new:
+        placement = occupancy.placement_of[new.pop()]
+        near = {j for gpu in placement.named() for j in occupancy.sharers(*gpu)} - members
+        members |= near
+        new.extend(near)
+    return members
+
+
+def kinds_of(view: View, one: int, other: int) -> Kinds:
+    """Returns the kinds of two jobs, the lesser first."""
+    kinds = view.physics.kind_of
+    a, b = int(kinds[one]), int(kinds[other])
+    return min(a, b), max(a, b)
+
+
+def pays(view: View, *jobs: int) -> bool:
+    """Tells whether jobs that share a gang do at least what the largest of them does alone.
+
+    What counts is the sum of their speeds as they run now, each relative to the job alone on its
+    GPUs, and by GPUs.
+    """
+    gpus = view.jobs.gpus
+    done = sum(int(gpus[job]) * _kept(view, job) for job in jobs)
+    return done >= max(int(gpus[job]) for job in jobs) * (1 - RELATIVE_TOLERANCE)
+
+
+def _kept(view: View, job: int) -> float:
+    """Returns the speed of a job in company over that alone on the same GPUs."""
+    here, sharers = view.running[job], view.plan.occupancy.sharers
+    others = {other for gpu in here.named() for other in sharers(*gpu)} - {job}
+    near = [(other, view.running[other]) for other in sorted(others)]
+    speed = view.physics.speed
+    return speed(job, here, near) / speed(job, here.free(), ())
+
+
+class _Alike(NamedTuple):
+    """Hosts alike to any guest: least utilised first."""
+
+    utilisation: float
+    kind: int
+    memory_bytes: float
+    gpu_types: tuple[str, ...]
+
+
+def pack(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]) -> set[int]:
+    """Lets waiting jobs join jobs that run alone on as many GPUs, the least utilised ones first.
+
+    Not where two of their kinds were found `bad`, nor where owners, memory or types of GPUs
+    forbid it. Returns the hosts that got company.
+    """
+    hosts = _hosts(view, draft)
+    taken: set[int] = set()
+    kind_of, shape_of, shareable = view.physics.kind_of, view.shape_of, view.jobs.shareable
+    # NOTE: thousands may wait, of few sorts; asked job by job who may join whom took 40 times
+    # as long.
+    welcome: dict[tuple[int, int], list[_Alike]] = {}
+    for guest in waiting:
+        if not hosts:
+            break
+        alike = hosts.get(int(view.jobs.gpus[guest]))
+        if not alike or not shareable[guest]:
+            continue
+        sort = (shape_of[guest], int(kind_of[guest]))
+        if sort not in welcome:
+            welcome[sort] = [
+                one
+                for one in sorted(alike)
+                if _may_join(view, draft, guest, alike[one][-1], one, bad)
+            ]
+        for one in welcome[sort]:
+            if one not in alike:
+                continue
+            host = alike[one][-1]
+            if join(draft, guest, host):
+                taken.add(alike[one].pop())
+                if not alike[one]:
+                    del alike[one]
+                break
+    return taken
+
+
+def pack_stars(view: View, draft: Draft, waiting: Iterator[int], bad: frozenset[Kinds]) -> set[int]:
+    """Lets waiting jobs share with jobs of other sizes too, as far as every set stays a star.
+
+    The least utilised hosts come first. Returns who got company.
+    """
+    kind_of = view.physics.kind_of
+    seats = StarSeats(view, draft, lambda job: utilisation(view, job), unequal=True)
+    failed: set[tuple[int, int]] = set()
+    taken: set[int] = set()
+    for guest in waiting:
+        alike = (view.shape_of[guest], int(kind_of[guest]))
+        if alike in failed or not view.jobs.shareable[guest]:
+            continue
+        if seats.start(guest, lambda host, guest=guest: kinds_of(view, guest, host) not in bad):  # type: ignore[misc]
+            taken |= neighbours(draft, guest, draft.placed[guest])
+        else:
+            failed.add(alike)
+    return taken
+
+
+def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
+    """Returns, by GPUs, the jobs that may get company, of each sort the first submitted last."""
+    closed, cluster = draft.occupancy.closed, view.cluster
+    found: dict[int, dict[_Alike, list[int]]] = {}
+    for host, placement in sorted(draft.placed.items(), reverse=True):
+        if not (view.jobs.shareable[host] and placement.gpu_ids and _alone(draft, placement)):
+            continue
+        nodes = [node for node, _ in placement.spans]
+        if any(node in closed for node in nodes):
+            continue
+        groups = [cluster.group_of(node) for node in nodes]
+        alike = _Alike(
+            utilisation(view, host),
+            int(view.physics.kind_of[host]),
+            min(g.gpu_memory_bytes for g in groups),
+            tuple(sorted({g.gpu_type for g in groups})),
+        )
+        found.setdefault(placement.gpus, {}).setdefault(alike, []).append(host)
+    return found
+
+
+def _may_join(
+    view: View, draft: Draft, guest: int, host: int, alike: _Alike, bad: frozenset[Kinds]
+) -> bool:
+    wanted = view.shape(guest).gpu_type
+    if kinds_of(view, guest, host) in bad or (wanted and alike.gpu_types != (wanted,)):
+        return False
+    there = draft.placed[host]
+    both = sorted([(guest, Placement(there.spans, there.gpu_ids)), (host, there.free())], key=_job)
+    return view.physics.fits_memory(both, alike.memory_bytes)
+
+
+def _job(occupant: tuple[int, Placement]) -> int:
+    return occupant[0]
+
+
+def part(view: View, draft: Draft) -> None:
+    """Moves the later submitted of each pair to free GPUs while there are any, in order."""
+    if not draft.free_gpus:
+        return
+    pairs = {holders for holders in draft.occupancy.named.values() if len(holders) > 1}
+    for guest in sorted({max(pair) for pair in pairs}):
+        if view.preemptible[guest] and guest in view.running:
+            spans = view.placing.find(draft.occupancy, view.shape(guest))
+            if spans is not None:
+                draft.place(guest, placement_on(idle_gpus(draft, spans)))
+            if not draft.free_gpus:
+                return
+
+
+def defragment(view: View, draft: Draft) -> None:
+    """Moves jobs alone on more nodes than they need to where they need fewer, while any gains."""
+    if view.placing.consolidate == "none":
+        return
+    largest, preemptible = max(view.cluster.installed), view.preemptible
+    moved = True
+    while moved and draft.free_gpus:
+        spread = sorted(
+            job
+            for job, placement in draft.placed.items()
+            if placement.nodes > 1 and placement.nodes > -(-placement.gpus // largest)
+        )
+        alone = [job for job in spread if preemptible[job] and _alone(draft, draft.placed[job])]
+        moved = sum(_gather(view, draft, job) for job in alone) > 0
+
+
+def _alone(draft: Draft, placement: Placement) -> bool:
+    return all(len(draft.occupancy.sharers(*gpu)) == 1 for gpu in placement.named())
+
+
+def _gather(view: View, draft: Draft, job: int) -> bool:
+    savepoint, placement = draft.savepoint(), draft.placed[job]
+    draft.remove(job)
+    spans = view.placing.find(draft.occupancy, view.shape(job))
+    if spans is not None and len(spans) < placement.nodes:
+        draft.place(job, placement_on(idle_gpus(draft, spans)) if placement.gpu_ids else spans)
+        return True
+    draft.undo_to(savepoint)
+    return False

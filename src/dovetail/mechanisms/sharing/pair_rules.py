@@ -1,0 +1,116 @@
+"""What is the same at every decision about who may share with whom: by classes, reckoned once.
+
+Waiting jobs of one guest class, and running ones of one host class, are alike in everything
+that sharing asks of physics; only how long they have left differs from job to job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dovetail.core.growth import Growing
+from dovetail.core.job import Bools, Ints
+from dovetail.core.kinds import Kinds
+from dovetail.core.placement import Placement
+from dovetail.core.queue import WaitingQueue
+from dovetail.core.view import View
+from dovetail.mechanisms.sharing.pair_tables import Guest, Host, PairTables
+
+UNSEEN = -1
+
+
+class HostClass(NamedTuple):
+    """Hosts alike: kind, accumulation steps, memory of their GPUs, and their type ("" if mixed)."""
+
+    kind: int
+    steps: int
+    memory_bytes: float
+    gpu_type: str
+
+
+class PairRules:
+    """The classes of a run, and in `pairs` what physics says of each pair of them.
+
+    Unless it `weighs`, nothing is asked of speeds and ratios, which then count as 1.
+    """
+
+    def __init__(self, view: View, weighs: bool) -> None:
+        self.pairs = PairTables(view.physics, weighs)
+        self._classes = Kinds(_keys(view, 0))
+        self._host_of: Growing[np.int64] = Growing(np.empty(0, np.int64))
+        self._speed_of: Growing[np.float64] = Growing(np.empty(0))
+        self._seen: list[Placement | None] = []
+        self._number_of: dict[HostClass, int] = {}
+        self._make_room(view, range(len(self._classes)))
+
+    def admit(self, view: View) -> None:
+        """Takes note of jobs that were appended to the table since."""
+        if len(self._seen) < len(view.jobs):
+            self._make_room(view, self._classes.admit(_keys(view, len(self._seen))))
+
+    def _make_room(self, view: View, classes: range) -> None:
+        """Makes room for jobs not seen before, some of them of new classes."""
+        self.shareable: Bools = view.jobs.shareable
+        jobs = len(view.jobs) - len(self._seen)
+        self.host_of = self._host_of.extend(np.full(jobs, UNSEEN, np.int64))
+        self.speed_of = self._speed_of.extend(np.ones(jobs))
+        self._seen += [None] * jobs
+        for number in classes:
+            job = self._classes.example[number]
+            shares = bool(view.jobs.shareable[job])
+            self.pairs.add_guest(Guest(job, view.shape(job).gpu_type, shares))
+        self.guest_of: Ints = self._classes.of
+        self.guest_gpus: Ints = view.jobs.gpus[self._classes.example]
+
+    def learn_all(self, view: View, jobs: Sequence[int], placed: Mapping[int, Placement]) -> None:
+        """Notes the host class of running jobs, and their speed alone, where they are now."""
+        seen = self._seen
+        for job in [j for j in jobs if seen[j] is not placed[j]]:
+            self._learn(view, job, placed[job])
+
+    def placement_of(self, job: int) -> Placement | None:
+        """Returns where a job was when it was last learned."""
+        return self._seen[job]
+
+    def _learn(self, view: View, job: int, placement: Placement) -> None:
+        groups = [view.cluster.group_of(node) for node, _ in placement.spans]
+        types = {g.gpu_type for g in groups}
+        host = HostClass(
+            int(view.physics.kind_of[job]),
+            placement.accumulation_steps,
+            min(g.gpu_memory_bytes for g in groups),
+            types.pop() if len(types) == 1 else "",
+        )
+        speed = view.physics.speed(job, placement, ()) if self.pairs.weighs else 1.0
+        if host not in self._number_of:
+            # Asked first: should physics raise, nothing is half noted.
+            held_bytes = view.physics.footprint_bytes(job, host.steps)
+            self.pairs.add_host(Host(job, *host[1:], held_bytes))
+            self._number_of[host] = len(self.pairs.hosts) - 1
+        self.host_of[job] = self._number_of[host]
+        self.speed_of[job] = speed
+        self._seen[job] = placement
+
+
+def _keys(view: View, first: int) -> Ints:
+    """Returns what tells classes of guests apart, from one job on."""
+    kinds, shapes = view.physics.kind_of[first:], np.array(view.shape_of[first:], np.int64)
+    return np.stack([kinds, shapes, view.jobs.shareable[first:].astype(np.int64)])
+
+
+_rules: WeakKeyDictionary[WaitingQueue, PairRules] = WeakKeyDictionary()
+# NOTE: remembers what depends on the run alone, so deciding stays a pure function of the view;
+# reckoned anew at each decision it would cost a hundred times the decision itself.
+
+
+def rules_of(view: View, *, weighs: bool) -> PairRules:
+    """Returns the rules of the run a view looks upon."""
+    rules = _rules.get(view.waiting)
+    if rules is None or rules.pairs.physics is not view.physics or rules.pairs.weighs != weighs:
+        rules = _rules[view.waiting] = PairRules(view, weighs)
+    rules.admit(view)
+    return rules

@@ -1,0 +1,94 @@
+"""Time slices: jobs that wait take the GPUs of gangs whose slice is over, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from dovetail.core.errors import IllegalPlan
+from dovetail.core.passes import RELATIVE_TOLERANCE
+from dovetail.core.placement import Placement
+from dovetail.core.plan import Draft
+from dovetail.core.view import View
+from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.gpu_groups import Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A gang that may be stopped, and how urgent its most urgent job is (small: urgent)."""
+
+    urgency: float
+    gang: Gang
+
+
+def take_turns(
+    view: View,
+    draft: Draft,
+    company: Company,
+    waiting: Iterable[tuple[float, int]],
+    turns: list[Turn],
+) -> None:
+    """Starts waiting jobs, given with their urgency in order, and stops gangs for them.
+
+    The least urgent gangs are stopped first, of equals those that have run longest; never one
+    more urgent than the job that waits, nor one as urgent, unless there is no hurry at all. What
+    was stopped and not needed stays where it was.
+    """
+    turns = sorted(turns, key=lambda t: (-t.urgency, t.gang.since_s, t.gang.jobs))
+    failed: set[int] = set()
+    stoppable = sum(turn.gang.gpus for turn in turns)
+    for urgency, job in waiting:
+        if not draft.free_gpus and not turns:
+            return
+        shape = view.shape_of[job]
+        if shape in failed or view.shapes[shape].gpus > draft.free_gpus + stoppable:
+            continue
+        if company.start(job):
+            continue
+        left = _make_room(view, draft, company, (urgency, job), turns)
+        if left is None:
+            failed.add(shape)
+        else:
+            turns = left
+            stoppable = sum(turn.gang.gpus for turn in turns)
+
+
+def _make_room(
+    view: View, draft: Draft, company: Company, waits: tuple[float, int], turns: list[Turn]
+) -> list[Turn] | None:
+    """Stops gangs until a job finds room; returns who may still be stopped, None if it did not."""
+    urgency, job = waits
+    gpus = view.shape(job).gpus
+    savepoint = draft.savepoint()
+    stopped: list[tuple[Turn, list[tuple[int, Placement]]]] = []
+    for turn in turns:
+        if not _gives_way(turn.urgency, urgency):
+            break
+        stopped.append((turn, [(member, draft.placed[member]) for member in turn.gang.jobs]))
+        for member in turn.gang.jobs:
+            draft.remove(member)
+        if draft.free_gpus >= gpus and company.start(job):
+            kept = [turn for turn, held in reversed(stopped) if _put_back(draft, held)]
+            return [*reversed(kept), *turns[len(stopped) :]]
+    draft.undo_to(savepoint)
+    return None
+
+
+def _gives_way(runs: float, waits: float) -> bool:
+    return runs == waits == inf or runs > waits + RELATIVE_TOLERANCE * abs(waits)
+
+
+def _put_back(draft: Draft, held: list[tuple[int, Placement]]) -> bool:
+    """Puts a gang back onto its GPUs, all its jobs or none; False if they are taken."""
+    if any(gpu in draft.occupancy.named for _, p in held for gpu in p.named()):
+        return False
+    savepoint = draft.savepoint()
+    try:
+        for member, placement in held:
+            draft.place(member, placement)
+    except IllegalPlan:
+        draft.undo_to(savepoint)
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Training under another batch: goodput and statistical efficiency (Pollux)."""

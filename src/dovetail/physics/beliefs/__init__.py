@@ -1,0 +1,1 @@
+"""What a policy believes instead of the truth: blurred, measured, or learned."""

@@ -1,0 +1,52 @@
+"""Who learns from whom: jobs of one model and batch, whatever else they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.core.beliefs import Physics
+from dovetail.core.job import Ints, JobTable
+from dovetail.core.kinds import Kinds
+from dovetail.physics.beliefs.measurements import Key
+
+
+class Subjects:
+    """What each job learns from, and its kind: alike in the guess and in what can be learned."""
+
+    def __init__(self, prior: Physics, jobs: JobTable, paced: bool = False) -> None:
+        self._prior, self._paced = prior, paced
+        self.key_of: list[Key] = []
+        self.of_key: dict[Key, list[int]] = {}
+        self._number: dict[Key, int] = {}
+        self._kinds = Kinds(np.empty((2, 0), np.int64))
+        self.admit(jobs)
+
+    @property
+    def kind_of(self) -> Ints:
+        """Returns the kind of each job."""
+        return self._kinds.of
+
+    @property
+    def example(self) -> list[int]:
+        """Returns the first job of each kind."""
+        return self._kinds.example
+
+    def admit(self, jobs: JobTable) -> None:
+        """Numbers the rows that were appended."""
+        first = len(self.key_of)
+        keys = [_key(jobs, job, self._paced) for job in range(first, len(jobs))]
+        self.key_of.extend(keys)
+        numbers = [self._number.setdefault(key, len(self._number)) for key in keys]
+        of_prior = self._prior.kind_of[first : len(jobs)]
+        for kind in self._kinds.admit(np.array([of_prior, numbers], np.int64)):
+            self.of_key.setdefault(self.key_of[self.example[kind]], []).append(kind)
+
+
+def _key(jobs: JobTable, job: int, paced: bool) -> Key:
+    """Returns what a job learns from: its model, else its recurrence, else itself."""
+    batch = int(jobs.batch_size[job])
+    model, recurrence = jobs.model.text(job), jobs.recurrence.text(job)
+    name = model or (f"~{recurrence}" if recurrence else "")
+    if not name:
+        return Key(jobs.job_id[job], batch, own=True)
+    return Key(f"{name}@{int(jobs.gpus[job])}" if paced else name, batch)

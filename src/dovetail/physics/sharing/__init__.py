@@ -1,0 +1,1 @@
+"""Jobs on the same GPU: pairs, interleaved sets, limits, and stragglers."""

@@ -1,0 +1,169 @@
+"""How two models slow each other on one GPU, from the times of each alone (SJF-BSBF eq. 5, 6).
+
+The law has the shape that the measured pairs have: what a job is slowed by is its own
+sensitivity times its neighbour's pressure. Both follow from the *load* of a micro-batch, the time
+that grows with the samples over the time that does not: where the fixed part is the launching
+of kernels, it is how long a kernel runs over how long it takes to launch. A GPU that two
+processes share takes turns between their kernels, so long ones press and short ones wait.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from dovetail.core.job import Floats
+from dovetail.physics.sharing.pairs import PairRatio
+from dovetail.physics.speed.throughput import iteration_s
+from dovetail.physics.zoo.profile import ModelProfile
+from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles, parse_profiles
+from dovetail.physics.zoo.provenance import Provenance, Sourced
+
+T = TypeVar("T")
+
+
+class Sway(NamedTuple):
+    """One side of a pair: its share of the GPU, what relieves it, and its pressure on others."""
+
+    share: float
+    relief: float
+    pressure: float
+
+
+NO_SWAY = Sway(0.0, 1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """`xi = 1 + scale * g * G * Load^growth / (1 + relief * load)`, capitals for the neighbour.
+
+    `g` is the share of an iteration in which the GPU works for the job. Loads above `heaviest`,
+    the most that was measured, count as that.
+    """
+
+    scale: float
+    growth: float
+    relief: float
+    heaviest: float
+
+    def __post_init__(self) -> None:
+        if not (min(self.scale, self.growth, self.relief) >= 0 and self.heaviest > 0):
+            raise ValueError(f"the law of contention has no negative constants: {self}")
+
+    def excess(self, load: float, share: float, other_load: float, other_share: float) -> float:
+        """Returns by how much the ratio exceeds 1; it grows with the neighbour's load."""
+        return self.between(self.sway(load, share), self.sway(other_load, other_share))
+
+    def sway(self, load: float, share: float) -> Sway:
+        """Returns what the law asks of one side, whoever the other is."""
+        held = min(load, self.heaviest)
+        return Sway(share, 1 + self.relief * held, share * float(held**self.growth))
+
+    def between(self, mine: Sway, other: Sway) -> float:
+        """Returns `excess` of one side beside the other."""
+        return self.scale * mine.share * other.pressure / mine.relief
+
+    def between_all(self, mine: Sequence[Sway], others: Sequence[Sway]) -> Floats:
+        """Returns `between` of each of `mine` beside each of `others`, to the last bit."""
+        share, relief, _ = np.array(mine).reshape(-1, 3).T
+        *_, pressure = np.array(others).reshape(-1, 3).T
+        every: Floats = (self.scale * share)[:, None] * pressure / relief[:, None]
+        return every
+
+
+def load(profile: ModelProfile, micro_batch: float) -> float:
+    """Returns the part of a micro-batch's computing time that grows with it over the rest."""
+    compute = profile.compute[0][1].value
+    growing_s = compute.b_s_per_sample * micro_batch
+    return growing_s / compute.a_s if compute.a_s > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredContention:
+    """What is known of jobs that share: the law, models by the measured names, and the pairs."""
+
+    law: Sourced[Contention]
+    median_ratio: float
+    shares: Mapping[str, Sourced[float]]
+    measured_as: Mapping[str, Sourced[str]]
+    pairs: tuple[PairRatio, ...]
+
+    def gpu_share(self, profile: ModelProfile) -> float:
+        """Returns the share of an iteration in which the GPU works: 1 where nothing says less."""
+        return self.sourced_gpu_share(profile).value
+
+    def sourced_gpu_share(self, profile: ModelProfile) -> Sourced[float]:
+        """Returns the same share, and where it comes from."""
+        given = self.shares.get(profile.full_name)
+        if given is not None:
+            return given
+        stages = profile.stages
+        if stages is None or not stages.value[0].gpu_s:
+            return Sourced(1.0, Provenance.ASSUMED, "nothing says that the GPU ever waits")
+        share = min(1.0, stages.value[0].gpu_s / iteration_s(profile, gpus=1))
+        return Sourced(share, stages.provenance, f"GPU stage over iteration; {stages.source}")
+
+
+@lru_cache(maxsize=1)
+def shipped_contention() -> MeasuredContention:
+    """Returns what the package knows, fitted to Gavel's pairs (`dovetail models pairs`)."""
+    folder = resources.files("dovetail.physics.zoo").joinpath("profiles")
+    return parse_contention(folder.joinpath("interference.toml").read_text())
+
+
+def parse_contention(text: str) -> MeasuredContention:
+    """Returns what `fit_pairs` wrote: a profile set of pairs with the law beside them."""
+    pairs = parse_profiles(text, where="interference.toml").pairs
+    root = tomllib.loads(text)
+    law, sources = root["law"], root["sources"]
+
+    def sourced(row: Mapping[str, str], value: T) -> Sourced[T]:
+        source = row["source"]
+        return Sourced(value, Provenance(row["provenance"]), sources.get(source, source))
+
+    constants = Contention(*(law[key] for key in ("scale", "growth", "relief", "heaviest")))
+    return MeasuredContention(
+        law=sourced(law, constants),
+        median_ratio=law["median_ratio"],
+        shares={row["model"]: sourced(row, row["value"]) for row in root["gpu_share"]},
+        measured_as={row["model"]: sourced(row, row["name"]) for row in root["measured_as"]},
+        pairs=pairs,
+    )
+
+
+def dump_contention(known: MeasuredContention) -> str:
+    """Returns it as TOML that `parse_contention` reads back to an equal value."""
+    pairs = ProfileSet(
+        family="gavel",
+        title="Pairs of models on one V100, and the law of contention fitted to them",
+        licence="MIT (measurements); the ratios and the constants here are derived",
+        sources=(("gavel", known.law.source),),
+        profiles=(),
+        pairs=known.pairs,
+    )
+    head, _, rows = dump_profiles(pairs).partition("\n[[pair]]")
+    law = {**asdict(known.law.value), "median_ratio": known.median_ratio}
+    lines = [head, "[law]", *_lines({**law, **_origin(known.law, "gavel")})]
+    for model, share in known.shares.items():
+        lines += ["", "[[gpu_share]]"]
+        lines += _lines({"model": model, "value": share.value, **_origin(share)})
+    for model, name in known.measured_as.items():
+        lines += ["", "[[measured_as]]"]
+        lines += _lines({"model": model, "name": name.value, **_origin(name)})
+    return "\n".join(lines) + "\n\n[[pair]]" + rows
+
+
+def _origin(entry: Sourced[T], key: str = "") -> dict[str, str]:
+    return {"provenance": str(entry.provenance), "source": key or entry.source}
+
+
+def _lines(values: Mapping[str, object]) -> list[str]:
+    # A JSON text or number is a TOML one.
+    return [f"{key} = {json.dumps(value)}" for key, value in values.items()]

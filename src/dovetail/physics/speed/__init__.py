@@ -1,0 +1,1 @@
+"""How fast a job trains alone: computation, network, start-up, and the cost of switching."""

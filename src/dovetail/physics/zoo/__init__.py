@@ -1,0 +1,1 @@
+"""The model zoo: profiles with the provenance of every number."""

@@ -1,0 +1,62 @@
+"""Public facts about the models of the zoo that no timing tells: parameters and memory."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+from dovetail.physics.memory import Memory
+from dovetail.physics.zoo.provenance import Provenance, Sourced
+
+CONTEXT_BYTES = 0.8e9
+"""What a framework with its device libraries holds before the first tensor (assumed)."""
+
+BYTES_PER_GRADIENT = 4
+"""All sources of the zoo train in FP32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What a model is, apart from how fast it runs."""
+
+    title: str
+    aliases: tuple[str, ...]
+    parameters: Sourced[float]
+    gradient_bytes: Sourced[float]
+    memory: Sourced[Memory]
+
+
+@lru_cache(maxsize=1)
+def architectures() -> Mapping[str, Architecture]:
+    """Returns the facts by full model name (`family/name`)."""
+    folder = resources.files("dovetail.physics.zoo").joinpath("profiles")
+    rows = tomllib.loads(folder.joinpath("architectures.toml").read_text())["architecture"]
+    return {row["model"]: _architecture(row) for row in rows}
+
+
+def _architecture(row: Mapping[str, object]) -> Architecture:
+    def number(key: str) -> float:
+        return float(str(row[key]))
+
+    aliases = row["aliases"]
+    assert isinstance(aliases, list)
+    counted = Provenance(str(row["parameters_provenance"]))
+    parameters = Sourced(number("parameters"), counted, str(row["parameters_source"]))
+    fixed_bytes = CONTEXT_BYTES + number("state_bytes") * parameters.value
+    return Architecture(
+        title=str(row["title"]),
+        aliases=tuple(str(alias) for alias in aliases),
+        parameters=parameters,
+        gradient_bytes=Sourced(
+            BYTES_PER_GRADIENT * parameters.value, counted, "parameters x 4 bytes (FP32)"
+        ),
+        memory=Sourced(
+            Memory(fixed_bytes, number("sample_bytes")),
+            Provenance(str(row["sample_provenance"])),
+            f"fixed: {row['state_source']} and 0.8 GB of context; "
+            f"per sample: {row['sample_source']}",
+        ),
+    )

@@ -1,0 +1,75 @@
+"""The GPU types we know: memory, and speed for scaling times from one type to another."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from types import MappingProxyType
+
+from dovetail.core.errors import InputError, nearest
+from dovetail.physics.zoo.provenance import Provenance, Sourced
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU type. `speed` is training speed relative to a V100."""
+
+    name: str
+    aliases: tuple[str, ...]
+    speed: Sourced[float]
+    memory_bytes: Sourced[float]
+
+
+@lru_cache(maxsize=1)
+def devices() -> Mapping[str, Device]:
+    """Returns the GPU types by name."""
+    text = resources.files("dovetail.physics.zoo").joinpath("profiles/devices.toml").read_text()
+    rows = tomllib.loads(text)["device"]
+    return MappingProxyType({row["name"]: _device(row) for row in rows})
+
+
+def _device(row: Mapping[str, object]) -> Device:
+    def sourced(key: str) -> Sourced[float]:
+        provenance = Provenance(str(row[f"{key}_provenance"]))
+        return Sourced(float(str(row[key])), provenance, str(row[f"{key}_source"]))
+
+    aliases = row.get("aliases", [])
+    assert isinstance(aliases, list)
+    return Device(
+        name=str(row["name"]),
+        aliases=tuple(str(alias) for alias in aliases),
+        speed=sourced("speed"),
+        memory_bytes=sourced("memory_bytes"),
+    )
+
+
+def device(name: str) -> Device:
+    """Returns a GPU type by name or alias, whatever the case. Raises InputError."""
+    found = _by_any_name().get(name.lower())
+    if found is None:
+        raise InputError(f"GPU type '{name}'", "we have no speed for it", nearest(name, devices()))
+    return found
+
+
+def device_memory_bytes(name: str) -> float | None:
+    """Returns the memory of a GPU type by name or alias; None where the type is not known."""
+    found = _by_any_name().get(name.lower())
+    return None if found is None else found.memory_bytes.value
+
+
+@lru_cache(maxsize=1)
+def _by_any_name() -> Mapping[str, Device]:
+    return {
+        key.lower(): known for known in devices().values() for key in (known.name, *known.aliases)
+    }
+
+
+@lru_cache(maxsize=1024)
+def time_factor(measured_on: str, wanted: str) -> float:
+    """Returns by what to multiply a computing time on one GPU type to get it on another."""
+    if measured_on.lower() == wanted.lower():
+        return 1.0
+    return device(measured_on).speed.value / device(wanted).speed.value

@@ -1,0 +1,1 @@
+"""What `dovetail profile` does: dry runs of a script, and the model profile fitted to them."""

@@ -1,0 +1,130 @@
+"""What a live cluster learned while jobs trained, as a profile set: the simulator's next guess.
+
+A profile needs more than was measured; what is missing is assumed and says so. Its curve decides,
+and passes through the measured points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+
+import numpy as np
+
+from dovetail.core.cluster import DEFAULT_LINKS
+from dovetail.core.errors import InputError
+from dovetail.physics.beliefs.measurements import Key, Lessons
+from dovetail.physics.memory import Memory
+from dovetail.physics.sharing.pairs import PairRatio
+from dovetail.physics.speed.compute import Compute
+from dovetail.physics.speed.network import Network
+from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
+from dovetail.physics.zoo.profile_file import ProfileSet
+from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.profiling.fit_curve import FIXED_SHARE
+
+MEASURED, FITTED, DERIVED, ASSUMED = Provenance
+UNKNOWN = "nobody said; what the curve shows stands in for it"
+
+
+def learned_set(said: str, *, family: str, where: str) -> ProfileSet:
+    """Returns the models that a cluster measured, from what it keeps of them.
+
+    `where` says which cluster and when. Raises InputError where no model was measured.
+    """
+    lessons = Lessons.load(said)
+    keys = _models(lessons)
+    if not keys:
+        raise InputError(
+            where,
+            "no model was measured here",
+            "jobs must name their `model`, be written with dovetail.train, and run alone a while",
+        )
+    return ProfileSet(
+        family=family,
+        title=f"Learned on {family}",
+        licence="yours",
+        sources=(("cluster", where),),
+        profiles=tuple(_profile(lessons, key, family, where) for key in keys),
+        pairs=tuple(_pairs(lessons, keys)),
+    )
+
+
+def _models(lessons: Lessons) -> list[Key]:
+    """Returns each model's key of the batch that was measured on most numbers of GPUs.
+
+    Clocks of emulated nodes (`@`) and jobs known by recurrence (`~`) are no models.
+    """
+    named = [
+        key
+        for key in lessons.rated()
+        if not key.own and key.name[0] != "~" and "@" not in key.name and lessons.batch(key)
+    ]
+    by_name = groupby(named, key=lambda key: key.name)
+    return [max(same, key=lambda k: (len(lessons.rates(k)), k.batch)) for _, same in by_name]
+
+
+def _profile(lessons: Lessons, key: Key, family: str, where: str) -> ModelProfile:
+    rates, batch = lessons.rates(key), lessons.batch(key)
+    least = min(rates)
+    alone_s = batch * least / rates[least]
+    times = {1: alone_s, **{n: batch / rate for n, rate in rates.items()}}
+    curve = Curve(tuple(sorted(times)), tuple(times[n] for n in sorted(times)))
+    counts = ", ".join(map(str, rates))
+    source = f"{where}; measured on {counts} GPUs" + ("" if least == 1 else "; 1 in proportion")
+    held = lessons.held_bytes(key)
+    a_s, b_s = FIXED_SHARE * alone_s, (1 - FIXED_SHARE) * alone_s / batch
+    return ModelProfile(
+        name=key.name,
+        family=family,
+        title=key.name,
+        aliases=(),
+        gpu_type=Sourced("any", ASSUMED, "a cluster of one kind of GPU"),
+        gpus_per_node=Sourced(max(rates), ASSUMED, "as many as were measured together"),
+        batch=Sourced(Batch(batch, False, batch), MEASURED, "samples of an iteration"),
+        max_gpus=Sourced(max(rates), MEASURED, f"{where}; the most that were tried"),
+        parameters=Sourced(0.0, ASSUMED, UNKNOWN),
+        gradient_bytes=Sourced(0.0, ASSUMED, UNKNOWN),
+        compute=(("any", Sourced(Compute(a_s, b_s), ASSUMED, f"{source}; a tenth is fixed")),),
+        overlap=Sourced(1.0, ASSUMED, UNKNOWN),
+        network=Sourced(Network.of(DEFAULT_LINKS), ASSUMED, UNKNOWN),
+        memory=_memory(held, batch, where),
+        curve=Sourced(curve, MEASURED if least == 1 else DERIVED, source),
+        stages=_stages(lessons, key, where),
+    )
+
+
+def _memory(held: Mapping[int, float], batch: int, where: str) -> Sourced[Memory]:
+    """Returns the line through what was held by samples; all of it fixed where one is known."""
+    if not held:
+        return Sourced(Memory(0.0, 0.0), ASSUMED, "nobody said what it holds")
+    samples = np.array([batch / parts for parts in held])
+    used = np.array(list(held.values()))
+    each = max(0.0, float(np.polyfit(samples, used, 1)[0])) if len(held) > 1 else 0.0
+    return Sourced(
+        Memory(max(0.0, float(np.max(used - each * samples))), each),
+        FITTED,
+        f"{where}; the most held",
+    )
+
+
+def _stages(lessons: Lessons, key: Key, where: str) -> Sourced[tuple[StageTimes, ...]] | None:
+    rows = [(n, lessons.stage_s(key, n)) for n in lessons.rates(key)]
+    found = tuple(StageTimes(n, *row[:4]) for n, row in rows if len(row) == 5)
+    return Sourced(found, MEASURED, where) if found else None
+
+
+def _pairs(lessons: Lessons, keys: list[Key]) -> list[PairRatio]:
+    """Returns the pairs of which both sides were measured, by the micro-batches of both."""
+    found = []
+    for mine, other in lessons.pairs():
+        if mine not in keys or other not in keys or mine > other:
+            continue
+        back = lessons.ratios(other, mine)
+        for (steps, other_steps), ratio in lessons.ratios(mine, other).items():
+            theirs = back.get((other_steps, steps))
+            if theirs is not None:
+                sizes = (lessons.batch(k) // s for k, s in ((mine, steps), (other, other_steps)))
+                first, second = (max(1, size) for size in sizes)
+                found.append(PairRatio(mine.name, first, other.name, second, ratio, theirs))
+    return found

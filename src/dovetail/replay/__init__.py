@@ -1,0 +1,1 @@
+"""Recorded runs again: logs as traces, decisions compared, and predictions against events."""

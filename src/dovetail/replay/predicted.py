@@ -1,0 +1,104 @@
+"""The jobs of a live cluster simulated: what the simulator foretells, against what happened.
+
+Users, programs and nodes do in the simulation what they did, when they did it (`live_script`);
+the policy is told of each job's length what it was told; how long a job really is, is the length
+that it turned out to have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from dovetail.control.loop import check_needs
+from dovetail.control.loop import run as run_loop
+from dovetail.control.replay import RecordedForecast
+from dovetail.core.errors import InputError
+from dovetail.core.policy import Policy, parse_policy, spell
+from dovetail.record.metrics import job_frame
+from dovetail.record.tally import Tally
+from dovetail.replay.decisions import Recording, read_recording
+from dovetail.replay.script import Happened, happened
+from dovetail.sim.scripted import ScriptedWorld
+from dovetail.study.options import Options
+from dovetail.study.run import build_scene, granted
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One job as it went and as the simulator says it should have gone."""
+
+    job: str
+    real_jct_s: float
+    predicted_jct_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How well a simulation of the same jobs foretells what happened, by the completed ones.
+
+    `guessed` are those whose length is a guess; `policies` those that the log was made under.
+    """
+
+    policy: str
+    jobs: tuple[Prediction, ...]
+    real_jct_s: float
+    predicted_jct_s: float
+    real_makespan_s: float
+    predicted_makespan_s: float
+    guessed: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+
+
+def predict(log: Path, policy: str = "") -> Compared:
+    """Returns the completed jobs of an exported log as they went, and simulated anew.
+
+    Raises InputError.
+    """
+    recording = read_recording(log)
+    chosen = parse_policy(policy or str(recording.manifest["policy"]))
+    real = recording.jobs()
+    if not (real["end"] == "completed").any():
+        raise InputError("live cluster", "no job has completed yet", "wait for one")
+    told = happened(recording)
+    return _compared(recording, chosen, real, _simulated(told, chosen, recording.options))
+
+
+def _simulated(told: Happened, policy: Policy, options: Options) -> pl.DataFrame:
+    """Returns the jobs, each by its last life, as the simulator says they go."""
+    forecast = RecordedForecast(told.length_s)
+    check_needs(policy, granted(forecast), options.without)
+    words = replace(options, forecast="known", belief="exact", capacity=told.capacity)
+    scene = replace(build_scene(told.trace, words), forecast=forecast)
+    jobs = told.trace.jobs
+    scale = [scene.truth.scale(row) for row in range(len(jobs))]
+    tally = Tally(options.cluster, jobs.gpus.tolist(), told.trace.duration_s.tolist(), scale)
+    run_loop(ScriptedWorld(scene, told.script, policy, tally), policy)
+    return job_frame(told.trace, tally)[list(told.last)]
+
+
+def _compared(
+    recording: Recording, policy: Policy, real: pl.DataFrame, simulated: pl.DataFrame
+) -> Compared:
+    both = real.filter(pl.col("end") == "completed").join(
+        simulated.filter(pl.col("end") == "completed").select("job_id", "finish_s"),
+        on="job_id",
+        suffix="_predicted",
+    )
+    rows = both.select("job_id", "submit_s", "finish_s", "finish_s_predicted").iter_rows()
+    jobs = tuple(Prediction(job, real - at, predicted - at) for job, at, real, predicted in rows)
+    first = float(both["submit_s"].min() or 0.0)  # type: ignore[arg-type]
+    known = set(both["job_id"].to_list())
+    return Compared(
+        spell(policy),
+        jobs,
+        float(np.mean([j.real_jct_s for j in jobs])),
+        float(np.mean([j.predicted_jct_s for j in jobs])),
+        float(both["finish_s"].max() or 0.0) - first,  # type: ignore[arg-type]
+        float(both["finish_s_predicted"].max() or 0.0) - first,  # type: ignore[arg-type]
+        tuple(job for job in recording.guessed if job in known),
+        recording.policies,
+    )

@@ -1,0 +1,213 @@
+"""What happened to the jobs of a live cluster from outside, as a script for the simulator.
+
+Users submit, hold, put back and cancel; programs fail; nodes go. None of that is a scheduler's
+doing, so a simulation of the same jobs has it at the same times. A job that began anew after its
+end is a row for each of its lives; who was alive when the log ends is taken out then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dovetail.core.job import JobTable
+from dovetail.core.messages import (
+    NODE_DOWN,
+    PREEMPTED,
+    Ended,
+    Foreseen,
+    NodeChanged,
+    Started,
+    Stopped,
+    Submitted,
+    Withdrawn,
+)
+from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
+from dovetail.replay.decisions import Recording
+from dovetail.sim.scene import CapacityTimeline
+from dovetail.sim.scripted import Follow, Leave, Script
+
+SOON_S = 60.0
+"""Who joined the queue so soon after what it waited for, did so because of that."""
+LONGER = 2.0
+"""A job that was taken out had more work than it did: so many times that, and a second."""
+
+
+@dataclass(slots=True)
+class Life:
+    """One life of a job, from joining the queue to its end (none yet: it is alive)."""
+
+    job: int
+    since_s: float
+    entered_s: float
+    arrivals: list[float] = field(default_factory=list)
+    begun_s: list[float] = field(default_factory=list)
+    leaves: list[tuple[float, str, bool]] = field(default_factory=list)
+    length_s: float = float("inf")
+    did_s: float = 0.0
+    how: str = ""
+    end_s: float = float("inf")
+    ran_at_end: bool = False
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """The jobs of a log as the simulator needs them; `last` is the row of each job's last life."""
+
+    trace: Trace
+    script: Script
+    length_s: tuple[float, ...]
+    capacity: CapacityTimeline
+    last: tuple[int, ...]
+
+
+def happened(recording: Recording) -> Happened:
+    """Returns what the simulator must know of a log besides the policy."""
+    of_jobs = _lives(recording)
+    for of_job in of_jobs:
+        of_job[-1].is_last = True
+    rows = sorted((x for of_job in of_jobs for x in of_job), key=lambda x: (x.entered_s, x.job))
+    trace, cancelled_s = _trace(recording, rows)
+    after_end, after_start = _follows(recording, rows)
+    for other, follows in _places(recording, rows).items():
+        after_end.setdefault(other, []).extend(follows)
+    script = Script(
+        arrivals=sorted((t, row) for row, life in enumerate(rows) for t in life.arrivals),
+        leaves=sorted(
+            (Leave(t, row, why, keeps) for row, x in enumerate(rows) for t, why, keeps in x.leaves),
+            key=lambda leave: leave.t,
+        ),
+        cancelled_s=cancelled_s,
+        after_end=after_end,
+        after_start=after_start,
+    )
+    lengths = zip(rows, trace.duration_s.tolist(), strict=True)
+    length_s = tuple(x.length_s if x.length_s < float("inf") else work_s for x, work_s in lengths)
+    last = {life.job: row for row, life in enumerate(rows) if life.is_last}
+    numbered = tuple(last[job] for job in range(len(of_jobs)))
+    return Happened(trace, script, length_s, _capacity(recording), numbered)
+
+
+def _lives(recording: Recording) -> list[list[Life]]:
+    """Returns the lives of each job; every job has one at least."""
+    lives: list[list[Life]] = [[] for _ in recording.trace.jobs.job_id]
+    placed: set[int] = set()
+    for fact in recording.facts:
+        match fact:
+            case Submitted(t, job, length_s):
+                if not lives[job]:
+                    lives[job].append(Life(job, t, float(recording.trace.jobs.submit_s[job])))
+                elif lives[job][-1].how:
+                    # A job that begins anew after its end stands behind those submitted till then.
+                    lives[job].append(Life(job, t, t))
+                lives[job][-1].arrivals.append(t)
+                lives[job][-1].length_s = length_s
+            case Foreseen(_, job, length_s):
+                lives[job][-1].length_s = length_s
+            case Started(t, job):
+                if job not in placed:
+                    lives[job][-1].begun_s.append(t)
+                placed.add(job)
+            case Stopped(t, job, why, done_s):
+                placed.discard(job)
+                if why not in (PREEMPTED, NODE_DOWN):
+                    lives[job][-1].leaves.append((t, why, done_s > 0))
+            case Withdrawn(t, job):
+                lives[job][-1].leaves.append((t, "", True))
+            case Ended(t, job, how):
+                life = lives[job][-1]
+                life.how, life.end_s, life.ran_at_end = how, t, job in placed
+                placed.discard(job)
+            case _:
+                pass
+    for segment in recording.tally().segments:
+        for life in lives[segment.job]:
+            if life.since_s <= segment.start_s < life.end_s:
+                life.did_s += segment.progress_s
+    return lives
+
+
+def _follows(
+    recording: Recording, rows: Sequence[Life]
+) -> tuple[dict[int, list[Follow]], dict[int, list[Follow]]]:
+    """Returns who came because another ended, or started; these arrivals leave their lives."""
+    after_end: dict[int, list[Follow]] = {}
+    after_start: dict[int, list[Follow]] = {}
+    rows_of: dict[int, list[int]] = {}
+    for row, life in enumerate(rows):
+        rows_of.setdefault(life.job, []).append(row)
+    for row, life in enumerate(rows):
+        causes = [
+            (t, other, on_start)
+            for kind, job in recording.after.get(life.job, ())
+            for other in rows_of.get(job, ())
+            for t, on_start in (
+                [(t, True) for t in rows[other].begun_s[:1] if kind == "after"]
+                + [(rows[other].end_s, False)]
+            )
+            if life.arrivals and 0 <= life.arrivals[0] - t <= SOON_S
+        ]
+        if causes:
+            t, other, on_start = max(causes)
+            table = after_start if on_start else after_end
+            table.setdefault(other, []).append(Follow(row, life.arrivals.pop(0) - t))
+    return after_end, after_start
+
+
+def _places(recording: Recording, rows: Sequence[Life]) -> dict[int, list[Follow]]:
+    """Returns which tasks of limited arrays came by the end of others, whose places they took.
+
+    Each end lets one come; these arrivals leave their lives.
+    """
+    found: dict[int, list[Follow]] = {}
+    for array in dict.fromkeys(recording.limited.values()):
+        tasks = [row for row, x in enumerate(rows) if recording.limited.get(x.job) == array]
+        ends = sorted((rows[row].end_s, row) for row in tasks)
+        waiting = [row for row in tasks if rows[row].arrivals]
+        for row in sorted(waiting, key=lambda row: (rows[row].arrivals[0], row)):
+            t = rows[row].arrivals[0]
+            left = next((end for end in ends if end[1] != row and 0 <= t - end[0] <= SOON_S), None)
+            # Who was among the first had a place that nobody left.
+            if left is not None and t > rows[row].entered_s:
+                ends.remove(left)
+                rows[row].arrivals.pop(0)
+                found.setdefault(left[1], []).append(Follow(row, t - left[0]))
+    return found
+
+
+def _trace(recording: Recording, rows: Sequence[Life]) -> tuple[Trace, dict[int, float]]:
+    """Returns a row for each life, and when the script takes some out."""
+    trace, log_end_s = recording.trace, recording.facts[-1].t
+    ends, work_s = list[int](), list[float]()
+    cancelled_s: dict[int, float] = {}
+    for row, life in enumerate(rows):
+        known_s = float(trace.duration_s[life.job]) if life.is_last else life.did_s
+        end = ENDS.index(life.how) if life.how else CANCELLED
+        if end in (CANCELLED, TIMEOUT) or not life.ran_at_end:
+            known_s = max(known_s, LONGER * life.did_s + 1.0)
+            has_limit = float(trace.jobs.time_limit_s[life.job]) < float("inf")
+            if not (end == TIMEOUT and has_limit and life.ran_at_end):
+                cancelled_s[row] = min(life.end_s, log_end_s)
+        ends.append(end)
+        work_s.append(known_s or 1.0)
+    whole = Trace.of(_table(trace.jobs, rows), np.array(work_s), trace.name)
+    return replace(whole, end=np.array(ends, np.int8)), cancelled_s
+
+
+def _table(jobs: JobTable, rows: Sequence[Life]) -> JobTable:
+    """Returns the requests in the order in which the cluster's table got them."""
+    unordered = replace(jobs, submit_s=np.zeros(len(jobs)))
+    taken = unordered.take(np.array([life.job for life in rows], np.int64))
+    names = [jobs.job_id[x.job] + ("" if x.is_last else f" until {x.end_s:g} s") for x in rows]
+    return replace(taken, job_id=tuple(names), submit_s=np.array([life.entered_s for life in rows]))
+
+
+def _capacity(recording: Recording) -> CapacityTimeline:
+    changes: dict[float, list[tuple[int, str]]] = {}
+    for fact in recording.facts:
+        if isinstance(fact, NodeChanged):
+            changes.setdefault(fact.t, []).append((fact.node, fact.state))
+    return sorted(changes.items())

@@ -1,0 +1,297 @@
+"""Terminal tables: the ranked policies at 80 columns, and the numbers of one run.
+
+A table is a rich renderable; the command line prints it. Whatever does not fit its place in
+80 columns goes to a second table below rather than wrapping inside the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from dovetail.record.result import GPU_SECOND_KINDS, Comparison, RunResult
+from dovetail.report.words import (
+    MISSING,
+    bounds_said,
+    comparison_sentence,
+    count,
+    duration,
+    factor,
+    percent,
+    run_sentence,
+    short_names,
+    size_order,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+SPLIT_ROWS = 10
+
+
+def comparison_view(comparison: Comparison) -> Group:
+    """Returns all the terminal shows of a comparison: sentence, ranking, knowledge, notes."""
+    from rich.text import Text
+
+    parts: list[Text | Table] = [
+        Text(comparison_sentence(comparison)),
+        ranking(comparison),
+        *_spending_of(comparison),
+        knowledge(comparison),
+        *(
+            Text(f"{short} is {name}")
+            for name, short in _short(comparison).items()
+            if short != name
+        ),
+    ]
+    if comparison.bound_s is not None:
+        parts.append(Text(f"Bound on the mean JCT: {bounds_said(comparison)}"))
+    parts += [Text(f"Note: {note}") for note in comparison.notes]
+    return _apart(parts)
+
+
+def run_view(result: RunResult, notes: Sequence[str] = ()) -> Group:
+    """Returns all the terminal shows of a run: sentence, numbers, GPU-seconds, sizes, notes."""
+    from rich.text import Text
+
+    parts: list[Text | Table] = [Text(run_sentence(result)), numbers(result)]
+    if sum(result.gpu_seconds.values()) > 0:
+        parts.append(gpu_seconds(result))
+    sizes = result.splits.get("size_class")
+    if sizes is not None and len(sizes):
+        parts.append(split(sizes, "GPUs asked for"))
+    return _apart([*parts, *(Text(f"Note: {note}") for note in [*_run_notes(result), *notes])])
+
+
+def _run_notes(result: RunResult) -> list[str]:
+    """Returns what is not in the numbers: jobs that were left out, and how others ended."""
+    notes = []
+    left_out = result.number("left_out") or 0
+    if left_out:
+        notes.append(f"{left_out:,.0f} jobs can never fit this cluster and were left out.")
+    trace = result.manifest.get("trace")
+    counts = trace.get("counts", {}) if isinstance(trace, dict) else {}
+    for reason, rows in sorted(counts.items()):
+        if reason.startswith("rejected"):
+            notes.append(f"{rows:,} rows of the file, {reason}.")
+    for key, words in (("timed_out", "ended at their time limit"), ("cancelled", "were cancelled")):
+        jobs = result.number(key) or 0
+        if jobs:
+            notes.append(f"{jobs:,.0f} jobs {words}.")
+    return notes
+
+
+def _apart(parts: Sequence[Text | Table]) -> Group:
+    """Returns the parts one below the other, a blank line around every table."""
+    from rich.console import Group
+    from rich.text import Text
+
+    spaced: list[Text | Table] = []
+    for i, part in enumerate(parts):
+        if i and not (isinstance(part, Text) and isinstance(parts[i - 1], Text)):
+            spaced.append(Text(""))
+        spaced.append(part)
+    return Group(*spaced)
+
+
+def ranking(comparison: Comparison) -> Table:
+    """Returns the policies by mean JCT, the shortest first, in at most 80 columns."""
+    table = _table()
+    short = _short(comparison)
+    base = short.get(comparison.baseline, "base")
+    against = f"vs {base}" if len(base) <= 4 else "vs base"
+    table.add_column("policy", no_wrap=True)
+    for head in ("mean", "95 %", _plain(against), "x bound", "99 %", "queue", "GPUs", "preempt"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in comparison.ranked.to_dicts():
+        style = "bold" if row["policy"] == comparison.ranked["policy"][0] else ""
+        table.add_row(*_cells([short[row["policy"]], *_ranking_cells(row)]), style=style)
+    return table
+
+
+def _short(comparison: Comparison) -> dict[str, str]:
+    """Returns the short names, numbered as in the pictures: in the order the user named them."""
+    return short_names([*comparison.results, *comparison.ranked["policy"]])
+
+
+def _ranking_cells(row: dict[str, float]) -> list[str]:
+    return [
+        duration(row["avg_jct_s"]),
+        _spread(row),
+        factor(row["ratio_to_baseline"]),
+        factor(row["x_bound"]),
+        duration(row["p99_jct_s"]),
+        duration(row["avg_queue_s"]),
+        _tight(row["gpu_utilization"]),
+        _compact(row["preemptions"]),
+    ]
+
+
+def _compact(value: float | None) -> str:
+    """Returns a count in at most seven columns: `24,100`, then `1.21 M`."""
+    return count(value) if value is None or value < 1e5 else f"{value / 1e6:.3g} M"
+
+
+def _tight(share: float | None) -> str:
+    return percent(share).replace(" ", "")
+
+
+def _spread(row: dict[str, float]) -> str:
+    """Returns half the width of the interval as a share of the mean: `±8%`."""
+    low, high, mean = row["low"], row["high"], row["avg_jct_s"]
+    if low is None or high is None or not mean:
+        return MISSING
+    return "±" + _tight((high - low) / 2 / mean)
+
+
+def knowledge(comparison: Comparison) -> Table:
+    """Returns what each policy is told and may do: whether the terms were equal."""
+    table = _table()
+    short = _short(comparison)
+    for head, width in (("policy", 16), ("knows", 24), ("may", 34)):
+        table.add_column(head, max_width=width, overflow="fold")
+    for row in comparison.ranked.to_dicts():
+        name = str(row["policy"])
+        words = [short[name], row["knows"] or "nothing", row["powers"] or "start only"]
+        table.add_row(*_cells(words))
+    return table
+
+
+def numbers(result: RunResult) -> Table:
+    """Returns the numbers of a run people ask for first."""
+    table = _table()
+    table.add_column("number")
+    table.add_column("value", justify="right")
+    for words, key, spell in NUMBERS:
+        value = result.number(key)
+        if value is not None:
+            table.add_row(words, spell(value))
+    return table
+
+
+NUMBERS = (
+    ("jobs", "jobs", count),
+    ("finished", "finished", count),
+    ("mean JCT", "avg_jct_s", duration),
+    ("mean JCT, 95 % from", "avg_jct_low_s", duration),
+    ("mean JCT, 95 % to", "avg_jct_high_s", duration),
+    ("median JCT", "median_jct_s", duration),
+    ("99 % JCT", "p99_jct_s", duration),
+    ("mean time in queue", "avg_queue_s", duration),
+    ("makespan", "makespan_s", duration),
+    ("bound on the mean JCT", "bound_s", duration),
+    ("times the bound", "x_bound", factor),
+    ("GPUs held", "gpu_utilization", percent),
+    ("mean jobs waiting", "avg_queue_length", lambda v: f"{v:,.1f}"),
+    ("mean blocking index", "avg_blocking_index", lambda v: f"{v:,.3f}"),
+    ("mean cluster efficiency", "cluster_efficiency", lambda v: f"{v:,.3f}"),
+    ("preemptions", "preemptions", count),
+    ("resizes", "resizes", count),
+)
+
+
+def gpu_seconds(result: RunResult) -> Table:
+    """Returns where every GPU-second of the capacity went."""
+    table = _table()
+    table.add_column("GPU-time")
+    table.add_column("share", justify="right")
+    table.add_column("GPU-hours", justify="right")
+    total = sum(result.gpu_seconds.values())
+    for kind in GPU_SECOND_KINDS:
+        seconds = result.gpu_seconds.get(kind, 0.0)
+        if seconds:
+            table.add_row(
+                GPU_SECOND_WORDS[kind], percent(seconds / total), f"{seconds / 3600:,.1f}"
+            )
+    return table
+
+
+GPU_SECOND_WORDS = {
+    "useful": "useful work",
+    "slowdown": "slowed down by sharing, distance or poor scaling",
+    "switching": "switching jobs",
+    "idle_waiting": "idle while jobs wait",
+    "idle_empty": "idle, none wait",
+    "down": "node away",
+}
+
+
+def _spending_of(comparison: Comparison) -> list[Table]:
+    counted = any(sum(r.gpu_seconds.values()) > 0 for r in comparison.results.values())
+    return [spending(comparison)] if counted else []
+
+
+def spending(comparison: Comparison) -> Table:
+    """Returns, by policy, the shares of the capacity by what became of it.
+
+    Slowed is below zero where sharing, or fewer GPUs than asked for, did more with less.
+    """
+    table = _table()
+    short = _short(comparison)
+    table.add_column("GPU-time", no_wrap=True)
+    kinds = [
+        kind
+        for kind in GPU_SECOND_KINDS
+        if any(r.gpu_seconds.get(kind) for r in comparison.results.values())
+    ]
+    for kind in kinds:
+        table.add_column(_SPENDING_HEADS[kind], justify="right", no_wrap=True)
+    for name in comparison.ranked["policy"]:
+        result = comparison.results.get(name)
+        total = sum(result.gpu_seconds.values()) if result else 0.0
+        if result and total > 0:
+            shares = [percent(result.gpu_seconds.get(kind, 0.0) / total) for kind in kinds]
+            table.add_row(*_cells([short[name], *shares]))
+    return table
+
+
+_SPENDING_HEADS = {
+    "useful": "useful",
+    "slowdown": "slowed",
+    "switching": "switching",
+    "idle_waiting": "idle, jobs wait",
+    "idle_empty": "idle, none wait",
+    "down": "away",
+}
+
+
+def split(frame: pl.DataFrame, title: str) -> Table:
+    """Returns the job metrics by group: sizes in order, else the groups with most jobs first."""
+    table = _table()
+    table.add_column(title, max_width=24, no_wrap=True)
+    for head in ("jobs", "mean JCT", "median", "99 %", "queue"):
+        table.add_column(head, justify="right", no_wrap=True)
+    rows = frame.sort("jobs", "group", descending=[True, False]).head(SPLIT_ROWS).to_dicts()
+    if title == "GPUs asked for":
+        rows.sort(key=lambda r: size_order(str(r["group"])))
+    for row in rows:
+        spells = [duration(row[k]) for k in ("avg_jct_s", "median_jct_s", "p99_jct_s")]
+        queue = duration(row["avg_queue_s"])
+        table.add_row(*_cells([str(row["group"]), count(row["jobs"]), *spells, queue]))
+    if len(frame) > SPLIT_ROWS:
+        table.caption = f"and {len(frame) - SPLIT_ROWS:,} more, with fewer jobs each"
+    return table
+
+
+def _table() -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(
+        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
+    )
+
+
+def _cells(words: Sequence[str]) -> list[str]:
+    return [_plain(w) for w in words]
+
+
+def _plain(words: str) -> str:
+    """Returns a text that rich shows as it is: a name may hold brackets, which are its markup."""
+    from rich.markup import escape
+
+    return escape(words)

@@ -1,0 +1,68 @@
+"""What limits a policy unseen: powers no owner allows, unknown models, an assumed GPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from dovetail.core.cluster import ASSUMED_GPU_MEMORY_BYTES, GIB
+from dovetail.core.trace import Trace
+from dovetail.physics.zoo.device import device_memory_bytes
+from dovetail.study.options import Options, adopted
+
+NEEDS = (("resize", "elastic"), ("share", "shareable"), ("interleave", "shareable"))
+
+
+def idle_powers(
+    trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
+) -> list[str]:
+    """Returns what policies of those powers cannot use here, a sentence for each, and the remedy.
+
+    `modelled`: jobs whose model the physics of the run knows; stages are known of these alone.
+    """
+    jobs = adopted(trace, options.adopt, options.seed).jobs
+    allows = {"elastic": jobs.elastic.any(), "shareable": jobs.shareable.any()}
+    notes = []
+    for power, flag in NEEDS:
+        names = [name.partition(":")[0] for name, powers in powers_of.items() if power in powers]
+        whom = ", ".join(dict.fromkeys(names))
+        if names and not allows[flag]:
+            notes.append(f"No job is {flag}, so {whom} could {power} none (--adopt {flag}:1).")
+        elif names and power == "interleave" and not modelled:
+            notes.append(
+                f"No job's stages are known, so {whom} could interleave none: that takes models "
+                "(--assign-models) and --physics placed or counted."
+            )
+    return notes
+
+
+def assumed_memory(
+    trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
+) -> list[str]:
+    """Returns a sentence where an assumed GPU memory decides which jobs may share a GPU."""
+    shares = any({"share", "interleave"} & set(powers) for powers in powers_of.values())
+    jobs = adopted(trace, options.adopt, options.seed).jobs
+    if options.physics == "linear" or not (shares and modelled and jobs.shareable.any()):
+        return []
+    assumed = any(
+        group.gpu_memory_bytes == ASSUMED_GPU_MEMORY_BYTES
+        and device_memory_bytes(group.gpu_type) is None
+        for group in options.cluster.groups
+    )
+    if not assumed:
+        return []
+    return [
+        f"Jobs share a GPU only if they fit its {ASSUMED_GPU_MEMORY_BYTES / GIB:g} GiB, which is "
+        "the default: give the memory of a GPU with the cluster, as in --cluster 8x8/32G."
+    ]
+
+
+def unknown_models(trace: Trace, options: Options, modelled: int) -> list[str]:
+    """Returns how many jobs name a model that the physics of the run does not know, if any."""
+    jobs = trace.jobs
+    named = sum(bool(name) for name in jobs.model.texts())
+    if options.physics == "linear" or jobs.graphs or named <= modelled:
+        return []
+    return [
+        f"{named - modelled:,} jobs name a model that is not known, and scale linearly (`dovetail "
+        "models` lists those that are)."
+    ]

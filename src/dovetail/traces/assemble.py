@@ -1,0 +1,233 @@
+"""Canonical columns to a `Trace`: refuses what cannot be used, by reason, and puts it in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from dovetail.core.cluster import GIB
+from dovetail.core.errors import InputError
+from dovetail.core.job import NO_LABEL, Bools, Floats, Ints, JobTable, Labels
+from dovetail.core.trace import ENDS, Trace
+from dovetail.traces.rows import FLAGS, NUMBERS, TEXTS, Rows, adjusted, rejected
+
+SECONDS_MAX = 1e9
+"""Longest duration or limit we believe: 31 years."""
+
+SUBMIT_MAX_S = 1e11
+"""Latest submission we believe; a Unix time in seconds is below 1e10, one in ms above 1e12."""
+
+GPUS_MAX = 1_000_000
+"""Most GPUs a job may ask for: above this a column was mistaken for another."""
+
+OUT_OF_ORDER = "out of order, sorted by submission"
+
+_STATUS = {
+    "completed": ("", "completed", "complete", "pass", "passed", "terminated", "succeeded"),
+    "failed": ("failed", "fail", "node_fail", "out_of_memory", "boot_fail", "error"),
+    "cancelled": ("cancelled", "canceled", "killed", "revoked", "preempted", "stopped"),
+    "timeout": ("timeout", "deadline"),
+}
+STATUS_OF = {word: end for end, words in _STATUS.items() for word in words}
+"""How each log's word for an end maps to ours (`core.trace.ENDS`)."""
+
+
+def assemble(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> Trace:
+    """Returns the trace of all usable rows, sorted by (submission, id).
+
+    `cpu_only` says what to do with a job of zero GPUs: `reject`, or `as-one-gpu`.
+    Raises InputError when no row is usable. Counts hold: read = usable + all rejected.
+    """
+    counts = Counter({"read": rows.read})
+    counts.update(rows.counts)
+    frame = _complete(rows.frame)
+    if cpu_only == "as-one-gpu":
+        counts[adjusted("CPU-only job given one GPU")] += int((frame["gpus"] == 0).sum())
+        frame = frame.with_columns(
+            pl.when(pl.col("gpus") == 0).then(1.0).otherwise("gpus").alias("gpus")
+        )
+    frame = _refuse(frame, counts)
+    frame = _mend(frame, counts)
+    frame = _in_order(frame, counts)
+    counts["usable"] = frame.height
+    if not frame.height:
+        raise InputError(where, _nothing_usable(counts))
+    return _trace(frame, name, {k: v for k, v in counts.items() if v})
+
+
+def _nothing_usable(counts: Counter[str]) -> str:
+    reasons = ", ".join(
+        f"{n} {k.removeprefix('rejected: ')}" for k, n in counts.items() if ":" in k and n
+    )
+    if not counts["read"]:
+        return "holds no jobs"
+    return f"none of its {counts['read']} rows is usable" + (f": {reasons}" if reasons else "")
+
+
+def _complete(frame: pl.DataFrame) -> pl.DataFrame:
+    """Returns the frame with every canonical column present and of its type."""
+    have = set(frame.columns)
+    numbers = ["submit_s", "gpus", "duration_s", *NUMBERS]
+    casts = [
+        (
+            pl.col(c).cast(pl.Float64).fill_nan(None) if c in have else pl.lit(None, pl.Float64)
+        ).alias(c)
+        for c in numbers
+    ]
+    texts = [
+        (pl.col(c).cast(pl.String).fill_null("") if c in have else pl.lit("")).alias(c)
+        for c in ("job_id", *TEXTS)
+    ]
+    flags = [
+        (
+            pl.col(c).fill_null(c == "preemptible") if c in have else pl.lit(c == "preemptible")
+        ).alias(c)
+        for c in FLAGS
+    ]
+    return frame.select(*casts, *texts, *flags)
+
+
+def _refuse(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+    """Returns the rows that can be used; each other row is counted under its first reason."""
+    submit, gpus, duration = pl.col("submit_s"), pl.col("gpus"), pl.col("duration_s")
+    reasons = {
+        "no job id": pl.col("job_id") == "",
+        "no submission time": submit.is_null(),
+        "submission not finite": submit.is_infinite(),
+        "negative submission": submit < 0,
+        "absurd submission": submit > SUBMIT_MAX_S,
+        "no GPU count": gpus.is_null(),
+        "GPU count not finite": gpus.is_infinite(),
+        "no GPU": gpus == 0,
+        "negative GPU count": gpus < 0,
+        "absurd GPU count": gpus > GPUS_MAX,
+        "no duration": duration.is_null(),
+        "duration not finite": duration.is_infinite(),
+        "zero duration": duration == 0,
+        "negative duration": duration < 0,
+        "absurd duration": duration > SECONDS_MAX,
+    }
+    reason = pl.coalesce(
+        *(pl.when(test).then(pl.lit(i, pl.Int32)) for i, test in enumerate(reasons.values()))
+    )
+    codes = frame.select(reason.alias("code"))["code"]
+    if codes.null_count() == frame.height:
+        return frame
+    names = list(reasons)
+    for code, n in sorted(codes.drop_nulls().value_counts().iter_rows()):
+        counts[rejected(names[code])] += n
+    return frame.filter(codes.is_null())
+
+
+def _mend(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+    """Returns the rows with unusable optional values replaced by neutral ones, counted."""
+    gpus = pl.col("gpus").ceil()
+    counts[adjusted("fraction of a GPU rounded up")] += frame.select(
+        (gpus != pl.col("gpus")).sum()
+    ).item()
+    frame = frame.with_columns(gpus)
+    tests = {
+        "iterations": (pl.col("iterations") <= 0) | pl.col("iterations").is_infinite(),
+        "batch_size": (pl.col("batch_size") < 0) | (pl.col("batch_size") > 2**53),
+        "priority": pl.col("priority").is_infinite(),
+        "time_limit_s": pl.col("time_limit_s") <= 0,
+        "deadline_s": pl.col("deadline_s") <= pl.col("submit_s"),
+        "cpus": (pl.col("cpus") < 0) | pl.col("cpus").is_infinite(),
+        "memory_gb": (pl.col("memory_gb") < 0) | pl.col("memory_gb").is_infinite(),
+        "min_gpus": (pl.col("min_gpus") < 1) | (pl.col("min_gpus") > pl.col("gpus")),
+        "max_gpus": (pl.col("max_gpus") < pl.col("gpus")) | (pl.col("max_gpus") > GPUS_MAX),
+    }
+    bad = frame.select(test.fill_null(False).alias(c) for c, test in tests.items())
+    for column in tests:
+        if n := int(bad[column].sum()):
+            counts[adjusted(f"{column} out of range, left out")] += n
+            frame = frame.with_columns(frame[column].set(bad[column], None))
+    return frame.with_columns(
+        pl.col("min_gpus").ceil(), pl.col("max_gpus").floor(), pl.col("batch_size").round()
+    )
+
+
+def _in_order(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+    """Returns the rows without repeated ids (the first one stays), sorted by (submission, id)."""
+    first = frame["job_id"].is_first_distinct()
+    if repeated := int((~first).sum()):
+        counts[rejected("duplicate id")] += repeated
+        frame = frame.filter(first)
+    numeric = bool(frame["job_id"].str.contains(r"^-?[0-9]{1,18}$").all())
+    key = pl.col("job_id").cast(pl.Int64) if numeric else pl.col("job_id")
+    counts[adjusted(OUT_OF_ORDER)] += late(frame["submit_s"])
+    return frame.sort(pl.col("submit_s"), key, pl.col("job_id"))
+
+
+def late(submit_s: pl.Series) -> int:
+    """Returns how many rows were submitted before the row above them."""
+    return 0 if submit_s.is_sorted() else int((submit_s.diff() < 0).sum())
+
+
+def labels(column: pl.Series) -> Labels:
+    """Returns a text column as labels; empty text is a missing value."""
+    values = column.set(column == "", None)
+    names = values.drop_nulls().unique().sort()
+    if names.is_empty():
+        return Labels.none(len(column))
+    codes = values.cast(pl.Enum(names)).to_physical().cast(pl.Int32).fill_null(NO_LABEL)
+    return Labels(codes.to_numpy().astype(np.int32), tuple(names.to_list()))
+
+
+def _floats(column: pl.Series, missing: float) -> Floats:
+    return np.array(column.fill_null(missing).to_numpy(), dtype=np.float64)
+
+
+def _counts(column: pl.Series, missing: pl.Series | int) -> Ints:
+    filled = (
+        column.fill_null(missing)
+        if isinstance(missing, int)
+        else column.zip_with(column.is_not_null(), missing)
+    )
+    return np.array(filled.to_numpy(), dtype=np.int64)
+
+
+def _flags(column: pl.Series) -> Bools:
+    return np.array(column.to_numpy(), dtype=np.bool_)
+
+
+def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
+    gpus = frame["gpus"]
+    jobs = JobTable.build(
+        frame["job_id"].to_list(),
+        _floats(frame["submit_s"], 0.0),
+        _counts(gpus, 1),
+        min_gpus=_counts(frame["min_gpus"], gpus),
+        max_gpus=_counts(frame["max_gpus"], gpus),
+        priority=_floats(frame["priority"], 0.0),
+        batch_size=_counts(frame["batch_size"], 0),
+        cpus=_floats(frame["cpus"], 0.0),
+        memory_bytes=_floats(frame["memory_gb"], 0.0) * GIB,
+        time_limit_s=_floats(frame["time_limit_s"], np.inf),
+        deadline_s=_floats(frame["deadline_s"], np.inf),
+        **{c: _flags(frame[c]) for c in FLAGS},
+        **{c: labels(frame[c]) for c in ("user", "queue", "recurrence", "model", "gpu_type")},
+    )
+    end, unknown = _ends(frame["status"])
+    if unknown:
+        counts = {**counts, adjusted("unknown status read as completed"): unknown}
+    iterations = _floats(frame["iterations"], np.nan)
+    return Trace(jobs, _floats(frame["duration_s"], np.nan), iterations, end, name, counts)
+
+
+def _ends(status: pl.Series) -> tuple[np.ndarray[tuple[int], np.dtype[np.int8]], int]:
+    """Returns the code of each end, and how many texts meant nothing to us."""
+    # Slurm writes "CANCELLED by 1000": the first word decides.
+    words = status.str.to_lowercase().str.strip_chars().str.extract(r"^(\S*)", 1).fill_null("")
+    codes = {word: ENDS.index(end) for word, end in STATUS_OF.items()}
+    known = words.replace_strict(codes, default=None, return_dtype=pl.Int8)
+    unknown = known.null_count()
+    return np.array(known.fill_null(0).to_numpy(), dtype=np.int8), unknown
+
+
+def renamed(trace: Trace, name: str) -> Trace:
+    """Returns the trace under another name."""
+    return replace(trace, name=name)

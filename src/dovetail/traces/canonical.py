@@ -1,0 +1,213 @@
+"""The canonical trace file: one row a job, CSV (plain or gzip) or Parquet, read and written.
+
+Times are seconds, memory is GiB, an empty value means "not given". Writing then reading gives the
+same trace, to the last bit.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from dovetail.core.cluster import GIB
+from dovetail.core.errors import InputError
+from dovetail.core.job import Floats
+from dovetail.core.trace import ENDS, Trace
+from dovetail.traces.assemble import STATUS_OF, assemble
+from dovetail.traces.delimited import Delimited, read_delimited
+from dovetail.traces.rows import CANONICAL, FLAGS, NUMBERS, REQUIRED, TEXTS, Rows
+from dovetail.traces.whole_file import write_whole
+
+_TRUE, _FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
+PARQUET_MAGIC = b"PAR1"
+
+
+def read_trace(path: Path | str) -> Trace:
+    """Returns the trace in a canonical CSV, CSV.gz or Parquet file.
+
+    Raises InputError, naming line and column, when the file cannot be read or has no usable job.
+    Rows that cannot be used are counted by reason in `Trace.counts`.
+    """
+    path = Path(path)
+    return assemble(canonical_rows(path), trace_name(path), str(path))
+
+
+def write_trace(trace: Trace, path: Path | str) -> None:
+    """Writes a canonical file; its kind follows the name: .csv, .csv.gz or .parquet.
+
+    The file appears whole or not at all. Raises InputError when it cannot be written.
+    """
+    path = Path(path)
+    frame = to_frame(trace)
+    if path.suffix == ".parquet":
+        write_whole(path, lambda stream: stream.write(_parquet_bytes(frame)))
+    elif path.suffix == ".gz":
+        text = frame.write_csv().encode()
+        # No time stamp and no name inside, so that the same trace gives the same bytes.
+        write_whole(path, lambda stream: stream.write(gzip.compress(text, 6, mtime=0)))
+    elif path.suffix == ".csv":
+        write_whole(path, lambda stream: stream.write(frame.write_csv().encode()))
+    else:
+        raise InputError(
+            str(path), "the name says no kind of file", "use .csv, .csv.gz or .parquet"
+        )
+
+
+def _parquet_bytes(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def trace_name(path: Path) -> str:
+    """Returns the file's name without its endings."""
+    name = path.name
+    for ending in (".gz", ".csv", ".parquet", ".json", ".txt", ".trace", ".swf"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def is_parquet(path: Path) -> bool:
+    """Tells whether the file begins as Parquet files do."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4) == PARQUET_MAGIC
+    except OSError:
+        return False
+
+
+def canonical_rows(path: Path) -> Rows:
+    """Returns the rows of a canonical file, unchecked. Raises InputError."""
+    return _parquet_rows(path) if is_parquet(path) else _csv_rows(path)
+
+
+def _csv_rows(path: Path) -> Rows:
+    table = read_delimited(path)
+    table.need(*REQUIRED)
+    columns = [table.text("job_id")]
+    columns += [table.number(c) for c in (*REQUIRED[1:], *NUMBERS) if table.has(c)]
+    columns += [table.text(c) for c in TEXTS if table.has(c) and c != "status"]
+    columns += [_flag(table, c) for c in FLAGS if table.has(c)]
+    if table.has("status"):
+        columns.append(_status(table))
+    ignored = [c for c in table.columns if c not in CANONICAL]
+    counts = Counter({f"ignored column: {c}": len(table) for c in ignored})
+    return Rows(pl.DataFrame(columns), len(table), counts)
+
+
+def _flag(table: Delimited, column: str) -> pl.Series:
+    text = table.text(column).str.to_lowercase().str.strip_chars()
+    bad = ~text.is_in([*_TRUE, *_FALSE, ""])
+    if bad.any():
+        raise table.error(column, bad, "is neither true nor false")
+    neutral = column == "preemptible"
+    return text.is_in([*_TRUE, ""] if neutral else list(_TRUE)).rename(column)
+
+
+def _status(table: Delimited) -> pl.Series:
+    text = table.text("status").str.to_lowercase().str.strip_chars()
+    bad = ~text.is_in(list(STATUS_OF))
+    if bad.any():
+        raise table.error("status", bad, f"is no status; known: {', '.join(ENDS)}")
+    return text
+
+
+def _parquet_rows(path: Path) -> Rows:
+    try:
+        frame = pl.read_parquet(path.read_bytes())
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError(str(path), f"is not a readable Parquet file: {reason}") from None
+    for column in REQUIRED:
+        if column not in frame.columns:
+            raise InputError(str(path), f"has no column '{column}'")
+    ignored = [c for c in frame.columns if c not in CANONICAL]
+    counts = Counter({f"ignored column: {c}": frame.height for c in ignored})
+    return Rows(
+        pl.DataFrame([_typed(path, frame[c]) for c in CANONICAL if c in frame.columns]),
+        frame.height,
+        counts,
+    )
+
+
+def _typed(path: Path, column: pl.Series) -> pl.Series:
+    """Returns a Parquet column in the type its name demands. Raises InputError."""
+    name = column.name
+    wanted = (
+        pl.String if name in (*TEXTS, "job_id") else pl.Boolean if name in FLAGS else pl.Float64
+    )
+    if column.dtype.is_nested():
+        raise InputError(f"{path}, column {name}", f"holds {column.dtype}, not plain values")
+    try:
+        values = column.cast(wanted)
+    except pl.exceptions.PolarsError:
+        raise InputError(f"{path}, column {name}", f"cannot be read as {wanted}") from None
+    if name == "status":
+        bad = ~values.fill_null("").str.to_lowercase().is_in(list(STATUS_OF))
+        if bad.any():
+            row = int(bad.arg_max() or 0)
+            raise InputError(
+                f"{path}, row {row + 1}, column status", f"{values[row]!r} is no status"
+            )
+    return values
+
+
+def to_frame(trace: Trace) -> pl.DataFrame:
+    """Returns the trace as a frame of canonical columns, without those that say nothing."""
+    jobs = trace.jobs
+    columns: dict[str, pl.Series] = {
+        "job_id": pl.Series(jobs.job_id, dtype=pl.String),
+        "submit_s": pl.Series(jobs.submit_s),
+        "gpus": pl.Series(jobs.gpus),
+        "duration_s": pl.Series(trace.duration_s),
+        "iterations": _given(trace.iterations),
+        "batch_size": pl.Series(jobs.batch_size).set(pl.Series(jobs.batch_size == 0), None),
+        "priority": _given(jobs.priority, 0.0),
+        "deadline_s": _given(jobs.deadline_s, np.inf),
+        "time_limit_s": _given(jobs.time_limit_s, np.inf),
+        "min_gpus": _unlike(jobs.min_gpus, jobs.gpus),
+        "max_gpus": _unlike(jobs.max_gpus, jobs.gpus),
+        "cpus": _given(jobs.cpus, 0.0),
+        "memory_gb": _given(jobs.memory_bytes / GIB, 0.0),
+        "elastic": _raised(jobs.elastic, False),
+        "shareable": _raised(jobs.shareable, False),
+        "preemptible": _raised(jobs.preemptible, True),
+        "status": _given_status(trace),
+    }
+    for name in ("model", "user", "recurrence", "queue", "gpu_type"):
+        label = getattr(jobs, name)
+        values = pl.Series([*label.names, None], dtype=pl.String)
+        columns[name] = values.gather(np.where(label.codes < 0, len(label.names), label.codes))
+    kept = {
+        c: columns[c] for c in CANONICAL if c in REQUIRED or columns[c].null_count() < len(jobs)
+    }
+    return pl.DataFrame(kept)
+
+
+def _given(values: Floats, neutral: float = np.nan) -> pl.Series:
+    silent = np.isnan(values) | (values == neutral)
+    return pl.Series(values).set(pl.Series(silent), None)
+
+
+def _unlike(
+    values: np.ndarray[tuple[int], np.dtype[np.int64]],
+    gpus: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> pl.Series:
+    same = bool((values == gpus).all())
+    return pl.Series([None] * len(gpus), dtype=pl.Int64) if same else pl.Series(values)
+
+
+def _raised(values: np.ndarray[tuple[int], np.dtype[np.bool_]], neutral: bool) -> pl.Series:
+    same = bool((values == neutral).all())
+    return pl.Series([None] * len(values), dtype=pl.Boolean) if same else pl.Series(values)
+
+
+def _given_status(trace: Trace) -> pl.Series:
+    if not trace.end.any():
+        return pl.Series([None] * len(trace), dtype=pl.String)
+    return pl.Series(list(ENDS), dtype=pl.String).gather(trace.end.astype(np.int64))

@@ -1,0 +1,231 @@
+"""What an operator wants to know about a trace, as plain values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.core.job import Labels
+from dovetail.core.trace import ENDS, Trace
+from dovetail.traces.transform import offered_load
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+
+CLASSES = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 0))
+"""Size classes by GPUs, from and up to; 0: no upper end."""
+
+RECURRENT_MIN = 5
+"""A job is called recurrent when its group has at least this many jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRow:
+    """Jobs that ask for one number of GPUs."""
+
+    gpus: int
+    jobs: int
+    jobs_share: float
+    gpu_hours: float
+    gpu_hours_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DurationRow:
+    """Run times of one size class, in seconds; `quantiles_s` follow `QUANTILES`."""
+
+    sizes: str
+    jobs: int
+    mean_s: float
+    quantiles_s: tuple[float, ...]
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndRow:
+    """Jobs that ended in one way."""
+
+    end: str
+    jobs: int
+    jobs_share: float
+    gpu_hours_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """GPU-seconds asked for over those a cluster has: mean, and by day of submission."""
+
+    gpus: int
+    mean: float
+    by_day: tuple[float, ...]
+    too_large_jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How jobs arrive; hours and weekdays count from second 0, taken as a Monday 00:00."""
+
+    per_hour: float
+    gap_median_s: float
+    gap_variation: float
+    busiest_hour_jobs: int
+    by_hour_of_day: tuple[float, ...]
+    by_weekday: tuple[float, ...]
+    by_hour: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A trace at a glance."""
+
+    name: str
+    jobs: int
+    users: int
+    queues: int
+    models: int
+    recurrence_groups: int
+    recurrent_share: float
+    first_submit_s: float
+    span_days: float
+    gpu_hours: float
+    gpus_mean: float
+    with_deadline: int
+    with_time_limit: int
+    elastic: int
+    shareable: int
+    sizes: tuple[SizeRow, ...]
+    durations: tuple[DurationRow, ...]
+    ends: tuple[EndRow, ...]
+    arrivals: Arrivals
+    load: Load | None
+    counts: dict[str, int]
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns everything as plain values that JSON can hold; infinite loads become None."""
+        values = asdict(self)
+        if self.load is not None and math.isinf(self.load.mean):
+            values["load"]["mean"] = None
+        return values
+
+
+def describe(trace: Trace, gpus: int | None = None) -> Description:
+    """Returns the description of a trace with at least one job; `gpus` is the cluster's size."""
+    jobs = trace.jobs
+    hours = jobs.gpus * trace.duration_s / HOUR_S
+    submit = jobs.submit_s
+    groups = np.bincount(jobs.recurrence.codes + 1, minlength=1)[1:]
+    return Description(
+        name=trace.name,
+        jobs=len(trace),
+        users=_distinct(jobs.user),
+        queues=_distinct(jobs.queue),
+        models=_distinct(jobs.model),
+        recurrence_groups=int((groups > 0).sum()),
+        recurrent_share=float(groups[groups >= RECURRENT_MIN].sum() / len(trace)),
+        first_submit_s=float(submit[0]),
+        span_days=float(submit[-1] - submit[0]) / DAY_S,
+        gpu_hours=float(hours.sum()),
+        gpus_mean=float(jobs.gpus.mean()),
+        with_deadline=int(np.isfinite(jobs.deadline_s).sum()),
+        with_time_limit=int(np.isfinite(jobs.time_limit_s).sum()),
+        elastic=int(jobs.elastic.sum()),
+        shareable=int(jobs.shareable.sum()),
+        sizes=_sizes(trace, hours),
+        durations=_durations(trace),
+        ends=_ends(trace, hours),
+        arrivals=_arrivals(submit),
+        load=None if gpus is None else _load(trace, gpus),
+        counts=dict(trace.counts),
+    )
+
+
+def class_rows(gpus: NDArray[np.int64], low: int, high: int) -> NDArray[np.bool_]:
+    """Returns which jobs are of the size class `low` to `high` GPUs (0: no upper end)."""
+    return (gpus >= low) & ((gpus <= high) if high else True)
+
+
+def class_name(low: int, high: int) -> str:
+    """Returns the class as people write it: 1, 2-4, 17+."""
+    return f"{low}+" if not high else str(low) if low == high else f"{low}-{high}"
+
+
+def _distinct(labels: Labels) -> int:
+    codes = np.unique(labels.codes)
+    return int((codes >= 0).sum())
+
+
+def _sizes(trace: Trace, hours: NDArray[np.float64]) -> tuple[SizeRow, ...]:
+    sizes, inverse, jobs = np.unique(trace.jobs.gpus, return_inverse=True, return_counts=True)
+    per_size = np.bincount(inverse.ravel(), weights=hours)
+    return tuple(
+        SizeRow(int(g), int(n), float(n / len(trace)), float(h), float(h / hours.sum()))
+        for g, n, h in zip(sizes, jobs, per_size, strict=True)
+    )
+
+
+def _durations(trace: Trace) -> tuple[DurationRow, ...]:
+    rows = [_duration_row("all", trace.duration_s)]
+    for low, high in CLASSES:
+        chosen = trace.duration_s[class_rows(trace.jobs.gpus, low, high)]
+        if len(chosen):
+            rows.append(_duration_row(class_name(low, high), chosen))
+    return tuple(rows)
+
+
+def _duration_row(name: str, seconds: NDArray[np.float64]) -> DurationRow:
+    levels = np.quantile(seconds, QUANTILES)
+    return DurationRow(
+        name,
+        len(seconds),
+        float(seconds.mean()),
+        tuple(float(x) for x in levels),
+        float(seconds.max()),
+    )
+
+
+def _ends(trace: Trace, hours: NDArray[np.float64]) -> tuple[EndRow, ...]:
+    jobs = np.bincount(trace.end, minlength=len(ENDS))
+    share = np.bincount(trace.end, weights=hours, minlength=len(ENDS)) / hours.sum()
+    return tuple(
+        EndRow(end, int(jobs[i]), float(jobs[i] / len(trace)), float(share[i]))
+        for i, end in enumerate(ENDS)
+        if jobs[i]
+    )
+
+
+def _arrivals(submit: NDArray[np.float64]) -> Arrivals:
+    first_hour = int(submit[0] // HOUR_S)
+    hour = (submit // HOUR_S).astype(np.int64)
+    by_hour = np.bincount(hour - first_hour)
+    gaps = np.diff(submit)
+    clock = np.arange(first_hour, first_hour + len(by_hour))
+    day_hours, week_hours = clock % 24, clock // 24 % 7
+    mean_gap = float(gaps.mean()) if len(gaps) else 0.0
+    return Arrivals(
+        per_hour=len(submit) / len(by_hour),
+        gap_median_s=float(np.median(gaps)) if len(gaps) else 0.0,
+        gap_variation=float(gaps.std() / mean_gap) if mean_gap else 0.0,
+        busiest_hour_jobs=int(by_hour.max()),
+        by_hour_of_day=_mean_by(by_hour, day_hours, 24),
+        by_weekday=_mean_by(by_hour, week_hours, 7),
+        by_hour=tuple(by_hour.tolist()),
+    )
+
+
+def _mean_by(jobs: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[float, ...]:
+    """Returns jobs an hour for each kind of hour, 0 for a kind that does not occur."""
+    total = np.bincount(kind, weights=jobs, minlength=kinds)
+    hours = np.bincount(kind, minlength=kinds)
+    return tuple((total / np.maximum(hours, 1)).tolist())
+
+
+def _load(trace: Trace, gpus: int) -> Load:
+    day = ((trace.jobs.submit_s - trace.jobs.submit_s[0]) // DAY_S).astype(np.int64)
+    asked = np.bincount(day, weights=trace.jobs.gpus * trace.duration_s)
+    by_day = asked / (gpus * DAY_S)
+    too_large = int((trace.jobs.min_gpus > gpus).sum())
+    return Load(gpus, offered_load(trace, gpus), tuple(by_day.tolist()), too_large)

@@ -1,0 +1,171 @@
+"""A description as tables for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dovetail.traces.describe import QUANTILES, Description
+
+WIDTH = 80
+_BARS = " ▁▂▃▄▅▆▇█"
+_SIZES_SHOWN = 12
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def print_description(description: Description, console: Console) -> None:
+    """Prints the description; fits 80 columns."""
+    console.print(render(description))
+
+
+def render(d: Description) -> RenderableType:
+    """Returns the description as tables."""
+    parts: list[RenderableType] = [_head(d), _sizes(d), _durations(d), _ends(d), _arrivals(d)]
+    if d.load is not None:
+        parts.append(_load(d))
+    if d.counts:
+        parts.append(_counts(d))
+    return Group(*parts)
+
+
+def span(seconds: float) -> str:
+    """Returns a time as people say it: 45 s, 12 min, 3.2 h, 5.1 d."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size * (1.0 if unit != "min" else 2.0):
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _short(seconds: float) -> str:
+    """Returns a time in at most six characters, for tables: 45s, 12.5m, 3.2h, 5.1d."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 120.0)):
+        if seconds >= size:
+            return f"{seconds / (60.0 if unit == 'm' else size):.1f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def _titled(title: str, table: Table) -> Group:
+    """Returns a table under a title that may be wider than it."""
+    return Group(Text(f"\n{title}", style="bold"), table)
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def _head(d: Description) -> Text:
+    lines = [
+        f"{d.name}: {d.jobs:,} jobs in {d.span_days:.1f} days,\n"
+        f"{d.gpu_hours:,.0f} GPU-hours, {d.gpus_mean:.2f} GPUs a job",
+        f"users {_or_none(d.users)}, queues {_or_none(d.queues)}, models {_or_none(d.models)}",
+    ]
+    if d.recurrence_groups:
+        lines.append(
+            f"recurrence groups {d.recurrence_groups:,}; "
+            f"{d.recurrent_share:.0%} of jobs in groups of 5 or more"
+        )
+    if d.with_deadline or d.with_time_limit:
+        lines.append(f"with deadline {d.with_deadline:,}, with time limit {d.with_time_limit:,}")
+    if d.elastic or d.shareable:
+        lines.append(f"elastic {d.elastic:,}, shareable {d.shareable:,}")
+    return Text("\n".join(lines))
+
+
+def _or_none(count: int) -> str:
+    return f"{count:,}" if count else "not told"
+
+
+def _sizes(d: Description) -> Group:
+    table = _table()
+    for name in ("GPUs", "jobs", "jobs %", "GPU-hours", "GPU-hours %"):
+        table.add_column(name, justify="right")
+    largest = sorted(d.sizes, key=lambda r: -r.jobs)[:_SIZES_SHOWN]
+    shown = sorted(largest, key=lambda r: r.gpus)
+    for row in shown:
+        table.add_row(
+            str(row.gpus),
+            f"{row.jobs:,}",
+            f"{row.jobs_share:.1%}",
+            f"{row.gpu_hours:,.0f}",
+            f"{row.gpu_hours_share:.1%}",
+        )
+    rest = [r for r in d.sizes if r not in shown]
+    if rest:
+        table.add_row(
+            f"{len(rest)} others",
+            f"{sum(r.jobs for r in rest):,}",
+            f"{sum(r.jobs_share for r in rest):.1%}",
+            f"{sum(r.gpu_hours for r in rest):,.0f}",
+            f"{sum(r.gpu_hours_share for r in rest):.1%}",
+        )
+    return _titled("Sizes", table)
+
+
+def _durations(d: Description) -> Group:
+    table = _table()
+    for name in ("GPUs", "jobs", "mean", *(f"p{q * 100:g}" for q in QUANTILES), "longest"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in d.durations:
+        values = (row.mean_s, *row.quantiles_s, row.longest_s)
+        table.add_row(row.sizes, f"{row.jobs:,}", *(_short(v) for v in values))
+    return _titled("Run times", table)
+
+
+def _ends(d: Description) -> Group:
+    table = _table()
+    for name in ("end", "jobs", "jobs %", "GPU-hours %"):
+        table.add_column(name, justify="left" if name == "end" else "right")
+    for row in d.ends:
+        table.add_row(
+            row.end, f"{row.jobs:,}", f"{row.jobs_share:.1%}", f"{row.gpu_hours_share:.1%}"
+        )
+    return _titled("How jobs ended", table)
+
+
+def _arrivals(d: Description) -> Text:
+    a = d.arrivals
+    low, high = min(a.by_hour_of_day), max(a.by_hour_of_day)
+    days = " ".join(f"{n} {_rate(v)}" for n, v in zip(WEEKDAYS, a.by_weekday, strict=True))
+    return Text(
+        f"\nArrivals: {a.per_hour:,.1f} jobs an hour; busiest hour {a.busiest_hour_jobs:,}; "
+        f"half the gaps under {span(a.gap_median_s)}\n"
+        f"by hour of day  00 {_bars(a.by_hour_of_day)} 23   ({low:.1f} to {high:.1f} an hour)\n"
+        f"by weekday      {days}\n"
+        "(hours and weekdays count from second 0, taken as a Monday 00:00)"
+    )
+
+
+def _rate(jobs: float) -> str:
+    """Returns a rate in at most four characters, so that a week fits a line."""
+    return f"{jobs:.{2 if jobs < 10 else 1 if jobs < 100 else 0}f}"
+
+
+def _bars(values: tuple[float, ...]) -> str:
+    top = max(values) or 1.0
+    return "".join(_BARS[round(v / top * (len(_BARS) - 1))] for v in values)
+
+
+def _load(d: Description) -> Text:
+    assert d.load is not None
+    load = d.load
+    days = sorted(load.by_day)
+    mean = f"mean {load.mean:.2f}" if math.isfinite(load.mean) else "all jobs arrive at once"
+    text = (
+        f"\nOffered load on {load.gpus:,} GPUs: {mean}\n"
+        f"by day of submission: median {days[len(days) // 2]:.2f}, peak {days[-1]:.2f}"
+    )
+    if load.too_large_jobs:
+        text += f"\n{load.too_large_jobs:,} jobs ask for more GPUs than the cluster has"
+    return Text(text)
+
+
+def _counts(d: Description) -> Group:
+    table = _table()
+    table.add_column("what")
+    table.add_column("rows", justify="right")
+    for what, rows in d.counts.items():
+        table.add_row(what, f"{rows:,}")
+    return _titled("Rows of the source", table)

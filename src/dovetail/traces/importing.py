@@ -1,0 +1,208 @@
+"""Logs of any known format to canonical traces: several files at once, together or apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from dovetail.core.errors import InputError, nearest
+from dovetail.core.trace import Trace
+from dovetail.traces.assemble import OUT_OF_ORDER, assemble, late
+from dovetail.traces.canonical import canonical_rows, is_parquet, trace_name
+from dovetail.traces.clock import check_zone, monday_before
+from dovetail.traces.readers.format import Format, Head, ReadOptions
+from dovetail.traces.readers.registry import FORMATS
+from dovetail.traces.rows import REQUIRED, Rows, adjusted
+from dovetail.traces.source import first_bytes
+
+CANONICAL = "canonical"
+ORIGINS = ("week", "first", "keep")
+
+
+def sniff(path: Path) -> str:
+    """Returns the name of the format a file is in. Raises InputError when none fits."""
+    if is_parquet(path):
+        return CANONICAL
+    head = Head(path, first_bytes(path))
+    if head.has(*REQUIRED):
+        return CANONICAL
+    for known in FORMATS:
+        if known.matches(head):
+            return known.name
+    shown = ", ".join(head.columns[:8])[:120]
+    if not shown.strip():
+        raise InputError(str(path), "is empty", "give a trace with a header line")
+    missing = [name for name in REQUIRED if not head.has(name)]
+    if len(missing) < len(REQUIRED):
+        lacks = f"lacks the column {' and '.join(missing)}"
+        raise InputError(f"{path}, line 1", lacks, f"a trace needs {', '.join(REQUIRED)}")
+    if len(head.columns) == 1 and ";" in shown:
+        mend = "write the file with commas between its columns"
+        raise InputError(f"{path}, line 1", "has its columns between semicolons", mend)
+    raise InputError(
+        f"{path}, line 1",
+        f"is in no format we know (its first line has: {shown})",
+        f"give one of: {', '.join(format_names())}",
+    )
+
+
+def format_names() -> tuple[str, ...]:
+    """Returns the names of all formats that can be imported."""
+    return (CANONICAL, *(f.name for f in FORMATS))
+
+
+def format_called(name: str) -> Format:
+    """Returns the format with a name. Raises InputError with the nearest name."""
+    for known in FORMATS:
+        if known.name == name:
+            return known
+    raise InputError(f"format '{name}'", "is unknown", nearest(name, format_names()))
+
+
+def import_trace(
+    paths: Sequence[Path | str],
+    format_name: str | None = None,
+    *,
+    options: ReadOptions | None = None,
+    origin: str = "week",
+    cpu_only: str = "reject",
+) -> Trace:
+    """Returns one trace of all files; each virtual cluster is a queue of it.
+
+    `origin` says where second 0 lies when a log has clock times: `week` is Monday 00:00 local
+    time before the first job, `first` the first job, `keep` the beginning of 1970. A single file
+    that counts from its own start keeps its seconds. Raises InputError.
+    """
+    files = [Path(p) for p in paths]
+    rows = _rows_of(files, format_name, options, origin)
+    name = trace_name(files[0]) if len(files) == 1 else f"{trace_name(files[0])}+{len(files) - 1}"
+    return assemble(rows, name, _where(files), cpu_only=cpu_only)
+
+
+def open_trace(path: Path | str, options: ReadOptions | None = None) -> Trace:
+    """Returns the trace in a file of any known format, canonical or not. Raises InputError."""
+    return import_trace([path], options=options)
+
+
+def import_apart(
+    paths: Sequence[Path | str],
+    format_name: str | None = None,
+    *,
+    options: ReadOptions | None = None,
+    origin: str = "week",
+    cpu_only: str = "reject",
+) -> dict[str, Trace]:
+    """Returns one trace for each virtual cluster, by its name, all on the same clock.
+
+    Rows the reader refused belong to no virtual cluster we know: each trace tells them under
+    `whole import, ...`. A virtual cluster without a usable job is left out and told likewise.
+    """
+    files = [Path(p) for p in paths]
+    whole = _rows_of(files, format_name, options, origin)
+    queue = pl.col("queue").fill_null("") if "queue" in whole.frame.columns else pl.lit("")
+    told = Counter({f"whole import, {reason}": n for reason, n in whole.counts.items()})
+    parts = whole.frame.with_columns(queue.alias("queue")).partition_by(
+        "queue", maintain_order=True
+    )
+    apart: dict[str, Trace] = {}
+    for part in sorted(parts, key=lambda p: str(p["queue"][0])):
+        name = str(part["queue"][0]) or "none"
+        try:
+            apart[name] = assemble(Rows(part, part.height), name, _where(files), cpu_only=cpu_only)
+        except InputError:
+            told[f"whole import, rejected: virtual cluster {name} without a usable job"] += (
+                part.height
+            )
+    if not apart:
+        raise InputError(_where(files), "no virtual cluster has a usable job")
+    return {
+        name: replace(trace, counts={**trace.counts, **{k: n for k, n in told.items() if n}})
+        for name, trace in apart.items()
+    }
+
+
+def _where(files: list[Path]) -> str:
+    return ", ".join(map(str, files[:3])) + (
+        f" and {len(files) - 3} more" if len(files) > 3 else ""
+    )
+
+
+def _rows_of(
+    files: list[Path], format_name: str | None, options: ReadOptions | None, origin: str
+) -> Rows:
+    parts = _read_all(files, format_name, options or ReadOptions())
+    return _merged(_on_one_clock(parts, origin), files)
+
+
+def _read_all(files: list[Path], format_name: str | None, options: ReadOptions) -> list[Rows]:
+    if not files:
+        raise InputError("import", "no file was given")
+    if options.timezone:
+        check_zone(options.timezone)
+    name = format_name or sniff(files[0])
+    if name == CANONICAL:
+        return [canonical_rows(path) for path in files]
+    known = format_called(name)
+    if known.join is not None:
+        return [known.join(files, options)]
+    return [known.read(path, options) for path in files]
+
+
+def _on_one_clock(parts: list[Rows], origin: str) -> list[Rows]:
+    """Returns the parts with `submit_s` counted from one moment; times without a clock stay."""
+    if origin not in ORIGINS:
+        raise InputError(f"origin '{origin}'", "is unknown", nearest(origin, ORIGINS))
+    starts = [
+        part.epoch_s + float(part.frame["submit_s"].min() or 0.0)  # type: ignore[arg-type]
+        for part in parts
+        if part.epoch_s is not None
+    ]
+    # A single file that counts from its own start (epoch above zero) keeps its own seconds.
+    elapsed = len(parts) == 1 and parts[0].epoch_s != 0.0
+    if not starts or elapsed:
+        return parts
+    if len(starts) < len(parts):
+        raise InputError(
+            "import", "some files have clock times and some do not", "import them apart"
+        )
+    zero = 0.0 if origin == "keep" else min(starts)
+    if origin == "week":
+        zero = monday_before(zero, parts[starts.index(zero)].zone_offset_s)
+    return [_shifted(part, float(part.epoch_s or 0.0) - zero) for part in parts]
+
+
+def _shifted(part: Rows, by_s: float) -> Rows:
+    columns = [c for c in ("submit_s", "deadline_s") if c in part.frame.columns]
+    frame = part.frame.with_columns(pl.col(c) + by_s for c in columns)
+    return Rows(frame, part.read, part.counts, None)
+
+
+def _merged(parts: list[Rows], files: list[Path]) -> Rows:
+    """Returns all parts as one; ids that two files share get the file's name before them."""
+    if len(parts) == 1:
+        return parts[0]
+    ids = pl.concat([part.frame["job_id"].unique() for part in parts])
+    frames = [_with_queue(part.frame, path) for part, path in zip(parts, files, strict=True)]
+    if ids.is_duplicated().any():
+        frames = [
+            frame.with_columns((pl.lit(f"{trace_name(path)}:") + pl.col("job_id")).alias("job_id"))
+            for frame, path in zip(frames, files, strict=True)
+        ]
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.counts)
+        # Files follow one another in time or not: only the order inside a file is its own.
+        counts[adjusted(OUT_OF_ORDER)] += late(part.frame["submit_s"])
+    frame = pl.concat(frames, how="diagonal_relaxed").sort("submit_s", maintain_order=True)
+    return Rows(frame, sum(p.read for p in parts), counts)
+
+
+def _with_queue(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Returns the frame with the file's name as queue where the log has no virtual clusters."""
+    if "queue" in frame.columns:
+        return frame
+    return frame.with_columns(pl.lit(trace_name(path)).alias("queue"))

@@ -1,0 +1,97 @@
+"""What a log format is: its name, how to recognise it, how to read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from dovetail.core.errors import InputError
+from dovetail.traces.assemble import GPUS_MAX
+from dovetail.traces.delimited import header_of
+from dovetail.traces.rows import (
+    JobIterations,
+    Rows,
+    SecondsPerIteration,
+    Training,
+    rejected,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What some formats need beyond the file.
+
+    `work` says what a Muri job's length is: `iterations` (times iteration time) or `duration`.
+    `timezone` is the zone of naive local times; empty means the format's own. `training` serves
+    traces that name only what is trained, where `job_iterations` does not.
+    """
+
+    seconds_per_iteration: SecondsPerIteration | None = None
+    job_iterations: JobIterations | None = None
+    work: str = "iterations"
+    timezone: str = ""
+    training: Training | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The start of a file: enough to recognise its format."""
+
+    path: Path
+    text: bytes
+
+    @property
+    def columns(self) -> list[str]:
+        """Returns the first line split at commas."""
+        return header_of(self.text)
+
+    def has(self, *columns: str) -> bool:
+        """Tells whether the first line names all these columns."""
+        return set(columns) <= set(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A log format. `read` makes rows of one file; `join`, where given, of several together."""
+
+    name: str
+    title: str
+    matches: Callable[[Head], bool] = field(repr=False)
+    read: Callable[[Path, ReadOptions], Rows] = field(repr=False)
+    join: Callable[[Sequence[Path], ReadOptions], Rows] | None = field(default=None, repr=False)
+    needs: str = ""
+
+
+def step_times(path: Path, options: ReadOptions, models: pl.Series, gpus: pl.Series) -> pl.Series:
+    """Returns seconds per iteration for each row, null where not known. Raises InputError."""
+    known = options.seconds_per_iteration
+    if known is None:
+        raise InputError(
+            str(path),
+            "gives work in iterations, so it needs the seconds an iteration takes",
+            "supply step times by model and GPUs",
+        )
+    pairs = pl.DataFrame({"model": models, "gpus": gpus.cast(pl.Float64)})
+    distinct = pairs.unique(maintain_order=True)
+    values = [
+        known(model, round(n)) if n is not None and 1 <= n <= GPUS_MAX else None
+        for model, n in distinct.iter_rows()
+    ]
+    table = distinct.with_columns(pl.Series("step_s", values, dtype=pl.Float64))
+    joined = pairs.join(
+        table, on=["model", "gpus"], how="left", maintain_order="left", nulls_equal=True
+    )
+    return joined["step_s"]
+
+
+def refuse(frame: pl.DataFrame, bad: pl.Series, reason: str, counts: Counter[str]) -> pl.DataFrame:
+    """Returns the rows that are not bad, and counts the others under a reason."""
+    bad = bad.fill_null(False)
+    if n := int(bad.sum()):
+        counts[rejected(reason)] += n
+        return frame.filter(~bad)
+    return frame

@@ -1,0 +1,92 @@
+"""The official Philly `cluster_job_log`: a JSON list of jobs with their attempts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from dovetail.core.errors import InputError
+from dovetail.traces.clock import moments
+from dovetail.traces.json_list import json_entries
+from dovetail.traces.readers.afs import PHILLY_ZONE
+from dovetail.traces.readers.format import Format, Head, ReadOptions
+from dovetail.traces.readers.philly_csv import REPEATED_HOUR
+from dovetail.traces.rows import Rows, adjusted
+
+_LEFT_OUT = "attempt without start or end, left out"
+_DIFFER = "attempts with different GPU counts, largest kept"
+
+
+def _matches(head: Head) -> bool:
+    return head.text.lstrip().startswith(b"[") and b'"attempts"' in head.text
+
+
+def _read(path: Path, options: ReadOptions) -> Rows:
+    """Reads run time as the sum over attempts that have a start and an end."""
+    zone = options.timezone or PHILLY_ZONE
+    jobs, attempts = _tables(path)
+    start, end = moments(attempts["start"], zone), moments(attempts["end"], zone)
+    timed = attempts.with_columns(end.since(start).alias("duration_s"))
+    per_job = timed.group_by("job").agg(
+        # A job none of whose attempts has both times ran for a time we do not know.
+        pl.when(pl.col("duration_s").count() > 0)
+        .then(pl.col("duration_s").sum())
+        .alias("duration_s"),
+        pl.col("gpus").max(),
+        (pl.col("gpus").n_unique() > 1).alias("differ"),
+        pl.col("duration_s").null_count().alias("untimed"),
+    )
+    submitted = moments(jobs["submitted"], zone)
+    frame = jobs.with_columns(submitted.first.alias("submit_s")).join(
+        per_job, on="job", how="left", maintain_order="left"
+    )
+    counts = Counter(
+        {
+            adjusted(REPEATED_HOUR): submitted.repeated,
+            adjusted(_LEFT_OUT): int(frame["untimed"].sum()),
+            adjusted(_DIFFER): int(frame["differ"].sum()),
+        }
+    )
+    kept = frame.select("job_id", "submit_s", "gpus", "duration_s", "user", "queue", "status")
+    return Rows(kept, len(jobs), counts, 0.0, submitted.offset_s(zone))
+
+
+def _tables(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Returns one row a job and one row an attempt."""
+    jobs: list[tuple[int, str, str, str, str, str]] = []
+    attempts: list[tuple[int, str, str, float]] = []
+    for number, (line, entry) in enumerate(json_entries(path)):
+        if not isinstance(entry, dict):
+            raise InputError(f"{path}, line {line}", "an entry is no JSON object")
+        fields = [_text(entry.get(k)) for k in ("jobid", "submitted_time", "user", "vc", "status")]
+        jobs.append((number, fields[0], fields[1], fields[2], fields[3], fields[4]))
+        for attempt in _sequence(entry.get("attempts")):
+            if isinstance(attempt, dict):
+                start, end = _text(attempt.get("start_time")), _text(attempt.get("end_time"))
+                attempts.append((number, start, end, _gpus(attempt)))
+    names = ["job", "job_id", "submitted", "user", "queue", "status"]
+    schema = {n: pl.Int64 if n == "job" else pl.String for n in names}
+    times = {"job": pl.Int64, "start": pl.String, "end": pl.String, "gpus": pl.Float64}
+    return (
+        pl.DataFrame(jobs, schema=schema, orient="row"),
+        pl.DataFrame(attempts, schema=times, orient="row"),
+    )
+
+
+def _gpus(attempt: dict[str, object]) -> float:
+    machines = [d for d in _sequence(attempt.get("detail")) if isinstance(d, dict)]
+    return float(sum(len(_sequence(machine.get("gpus"))) for machine in machines))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _sequence(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+PHILLY_JSON = Format("philly-json", "Philly cluster_job_log (JSON)", _matches, _read)

@@ -1,0 +1,24 @@
+"""All log formats, in the order in which they are tried on a file whose format is not told."""
+
+from __future__ import annotations
+
+from dovetail.traces.readers.acme import ACME
+from dovetail.traces.readers.afs import AFS, AFS_SIM
+from dovetail.traces.readers.dirlab import DIRLAB
+from dovetail.traces.readers.format import Format
+from dovetail.traces.readers.gavel import GAVEL
+from dovetail.traces.readers.helios import HELIOS
+from dovetail.traces.readers.itp import ELASTICFLOW, ITP
+from dovetail.traces.readers.muri import MURI
+from dovetail.traces.readers.openb import OPENB
+from dovetail.traces.readers.pai import GAIA, PAI, PAI_SIM
+from dovetail.traces.readers.philly_csv import PHILLY_CSV
+from dovetail.traces.readers.philly_json import PHILLY_JSON
+from dovetail.traces.readers.pollux import POLLUX
+from dovetail.traces.readers.slurm import SLURM
+from dovetail.traces.readers.swf import SWF
+
+FORMATS: tuple[Format, ...] = (
+    *(PHILLY_JSON, PHILLY_CSV, AFS, AFS_SIM, MURI, POLLUX, ELASTICFLOW, ITP, HELIOS, ACME),
+    *(PAI, PAI_SIM, GAIA, OPENB, DIRLAB, GAVEL, SLURM, SWF),
+)

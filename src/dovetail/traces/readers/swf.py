@@ -1,0 +1,108 @@
+"""The Standard Workload Format of the Parallel Workloads Archive; processors are read as GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+
+from dovetail.core.errors import InputError
+from dovetail.traces.readers.format import Format, Head, ReadOptions
+from dovetail.traces.rows import Rows, adjusted, rejected
+from dovetail.traces.source import read_text_bytes
+
+FIELDS = 18
+_ENDS = {0.0: "failed", 1.0: "completed", 5.0: "cancelled"}
+_PARTIAL = (2.0, 3.0, 4.0)
+"""Statuses of the parts of a job that was checkpointed: the whole job has a line of its own."""
+
+
+def _matches(head: Head) -> bool:
+    text = head.text.decode("utf-8", "replace")
+    if head.path.name.removesuffix(".gz").endswith(".swf"):
+        return True
+    lines = [x for x in text.splitlines() if x.strip()]
+    data = [x for x in lines if not x.lstrip().startswith(";")]
+    return (
+        bool(lines)
+        and lines[0].lstrip().startswith(";")
+        and (not data or len(data[0].split()) == FIELDS)
+    )
+
+
+def _read(path: Path, options: ReadOptions) -> Rows:
+    """Reads allocated processors (else requested ones) as GPUs, and counts the rows so read."""
+    text = read_text_bytes(path).decode()
+    values = _numbers(path, text)
+    n = values.height
+    col = {i + 1: values[f"f{i}"].set(values[f"f{i}"] == -1, None) for i in range(FIELDS)}
+    gpus = col[5].zip_with((col[5] > 0).fill_null(False), col[8])
+    seconds = {3: col[3], 4: col[4]}
+    frame = pl.DataFrame(
+        {
+            "job_id": col[1].cast(pl.Int64, strict=False).cast(pl.String),
+            "submit_s": col[2],
+            "gpus": gpus,
+            "duration_s": seconds[4],
+            "time_limit_s": col[9].set((col[9] <= 0).fill_null(False), None),
+            "user": _named("u", col[12]),
+            "recurrence": _named("u", col[12]) + _named("/app", col[14]),
+            "queue": _named("q", col[15]),
+            "status": col[11].replace_strict(_ENDS, default="", return_dtype=pl.String),
+            "state": col[11],
+        }
+    )
+    frame = frame.with_columns(
+        pl.when(col[14].is_null())
+        .then(pl.lit(""))
+        .otherwise(pl.col("recurrence"))
+        .alias("recurrence")
+    )
+    partial = frame["state"].is_in(list(_PARTIAL)).fill_null(False)
+    counts = Counter(
+        {
+            adjusted("processors read as GPUs"): int((~partial).sum()),
+            rejected("part of a checkpointed job"): int(partial.sum()),
+        }
+    )
+    epoch = _header_number(text, "UnixStartTime")
+    return Rows(frame.filter(~partial).drop("state"), n, counts, epoch or None)
+
+
+def _numbers(path: Path, text: str) -> pl.DataFrame:
+    """Returns the values of every line that is not blank and no comment. Raises InputError."""
+    lines = pl.DataFrame({"text": text.split("\n")}).with_row_index("line", offset=1)
+    bare = pl.col("text").str.replace(r";.*$", "").str.replace_all(r"\s+", " ").str.strip_chars(" ")
+    lines = lines.with_columns(bare.alias("text")).filter(pl.col("text") != "")
+    if lines.is_empty():
+        return pl.DataFrame(schema={f"f{i}": pl.Float64 for i in range(FIELDS)})
+    found = lines["text"].str.count_matches(" ", literal=True) + 1
+    wrong = found != FIELDS
+    if wrong.any():
+        first = int(wrong.arg_max() or 0)
+        where = f"{path}, line {lines['line'][first]}"
+        raise InputError(where, f"has {found[first]} values, {FIELDS} expected")
+    words = lines["text"].str.split_exact(" ", FIELDS - 1).struct.unnest()
+    values = words.select(pl.all().cast(pl.Float64, strict=False))
+    for field, column in enumerate(values.columns):
+        if values[column].null_count():
+            first = int(values[column].is_null().arg_max() or 0)
+            where = f"{path}, line {lines['line'][first]}, field {field + 1}"
+            raise InputError(where, f"'{words[column][first][:40]}' is not a number")
+    values.columns = [f"f{i}" for i in range(FIELDS)]
+    return values.fill_nan(None)
+
+
+def _named(prefix: str, numbers: pl.Series) -> pl.Series:
+    text = prefix + numbers.cast(pl.Int64, strict=False).cast(pl.String)
+    return text.fill_null("")
+
+
+def _header_number(text: str, key: str) -> float:
+    found = re.search(rf"^\s*;\s*{key}:\s*(\d{{1,12}})", text, re.MULTILINE)
+    return float(found.group(1)) if found else 0.0
+
+
+SWF = Format("swf", "Standard Workload Format (processors read as GPUs)", _matches, _read)

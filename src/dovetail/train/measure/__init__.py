@@ -1,0 +1,1 @@
+"""How fast training goes, and what is reported of it."""

@@ -1,0 +1,1 @@
+"""Which workers train together: rendezvous, generations, and the connection to the agent."""

@@ -1,0 +1,193 @@
+"""How the members of a generation find each other, in the background while the old ones train.
+
+The first member hosts a small store and announces where. All write down that they are there; when
+the last one has, the meeting is on, and whoever is told of a newer order before that calls it off.
+The store decides which came first, so that all do the same: nobody connects to somebody who has
+turned away.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import PrefixStore
+
+from dovetail.train.membership.agent_connection import Agent
+from dovetail.train.membership.mailbox import Desk
+from dovetail.train.process.background import ready, start
+from dovetail.train.sync.process_group import Group, connect, first_line
+from dovetail.wire.worker import Lost, Meeting, Ready, Regroup
+
+STORE_TIMEOUT = timedelta(seconds=30)
+"""How long the store may take to answer: its process may get no CPU for a while."""
+LOOK_S = 0.005
+"""How often a waiting member looks whether all are there."""
+LOOK_S_MAX = 0.05
+ON, OFF = b"on", b"off"
+
+
+class Host:
+    """The store that this process hosts, if it is ever the first member; opened when needed."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._store: TCPStore | None = None
+        self._lock = threading.Lock()
+
+    def address(self) -> str:
+        """Returns where the store listens: on the worker's own address, never on all."""
+        with self._lock:
+            if self._store is None:
+                ear = socket.create_server((self._host, 0))
+                port = ear.getsockname()[1]
+                self._store = TCPStore(
+                    self._host,
+                    port,
+                    None,
+                    True,
+                    STORE_TIMEOUT,
+                    wait_for_workers=False,
+                    master_listen_fd=ear.detach(),
+                )
+            return f"{self._host}:{self._store.port}"
+
+
+def call(address: str) -> TCPStore:
+    """Returns a connection of its own to a store. Raises RuntimeError, OSError."""
+    host, _, port = address.rpartition(":")
+    # Who announced a store has opened it; if nobody answers now, its process is gone. The store's
+    # own client would try for half a minute.
+    socket.create_connection((host, int(port)), STORE_TIMEOUT.total_seconds()).close()
+    return TCPStore(host, int(port), None, False, STORE_TIMEOUT, wait_for_workers=False)
+
+
+class Builder:
+    """Builds the group of one generation on a thread of its own; `group` when it is built."""
+
+    def __init__(
+        self,
+        regroup: Regroup,
+        me: int,
+        *,
+        desk: Desk,
+        agent: Agent,
+        host: Host,
+        at: str,
+        device: torch.device,
+    ) -> None:
+        self.regroup, self._me = regroup, me
+        self._desk, self._agent, self._host, self._at = desk, agent, host, at
+        self._device = device
+        self._lock = threading.Lock()
+        self._group: Group | None = None
+        self._unwanted = False
+        self.done = False
+        self.trouble = ""
+        self._began_s = time.monotonic()
+
+    def start(self) -> None:
+        """Starts to build."""
+        ready()
+        start(f"build-{self.generation}", self._run)
+
+    @property
+    def generation(self) -> int:
+        """Returns the generation it builds."""
+        return self.regroup.generation
+
+    @property
+    def built(self) -> bool:
+        """Returns whether the group can be entered."""
+        return self._group is not None
+
+    @property
+    def hopeless(self) -> bool:
+        """Returns whether there will be no group."""
+        return self.done and self._group is None
+
+    def take(self) -> Group:
+        """Returns the group, which is the caller's from now on."""
+        with self._lock:
+            assert self._group is not None
+            group, self._group = self._group, None
+            return group
+
+    def drop(self) -> None:
+        """Wants the group no more; what is built of it now or later goes to the bin."""
+        with self._lock:
+            self._unwanted = True
+            group, self._group = self._group, None
+        if group is not None:
+            group.discard()
+
+    def _run(self) -> None:
+        try:
+            group = self._build()
+        except (RuntimeError, OSError, ValueError) as error:
+            self.trouble = first_line(error)
+            group = None
+            if not self._unwanted:
+                self._agent.say(Lost(self.generation, f"not built: {self.trouble}"))
+        with self._lock:
+            if group is not None and not self._unwanted:
+                # Said before the group can be taken, and so before `Entered`.
+                self._agent.say(Ready(self.generation, time.monotonic() - self._began_s))
+                self._group, group = group, None
+            self.done = True
+        if group is not None:
+            group.discard()
+        self._desk.nudge()
+
+    def _build(self) -> Group | None:
+        members = self.regroup.members
+        size, rank = len(members), members.index(self._me)
+        if size == 1:
+            return Group(self.generation, 0, 1)
+        address = self._address(first=rank == 0)
+        if address is None:
+            return None
+        client = call(address)
+        meeting = PrefixStore(str(self.generation), client)
+        if self._decided(meeting, size) == OFF:
+            return None
+        return connect(
+            lambda what: PrefixStore(what, meeting),
+            generation=self.generation,
+            rank=rank,
+            size=size,
+            host=self._at,
+            device=self._device,
+        )
+
+    def _address(self, *, first: bool) -> str | None:
+        if first:
+            address = self._host.address()
+            self._agent.say(Meeting(self.generation, address))
+            return address
+        if self._until(lambda: self._desk.address_of(self.generation) is not None):
+            return self._desk.address_of(self.generation)
+        return None
+
+    def _decided(self, meeting: PrefixStore, size: int) -> bytes:
+        """Returns whether the meeting is on: all were there before one turned away."""
+        if meeting.add("there", 1) == size:
+            return meeting.compare_set("fate", "", ON.decode())
+        if self._until(lambda: meeting.check(["fate"])):
+            return meeting.get("fate")
+        return meeting.compare_set("fate", "", OFF.decode())
+
+    def _until(self, so: Callable[[], bool]) -> bool:
+        """Waits until it is so; returns False once a newer order overtakes this one."""
+        pause_s = LOOK_S
+        while not so():
+            if self._unwanted or self._desk.overtaken(self.generation):
+                return so()
+            self._desk.wait(pause_s)
+            pause_s = min(1.2 * pause_s, LOOK_S_MAX)
+        return True

@@ -1,0 +1,1 @@
+"""The process of a worker: environment, background threads, device memory and streams."""

@@ -1,0 +1,78 @@
+"""What the environment of a worker's process says, read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dovetail.train.membership.agent_connection import Identity
+from dovetail.wire.worker import (
+    CHECKPOINT,
+    FOLDER,
+    HOST,
+    MEMORY,
+    PROFILE_FILE,
+    PROFILE_STEPS,
+    REPORT,
+    STALL,
+    STALL_S,
+    TOKEN,
+)
+
+LOOPBACK = "127.0.0.1"
+REPORT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Who this worker is and what it is given; in a script started by hand, the defaults.
+
+    `identity` is None without an agent, `folder` without a folder of the job's, `checkpoint_s`
+    where the script decides. With `dry_run_steps` only a dry run is wanted.
+    """
+
+    identity: Identity | None = None
+    folder: Path | None = None
+    at: str = LOOPBACK
+    stall_s: float = STALL_S
+    report_s: float = REPORT_S
+    checkpoint_s: float | None = None
+    memory_bytes: int = 0
+    dry_run_steps: int = 0
+    dry_run_file: Path | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Surroundings:
+        """Returns what an environment says. Raises ValueError for a number that is none."""
+
+        def number(name: str, default: float) -> float:
+            try:
+                return float(environment.get(name) or default)
+            except ValueError:
+                raise ValueError(f"{name} must be a number, not {environment[name]!r}") from None
+
+        def place(name: str) -> Path | None:
+            return Path(environment[name]) if environment.get(name) else None
+
+        if environment.get(PROFILE_STEPS):
+            return cls(
+                memory_bytes=int(number(MEMORY, 0)),
+                dry_run_steps=max(1, int(number(PROFILE_STEPS, 1))),
+                dry_run_file=place(PROFILE_FILE),
+            )
+        return cls(
+            identity=Identity.of(environment),
+            folder=place(FOLDER),
+            at=environment.get(HOST) or LOOPBACK,
+            stall_s=number(STALL, STALL_S),
+            report_s=number(REPORT, REPORT_S),
+            checkpoint_s=number(CHECKPOINT, 0) or None,
+            memory_bytes=int(number(MEMORY, 0)),
+        )
+
+
+def hide_secret() -> None:
+    """Takes the worker's token out of the environment: nobody it starts shall have it."""
+    os.environ.pop(TOKEN, None)

@@ -1,0 +1,1 @@
+"""What workers exchange: gradients, buffers, flags, and the state of those who join."""

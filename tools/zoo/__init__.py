@@ -1,0 +1,1 @@
+"""Fits the model zoo to published measurements: `python -m tools.zoo`."""

@@ -1,0 +1,349 @@
+"""Fits the law of contention to Gavel's measured pairs, and says how well it does on others.
+
+Gavel's authors ran 26 configurations of 7 models alone and in pairs on one GPU, of three types.
+The V100's pairs are fitted. Models are held out whole (as oneself and as the neighbour), then
+pairs at random; the law is also held against the two other types, which it has not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dovetail.physics.sharing.contention import Contention, MeasuredContention
+from dovetail.physics.sharing.pairs import MeasuredPair, PairRatio
+from dovetail.physics.zoo.profile import FitError
+from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.profiling.fit_placements import error_of, read_csv
+from dovetail.profiling.least_squares import solve_least_squares
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+FITTED_ON = "v100"
+OTHER_TYPES = ("p100", "k80")
+OUTSIDE_THE_GPU = "Recommendation"
+"""Its iterations are mostly spent outside the GPU, which its times alone do not tell."""
+FEWEST_BATCHES = 3
+HELD_OUT_SHARE = 0.25
+SPLITS = 10
+SOURCE = (
+    "Gavel (stanford-futuredata/gavel, scheduler, oracle_throughputs.json, MIT): throughputs alone "
+    "and in pairs on one V100"
+)
+SAME_AS = {
+    "pollux/cifar10": ("ResNet-18", "ResNet-18 on CIFAR-10 in both; the T4 taken as a V100"),
+    "pollux/imagenet": ("ResNet-50", "ResNet-50 on ImageNet in both; the T4 taken as a V100"),
+    "elasticflow/resnet50": ("ResNet-50", "ResNet-50 on ImageNet; the A100 taken as a V100"),
+    "afs/resnet50": ("ResNet-50", "ResNet-50 on ImageNet; the GTX 1080 taken as a V100"),
+}
+"""Models of the zoo whose architecture and task Gavel measured too."""
+Config = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class PairRows:
+    """Measured sides of pairs in columns: who, beside whom, and the ratio of iteration times."""
+
+    mine: tuple[Config, ...]
+    other: tuple[Config, ...]
+    load: Floats
+    other_load: Floats
+    ratio: Floats
+
+    def of(self, models: Sequence[str]) -> Bools:
+        """Returns which rows have one of the models on either side."""
+        sides = zip(self.mine, self.other, strict=True)
+        return np.array([mine[0] in models or other[0] in models for mine, other in sides])
+
+    def sharing(self, model: str) -> tuple[Bools, Bools]:
+        """Returns where a model is oneself, and where it is the neighbour."""
+        mine = np.array([config[0] == model for config in self.mine])
+        return mine, np.array([config[0] == model for config in self.other])
+
+
+@dataclass(frozen=True, slots=True)
+class PairFit:
+    """The law's constants, and the share of the model that works outside the GPU."""
+
+    law: Contention
+    outside_share: float
+
+    def predicted(self, rows: PairRows) -> Floats:
+        """Returns the ratios the law gives."""
+        mine, other = rows.sharing(OUTSIDE_THE_GPU)
+        share = np.where(mine, self.outside_share, 1.0)
+        other_share = np.where(other, self.outside_share, 1.0)
+        law = self.law
+        pressure = other_share * np.minimum(rows.other_load, law.heaviest) ** law.growth
+        relief = 1 + law.relief * np.minimum(rows.load, law.heaviest)
+        return np.asarray(1 + law.scale * share * pressure / relief)
+
+
+def read_pairs(data: Path, gpu_type: str) -> list[dict[str, str]]:
+    """Returns the measured pairs of a GPU type, without those that did not fit its memory.
+
+    A configuration whose time alone is copied from another type was not measured, and is left out.
+    """
+    rows = read_csv(data / "data" / "gavel" / "pairwise_interference_derived.csv")
+    alone: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        for side in "ab":
+            rate = row[f"alone_{side}_steps_per_s"]
+            alone.setdefault((row[f"model_{side}"], rate), set()).add(row["gpu"])
+    copied = {model for (model, _), types in alone.items() if len(types) > 1 and gpu_type in types}
+    return [
+        row
+        for row in rows
+        if row["gpu"] == gpu_type
+        and not {row["model_a"], row["model_b"]} & copied
+        and float(row["shared_a_steps_per_s"]) > 0
+        and float(row["shared_b_steps_per_s"]) > 0
+    ]
+
+
+def config_of(job_type: str) -> Config:
+    """Returns model and batch of a name such as `ResNet-18 (batch size 16)`; no batch counts 1."""
+    found = re.fullmatch(r"(.+?) \(batch size (\d+)\)", job_type)
+    return (found[1], int(found[2])) if found else (job_type, 1)
+
+
+def alone_s(pairs: Sequence[dict[str, str]]) -> dict[Config, float]:
+    """Returns the seconds of an iteration alone of every configuration.
+
+    Steps of the recommendation model are passes over its data, so its times are of one sample; a
+    load, being a quotient of times, needs no more.
+    """
+    times = {}
+    for row in pairs:
+        for side in "ab":
+            model, batch = config_of(row[f"model_{side}"])
+            rate = float(row[f"alone_{side}_steps_per_s"])
+            times[model, batch] = (batch if model == OUTSIDE_THE_GPU else 1) / rate
+    return times
+
+
+def loads(times: dict[Config, float]) -> dict[Config, float]:
+    """Returns the load of each configuration of the models timed at several batches."""
+    from scipy.optimize import nnls
+
+    found: dict[Config, float] = {}
+    for model in dict.fromkeys(name for name, _ in times):
+        batches = np.array(sorted(batch for name, batch in times if name == model), float)
+        if len(batches) < FEWEST_BATCHES:
+            continue
+        seconds = np.array([times[model, int(batch)] for batch in batches])
+        columns = np.column_stack([np.ones_like(batches), batches]) / seconds[:, None]
+        fixed_s, slope_s = nnls(columns, np.ones_like(batches))[0]
+        for batch in batches:
+            found[model, int(batch)] = slope_s * batch / fixed_s if fixed_s else np.inf
+    return found
+
+
+def pair_rows(data: Path, gpu_type: str) -> PairRows:
+    """Returns the measured sides of models timed at several batches; a ratio below 1 counts 1."""
+    pairs = read_pairs(data, gpu_type)
+    load = loads(alone_s(pairs))
+    sides = [
+        (mine, other, max(1.0, 1 / float(row[f"ratio_{side}_shared_over_alone"])))
+        for row in pairs
+        for side, mine, other in _sides(row)
+        if mine in load and other in load
+    ]
+    mine, other, ratio = zip(*sides, strict=True)
+    return PairRows(
+        mine,
+        other,
+        np.array([load[config] for config in mine]),
+        np.array([load[config] for config in other]),
+        np.array(ratio),
+    )
+
+
+def _sides(row: dict[str, str]) -> tuple[tuple[str, Config, Config], tuple[str, Config, Config]]:
+    a, b = config_of(row["model_a"]), config_of(row["model_b"])
+    return ("a", a, b), ("b", b, a)
+
+
+def fit_law(rows: PairRows, kept: Bools) -> PairFit:
+    """Returns the law that fits the kept rows best, by the logarithms of their ratios.
+
+    The share of the model outside the GPU is 1, as of an unknown model, if no kept row has it.
+    """
+    heaviest = float(max(rows.load[kept].max(), rows.other_load[kept].max()))
+    outside = bool((np.logical_or(*rows.sharing(OUTSIDE_THE_GPU)) & kept).any())
+
+    def fit_of(x: Floats) -> PairFit:
+        law = Contention(float(np.exp(x[0])), float(x[1]), float(np.exp(x[2])), heaviest)
+        return PairFit(law, float(np.exp(x[3])) if outside else 1.0)
+
+    def residuals(x: Floats) -> Floats:
+        misfit: Floats = np.log(fit_of(x).predicted(rows) / rows.ratio)[kept]
+        return misfit
+
+    bounds = ([-9, 0, -9, -9], [9, 2, 9, 0])
+    start = [-0.5, 0.5, -1.5, -0.5]
+    return fit_of(solve_least_squares(residuals, [start], bounds, loss="soft_l1", f_scale=0.2))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Errors on rows a fit has not seen, beside those of one ratio for all: the others' mean."""
+
+    what: str
+    law: FitError
+    constant: FitError
+
+
+def models_held_out(rows: PairRows) -> list[HeldOut]:
+    """Returns the errors on each model that the fit has never met, on either side of a pair."""
+    names = list(dict.fromkeys(model for model, _ in rows.mine))
+    return [_held_out(name, rows, rows.of([name])) for name in names]
+
+
+def pairs_held_out(rows: PairRows) -> HeldOut:
+    """Returns the errors on pairs drawn at random (both of their sides), over seeded splits."""
+    keys = ["+".join(sorted(map(str, pair))) for pair in zip(rows.mine, rows.other, strict=True)]
+    pair = np.unique(keys, return_inverse=True)[1]
+    random = np.random.default_rng(0)
+    law, constant, seen = [], [], []
+    for _ in range(SPLITS):
+        drawn = random.permutation(pair.max() + 1)[: round(HELD_OUT_SHARE * (pair.max() + 1))]
+        held = np.isin(pair, drawn)
+        law.append(fit_law(rows, ~held).predicted(rows)[held])
+        constant.append(np.full(held.sum(), _mean_ratio(rows, ~held)))
+        seen.append(rows.ratio[held])
+    measured = np.concatenate(seen)
+    return HeldOut(
+        f"a quarter of the pairs, {SPLITS} draws",
+        error_of(np.concatenate(law), measured),
+        error_of(np.concatenate(constant), measured),
+    )
+
+
+def other_types(data: Path, fit: PairFit, constant: float) -> list[HeldOut]:
+    """Returns the errors of the law, with its one mean, on the GPU types it has not seen."""
+    found = []
+    for gpu_type in OTHER_TYPES:
+        rows = pair_rows(data, gpu_type)
+        found.append(
+            HeldOut(
+                gpu_type,
+                error_of(fit.predicted(rows), rows.ratio),
+                error_of(np.full(len(rows.ratio), constant), rows.ratio),
+            )
+        )
+    return found
+
+
+def batches_held_out(rows: PairRows, fit: PairFit, models: Sequence[str]) -> FitError:
+    """Returns the errors of the table at a configuration left out of it, on either side."""
+    predicted: list[float] = []
+    measured: list[float] = []
+    for config in sorted({c for c in rows.mine if c[0] in models}):
+        for mine, other in ((m, o) for m in models for o in models if config[0] in (m, o)):
+            kept: list[int] = []
+            held: list[int] = []
+            for i, (a, b) in enumerate(zip(rows.mine, rows.other, strict=True)):
+                if (a[0], b[0]) == (mine, other):
+                    (held if config in (a, b) else kept).append(i)
+            table = _table(rows, fit, kept)
+            predicted += [table.ratio(rows.mine[i][1], rows.other[i][1]) for i in held]
+            measured += [rows.ratio[i] for i in held]
+    return error_of(np.array(predicted), np.array(measured))
+
+
+def _table(rows: PairRows, fit: PairFit, kept: Sequence[int]) -> MeasuredPair:
+    (mine, batch), (other, other_batch) = rows.mine[kept[0]], rows.other[kept[0]]
+    slope = rows.load[kept[0]] / batch
+    other_slope = rows.other_load[kept[0]] / other_batch
+    shares = [fit.outside_share if name == OUTSIDE_THE_GPU else 1.0 for name in (mine, other)]
+    return MeasuredPair(
+        [(rows.mine[i][1], rows.other[i][1], float(rows.ratio[i])) for i in kept],
+        lambda a, b: fit.law.excess(slope * a, shares[0], other_slope * b, shares[1]),
+    )
+
+
+def _held_out(what: str, rows: PairRows, held: Bools) -> HeldOut:
+    measured = rows.ratio[held]
+    predicted = fit_law(rows, ~held).predicted(rows)[held]
+    constant = np.full(len(measured), _mean_ratio(rows, ~held))
+    return HeldOut(what, error_of(predicted, measured), error_of(constant, measured))
+
+
+def mean_ratio(rows: PairRows) -> float:
+    """Returns the geometric mean of all ratios."""
+    return _mean_ratio(rows, np.ones(len(rows.ratio), bool))
+
+
+def _mean_ratio(rows: PairRows, kept: Bools) -> float:
+    return float(np.exp(np.log(rows.ratio[kept]).mean()))
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """How well the law does where it was not fitted; `rank` orders pairs of the other types."""
+
+    law: Contention
+    outside_share: float
+    held_out: tuple[HeldOut, ...]
+    other_types: tuple[HeldOut, ...]
+    rank: dict[str, float]
+    batches: FitError
+
+
+def pair_report(data: Path) -> PairReport:
+    """Returns the law and its errors on models, pairs, GPU types and batches it has not seen."""
+    from scipy.stats import spearmanr
+
+    rows = pair_rows(data, FITTED_ON)
+    fit = fit_law(rows, np.ones(len(rows.ratio), bool))
+    ranks = {}
+    for gpu_type in OTHER_TYPES:
+        others = pair_rows(data, gpu_type)
+        ranks[gpu_type] = float(spearmanr(fit.predicted(others), others.ratio).statistic)
+    names = list(dict.fromkeys(name for name, _ in SAME_AS.values()))
+    return PairReport(
+        fit.law,
+        fit.outside_share,
+        (*models_held_out(rows), pairs_held_out(rows)),
+        tuple(other_types(data, fit, mean_ratio(rows))),
+        ranks,
+        batches_held_out(rows, fit, names),
+    )
+
+
+def fit_contention(data: Path) -> MeasuredContention:
+    """Returns what `interference.toml` holds, made anew from the data."""
+    rows = pair_rows(data, FITTED_ON)
+    fit = fit_law(rows, np.ones(len(rows.ratio), bool))
+    names = tuple(dict.fromkeys(name for name, _ in SAME_AS.values()))
+    nearest = (
+        f"the share fitted to Gavel's {OUTSIDE_THE_GPU} model, the nearest in kind: "
+        "a small network fed from the host"
+    )
+    return MeasuredContention(
+        law=Sourced(fit.law, Provenance.FITTED, SOURCE),
+        median_ratio=float(np.median(rows.ratio)),
+        shares={"pollux/ncf": Sourced(fit.outside_share, Provenance.ASSUMED, nearest)},
+        measured_as={
+            model: Sourced(name, Provenance.ASSUMED, why) for model, (name, why) in SAME_AS.items()
+        },
+        pairs=tuple(_measured_pairs(read_pairs(data, FITTED_ON), names)),
+    )
+
+
+def _measured_pairs(pairs: Sequence[dict[str, str]], names: Sequence[str]) -> list[PairRatio]:
+    found = []
+    for row in pairs:
+        (first, batch), (second, other) = config_of(row["model_a"]), config_of(row["model_b"])
+        if first in names and second in names:
+            ratios = [max(1.0, 1 / float(row[f"ratio_{side}_shared_over_alone"])) for side in "ab"]
+            rounded = [round(ratio, 4) for ratio in ratios]
+            found.append(PairRatio(first, batch, second, other, *rounded))
+    return found
