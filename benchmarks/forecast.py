@@ -22,14 +22,14 @@ from dovetail.core.trace import COMPLETED, Trace
 from dovetail.forecast.accuracy import moments_of
 from dovetail.forecast.boosted import Boosted
 from dovetail.forecast.forest import Forest
-from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfGroup
+from dovetail.forecast.groups import GroupLengths, MeanOfGroup, MedianOfGroup
 from dovetail.forecast.submissions import Submissions
 from dovetail.traces.generate import Recipe, generate
 
 Guess = Callable[[int], float]
 
 
-def learned(learner: Learner, trace: Trace, first: int, cut_s: float) -> Guess:
+def learned(learner: GroupLengths, trace: Trace, first: int, cut_s: float) -> Guess:
     """Returns a learner's guesses after the jobs that ended by the cut."""
     time_s, jobs, over = moments_of(trace.take(np.arange(first)), cut_s)
     ran_s, good = trace.duration_s.tolist(), (trace.end == COMPLETED).tolist()

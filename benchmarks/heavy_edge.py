@@ -25,7 +25,7 @@ from dovetail.algorithms.exact_replicas import exact_replicas
 from dovetail.algorithms.heavy_edge import heavy_edge
 from dovetail.algorithms.job_graph import RING, TREE, job_graph
 from dovetail.algorithms.pipeline_time import iteration_s, packed_s, replicas_held
-from dovetail.algorithms.refined_replicas import StageTimes, refined_replicas
+from dovetail.algorithms.refined_replicas import ReplicaTimes, refined_replicas
 from dovetail.core.job import PipelineStage
 from dovetail.physics.pipelines.pipelined import Pipelined, pipelined
 from dovetail.physics.pipelines.planner import TESTBED, plan, plans
@@ -170,7 +170,7 @@ def speed(made: Planner, counts: list[int], seed: int) -> None:
             known, fresh = [], []
             for graph, capacities in taken:
                 job_graph.cache_clear()
-                StageTimes.of.cache_clear()
+                ReplicaTimes.of.cache_clear()
                 for times in (fresh, known):
                     began = time.thread_time()
                     WAYS[way](graph, capacities)

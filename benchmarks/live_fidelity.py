@@ -33,7 +33,7 @@ from dovetail.replay.fidelity import (
 )
 from dovetail.replay.live_play import live_cluster, serve
 from dovetail.report.plots import canvas
-from dovetail.study.option_texts import Given
+from dovetail.study.option_texts import OptionTexts
 
 NODES, GPUS = 4, 4
 CLUSTER = f"{NODES}x{GPUS}"
@@ -68,7 +68,7 @@ def emulated(
     message_s: float = MESSAGE_S,
 ) -> list[Fidelity]:
     """Plays a trace live in virtual time and in the simulator."""
-    given: Given = {"switching": switching, "placement": placement}
+    given: OptionTexts = {"switching": switching, "placement": placement}
     how = f"switching {switching}, placement {placement}, messages of {message_s:g} s"
     print(f"\nVirtual time, {trace.name}, {how}\n\n{HEAD}")
     found = []
@@ -80,7 +80,7 @@ def emulated(
     return found
 
 
-def _there(given: Given) -> Given:
+def _there(given: OptionTexts) -> OptionTexts:
     return {**given, "cluster": CLUSTER}
 
 
@@ -89,10 +89,10 @@ def not_knowing(trace: Trace) -> None:
     print("\n| switching | mean JCT, profiles known | nothing known, measured | difference |")
     print("| --- | --- | --- | --- |")
     for switching in (PREPARED, SWITCHING):
-        given: Given = {"switching": switching, "placement": PLACEMENT}
+        given: OptionTexts = {"switching": switching, "placement": PLACEMENT}
         knowing, learning = (
             served(play(trace, "afs-p", Cluster.uniform(NODES, GPUS), given, guess=guess))
-            for guess in (None, Given(physics="linear"))
+            for guess in (None, OptionTexts(physics="linear"))
         )
         off = learning.mean_jct_s / knowing.mean_jct_s - 1
         print(
@@ -105,7 +105,7 @@ def not_knowing(trace: Trace) -> None:
 def real(trace: Trace, policies: Sequence[str], speed: float) -> list[Fidelity]:
     """Plays a trace through real processes and in the simulator."""
     print(f"\nReal processes, {trace.name}, {speed:g} times faster than ours\n\n{HEAD}")
-    told: Given = {"switching": SWITCHING, "placement": PLACEMENT}
+    told: OptionTexts = {"switching": SWITCHING, "placement": PLACEMENT}
     words = ("--switching", SWITCHING, "--placement", PLACEMENT)
     submissions = list(zip(trace.jobs.submit_s.tolist(), specs_of(trace), strict=True))
     found = []

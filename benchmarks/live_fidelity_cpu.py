@@ -33,7 +33,7 @@ from dovetail.replay.fidelity import ADOPTED, Fidelity, recorded, simulated
 from dovetail.replay.live_log import write_log
 from dovetail.replay.live_play import LiveCluster, live_cluster, serve
 from dovetail.replay.predicted import Compared, predict
-from dovetail.study.option_texts import Given
+from dovetail.study.option_texts import OptionTexts
 from dovetail.study.options import adopted
 from dovetail.wire.spec import JobSpec
 
@@ -277,7 +277,7 @@ def _played(policy: str, bench: Bench, sized: Bench) -> tuple[Fidelity, Compared
         file, log = Path(folder) / "here.toml", Path(folder) / "events.jsonl"
         file.write_text(dump_profiles(bench.profiles))
         told = ("--profiles", str(file), "--switching", bench.switching)
-        given: Given = {
+        given: OptionTexts = {
             "cluster": f"1x{SLOTS}",
             "switching": bench.switching,
             "profiles": [str(file)],

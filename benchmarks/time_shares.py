@@ -7,23 +7,25 @@ from time import perf_counter
 
 import numpy as np
 
-from dovetail.algorithms.time_shares import Company, Group, time_shares
+from dovetail.algorithms.time_shares import Sharers, SharingGroup, time_shares
 
 ROUND_S = 360.0
 SIZES = (1, 2, 4, 8)
 
 
-def crowd(jobs: int, seed: int) -> tuple[list[Group], list[Company]]:
+def crowd(jobs: int, seed: int) -> tuple[list[SharingGroup], list[Sharers]]:
     """Returns jobs of random size and length, and all pairs of equal size that gain."""
     draw = np.random.default_rng(seed)
-    groups = [Group(1, int(draw.choice(SIZES)), float(draw.exponential())) for _ in range(jobs)]
+    groups = [
+        SharingGroup(1, int(draw.choice(SIZES)), float(draw.exponential())) for _ in range(jobs)
+    ]
     asks = draw.uniform(0.1, 1.0, jobs)
     pairs = []
     for one in range(jobs):
         for other in range(one + 1, jobs):
             slowdown = max(1.0, float(asks[one] + asks[other]))
             if groups[one].gpus == groups[other].gpus and slowdown < 2:
-                pairs.append(Company(one, other, 1, 1 / slowdown, 1 / slowdown))
+                pairs.append(Sharers(one, other, 1, 1 / slowdown, 1 / slowdown))
     return groups, pairs
 
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.algorithms.pipeline_time import Links, packed_s, spread_s
-from dovetail.algorithms.refined_replicas import StageTimes
+from dovetail.algorithms.refined_replicas import ReplicaTimes
 from dovetail.core.job import Floats, Ints, JobTable, Labels, PipelineStage
 from dovetail.core.trace import COMPLETED, ENDS, Trace
 from dovetail.forecast.accuracy import moments_of
@@ -155,7 +155,7 @@ def shortest_longest(model: str, gpus: int, nic_gbit: float = 10.0) -> tuple[flo
 def fastest(model: str, gpus: int, nic_gbit: float = 10.0) -> float:
     """Returns how much shorter than A-SRPT's estimate an iteration can be at the very most."""
     stages, links = _stages(model, gpus), _links(nic_gbit)
-    return StageTimes.of(stages, links).floor_s / packed_s(stages, links)
+    return ReplicaTimes.of(stages, links).floor_s / packed_s(stages, links)
 
 
 def _stages(model: str, gpus: int) -> tuple[PipelineStage, ...]:

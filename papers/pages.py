@@ -69,7 +69,7 @@ def _why(row: Finding) -> str:
 
 def report(study: Study, findings: Findings) -> str:
     """Returns the whole study as one self-contained page."""
-    from dovetail.report.page import Cell, Row, figure, page, table
+    from dovetail.report.page import Cell, TableRow, figure, page, table
 
     body = [
         f"<h1>{escape(study.title)}</h1>",
@@ -81,13 +81,15 @@ def report(study: Study, findings: Findings) -> str:
         body.append(f"<h2>What it was run on</h2><ul>{items}</ul>")
     for sheet in findings.sheets:
         shown = [
-            Row(name, [Cell(c, is_words=i < sheet.words - 1) for i, c in enumerate(rest)])
+            TableRow(name, [Cell(c, is_words=i < sheet.words - 1) for i, c in enumerate(rest)])
             for name, *rest in sheet.rows
         ]
         body += [f"<h2>{escape(sheet.title)}</h2>", table(sheet.heads, shown, "")]
     for part, rows in groupby(findings.rows, key=lambda row: row.part):
         listed = [
-            Row(r.what, [Cell(c, is_words=i == 3) for i, c in enumerate(cells(r)[1:])], _why(r))
+            TableRow(
+                r.what, [Cell(c, is_words=i == 3) for i, c in enumerate(cells(r)[1:])], _why(r)
+            )
             for r in rows
         ]
         body += [f"<h2>{escape(part)}</h2>", table(HEADS, listed)]

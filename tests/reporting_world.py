@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.reading import Reading
+from dovetail.core.reading import SpeedMeasurement
 from dovetail.core.view import View
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.sim.world import SimWorld
@@ -45,7 +45,9 @@ class Reporting:
             if view.progress.running_since_s(job) < view.now:
                 speed = self._truth.speed(job, placement, beside)
                 held = int(self._truth.held_bytes(job, placement))
-                reading = Reading(PER_S * self._truth.scale(job) * speed, memory_bytes=held)
+                reading = SpeedMeasurement(
+                    PER_S * self._truth.scale(job) * speed, memory_bytes=held
+                )
                 learned |= self._learning.observe(job, placement, beside, reading)
         view.physics = self._learning.physics
         return learned

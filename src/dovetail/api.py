@@ -2,7 +2,7 @@
 
 `import dovetail as dt` offers everything here; nothing heavy is imported before it is used.
 Options are the texts of the command line (`cluster="32x8"`, `switching="none"`), see
-`dovetail.study.option_texts.Given`. Bad input raises `dovetail.core.errors.InputError`.
+`dovetail.study.option_texts.OptionTexts`. Bad input raises `dovetail.core.errors.InputError`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dovetail.study.bound import bound_for, objection
 from dovetail.study.compare import DAY_S, Replication
 from dovetail.study.compare import compare as run_comparison
 from dovetail.study.folder import write_comparison, write_run
-from dovetail.study.option_texts import Given, check_window, read_options
+from dovetail.study.option_texts import OptionTexts, check_window, read_options
 from dovetail.study.run import simulate as run_one
 from dovetail.study.run import whole_directory, with_bound
 from dovetail.study.traces import open_traces, with_models
@@ -175,7 +175,7 @@ def simulate(
     spans: bool = True,
     judge: bool = True,
     log: str | Path | None = None,
-    **given: Unpack[Given],
+    **given: Unpack[OptionTexts],
 ) -> Run:
     """Returns what happens when a policy serves a trace.
 
@@ -204,7 +204,7 @@ def compare(
     seeds: int = 1,
     assign_models: bool = False,
     processes: int = 0,
-    **given: Unpack[Given],
+    **given: Unpack[OptionTexts],
 ) -> Ranking:
     """Returns several policies on a trace, ranked, with intervals and the distance from the best.
 
@@ -232,7 +232,7 @@ def bound(
     elastic: bool = False,
     sharing: bool = False,
     interleaving: bool = False,
-    **given: Unpack[Given],
+    **given: Unpack[OptionTexts],
 ) -> Bounds:
     """Returns the lower bounds on mean JCT and makespan for policies with these powers."""
     options, jobs = read_options(given), _trace(trace)

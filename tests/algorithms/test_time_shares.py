@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from dovetail.algorithms.time_shares import Company, Group, time_shares
+from dovetail.algorithms.time_shares import Sharers, SharingGroup, time_shares
 
 
 def test_one_gpu_is_divided_by_what_each_has_left() -> None:
     # 30 and 10 left: three quarters and one quarter of the time; both end together at 40.
-    shares = time_shares([Group(1, 1, 30.0), Group(1, 1, 10.0)], [], 1)
+    shares = time_shares([SharingGroup(1, 1, 30.0), SharingGroup(1, 1, 10.0)], [], 1)
     assert shares.alone == pytest.approx([0.75, 0.25])
     assert shares.target == pytest.approx(1 / 40)
 
@@ -18,8 +18,8 @@ def test_one_gpu_is_divided_by_what_each_has_left() -> None:
 def test_a_pair_that_gains_runs_together_as_long_as_both_need() -> None:
     # Together .8 each: after t together the longer goes on alone; .8 t = 10 s, t = 12.5 s, and
     # 20 s alone: 32.5 s in all. Shares of that time: 12.5/32.5 together, 20/32.5 alone.
-    groups = [Group(1, 1, 30.0), Group(1, 1, 10.0)]
-    shares = time_shares(groups, [Company(0, 1, 1, 0.8, 0.8)], 1)
+    groups = [SharingGroup(1, 1, 30.0), SharingGroup(1, 1, 10.0)]
+    shares = time_shares(groups, [Sharers(0, 1, 1, 0.8, 0.8)], 1)
     assert 1 / shares.target == pytest.approx(32.5)
     assert shares.together == pytest.approx([12.5 / 32.5])
     assert shares.alone == pytest.approx([20 / 32.5, 0.0])
@@ -27,14 +27,14 @@ def test_a_pair_that_gains_runs_together_as_long_as_both_need() -> None:
 
 def test_what_is_left_over_is_used() -> None:
     # The long job sets the pace; the short one may run all the time on the other GPU.
-    shares = time_shares([Group(1, 1, 100.0), Group(1, 1, 1.0)], [], 2)
+    shares = time_shares([SharingGroup(1, 1, 100.0), SharingGroup(1, 1, 1.0)], [], 2)
     assert shares.alone == pytest.approx([1.0, 1.0])
 
 
 def test_a_large_job_with_several_guests_takes_its_own_gpus_only() -> None:
     # 4 GPUs; beside four small jobs at .9 each the large one runs at .7, all the time.
-    groups = [Group(1, 4, 0.7), Group(4, 1, 0.9)]
-    shares = time_shares(groups, [Company(0, 1, 4, 0.7, 0.9)], 4)
+    groups = [SharingGroup(1, 4, 0.7), SharingGroup(4, 1, 0.9)]
+    shares = time_shares(groups, [Sharers(0, 1, 4, 0.7, 0.9)], 4)
     assert shares.target == pytest.approx(1.0)
     assert shares.together == pytest.approx([1.0])
 
@@ -44,16 +44,16 @@ def test_alike_jobs_may_share_a_variable(seed: int) -> None:
     draw = random.Random(seed)
     kinds = [(draw.choice([1, 2]), draw.uniform(1, 9), draw.uniform(0.2, 1)) for _ in range(4)]
     counts = [draw.randint(1, 4) for _ in kinds]
-    groups = [Group(n, gpus, need) for n, (gpus, need, _) in zip(counts, kinds, strict=True)]
+    groups = [SharingGroup(n, gpus, need) for n, (gpus, need, _) in zip(counts, kinds, strict=True)]
     of = [k for k, n in enumerate(counts) for _ in range(n)]
-    single = [Group(1, kinds[k][0], kinds[k][1]) for k in of]
+    single = [SharingGroup(1, kinds[k][0], kinds[k][1]) for k in of]
 
     def speed(k: int, m: int) -> float:
         return 1 / max(1.0, kinds[k][2] + kinds[m][2])
 
-    def pairs(members: list[int], same: bool) -> list[Company]:
+    def pairs(members: list[int], same: bool) -> list[Sharers]:
         return [
-            Company(i, j, 1, speed(k, m), speed(k, m))
+            Sharers(i, j, 1, speed(k, m), speed(k, m))
             for i, k in enumerate(members)
             for j, m in enumerate(members)
             if kinds[k][0] == kinds[m][0] and (i < j or (same and i == j and counts[k] > 1))
@@ -66,8 +66,10 @@ def test_alike_jobs_may_share_a_variable(seed: int) -> None:
 
 def test_nobody_runs_more_than_all_the_time_nor_more_gpus_than_there_are() -> None:
     draw = np.random.default_rng(3)
-    groups = [Group(3, int(g), float(n)) for g, n in zip([1, 2, 4], draw.random(3), strict=True)]
-    pairs = [Company(i, i, 1, 0.7, 0.7) for i in range(3)]
+    groups = [
+        SharingGroup(3, int(g), float(n)) for g, n in zip([1, 2, 4], draw.random(3), strict=True)
+    ]
+    pairs = [Sharers(i, i, 1, 0.7, 0.7) for i in range(3)]
     shares = time_shares(groups, pairs, 6)
     time = shares.alone + 2 * shares.together / 3
     assert (time <= 1 + 1e-9).all()

@@ -15,7 +15,7 @@ import pytest
 import dovetail.policies  # registers the policies
 from builders import Row, Scene, Stage, Story, play_scene, policy_of, scene_of, trace_of
 from dovetail.core.errors import DovetailError
-from dovetail.core.job import Job, JobTable
+from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.messages import Ended, Submitted
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, registered
@@ -92,7 +92,7 @@ def test_an_order_whose_keys_are_lengths_is_refused_as_well(verb: str) -> None:
 
 def test_the_table_of_jobs_says_what_users_asked_for_and_no_length() -> None:
     """A time limit and a deadline are the user's own words; a length is not among the columns."""
-    said = {name for kind in (Job, JobTable) for name in (f.name for f in fields(kind))}
+    said = {name for kind in (JobRequest, JobTable) for name in (f.name for f in fields(kind))}
 
     assert not {name for name in said if any(w in name for w in ("length", "duration", "left"))}
 

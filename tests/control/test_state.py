@@ -3,10 +3,10 @@
 import pytest
 
 from builders import Row, Stage
-from dovetail.control.state import Life
+from dovetail.control.state import JobProgress
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.errors import IllegalPlan
-from dovetail.core.job import Job, Shape
+from dovetail.core.job import JobRequest, Shape
 from dovetail.core.legality import audit
 from dovetail.core.placement import Placement
 
@@ -97,7 +97,7 @@ def test_a_new_order_ranks_everybody_who_waits_and_who_will() -> None:
 
 def test_an_admitted_job_is_known_and_waits_when_it_arrives() -> None:
     scene = Stage([Row(1, 4)], "sjf", "1x4").at(2.0)
-    assert scene.state.admit([Job("new", 2.0, 3, 3, 3, cpus=8.0)]) == range(1, 2)
+    assert scene.state.admit([JobRequest("new", 2.0, 3, 3, 3, cpus=8.0)]) == range(1, 2)
     assert 1 not in scene.view.waiting
     assert scene.view.shape(1) == Shape(3)
     assert scene.view.physics.scale(1) == 3.0
@@ -129,7 +129,9 @@ def test_cpus_count_from_the_first_job_on_that_asks_for_them() -> None:
     scene = Stage([Row(1, 4)], "fifo", cluster)
     scene.run_jobs((0, ((0, 1),)))
     assert not scene.view.plan.occupancy.limits_host
-    scene.state.admit([Job("a", 0.0, 1, 1, 1, cpus=6.0), Job("b", 0.0, 1, 1, 1, cpus=6.0)])
+    scene.state.admit(
+        [JobRequest("a", 0.0, 1, 1, 1, cpus=6.0), JobRequest("b", 0.0, 1, 1, 1, cpus=6.0)]
+    )
     scene.state.forecast = Fixed()
     scene.state.arrive(1)
     scene.state.arrive(2)
@@ -208,7 +210,7 @@ def test_a_job_cannot_be_taken_up_on_gpus_that_are_not_there() -> None:
     scene = stage()
     scene.state.withdraw(0)
     with pytest.raises(IllegalPlan):
-        scene.state.restore(0, Life(), Placement(((0, 5),)), 1.0)
+        scene.state.restore(0, JobProgress(), Placement(((0, 5),)), 1.0)
     assert 0 not in scene.view.running
-    scene.state.restore(0, Life(done_s=2.0), None)
+    scene.state.restore(0, JobProgress(done_s=2.0), None)
     assert scene.view.progress.done_s([0]) == [2.0]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.core.growth import Growing
-from dovetail.core.job import Job, JobTable, Labels, PipelineStage
+from dovetail.core.job import JobRequest, JobTable, Labels, PipelineStage
 from dovetail.core.kinds import Kinds
 
 GRAPH = (PipelineStage(1, 0.1, 0.2, 0.0, 8.0, 4.0), PipelineStage(1, 0.1, 0.2, 8.0, 0.0, 4.0))
@@ -21,13 +21,13 @@ def empty() -> JobTable:
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> list[Job]:
+def jobs(draw: st.DrawFn) -> list[JobRequest]:
     made, t = [], 0.0
     for i in range(draw(st.integers(0, 12))):
         t += draw(st.sampled_from([0.0, 1.5]))
         gpus, elastic = draw(st.integers(1, 4)), draw(st.booleans())
         made.append(
-            Job(
+            JobRequest(
                 f"j{i}",
                 t,
                 gpus,
@@ -47,7 +47,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
 
 @settings(max_examples=60)
 @given(made=jobs(), cuts=st.lists(st.integers(0, 12), max_size=4))
-def test_it_is_the_same_table_however_it_grew(made: list[Job], cuts: list[int]) -> None:
+def test_it_is_the_same_table_however_it_grew(made: list[JobRequest], cuts: list[int]) -> None:
     table = empty()
     edges = [0, *sorted(min(cut, len(made)) for cut in cuts), len(made)]
     for start, stop in pairwise(edges):
@@ -69,15 +69,15 @@ def test_it_is_the_same_table_however_it_grew(made: list[Job], cuts: list[int]) 
 
 
 def test_what_was_read_before_keeps_its_rows_and_another_table_its_own() -> None:
-    first = Job("a", 0.0, 2, 2, 2, user="u")
+    first = JobRequest("a", 0.0, 2, 2, 2, user="u")
     table = empty()
     table.append([first])
     copy, gpus = replace(table), table.gpus
-    table.append([Job(str(i), 1.0, 4, 4, 4) for i in range(200)])
+    table.append([JobRequest(str(i), 1.0, 4, 4, 4) for i in range(200)])
     assert gpus.tolist() == [2]
     assert copy.gpus.tolist() == [2]
     assert len(copy.user.codes) == 1
-    copy.append([Job("b", 5.0, 1, 1, 1)])
+    copy.append([JobRequest("b", 5.0, 1, 1, 1)])
     assert copy.gpus.tolist() == [2, 1]
     assert table.gpus[1] == 4
 
@@ -85,17 +85,17 @@ def test_what_was_read_before_keeps_its_rows_and_another_table_its_own() -> None
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        (Job("late", 0.5, 1, 1, 1), "sorted by submission"),
-        (Job("when", float("nan"), 1, 1, 1), "sorted by submission"),
-        (Job("none", 2.0, 0, 0, 0), "1 <= min_gpus"),
-        (Job("wide", 2.0, 2, 3, 4), "1 <= min_gpus"),
+        (JobRequest("late", 0.5, 1, 1, 1), "sorted by submission"),
+        (JobRequest("when", float("nan"), 1, 1, 1), "sorted by submission"),
+        (JobRequest("none", 2.0, 0, 0, 0), "1 <= min_gpus"),
+        (JobRequest("wide", 2.0, 2, 3, 4), "1 <= min_gpus"),
     ],
 )
-def test_a_job_out_of_order_or_of_no_sensible_size_adds_nothing(job: Job, why: str) -> None:
+def test_a_job_out_of_order_or_of_no_sensible_size_adds_nothing(job: JobRequest, why: str) -> None:
     table = empty()
-    table.append([Job("a", 1.0, 1, 1, 1)])
+    table.append([JobRequest("a", 1.0, 1, 1, 1)])
     with pytest.raises(ValueError, match=f"job {job.job_id}: .*{why}"):
-        table.append([Job("fine", 1.0, 1, 1, 1), job])
+        table.append([JobRequest("fine", 1.0, 1, 1, 1), job])
     assert list(table.job_id) == ["a"]
     assert len(table.gpus) == 1
 
@@ -133,7 +133,7 @@ def test_draws_about_live_jobs_go_by_their_number_and_not_by_their_row() -> None
     whole, restarted = (
         JobTable.build([], np.empty(0), np.empty(0, np.int64), numbered=True) for _ in range(2)
     )
-    jobs = [Job(str(number), float(number), 1, 1, 1) for number in range(1, 5)]
+    jobs = [JobRequest(str(number), float(number), 1, 1, 1) for number in range(1, 5)]
     whole.append(jobs)
     restarted.append(jobs[2:])
     assert whole.draw_keys(np.arange(4)).tolist() == [0, 1, 2, 3]

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from builders import Row, jobs_of, trace_of
-from dovetail.core.job import Job, JobTable, Labels, Shape, shapes_of
+from dovetail.core.job import JobRequest, JobTable, Labels, Shape, shapes_of
 from dovetail.core.trace import Trace
 
 
 def test_a_row_becomes_a_job() -> None:
     table = jobs_of(Row(1, 5), Row(2, 5, submit_s=3, user="u", queue="q", elastic=True, max_gpus=4))
-    assert table.job(1) == Job("1", 3.0, 2, 2, 4, user="u", queue="q", elastic=True)
-    assert table.job(0) == Job("0", 0.0, 1, 1, 1)
+    assert table.job(1) == JobRequest("1", 3.0, 2, 2, 4, user="u", queue="q", elastic=True)
+    assert table.job(0) == JobRequest("0", 0.0, 1, 1, 1)
 
 
 def test_labels_code_texts_and_know_what_is_missing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from builders import Row, jobs_of
 from dovetail.core.errors import InputError
-from dovetail.core.job import Job, JobTable
+from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import UNLIMITED_S, Unknown, parse_forecast, parse_live_forecast
 from dovetail.forecast.predicted import METHODS, Predicted
@@ -38,19 +38,23 @@ def test_a_prediction_does_not_depend_on_jobs_yet_to_come(method: str) -> None:
     assert lived(trace, method, growing=True) == lived(trace, method, growing=False)
 
 
-def table(*jobs: Job) -> JobTable:
+def table(*jobs: JobRequest) -> JobTable:
     made = empty_table()
     made.append(jobs)
     return made
 
 
 def test_the_owner_is_believed_then_the_limit_then_a_year() -> None:
-    jobs = table(Job("a", 0, 1, 1, 1, time_limit_s=50.0))
+    jobs = table(JobRequest("a", 0, 1, 1, 1, time_limit_s=50.0))
     said = {"a": 30.0, "c": 7.0}
     declared = parse_live_forecast("declared", jobs, lambda job_id: said.get(job_id, 0.0), 0)
     limit = parse_live_forecast("limit", jobs, lambda job_id: 0.0, 0)
     jobs.append(
-        [Job("b", 0, 1, 1, 1, time_limit_s=50.0), Job("c", 0, 1, 1, 1), Job("d", 0, 1, 1, 1)]
+        [
+            JobRequest("b", 0, 1, 1, 1, time_limit_s=50.0),
+            JobRequest("c", 0, 1, 1, 1),
+            JobRequest("d", 0, 1, 1, 1),
+        ]
     )
     for forecast in (declared, limit):
         forecast.admit(jobs)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as job_words
-from dovetail.jobspec.files import Reading, Submitter, read_command, read_spec
+from dovetail.jobspec.files import SpecFile, Submitter, read_command, read_spec
 from dovetail.wire.spec import Dependency, JobSpec
 
 FULL = """\
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def read(folder: Path, text: str, **by: Any) -> Reading:
+def read(folder: Path, text: str, **by: Any) -> SpecFile:
     path = folder / "job.yaml"
     path.write_text(text)
     return read_spec(path, Submitter(folder, **by))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.files import Reading, Submitter, read_spec
+from dovetail.jobspec.files import SpecFile, Submitter, read_spec
 from dovetail.jobspec.sbatch_options import ALIAS, BARE, FLAGS, KNOWN, NO_VALUE, SHORT
 from dovetail.jobspec.values import slurm_seconds
 from dovetail.wire.spec import Dependency, JobSpec
@@ -16,7 +16,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0)
 BODY = "\necho $HOME `id`\n#SBATCH --gpus=99\n"
 
 
-def read(folder: Path, *lines: str, arguments: tuple[str, ...] = (), **by: Any) -> Reading:
+def read(folder: Path, *lines: str, arguments: tuple[str, ...] = (), **by: Any) -> SpecFile:
     path = folder / "train.sh"
     path.write_text("\n".join(("#!/bin/bash -l", *lines)) + BODY)
     return read_spec(path, Submitter(folder, now=NOW, **by), arguments)

@@ -6,7 +6,7 @@ import pytest
 
 from builders import Row, jobs_of
 from dovetail.core.placement import Placement
-from dovetail.live.measuring.learner import Learner
+from dovetail.live.measuring.learner import LearningBelief
 from dovetail.live.measuring.meter import LAST, UNSEEN_S, Gauge, Meters, Progress
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearPhysics
@@ -64,7 +64,7 @@ def learner() -> Learning:
 
 
 @pytest.fixture
-def job(learner: Learner) -> Job:
+def job(learner: LearningBelief) -> Job:
     return Job(Meters(learner), total=10_000)
 
 
@@ -129,7 +129,7 @@ def test_the_share_that_is_done_never_changes_when_the_rate_alone_does(job: Job)
     assert after.length_s == pytest.approx(10_000 / 160)
 
 
-def test_an_owners_length_serves_until_something_is_measured(learner: Learner) -> None:
+def test_an_owners_length_serves_until_something_is_measured(learner: LearningBelief) -> None:
     spec = JobSpec("net", ("train",), "/", gpus=2, max_gpus=2, trains=True, duration_s=50.0)
     job = Job(Meters(learner), spec=spec, total=10_000)
     progress = job.trains(100.0)
@@ -140,13 +140,13 @@ def test_an_owners_length_serves_until_something_is_measured(learner: Learner) -
     assert (progress.done_s, progress.length_s) == (4.0, 100.0)
 
 
-def test_nothing_is_said_of_a_length_that_nobody_knows(learner: Learner) -> None:
+def test_nothing_is_said_of_a_length_that_nobody_knows(learner: LearningBelief) -> None:
     progress = Job(Meters(learner)).trains(100.0, 100.0)
     assert progress is not None
     assert progress.length_s is None
 
 
-def test_a_clock_makes_a_thousand_samples_a_second(learner: Learner) -> None:
+def test_a_clock_makes_a_thousand_samples_a_second(learner: LearningBelief) -> None:
     spec = JobSpec("net", (), "/", gpus=2, max_gpus=2, paced=True, duration_s=20.0)
     progress = Job(Meters(learner), spec=spec, total=20_000).trains(500.0)
     assert progress is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import Row, jobs_of
 from dovetail.core.placement import Interleave, Placement
-from dovetail.core.reading import Reading
+from dovetail.core.reading import SpeedMeasurement
 from dovetail.live.measuring.pairing_guard import SURPRISE, PairingGuard, Side, undone
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measurements import LEAST
@@ -92,7 +92,7 @@ def learn(
     learning: Learning, job: int, beside: Sequence[tuple[int, Placement]], rate: float
 ) -> None:
     for _ in range(LEAST):
-        learning.observe(job, ONE, beside, Reading(rate))
+        learning.observe(job, ONE, beside, SpeedMeasurement(rate))
 
 
 def test_a_wrong_pair_is_parted_once_and_made_again_only_on_purpose() -> None:
@@ -112,7 +112,7 @@ def test_a_pair_that_stays_keeps_what_was_believed_of_it_first() -> None:
     learn(learning, 0, [(1, ONE)], 80.0)
     guard.note((1, ONE), (0, ONE))
     for _ in range(15):
-        learning.observe(0, ONE, [(1, ONE)], Reading(50.0))
+        learning.observe(0, ONE, [(1, ONE)], SpeedMeasurement(50.0))
     assert guard.undoes((0, ONE), (1, ONE), None, None)
 
 

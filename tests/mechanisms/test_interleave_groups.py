@@ -7,7 +7,7 @@ import pytest
 
 from builders import Row, Stage
 from dovetail.algorithms.stage_cycle import best_ordering, cycle_s, efficiency, orderings
-from dovetail.mechanisms.interleaving.groups import Bucket, Grouping, Node, group
+from dovetail.mechanisms.interleaving.groups import Grouping, MergeNode, SizeBucket, group
 from dovetail.mechanisms.interleaving.rules import Ordering, SetRules, rules_of
 from dovetail.physics.sharing.interleave import InterleaveRule
 from staged_physics import PLAIN, StagedPhysics
@@ -35,13 +35,13 @@ def rules_for(
     return rules_of(stage.view, ordering or Ordering())
 
 
-def bucket_of(kinds: Sequence[int], gpus: int = 1, memory_bytes: float = GPU_BYTES) -> Bucket:
+def bucket_of(kinds: Sequence[int], gpus: int = 1, memory_bytes: float = GPU_BYTES) -> SizeBucket:
     """Returns a bucket of single jobs, the first the best."""
-    nodes = [Node((i,), (kind,)) for i, kind in enumerate(kinds)]
-    return Bucket(gpus, memory_bytes, False, nodes, {})
+    nodes = [MergeNode((i,), (kind,)) for i, kind in enumerate(kinds)]
+    return SizeBucket(gpus, memory_bytes, False, nodes, {})
 
 
-def sets(groups: Sequence[tuple[Bucket, Node]]) -> list[tuple[int, ...]]:
+def sets(groups: Sequence[tuple[SizeBucket, MergeNode]]) -> list[tuple[int, ...]]:
     """Returns the members of the groups, in order."""
     return sorted(node.members for _, node in groups)
 
@@ -209,7 +209,7 @@ def test_every_round_is_the_best_for_what_it_was_given(seed: int) -> None:
     group(rules, Grouping(group_limit=4, autopack=False, merge_order="class"), [bucket], 18)
     assert sorted(len(n.members) for n in bucket.nodes) == [2] * 18
     given = [n.kinds for n in bucket.nodes]
-    after = Bucket(1, GPU_BYTES, False, list(bucket.nodes), {})
+    after = SizeBucket(1, GPU_BYTES, False, list(bucket.nodes), {})
     group(rules, Grouping(group_limit=4, autopack=False), [after], 9)
     ours = sum(rules.weight(n.kinds, GPU_BYTES) for n in after.nodes if len(n.kinds) == 4)
     assert ours == best_pairs_of(rules, given)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import Row, Stage
 from dovetail.core.beliefs import Neighbour, WorkerTime
 from dovetail.core.placement import Placement
-from dovetail.mechanisms.calibration.primitives import Bench, Manner, free_competition
+from dovetail.mechanisms.calibration.primitives import Bench, WorkerLimits, free_competition
 from dovetail.mechanisms.sharing.stars import Star
 from dovetail.physics.linear import LinearPhysics
 
@@ -58,18 +58,18 @@ START = free_competition((CENTRE, BESIDE[1], BESIDE[2]))
 
 def test_without_stragglers_the_whole_low_side_is_squeezed() -> None:
     after = bench(Even).step(START, (1, 2))
-    assert after == (Manner((100,) * 4), Manner((90, 90)), Manner((90,)))
+    assert after == (WorkerLimits((100,) * 4), WorkerLimits((90, 90)), WorkerLimits((90,)))
 
 
 def test_who_shares_with_nobody_is_not_squeezed() -> None:
     # Worker 2 of the centre is alone on its GPU; to slow it would help nobody.
     after = bench(Even, samples=False).step(START, (0,))
-    assert after is not None and after[0] == Manner((90, 90, 100, 90))
+    assert after is not None and after[0] == WorkerLimits((90, 90, 100, 90))
 
 
 def test_the_first_squeeze_goes_below_what_the_job_uses() -> None:
     after = bench(Light).step(START, (2,))
-    assert after is not None and after[2] == Manner((50,))
+    assert after is not None and after[2] == WorkerLimits((50,))
 
 
 def test_stragglers_of_a_low_centre_pass_samples_on() -> None:
@@ -87,7 +87,7 @@ def test_stragglers_of_a_low_centre_pass_samples_on() -> None:
 
 def test_only_who_shares_with_stragglers_of_a_high_centre_is_squeezed() -> None:
     after = bench(Crowded, samples=False).step(START, (1, 2))
-    assert after == (Manner((100,) * 4), Manner((90, 90)), Manner((100,)))
+    assert after == (WorkerLimits((100,) * 4), WorkerLimits((90, 90)), WorkerLimits((100,)))
 
 
 def test_without_limits_only_samples_move() -> None:
@@ -132,5 +132,5 @@ def test_the_steps_end(
 
 
 def test_limits_of_a_hundred_points_are_no_fractions() -> None:
-    assert Manner((100, 100)).on(BESIDE[1]) == BESIDE[1]
-    assert Manner((100, 40)).on(BESIDE[1]).fractions == pytest.approx((1.0, 0.4))
+    assert WorkerLimits((100, 100)).on(BESIDE[1]) == BESIDE[1]
+    assert WorkerLimits((100, 40)).on(BESIDE[1]).fractions == pytest.approx((1.0, 0.4))

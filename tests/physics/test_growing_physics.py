@@ -8,7 +8,7 @@ import pytest
 from builders import Row, trace_of
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import Job, JobTable
+from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import LinearPhysics
@@ -95,10 +95,10 @@ def test_answers_are_those_of_the_whole_table_and_stay_as_they_are(name: str) ->
 
 def test_a_table_read_before_keeps_its_kinds() -> None:
     jobs = empty_table()
-    jobs.append([Job("a", 0.0, 2, 2, 2)])
+    jobs.append([JobRequest("a", 0.0, 2, 2, 2)])
     physics = LinearPhysics(jobs)
     before = physics.rates(4)
-    jobs.append([Job("b", 0.0, 3, 3, 3)])
+    jobs.append([JobRequest("b", 0.0, 3, 3, 3)])
     physics.admit(jobs)
     assert before.tolist() == [[0.0, 0.5, 1.0, 1.5, 2.0]]
     assert np.array_equal(physics.rates(4)[:1], before)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from builders import Row, jobs_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.job import Job, JobTable
+from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.placement import Interleave, Placement
-from dovetail.core.reading import Reading
+from dovetail.core.reading import SpeedMeasurement
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measured import SAME
 from dovetail.physics.beliefs.measurements import LEAST, NEWS, Key, Lessons
@@ -41,7 +41,7 @@ def told(
     **more: object,
 ) -> bool:
     """Reports a reading as often as it takes to be believed; returns whether it was news."""
-    reading = Reading(rate, **more)  # type: ignore[arg-type]
+    reading = SpeedMeasurement(rate, **more)  # type: ignore[arg-type]
     news = [learning.observe(job, placement, beside, reading) for _ in range(times)]
     return any(news)
 
@@ -384,7 +384,12 @@ def test_with_exact_reports_it_converges_to_the_truth(
 def test_keys_tell_models_from_jobs_that_only_know_themselves() -> None:
     jobs = JobTable.build(["7"], np.zeros(1), np.ones(1, np.int64))
     learning = Learning(LinearPhysics(jobs), jobs)
-    jobs.append([Job("8", 0.0, 1, 1, 1, model="7"), Job("9", 0.0, 1, 1, 1, recurrence="daily")])
+    jobs.append(
+        [
+            JobRequest("8", 0.0, 1, 1, 1, model="7"),
+            JobRequest("9", 0.0, 1, 1, 1, recurrence="daily"),
+        ]
+    )
     learning.physics.admit(jobs)
     for job in range(3):
         told(learning, job, on(1), rate=1.0 + job)

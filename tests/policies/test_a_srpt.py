@@ -16,7 +16,7 @@ from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.job import JobTable, PipelineStage
 from dovetail.core.messages import Explained, Started
 from dovetail.core.placement import Placement, Spans
-from dovetail.forecast.forecasts import Known, Settled
+from dovetail.forecast.forecasts import FixedForecast, Known
 from dovetail.mechanisms.pipelines.virtual_machine import VirtualLine
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.placed import PlacedPhysics
@@ -46,7 +46,7 @@ class Chatty(LinearPhysics):
         return self.by_nodes[-1] if self.jobs.gpus[job] > 1 else 1.0
 
 
-class Predicted(Settled):
+class Predicted(FixedForecast):
     """Says of each job what it is told to."""
 
     knows = frozenset({"length"})

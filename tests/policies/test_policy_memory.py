@@ -10,7 +10,7 @@ from builders import Facts, Row, policy_of, scene_of, trace_of
 from dovetail.core.messages import Started
 from dovetail.core.plan import Change
 from dovetail.policies.backfill import Reservation
-from dovetail.policies.gittins import History
+from dovetail.policies.gittins import ServiceHistory
 from dovetail.sim.world import SimWorld
 
 
@@ -106,7 +106,7 @@ def test_gittins_learns_from_every_job_that_ended_and_from_none_twice() -> None:
             world.observe().plan.discard()
         world.note(decision)
         memory, wake_at = decision.memory, decision.wake_at
-    assert isinstance(memory, History)
+    assert isinstance(memory, ServiceHistory)
     seen = sorted([*memory.learned, *memory.fresh])
     assert seen == pytest.approx(sorted(r.gpus * r.duration_s for r in rows))
     assert len(memory.learned) >= 4

@@ -8,7 +8,7 @@ from builders import Row, jobs_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.placement import Placement
-from dovetail.core.reading import Reading
+from dovetail.core.reading import SpeedMeasurement
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measurements import LEAST
 from dovetail.physics.linear import LinearPhysics
@@ -22,7 +22,9 @@ from dovetail.profiling.learned_profiles import learned_set
 ROWS = [Row(1, 9.0, model="net"), Row(1, 9.0, model="big"), Row(1, 9.0)]
 
 
-def taught(*readings: tuple[int, int, tuple[int, ...], Reading], paced: bool = False) -> str:
+def taught(
+    *readings: tuple[int, int, tuple[int, ...], SpeedMeasurement], paced: bool = False
+) -> str:
     """Returns what is kept after each reading (job, GPUs, neighbours) was heard three times."""
     jobs = jobs_of(*ROWS)
     learning = Learning(LinearPhysics(jobs), jobs, paced=paced)
@@ -35,11 +37,11 @@ def taught(*readings: tuple[int, int, tuple[int, ...], Reading], paced: bool = F
 
 def test_the_simulator_runs_at_the_rates_the_cluster_measured() -> None:
     said = taught(
-        (0, 1, (), Reading(100.0, 64, 0.64, 5000, (0.0, 0.1, 0.5, 0.0))),
-        (0, 2, (), Reading(160.0, 64, 0.4, 3000)),
-        (0, 4, (), Reading(200.0, 64, 0.32, 2000)),
-        (1, 2, (), Reading(20.0, 10)),
-        (2, 1, (), Reading(7.0, 10)),
+        (0, 1, (), SpeedMeasurement(100.0, 64, 0.64, 5000, (0.0, 0.1, 0.5, 0.0))),
+        (0, 2, (), SpeedMeasurement(160.0, 64, 0.4, 3000)),
+        (0, 4, (), SpeedMeasurement(200.0, 64, 0.32, 2000)),
+        (1, 2, (), SpeedMeasurement(20.0, 10)),
+        (2, 1, (), SpeedMeasurement(7.0, 10)),
     )
     made = learned_set(said, family="here", where="a test")
     assert parse_profiles(dump_profiles(made), where="it") == made
@@ -58,7 +60,7 @@ def test_the_simulator_runs_at_the_rates_the_cluster_measured() -> None:
 
 
 def test_measured_pairs_go_along() -> None:
-    alone, shared = Reading(100.0, 64), Reading(50.0, 64)
+    alone, shared = SpeedMeasurement(100.0, 64), SpeedMeasurement(50.0, 64)
     said = taught((0, 1, (), alone), (1, 1, (), alone), (0, 1, (1,), shared), (1, 1, (0,), alone))
     made = learned_set(said, family="here", where="a test")
     (pair,) = made.pairs
@@ -72,8 +74,8 @@ def test_measured_pairs_go_along() -> None:
     "said",
     [
         "",
-        taught((2, 1, (), Reading(5.0, 8))),
-        taught((0, 1, (), Reading(1000.0, 100)), paced=True),
+        taught((2, 1, (), SpeedMeasurement(5.0, 8))),
+        taught((0, 1, (), SpeedMeasurement(1000.0, 100)), paced=True),
     ],
     ids=["nothing ran", "no model was named", "clocks"],
 )

@@ -12,17 +12,17 @@ from dovetail.live.serving.virtual_live import MESSAGE_S, play
 from dovetail.replay.fidelity import (
     POLICIES,
     Fidelity,
-    Outcome,
+    RunOutcome,
     drawn_trace,
     policies_of,
     served,
     simulated,
 )
-from dovetail.study.option_texts import Given
+from dovetail.study.option_texts import OptionTexts
 
 TRACE = drawn_trace(12, 0.5, 4, load=1.5, seed=3)
-SWITCHING: Given = {"switching": "restart:30"}
-ON: Given = {**SWITCHING, "cluster": "2x2"}
+SWITCHING: OptionTexts = {"switching": "restart:30"}
+ON: OptionTexts = {**SWITCHING, "cluster": "2x2"}
 LIVE = Cluster.uniform(2, 2)
 
 
@@ -84,9 +84,9 @@ def test_without_profiles_rates_are_measured_on_the_way() -> None:
 
 
 def test_curves_apart_weigh_their_time() -> None:
-    def outcome(waiting: list[int], makespan_s: float = 4.0) -> Outcome:
+    def outcome(waiting: list[int], makespan_s: float = 4.0) -> RunOutcome:
         t_s = [float(t) for t in range(len(waiting))]
-        return Outcome(
+        return RunOutcome(
             {"1": 4.0}, makespan_s, 1.0, 0.0, pl.DataFrame({"t_s": t_s, "waiting": waiting})
         )
 

@@ -16,7 +16,7 @@ from dovetail.core.trace import Trace
 from dovetail.record.metrics import Window
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison
 from dovetail.study.compare import DAY_S, Replication, compare
-from dovetail.study.option_texts import DEFAULTS, Given, read_options
+from dovetail.study.option_texts import DEFAULTS, OptionTexts, read_options
 from dovetail.study.options import Options
 
 OPTIONS = Options(Cluster.parse(CLUSTER))
@@ -255,7 +255,7 @@ def test_an_assumed_gpu_memory_that_decides_who_shares_is_reported() -> None:
     sentence = "Jobs share a GPU only if they fit its 16 GiB, which is the default"
 
     def notes_on(cluster: str, *policies: str) -> str:
-        words: Given = {**DEFAULTS, "cluster": cluster, "adopt": "shareable:1"}
+        words: OptionTexts = {**DEFAULTS, "cluster": cluster, "adopt": "shareable:1"}
         return " ".join(one_process(known, list(policies), read_options(words)).notes)
 
     assert sentence in notes_on("2x4", "fifo", "muri-s")
@@ -265,7 +265,7 @@ def test_an_assumed_gpu_memory_that_decides_who_shares_is_reported() -> None:
 
 
 def test_the_type_of_a_gpu_gives_its_memory() -> None:
-    words: Given = {**DEFAULTS, "cluster": "1x1:a100+1x1:a100/80G+1x1:unheard-of"}
+    words: OptionTexts = {**DEFAULTS, "cluster": "1x1:a100+1x1:a100/80G+1x1:unheard-of"}
     groups = read_options(words).cluster.groups
     assert [g.gpu_memory_bytes / GIB for g in groups] == [40, 80, 16]
 

@@ -23,7 +23,7 @@ TIE = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class GpuDemand:
     """What the jobs ask of the pool: lengths, speeds by GPU count, and how many GPUs they can use.
 
     `rates[kind[j], c]` is the speed of job j on c GPUs, `left_s[j]` its work in seconds at speed
@@ -61,10 +61,10 @@ def claims(
     kind: npt.ArrayLike,
     cap: npt.ArrayLike,
     low: npt.ArrayLike | None = None,
-) -> Claims:
+) -> GpuDemand:
     """Returns checked claims; without `low`, every job can run on one GPU."""
     caps = np.ascontiguousarray(cap, dtype=np.int64)
-    return Claims(
+    return GpuDemand(
         np.ascontiguousarray(left_s, dtype=np.float64),
         np.ascontiguousarray(rates, dtype=np.float64),
         np.ascontiguousarray(kind, dtype=np.int64),
@@ -112,7 +112,7 @@ def shares_without_length(
     return _handed_out(jobs, gpus, lambda star, j, shares: _longer_first(jobs, j, star, shares))
 
 
-def _handed_out(jobs: Claims, gpus: int, wins: Callable[[int, int, list[int]], bool]) -> Ints:
+def _handed_out(jobs: GpuDemand, gpus: int, wins: Callable[[int, int, list[int]], bool]) -> Ints:
     """Returns the shares after stage one and stage two, `wins` saying who is on top of two."""
     shares, idle = _stage_one(jobs, gpus)
     while idle:
@@ -128,7 +128,7 @@ def _handed_out(jobs: Claims, gpus: int, wins: Callable[[int, int, list[int]], b
     return np.array(shares, dtype=np.int64)
 
 
-def _stage_one(jobs: Claims, gpus: int) -> tuple[list[int], int]:
+def _stage_one(jobs: GpuDemand, gpus: int) -> tuple[list[int], int]:
     """Gives every job its least share, the shortest on it first (FIX-6: a stage of its own).
 
     A job whose least share no longer fits is passed over.
@@ -145,12 +145,12 @@ def _stage_one(jobs: Claims, gpus: int) -> tuple[list[int], int]:
     return shares, idle
 
 
-def _can_grow(jobs: Claims, j: int, share: int) -> bool:
+def _can_grow(jobs: GpuDemand, j: int, share: int) -> bool:
     """Says whether a running job would be faster with one GPU more and may have it."""
     return 0 < share < jobs.cap[j] and _rate(jobs, j, share + 1) > _rate(jobs, j, share)
 
 
-def _longer_first(jobs: Claims, longer: int, shorter: int, shares: list[int]) -> bool:
+def _longer_first(jobs: GpuDemand, longer: int, shorter: int, shares: list[int]) -> bool:
     """Says whether inequality (3) gives the next GPU to the longer of two jobs."""
     before, after = (_rate(jobs, longer, shares[longer] + more) for more in (0, 1))
     gain = (after - before) / after
@@ -159,11 +159,11 @@ def _longer_first(jobs: Claims, longer: int, shorter: int, shares: list[int]) ->
     return gain > loss * TIE
 
 
-def _length_s(jobs: Claims, j: int, share: int) -> float:
+def _length_s(jobs: GpuDemand, j: int, share: int) -> float:
     """Returns how long a job still takes on a share, infinite if it makes no progress."""
     rate = _rate(jobs, j, share)
     return float(jobs.left_s[j]) / rate if rate > 0 else math.inf
 
 
-def _rate(jobs: Claims, j: int, share: int) -> float:
+def _rate(jobs: GpuDemand, j: int, share: int) -> float:
     return float(jobs.rates[jobs.kind[j], share])

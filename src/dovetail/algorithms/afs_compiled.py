@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.algorithms.afs import TIE, Claims, claims
+from dovetail.algorithms.afs import TIE, GpuDemand, claims
 from dovetail.algorithms.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ def shares_without_length(
     return _shares(claims(np.full(np.shape(kind), np.inf), rates, kind, cap, low), gpus)
 
 
-def _shares(asked: Claims, gpus: int) -> Ints:
+def _shares(asked: GpuDemand, gpus: int) -> Ints:
     if gpus < 0:
         raise ValueError("a pool has no fewer than 0 GPUs")
     shares = np.zeros_like(asked.kind)
@@ -69,7 +69,7 @@ def _shares(asked: Claims, gpus: int) -> Ints:
     return shares
 
 
-def _grown(asked: Claims, growing: Ints, shares: Ints, idle: int) -> Ints:
+def _grown(asked: GpuDemand, growing: Ints, shares: Ints, idle: int) -> Ints:
     """Returns the shares of those that can use more GPUs after stage two."""
     blocks = -(-growing.size // BLOCK)
     jobs = np.full((blocks * BLOCK, 3), NOBODY)  # filled up with jobs that cannot grow

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.algorithms.job_graph import Stage
+from dovetail.algorithms.job_graph import GraphStage
 from dovetail.algorithms.pipeline_time import Links, iteration_s, stage_parts
 
 GAP = 1e-4
@@ -31,7 +31,7 @@ class Exact(NamedTuple):
 
 
 def exact_replicas(
-    stages: Sequence[Stage], capacities: Sequence[int], links: Links, *, limit_s: float = 60.0
+    stages: Sequence[GraphStage], capacities: Sequence[int], links: Links, *, limit_s: float = 60.0
 ) -> Exact | None:
     """Returns the best placement found within the time; None where nothing fits or was found."""
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -57,7 +57,9 @@ class _Programme:
     of the stages beside. A stage that is absent (v = 0) binds nothing.
     """
 
-    def __init__(self, stages: Sequence[Stage], capacities: Sequence[int], links: Links) -> None:
+    def __init__(
+        self, stages: Sequence[GraphStage], capacities: Sequence[int], links: Links
+    ) -> None:
         self._stages, self._capacities = stages, capacities
         self._at: dict[tuple[int, int, int], int] = {}
         for m, gpus in enumerate(capacities):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.algorithms.job_graph import RING, JobGraph, Stage, job_graph
+from dovetail.algorithms.job_graph import RING, GraphStage, JobGraph, job_graph
 
 
 def heavy_edge(
-    stages: tuple[Stage, ...], capacities: Sequence[int], collective: str = RING
+    stages: tuple[GraphStage, ...], capacities: Sequence[int], collective: str = RING
 ) -> tuple[int, ...] | None:
     """Returns the server of each rank, as a position in `capacities`; None if they cannot fit.
 

@@ -16,7 +16,7 @@ CONSERVED = 1e-6
 """Relative difference up to which what one stage sends equals what the next receives."""
 
 
-class Stage(Protocol):
+class GraphStage(Protocol):
     """One pipeline stage, per replica: seconds, and bytes, of one iteration."""
 
     @property
@@ -76,7 +76,7 @@ class JobGraph(NamedTuple):
     near: tuple[tuple[tuple[int, float], ...], ...]
 
 
-def trouble_with(stages: Sequence[Stage]) -> str:
+def trouble_with(stages: Sequence[GraphStage]) -> str:
     """Returns why this cannot be the graph of a job, or nothing.
 
     What all replicas of a stage send is what all replicas of the next one receive:
@@ -104,7 +104,7 @@ def trouble_with(stages: Sequence[Stage]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def job_graph(stages: tuple[Stage, ...], collective: str = RING) -> JobGraph:
+def job_graph(stages: tuple[GraphStage, ...], collective: str = RING) -> JobGraph:
     """Returns the graph of a job. Raises ValueError where bytes are not conserved."""
     trouble = trouble_with(stages)
     if trouble:
@@ -134,7 +134,7 @@ def job_graph(stages: tuple[Stage, ...], collective: str = RING) -> JobGraph:
 
 
 def _join_stages(
-    weights: dict[tuple[int, int], float], first: int, before: Stage, stage: Stage
+    weights: dict[tuple[int, int], float], first: int, before: GraphStage, stage: GraphStage
 ) -> None:
     """Adds `2 d_in / k[s-1]` between each replica of a stage and each of the stage before."""
     weight = 2 * stage.activation_in_bytes / before.replicas
@@ -144,7 +144,7 @@ def _join_stages(
 
 
 def _join_replicas(
-    weights: dict[tuple[int, int], float], first: int, stage: Stage, collective: str
+    weights: dict[tuple[int, int], float], first: int, stage: GraphStage, collective: str
 ) -> None:
     """Adds the AllReduce of a stage: a ring, or two binary trees with half of the data each."""
     k = stage.replicas

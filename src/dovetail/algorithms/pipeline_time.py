@@ -11,7 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from dovetail.algorithms.heavy_edge import heavy_edge
-from dovetail.algorithms.job_graph import RING, Stage
+from dovetail.algorithms.job_graph import RING, GraphStage
 
 ASYNCHRONOUS = 0
 """Micro-batches of a pipeline without a barrier between iterations."""
@@ -32,7 +32,7 @@ class Overlap(NamedTuple):
     all_reduce: float = 1.0
 
 
-class Parts(NamedTuple):
+class StageSeconds(NamedTuple):
     """The seconds of one stage on one server: computing (4), activations (5), AllReduce (6)."""
 
     compute_s: float
@@ -44,12 +44,12 @@ PLAIN = Overlap()
 
 
 def stage_parts(
-    stages: Sequence[Stage],
+    stages: Sequence[GraphStage],
     at: int,
     held: Sequence[float],
     links: Links,
     overlap: Overlap = PLAIN,
-) -> Parts:
+) -> StageSeconds:
     """Returns what stage `at` takes on a server that holds `held` replicas of each stage.
 
     (5): what leaves the server passes the share of the NIC that the stage's GPUs own, so that the
@@ -66,7 +66,7 @@ def stage_parts(
             exchange_s += 2 * data * ((1 - near) / nic + near / inside)
     reduced = 2 * (k - 1) / k * stage.parameter_bytes
     all_reduce_s = reduced / (inside if here >= k else here * nic)
-    return Parts(
+    return StageSeconds(
         stage.forward_s + overlap.backward * stage.backward_s,
         exchange_s,
         overlap.all_reduce * all_reduce_s,
@@ -74,7 +74,7 @@ def stage_parts(
 
 
 def server_s(
-    stages: Sequence[Stage], held: Sequence[float], links: Links, overlap: Overlap = PLAIN
+    stages: Sequence[GraphStage], held: Sequence[float], links: Links, overlap: Overlap = PLAIN
 ) -> float:
     """Returns the longest of the stages on one server: the inner maximum of (7)."""
     return max(
@@ -84,7 +84,7 @@ def server_s(
 
 
 def iteration_s(
-    stages: Sequence[Stage],
+    stages: Sequence[GraphStage],
     replicas: Sequence[Sequence[float]],
     links: Links,
     *,
@@ -111,7 +111,7 @@ def iteration_s(
 
 
 def spread_s(
-    stages: Sequence[Stage],
+    stages: Sequence[GraphStage],
     links: Links,
     *,
     micro_batches: int = ASYNCHRONOUS,
@@ -123,7 +123,7 @@ def spread_s(
 
 
 def packed_s(
-    stages: tuple[Stage, ...],
+    stages: tuple[GraphStage, ...],
     links: Links,
     collective: str = RING,
     *,
@@ -148,7 +148,7 @@ def full_servers(gpus: int, per_server: int) -> tuple[int, ...]:
     return (per_server,) * (servers - 1) + (gpus - per_server * (servers - 1),)
 
 
-def replicas_held(stages: Sequence[Stage], server_of: Sequence[int]) -> list[list[float]]:
+def replicas_held(stages: Sequence[GraphStage], server_of: Sequence[int]) -> list[list[float]]:
     """Returns the replicas of each stage on each server, from the server of each rank.
 
     A replica whose slices lie on several servers counts on each by its slices there.

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 
 from dovetail.algorithms.heavy_edge import heavy_edge
-from dovetail.algorithms.job_graph import RING, Stage
+from dovetail.algorithms.job_graph import RING, GraphStage
 from dovetail.algorithms.pipeline_time import Links, stage_parts
 
 Held = dict[int, int]
@@ -27,7 +27,7 @@ GAIN = 1e-9
 
 
 def refined_replicas(
-    stages: tuple[Stage, ...],
+    stages: tuple[GraphStage, ...],
     capacities: Sequence[int],
     servers: Sequence[Links],
     collective: str = RING,
@@ -38,7 +38,7 @@ def refined_replicas(
     """
     if not capacities:
         return None
-    tables = {links: StageTimes.of(stages, links) for links in dict.fromkeys(servers)}
+    tables = {links: ReplicaTimes.of(stages, links) for links in dict.fromkeys(servers)}
     times = [tables[links] for links in servers]
     best: list[Held] | None = None
     best_s = inf
@@ -57,10 +57,10 @@ def refined_replicas(
     return None if best is None else _by_rank(stages, best)
 
 
-class StageTimes:
+class ReplicaTimes:
     """Equation (7) on one server in tables: seconds of each stage by the replicas there."""
 
-    def __init__(self, stages: Sequence[Stage], links: Links) -> None:
+    def __init__(self, stages: Sequence[GraphStage], links: Links) -> None:
         self._by_count: list[list[float]] = []
         self._saved_s: list[tuple[float, float]] = []
         self.floor_s = 0.0
@@ -82,7 +82,7 @@ class StageTimes:
             self.floor_s = max(self.floor_s, min(by_count[1:]) - beside_s)
 
     @staticmethod
-    def _saved(stages: Sequence[Stage], s: int, near: int, links: Links) -> float:
+    def _saved(stages: Sequence[GraphStage], s: int, near: int, links: Links) -> float:
         """Returns what a replica of the stage beside saves stage `s` by being on its server."""
         if not 0 <= near < len(stages):
             return 0.0
@@ -95,9 +95,9 @@ class StageTimes:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def of(stages: tuple[Stage, ...], links: Links) -> StageTimes:
+    def of(stages: tuple[GraphStage, ...], links: Links) -> ReplicaTimes:
         """Returns the tables of a job on a kind of server, reckoned once."""
-        return StageTimes(stages, links)
+        return ReplicaTimes(stages, links)
 
     def stage_s(self, held: Held, s: int) -> float:
         """Returns the seconds of a stage that a server holds."""
@@ -130,9 +130,9 @@ class _Search:
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        stages: Sequence[GraphStage],
         capacities: Sequence[int],
-        times: Sequence[StageTimes],
+        times: Sequence[ReplicaTimes],
         held: list[Held],
     ) -> None:
         self._slices = [stage.slices for stage in stages]
@@ -249,7 +249,7 @@ def _moved(held: Held, give: int, given: int, take: int, taken: int) -> Held:
 
 
 def _starts(
-    stages: tuple[Stage, ...], capacities: Sequence[int], collective: str
+    stages: tuple[GraphStage, ...], capacities: Sequence[int], collective: str
 ) -> Iterator[list[Held] | None]:
     """Yields Heavy-Edge's layout and three others; None for one that does not fit."""
     server_of = heavy_edge(stages, capacities, collective)
@@ -260,7 +260,7 @@ def _starts(
         yield _in_order(stages, capacities, order)
 
 
-def _counted(stages: Sequence[Stage], server_of: Sequence[int], servers: int) -> list[Held]:
+def _counted(stages: Sequence[GraphStage], server_of: Sequence[int], servers: int) -> list[Held]:
     """Returns what each server holds, from the server of each rank."""
     held: list[Held] = [{} for _ in range(servers)]
     rank = 0
@@ -272,7 +272,7 @@ def _counted(stages: Sequence[Stage], server_of: Sequence[int], servers: int) ->
     return held
 
 
-def _whole_stages(stages: Sequence[Stage], capacities: Sequence[int]) -> list[Held] | None:
+def _whole_stages(stages: Sequence[GraphStage], capacities: Sequence[int]) -> list[Held] | None:
     """Returns a layout that cuts as few stages as it can, the most to reduce first.
 
     A stage goes to the tightest server that holds all of it; where none does, to those with most
@@ -298,7 +298,7 @@ def _whole_stages(stages: Sequence[Stage], capacities: Sequence[int]) -> list[He
 
 
 def _in_order(
-    stages: Sequence[Stage], capacities: Sequence[int], order: Sequence[int]
+    stages: Sequence[GraphStage], capacities: Sequence[int], order: Sequence[int]
 ) -> list[Held] | None:
     """Returns ranks in their own order on servers in this one."""
     held = [Held() for _ in capacities]
@@ -320,7 +320,7 @@ def _in_order(
     return held
 
 
-def _by_rank(stages: Sequence[Stage], held: Sequence[Held]) -> tuple[int, ...]:
+def _by_rank(stages: Sequence[GraphStage], held: Sequence[Held]) -> tuple[int, ...]:
     """Returns the server of each rank: the replicas of a stage by server."""
     return tuple(
         m

@@ -21,7 +21,7 @@ USE_ALL = 1e-3
 """Weight of the work done in all, against what the objective is about: it fills what is left."""
 
 
-class Group(NamedTuple):
+class SharingGroup(NamedTuple):
     """So many jobs of so many GPUs each; every job must advance by `need` times the target."""
 
     jobs: int
@@ -29,7 +29,7 @@ class Group(NamedTuple):
     need: float
 
 
-class Company(NamedTuple):
+class Sharers(NamedTuple):
     """A job of one group on its GPUs with `guests` jobs of another, and the speed of each."""
 
     host: int
@@ -47,7 +47,9 @@ class Shares(NamedTuple):
     together: Floats
 
 
-def time_shares(groups: Sequence[Group], companies: Sequence[Company], gpus: float) -> Shares:
+def time_shares(
+    groups: Sequence[SharingGroup], companies: Sequence[Sharers], gpus: float
+) -> Shares:
     """Returns the shares of time that maximise z, every job advancing at least at `need * z`.
 
     No job runs more than all the time, and no more than `gpus` GPUs are in use. Among solutions
@@ -80,7 +82,7 @@ def time_shares(groups: Sequence[Group], companies: Sequence[Company], gpus: flo
     return Shares(float(x[-1]), x[:count], x[count : count + pairs])
 
 
-def _rows(companies: Sequence[Company], jobs: Floats) -> tuple[csr_array, csr_array]:
+def _rows(companies: Sequence[Sharers], jobs: Floats) -> tuple[csr_array, csr_array]:
     """Returns, per job of a group, the time and the work that one of each company gives it.
 
     NOTE: sparse, each column has two entries: 2,000 waiting jobs make 100,000 companies.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dovetail.live.engines.agent_server import Nodes
     from dovetail.live.engines.engine import EngineWords
     from dovetail.live.node.transport import Loop
-    from dovetail.study.option_texts import Given
+    from dovetail.study.option_texts import OptionTexts
 
 REPORT_S = 1.0
 """Of the machine: how often a paced job says how it goes, whatever the speed."""
@@ -173,7 +173,7 @@ def _lock(home: Path) -> int:
 
 
 def _nodes(
-    home: Path, words: EngineWords, given: Given, loop: Loop, clock: Callable[[], float]
+    home: Path, words: EngineWords, given: OptionTexts, loop: Loop, clock: Callable[[], float]
 ) -> tuple[Nodes, int]:
     from dovetail.live.engines.engine import EMULATED
 
@@ -215,7 +215,7 @@ def _local(
     return nodes, len(devices)
 
 
-def _emulated(words: EngineWords, given: Given) -> tuple[Nodes, int]:
+def _emulated(words: EngineWords, given: OptionTexts) -> tuple[Nodes, int]:
     import numpy as np
 
     from dovetail.core.job import JobTable

@@ -45,9 +45,9 @@ def bound(
     from dovetail.core.errors import InputError
     from dovetail.study.bound import bound as run
     from dovetail.study.bound import objection
-    from dovetail.study.option_texts import Given, read_options
+    from dovetail.study.option_texts import OptionTexts, read_options
 
-    options = read_options(cast(Given, given))
+    options = read_options(cast(OptionTexts, given))
     jobs = load_trace(trace, format_name, options.seed if assign_models else None)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
     why_not = objection(jobs, options, powers)

@@ -56,10 +56,10 @@ def compare(
     from dovetail.study.compare import DAY_S, Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import comparison_dict, write_comparison
-    from dovetail.study.option_texts import Given, check_window, read_options, split_policies
+    from dovetail.study.option_texts import OptionTexts, check_window, read_options, split_policies
     from dovetail.study.traces import with_models
 
-    options = read_options(cast(Given, given))
+    options = read_options(cast(OptionTexts, given))
     replication = Replication(windows, window_days * DAY_S, seeds)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, None)

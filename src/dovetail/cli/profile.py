@@ -18,7 +18,7 @@ from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.physics.zoo.profile_file import ProfileSet
-    from dovetail.profiling.dry_run import Alone, Script, Together
+    from dovetail.profiling.dry_run import Alone, Together, TrainingScript
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -81,13 +81,13 @@ def profile(
         return
     if not script:
         raise InputError("SCRIPT", "none is given", "as in `dovetail profile train.py`")
-    from dovetail.profiling.dry_run import Script, places
+    from dovetail.profiling.dry_run import TrainingScript, places
 
     here, notes = places()
     for note in notes:
         click.echo(f"note: {note}", err=True)
     counts = _counts(workers, len(here))
-    asked = Script((*_words(script), *arguments), Path.cwd(), here, limit_s)
+    asked = TrainingScript((*_words(script), *arguments), Path.cwd(), here, limit_s)
     alone = asked.alone(iterations)
     if isinstance(alone, float):
         _tell_time(script, alone, as_json)
@@ -135,7 +135,7 @@ def _tell_time(script: str, wall_s: float, as_json: bool) -> None:
 
 
 def _write(
-    asked: Script,
+    asked: TrainingScript,
     alone: Alone,
     together: Sequence[Together],
     name: str,

@@ -49,10 +49,10 @@ def simulate(
     from dovetail.core.policy import parse_policy
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
-    from dovetail.study.option_texts import Given, check_window, read_options
+    from dovetail.study.option_texts import OptionTexts, check_window, read_options
     from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
 
-    options = read_options(cast(Given, given))
+    options = read_options(cast(OptionTexts, given))
     chosen = parse_policy(policy)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)

@@ -18,7 +18,7 @@ from dovetail.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dovetail.jobspec.files import Reading
+    from dovetail.jobspec.files import SpecFile
     from dovetail.live.client.client import Client
     from dovetail.live.server.messages.tracking import JobState
 
@@ -131,7 +131,7 @@ def submit(
     return int(any(job.state != "COMPLETED" for job in ended or ()))
 
 
-def _say_ended(client: Client, read: Reading, ended: Sequence[JobState]) -> None:
+def _say_ended(client: Client, read: SpecFile, ended: Sequence[JobState]) -> None:
     """Says how jobs ended, and of those that completed if they made no use of GPUs they had."""
     for job in ended:
         code = "" if job.exit_code is None else f" (exit code {job.exit_code})"
@@ -143,7 +143,7 @@ def _say_ended(client: Client, read: Reading, ended: Sequence[JobState]) -> None
             click.echo(f"job {job.called}: {detail}")
 
 
-def _client_for(read: Reading, home: Path) -> Client:
+def _client_for(read: SpecFile, home: Path) -> Client:
     """Returns the client of a cluster. Raises InputError for an output in the cluster's folder."""
     chosen = [s.spec for s in read.submissions if s.spec.output]
     if chosen:
@@ -154,7 +154,7 @@ def _client_for(read: Reading, home: Path) -> Client:
     return client_of(home)
 
 
-def _say_taken(read: Reading, numbers: tuple[int, ...], *, parsable: bool) -> None:
+def _say_taken(read: SpecFile, numbers: tuple[int, ...], *, parsable: bool) -> None:
     for number, submission in zip(numbers, read.submissions, strict=False):
         tasks = f" ({len(submission.array)} tasks)" if submission.array else ""
         click.echo(str(number) if parsable else f"job {number} is submitted{tasks}")
@@ -169,7 +169,7 @@ def _read(
     overrides: dict[str, str],
     options: dict[str, str],
     environment: dict[str, str],
-) -> Reading:
+) -> SpecFile:
     """Returns the jobs of a file, or the job that is a command."""
     from dovetail.jobspec.files import YAML_SUFFIXES, Submitter, read_command, read_spec
 
@@ -195,7 +195,7 @@ def _read(
     return _with_note(read) if ranged else read
 
 
-def _with_note(read: Reading) -> Reading:
+def _with_note(read: SpecFile) -> SpecFile:
     """Returns what was read, with a word to those who may mean another thing by a range of GPUs."""
     spec = read.submissions[0].spec
     if "python" in spec.script + " ".join(spec.command):

@@ -21,7 +21,7 @@ from dovetail.core.errors import DovetailError, InputError
 if TYPE_CHECKING:
     from dovetail.live.server.server import Server
     from dovetail.live.serving.serve import Wish
-    from dovetail.study.option_texts import Given
+    from dovetail.study.option_texts import OptionTexts
 
 START_S = 600.0
 """A fresh install compiles what the policy needs before it is up."""
@@ -117,7 +117,9 @@ def up(
     given |= {name: value for name, value in last.items() if name not in ("policy", "engine")}
     if last:
         click.echo(f"as the last time: {up_options.words(last)}", err=True)
-    wish = Wish(home, policy, engine, cast("Given", given), listen, allow_sharing_between_users)
+    wish = Wish(
+        home, policy, engine, cast("OptionTexts", given), listen, allow_sharing_between_users
+    )
     with reporting(report_fd):
         check(wish)
     for note in notes_of(EngineWords.parse(engine)):

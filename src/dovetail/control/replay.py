@@ -55,7 +55,7 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ControllerSpan:
     """What one controller recorded; a simulation is one span.
 
     `policy` is what the controller started with, empty where the log does not say it. A span that
@@ -101,10 +101,10 @@ class RecordedForecast:
         """Learns nothing: what the forecast said is recorded."""
 
 
-def spans(facts: Iterable[Fact]) -> list[Span]:
+def spans(facts: Iterable[Fact]) -> list[ControllerSpan]:
     """Returns the facts grouped by the controller that recorded them."""
     return [
-        Span(begun.policy if begun is not None else "", begun is not None, tuple(those))
+        ControllerSpan(begun.policy if begun is not None else "", begun is not None, tuple(those))
         for begun, those in _by_controller(facts)
     ]
 

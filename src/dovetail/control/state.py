@@ -16,7 +16,7 @@ from dovetail.control.progress import GuardedProgress, undeclared
 from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import Job, JobTable
+from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.messages import ADJUST, HOW, LIMIT, MOVE, RESIZE, RESUME, START
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
@@ -30,7 +30,7 @@ from dovetail.core.view import View
 NEVER = float("inf")
 
 
-class Life(NamedTuple):
+class JobProgress(NamedTuple):
     """How far a job has come, as a world writes it down and `ClusterState.restore` takes it.
 
     `done_s` is its progress by now; `attained_gpu_s` the service booked before `placed_s`, when
@@ -132,7 +132,7 @@ class ClusterState:
 
     # The verbs of a world.
 
-    def admit(self, jobs: Sequence[Job]) -> range:
+    def admit(self, jobs: Sequence[JobRequest]) -> range:
         """Makes new jobs known to all tables and beliefs; returns their indices.
 
         They do not wait yet: `arrive` lets them. Raises ValueError as `JobTable.append` does.
@@ -197,7 +197,9 @@ class ClusterState:
             self.length[job] = length_s
             self._write(job)
 
-    def restore(self, job: int, life: Life, placement: Placement | None, rate: float = 0.0) -> None:
+    def restore(
+        self, job: int, life: JobProgress, placement: Placement | None, rate: float = 0.0
+    ) -> None:
         """Takes up a job where an earlier run left it: running on its GPUs, or waiting.
 
         Raises IllegalPlan when its GPUs are not free or do not exist.
@@ -219,9 +221,9 @@ class ClusterState:
         self._held[job] = placement.gpus
         self._write(job)
 
-    def life(self, job: int) -> Life:
+    def life(self, job: int) -> JobProgress:
         """Returns how far a job has come by now, as `restore` takes it."""
-        return Life(
+        return JobProgress(
             done_s=self.done_s((job,))[0],
             attained_gpu_s=self.attained[job],
             first_start_s=self.first_start_s[job],

@@ -1,4 +1,4 @@
-"""What a user asks for: one `Job`, and the `JobTable` that holds a whole trace in columns.
+"""What a user asks for: one `JobRequest`, and the `JobTable` that holds a whole trace in columns.
 
 A job here is a request. How long it runs is not part of it: that is the world's truth
 (`core.trace.Trace`) or a policy's forecast (`core.beliefs.Forecast`).
@@ -49,7 +49,7 @@ class PipelineStage:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobRequest:
     """One request, made on demand from a row of a `JobTable`."""
 
     job_id: str
@@ -111,8 +111,8 @@ class Labels:
 
 LABELS = ("user", "queue", "recurrence", "model", "gpu_type")
 """The text columns of a table."""
-NUMBERS = tuple(f.name for f in fields(Job) if f.name not in ("job_id", "graph", *LABELS))
-"""The columns of numbers, called as in a `Job`."""
+NUMBERS = tuple(f.name for f in fields(JobRequest) if f.name not in ("job_id", "graph", *LABELS))
+"""The columns of numbers, called as in a `JobRequest`."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class JobTable:
         numbers = [int(ids[job]) - 1 for job in jobs.ravel().tolist()]
         return np.array(numbers, np.int64).reshape(jobs.shape)
 
-    def append(self, jobs: Sequence[Job]) -> range:
+    def append(self, jobs: Sequence[JobRequest]) -> range:
         """Adds jobs at the end, each in amortised constant time; returns their indices.
 
         Labels and graphs not seen before are numbered in order of appearance. Raises ValueError,
@@ -247,10 +247,10 @@ class JobTable:
     def _growth(self) -> _Growth:
         return _Growth(self)
 
-    def job(self, index: int) -> Job:
-        """Returns one row as a `Job`."""
+    def job(self, index: int) -> JobRequest:
+        """Returns one row as a `JobRequest`."""
         code = int(self.graph_code[index])
-        return Job(
+        return JobRequest(
             job_id=self.job_id[index],
             submit_s=float(self.submit_s[index]),
             gpus=int(self.gpus[index]),
@@ -304,7 +304,7 @@ class _Growth:
         self._least, self._most = Growing(table.least_gpus), Growing(table.most_gpus)
         self._widest, self._all_preemptible = table.widest_gpus, table.all_preemptible
 
-    def extended(self, jobs: Sequence[Job]) -> dict[str, object]:
+    def extended(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         """Returns every column, and what is derived from them, with more rows."""
         made: dict[str, object] = {
             name: column.extend([getattr(job, name) for job in jobs])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Reading(NamedTuple):
+class SpeedMeasurement(NamedTuple):
     """How a job trained for a while, in one manner, on the same GPUs beside the same neighbours.
 
     `rate` in samples a second over all its GPUs, `batch` the samples of an iteration and

@@ -29,7 +29,7 @@ UNLIMITED_S = 365 * 86400.0
 """What a job without a limit counts as where no other job says: a year, as in Slurm's backfill."""
 
 
-class Settled:
+class FixedForecast:
     """A forecast that does not learn from jobs that end."""
 
     learns: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class Settled:
         """Learns nothing."""
 
 
-class Known(Settled):
+class Known(FixedForecast):
     """The true length of every job."""
 
     knows: ClassVar[frozenset[str]] = LENGTH
@@ -54,7 +54,7 @@ class Known(Settled):
         return self._duration_s[job]
 
 
-class Limit(Settled):
+class TimeLimitForecast(FixedForecast):
     """The user's time limit, as Slurm uses it. A job without one counts as `unlimited_s`."""
 
     knows: ClassVar[frozenset[str]] = LENGTH
@@ -68,7 +68,7 @@ class Limit(Settled):
         return limit_s if limit_s < float("inf") else self._unlimited_s
 
 
-class Declared(Limit):
+class Declared(TimeLimitForecast):
     """What the owner of a job says of its length; the limit where nothing is said.
 
     `said_s` gives it by the job's id, 0 where the owner does not know.
@@ -88,7 +88,7 @@ class Declared(Limit):
         return self._said_s(self._jobs.job_id[job]) or super().length_s(job, now)
 
 
-class Noisy(Settled):
+class Noisy(FixedForecast):
     """The true length times a seeded log-normal factor of median 1 and spread `sigma`."""
 
     knows: ClassVar[frozenset[str]] = LENGTH
@@ -105,7 +105,7 @@ class Noisy(Settled):
 
 
 @dataclass(frozen=True)
-class Unknown(Settled):
+class Unknown(FixedForecast):
     """No idea of lengths; a policy that needs them refuses to run."""
 
     knows: ClassVar[frozenset[str]] = frozenset()
@@ -134,7 +134,7 @@ def parse_forecast(text: str, trace: Trace, seed: int) -> Forecast:
                 "--forecast limit", "no job of the trace has a time limit", "use --forecast known"
             )
         finite = limits[np.isfinite(limits)]
-        return Limit(trace.jobs, float(finite.max()) if len(finite) else 0.0)
+        return TimeLimitForecast(trace.jobs, float(finite.max()) if len(finite) else 0.0)
     if name == "noisy":
         try:
             sigma = float(argument)
@@ -162,7 +162,7 @@ def parse_live_forecast(
     if name == "declared":
         return Declared(jobs, said_s)
     if name == "limit":
-        return Limit(jobs)
+        return TimeLimitForecast(jobs)
     if name == "unknown":
         return Unknown()
     if name == "predicted":

@@ -18,7 +18,7 @@ UNSEEN_S = 0.0
 """Predicted for a group that has not been seen (A-SRPT section IV.C.3)."""
 
 
-class Learner(Protocol):
+class GroupLengths(Protocol):
     """Learns run times of ended jobs and guesses those of jobs that come."""
 
     def admit(self) -> None:

@@ -12,10 +12,10 @@ from dovetail.core.trace import COMPLETED, ENDS
 from dovetail.forecast.bands import PLENTY, UNSEEN, Bands, Evidence
 from dovetail.forecast.boosted import Boosted
 from dovetail.forecast.forest import Forest
-from dovetail.forecast.groups import Learner, MeanOfGroup, MedianOfAll, MedianOfGroup
+from dovetail.forecast.groups import GroupLengths, MeanOfGroup, MedianOfAll, MedianOfGroup
 from dovetail.forecast.submissions import Submissions
 
-METHODS: dict[str, Callable[[Submissions, int], Learner]] = {
+METHODS: dict[str, Callable[[Submissions, int], GroupLengths]] = {
     "boosted": Boosted,
     "mean": lambda known, seed: MeanOfGroup(known),
     "median": lambda known, seed: MedianOfGroup(known),

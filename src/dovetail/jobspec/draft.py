@@ -71,7 +71,7 @@ PARAMETER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FieldValue:
     """A value and where it was written. `trusted` if the submitter said it on the command line.
 
     `called` is what its author wrote for the field, as `--time`; empty for the field's own name.
@@ -88,7 +88,7 @@ class JobDraft:
     """The fields given so far; what comes later takes the place of what came before."""
 
     where: str
-    given: dict[str, Given] = field(default_factory=dict)
+    given: dict[str, FieldValue] = field(default_factory=dict)
 
     def say(
         self, name: str, said: str, where: str, *, trusted: bool = False, called: str = ""
@@ -107,7 +107,7 @@ class JobDraft:
         if name == "gpus":
             self.given.pop("min_gpus", None)
             self.given.pop("max_gpus", None)
-        self.given[name] = Given(value, where, trusted, called)
+        self.given[name] = FieldValue(value, where, trusted, called)
 
     def copy(self, where: str) -> JobDraft:
         """Returns another draft that begins with the same fields."""

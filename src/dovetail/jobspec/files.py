@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.draft import PARAMETER, Given, JobDraft
+from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft
 from dovetail.jobspec.paths import file_within, folder_within, output_within
 from dovetail.jobspec.sbatch import read_script
 from dovetail.jobspec.values import After, Array, Gpus, environment
@@ -38,7 +38,7 @@ _PLAIN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SpecFile:
     """The submissions of a file, in order, and sentences about what in it has no effect, and what
     else its author may not expect.
     """
@@ -65,7 +65,7 @@ class Submitter:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> Reading:
+def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> SpecFile:
     """Returns the jobs of a file; `arguments` follow a script as its own. Raises InputError.
 
     A YAML file is rooted in its own folder, a batch script in the directory of the submitter.
@@ -85,7 +85,7 @@ def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> Readi
     return replace(reading, ignored=tuple(script.ignored), notes=tuple(script.notes))
 
 
-def read_command(words: Sequence[str], by: Submitter) -> Reading:
+def read_command(words: Sequence[str], by: Submitter) -> SpecFile:
     """Returns one job that runs a command given word by word. Raises InputError."""
     draft = JobDraft(COMMAND_LINE)
     draft.put("command", tuple(words), COMMAND_LINE)
@@ -121,7 +121,7 @@ def _check_kind(path: Path) -> None:
     raise InputError(str(path), f"it is {kind}, not a file", "name a batch script or a YAML file")
 
 
-def _reading(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> Reading:
+def _reading(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFile:
     number_of: dict[str, int] = {}
     made = []
     for position, draft in enumerate(drafts, start=1):
@@ -136,7 +136,7 @@ def _reading(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> Reading:
         made.append(submission)
         name = submission.spec.name
         number_of[name] = -position if name not in number_of else TWICE
-    return Reading(tuple(made))
+    return SpecFile(tuple(made))
 
 
 def _own_pairs(said: str, by: Submitter) -> tuple[tuple[str, str], ...]:
@@ -241,7 +241,7 @@ def _after(draft: JobDraft, number_of: Mapping[str, int]) -> tuple[Dependency, .
     )
 
 
-def _job(said: str, number_of: Mapping[str, int], given: Given) -> tuple[int, int]:
+def _job(said: str, number_of: Mapping[str, int], given: FieldValue) -> tuple[int, int]:
     """Returns the number of a job, or its place in the file below 0; and a task of it, or -1."""
     name, _, index = said.rpartition("_")
     task = int(index) if name and is_number(index) and said not in number_of else -1

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.draft import Given
+from dovetail.jobspec.draft import FieldValue
 
 
-def folder_within(root: Path, directory: Path, given: Given | None) -> Path:
+def folder_within(root: Path, directory: Path, given: FieldValue | None) -> Path:
     """Returns the working directory: `root` unless another was given. Raises InputError."""
     if given is None:
         return root.resolve()
@@ -25,7 +25,7 @@ def folder_within(root: Path, directory: Path, given: Given | None) -> Path:
     return path
 
 
-def file_within(root: Path, given: Given) -> Path:
+def file_within(root: Path, given: FieldValue) -> Path:
     """Returns the file that a spec names as its script. Raises InputError."""
     path = _resolved(root, root, root, given, "script")
     if not path.is_file():
@@ -36,7 +36,7 @@ def file_within(root: Path, given: Given) -> Path:
 
 
 def output_within(
-    root: Path, directory: Path, workdir: Path, name: str, given: Given | None
+    root: Path, directory: Path, workdir: Path, name: str, given: FieldValue | None
 ) -> str:
     """Returns the path of the log, empty if none was given; %x becomes the name of the job.
 
@@ -70,7 +70,7 @@ def _named(said: str, name: str) -> str:
     return "%%".join(part.replace("%x", name.replace("%", "%%")) for part in parts)
 
 
-def _resolved(root: Path, directory: Path, base: Path, given: Given, field: str) -> Path:
+def _resolved(root: Path, directory: Path, base: Path, given: FieldValue, field: str) -> Path:
     path = Path(given.value)
     if given.trusted:
         return (directory / path).resolve()
@@ -86,7 +86,7 @@ def _is_within(root: Path, resolved: Path) -> bool:
     return resolved.is_relative_to(root.resolve())
 
 
-def _refused(given: Given, field: str, why: str) -> InputError:
+def _refused(given: FieldValue, field: str, why: str) -> InputError:
     return InputError(
         given.where,
         f"{given.called or field}: '{given.value}' {why}",

@@ -17,7 +17,7 @@ from dovetail.jobspec import values as read
 from dovetail.jobspec.draft import JobDraft
 from dovetail.jobspec.moment import seconds_until
 from dovetail.jobspec.sbatch_counts import fill_counts, settle_tasks
-from dovetail.jobspec.sbatch_lines import Script, read_lines
+from dovetail.jobspec.sbatch_lines import BatchScript, read_lines
 from dovetail.jobspec.sbatch_options import DIRECT, FLAGS, IGNORED
 
 NICE_USUAL = "100"
@@ -28,7 +28,7 @@ _NOT_HERE = ("command", "script")
 
 def read_script(
     content: str, file: str, own: Mapping[str, str], now: datetime | None
-) -> tuple[JobDraft, Script]:
+) -> tuple[JobDraft, BatchScript]:
     """Returns the job that a batch script describes, and its lines with what is to be said of them.
 
     `own` are the submitter's variables, for --export=NAME; `now` is for --begin and --deadline.
@@ -69,7 +69,9 @@ def _environment(said: str, where: str, own: Mapping[str, str]) -> tuple[tuple[s
         raise InputError(where, f"environment: {error}") from None
 
 
-def _fill(script: Script, draft: JobDraft, own: Mapping[str, str], now: datetime | None) -> None:
+def _fill(
+    script: BatchScript, draft: JobDraft, own: Mapping[str, str], now: datetime | None
+) -> None:
     """Turns the options of a script into fields."""
     if "," in script.value("partition"):
         raise InputError(script.where("partition"), "--partition names several", "name one")
@@ -95,7 +97,7 @@ def _fill(script: Script, draft: JobDraft, own: Mapping[str, str], now: datetime
     fill_counts(script, draft)
 
 
-def _fill_times(script: Script, draft: JobDraft, now: datetime | None) -> None:
+def _fill_times(script: BatchScript, draft: JobDraft, now: datetime | None) -> None:
     for option in ("time", "begin", "deadline"):
         if option not in script.said:
             continue
@@ -111,7 +113,7 @@ def _fill_times(script: Script, draft: JobDraft, now: datetime | None) -> None:
             raise InputError(where, f"--{option}: {error}") from None
 
 
-def _fill_signal(script: Script, draft: JobDraft) -> None:
+def _fill_signal(script: BatchScript, draft: JobDraft) -> None:
     if "signal" not in script.said:
         return
     value, where = script.said["signal"]
@@ -126,7 +128,7 @@ def _fill_signal(script: Script, draft: JobDraft) -> None:
         script.ignore("signal", f"{name} is not sent: trap SIGTERM, SIGKILL is {ahead_s} s later")
 
 
-def _fill_export(script: Script, draft: JobDraft, own: Mapping[str, str]) -> None:
+def _fill_export(script: BatchScript, draft: JobDraft, own: Mapping[str, str]) -> None:
     if "export" not in script.said:
         return
     said, where = script.said["export"]

@@ -11,7 +11,7 @@ import re
 from dovetail.core.errors import InputError
 from dovetail.jobspec import values as read
 from dovetail.jobspec.draft import JobDraft
-from dovetail.jobspec.sbatch_lines import Script
+from dovetail.jobspec.sbatch_lines import BatchScript
 from dovetail.jobspec.values import Gpus
 
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -19,7 +19,7 @@ CPUS = ("cpus-per-task", "cpus-per-gpu")
 TASKS = ("ntasks", "ntasks-per-node")
 
 
-def fill_counts(script: Script, draft: JobDraft) -> None:
+def fill_counts(script: BatchScript, draft: JobDraft) -> None:
     """Works out GPUs, CPUs and memory of the job. Raises InputError."""
     for options in (MEMORY, CPUS):
         said = [f"--{option}" for option in options if option in script.said]
@@ -36,7 +36,7 @@ def fill_counts(script: Script, draft: JobDraft) -> None:
     _fill_host(script, draft, gpus=gpus, tasks=max(1, tasks), nodes=nodes)
 
 
-def _gpus(script: Script, draft: JobDraft, nodes: int, tasks: int) -> int:
+def _gpus(script: BatchScript, draft: JobDraft, nodes: int, tasks: int) -> int:
     counts = dict[str, int]()
     for option, times in (
         ("gpus", 1), ("gpus-per-node", nodes), ("gres", nodes), ("gpus-per-task", max(tasks, 1)),
@@ -66,15 +66,15 @@ def _gpus(script: Script, draft: JobDraft, nodes: int, tasks: int) -> int:
     return gpus
 
 
-def _called(script: Script) -> str:
+def _called(script: BatchScript) -> str:
     return "--ntasks" if "ntasks" in script.said else "--ntasks-per-node"
 
 
-def _gpus_at(script: Script) -> str:
+def _gpus_at(script: BatchScript) -> str:
     return script.where("gpus", "gpus-per-node", "gres", "gpus-per-task", "ntasks", "nodes")
 
 
-def _nodes(script: Script) -> int:
+def _nodes(script: BatchScript) -> int:
     said = script.value("nodes", "1")
     least, _, most = said.partition("-")
     if not re.fullmatch(r"\d{1,9}", least, re.ASCII) or most not in ("", least) or not int(least):
@@ -86,7 +86,7 @@ def _nodes(script: Script) -> int:
     return int(least)
 
 
-def _typed_count(script: Script, option: str) -> tuple[str, int]:
+def _typed_count(script: BatchScript, option: str) -> tuple[str, int]:
     """Returns the type and the count of `2`, `a100:2`, or of --gres `gpu:2`, `gpu:a100:2`."""
     said, where = script.value(option), script.where(option)
     parts = said.removeprefix("gres:").removeprefix("gres/").split(":")
@@ -102,7 +102,7 @@ def _typed_count(script: Script, option: str) -> tuple[str, int]:
     return kind, int(count)
 
 
-def _fill_host(script: Script, draft: JobDraft, *, gpus: int, tasks: int, nodes: int) -> None:
+def _fill_host(script: BatchScript, draft: JobDraft, *, gpus: int, tasks: int, nodes: int) -> None:
     cpus = script.at_least_one("cpus-per-task", 0) * tasks
     cpus = cpus or script.at_least_one("cpus-per-gpu", 0) * gpus
     if cpus:
@@ -123,7 +123,7 @@ def _fill_host(script: Script, draft: JobDraft, *, gpus: int, tasks: int, nodes:
         script.ignored[:] = [line for line in script.ignored if " --nodes " not in line]
 
 
-def settle_tasks(script: Script, draft: JobDraft) -> None:
+def settle_tasks(script: BatchScript, draft: JobDraft) -> None:
     """Refuses a script that calls srun, and says how often one with several tasks runs.
 
     Call it when all lines of the script are read. For a program written with dovetail.train the

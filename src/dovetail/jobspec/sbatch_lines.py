@@ -24,7 +24,7 @@ _STARTER = re.compile(
 
 
 @dataclass(slots=True)
-class Script:
+class BatchScript:
     """The directives of one script, by option; of one given twice the last counts.
 
     `ignored` are sentences about options without effect, `notes` about what else a user of Slurm
@@ -67,9 +67,9 @@ class Script:
         return number
 
 
-def read_lines(content: str, file: str) -> Script:
+def read_lines(content: str, file: str) -> BatchScript:
     """Returns the directives of a script. Raises InputError."""
-    script = Script(file)
+    script = BatchScript(file)
     began = False
     for number, line in enumerate(content.splitlines(), start=1):
         where = f"{file}, line {number}"
@@ -96,7 +96,7 @@ def _words(text: str, where: str) -> list[str]:
         raise InputError(where, f"the words cannot be parted: {error}") from None
 
 
-def _take(script: Script, where: str, words: Sequence[str]) -> None:
+def _take(script: BatchScript, where: str, words: Sequence[str]) -> None:
     """Takes the options of one line: `--name=value`, `--name value`, `-Nvalue`, `-N value`."""
     for option, value in _options(where, list(words)):
         script.said.pop(option, None)

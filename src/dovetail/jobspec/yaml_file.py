@@ -14,7 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.draft import Given, JobDraft, known
+from dovetail.jobspec.draft import FieldValue, JobDraft, known
 from dovetail.jobspec.values import own_value
 
 JOBS_MAX = 1000
@@ -108,7 +108,7 @@ class _Reader:
                 draft.say(name, said, where)
             else:
                 draft.say(name, self._text(node, name), where)
-        draft.given.setdefault("name", Given(Path(self._file).stem, self._file))
+        draft.given.setdefault("name", FieldValue(Path(self._file).stem, self._file))
         return draft
 
     def _environment(self, node: Node) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from dovetail.core.job import Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.afs_round import Manner
+from dovetail.mechanisms.elastic.afs_round import ElasticRules
 from dovetail.mechanisms.elastic.estimation import Measured
 from dovetail.mechanisms.elastic.shares import Contenders, churned, satisfied, waits
 from dovetail.mechanisms.elastic.shortest_first import least_lengths, left_s_of, shortest_first
@@ -39,12 +39,12 @@ class AfsL:
     initial: ClassVar[Measured] = ()
 
     def __post_init__(self) -> None:
-        Manner(self.packing, self.estimates, self.measure_s)
+        ElasticRules(self.packing, self.estimates, self.measure_s)
 
     def decide(self, view: View, memory: object) -> Decision:
         """Hands out the GPUs anew if jobs or nodes came or went, or a job reports."""
         assert isinstance(memory, tuple)
-        manner = Manner(self.packing, self.estimates, self.measure_s)
+        manner = ElasticRules(self.packing, self.estimates, self.measure_s)
         report_s = manner.next_report_s(view, None, memory)
         if not churned(view.changes) and report_s > view.now:
             return Decision(None, memory, report_s)

@@ -22,7 +22,7 @@ from dovetail.core.order import Order
 from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.afs_round import Manner
+from dovetail.mechanisms.elastic.afs_round import ElasticRules
 from dovetail.mechanisms.elastic.rotation_round import TurnMemory, share_in_turns
 from dovetail.mechanisms.elastic.shares import Contenders, satisfied
 
@@ -47,7 +47,7 @@ class AfsP:
     initial: ClassVar[TurnMemory] = TurnMemory()
 
     def __post_init__(self) -> None:
-        Manner(self.packing, self.estimates, self.measure_s)
+        ElasticRules(self.packing, self.estimates, self.measure_s)
         check_period("unit-s", self.unit_s)
         check_seed(self.seed)
         if self.tie not in TIES:
@@ -55,7 +55,7 @@ class AfsP:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Hands out the GPUs anew if jobs or nodes came or went, or a unit or measurement ends."""
-        manner = Manner(self.packing, self.estimates, self.measure_s)
+        manner = ElasticRules(self.packing, self.estimates, self.measure_s)
 
         def hand_out(who: Contenders, gpus: int) -> Ints:
             shares = satisfied(who, gpus)

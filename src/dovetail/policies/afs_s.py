@@ -19,7 +19,7 @@ from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.afs_round import Manner
+from dovetail.mechanisms.elastic.afs_round import ElasticRules
 from dovetail.mechanisms.elastic.rotation_round import TurnMemory, share_in_turns
 from dovetail.mechanisms.elastic.shares import Contenders, best_counts
 
@@ -40,7 +40,7 @@ class AfsS:
     initial: ClassVar[TurnMemory] = TurnMemory()
 
     def __post_init__(self) -> None:
-        Manner(self.packing, self.estimates, self.measure_s)
+        ElasticRules(self.packing, self.estimates, self.measure_s)
         check_period("unit-s", self.unit_s)
 
     def decide(self, view: View, memory: object) -> Decision:
@@ -49,5 +49,5 @@ class AfsS:
         def hand_out(who: Contenders, gpus: int) -> Ints:
             return water_filling_from(who.low, best_counts(who), gpus)
 
-        manner = Manner(self.packing, self.estimates, self.measure_s)
+        manner = ElasticRules(self.packing, self.estimates, self.measure_s)
         return share_in_turns(view, memory, manner, self.unit_s, hand_out)

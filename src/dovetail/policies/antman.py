@@ -29,7 +29,7 @@ from dovetail.core.passes import check_bypass, refuses
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import waits
-from dovetail.mechanisms.sharing.candidates import Company, utilisation
+from dovetail.mechanisms.sharing.candidates import SharingCandidates, utilisation
 
 CLASSES = ("lot", "priority")
 
@@ -78,7 +78,7 @@ class AntMan:
         present = np.concatenate([view.waiting.columns()[0], view.progress.running().jobs])
         classes = np.zeros(len(view.jobs), bool)
         classes[present] = self._opportunistic(view, present)
-        company = Company(view, draft, classes.__getitem__)
+        company = SharingCandidates(view, draft, classes.__getitem__)
         started = more = self._pass(view, company, classes, memory == version)
         while more and refuses(view):  # a new host may be just where another job needs it
             more = self._pass(view, company, classes, False)
@@ -87,7 +87,7 @@ class AntMan:
         view.plan.discard()
         return Decision(None, version, because=waits(view, None))
 
-    def _pass(self, view: View, company: Company, classes: Bools, settled: bool) -> bool:
+    def _pass(self, view: View, company: SharingCandidates, classes: Bools, settled: bool) -> bool:
         """Starts guaranteed jobs, then opportunistic ones; tells whether any was started.
 
         `settled` says that who waited before was tried under this plan.
@@ -117,7 +117,9 @@ class AntMan:
             return rows[fresh[rows]]
         return rows if len(rows) and fresh[rows[0]] else rows[:0]
 
-    def _start(self, view: View, company: Company, jobs: list[int], classes: Bools) -> bool:
+    def _start(
+        self, view: View, company: SharingCandidates, jobs: list[int], classes: Bools
+    ) -> bool:
         """Starts jobs of one class in order; tells whether any was started."""
 
         def welcome_to_guaranteed(host: int) -> bool:

@@ -32,9 +32,9 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import waits
-from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.gpu_groups import (
-    Gang,
+    GpuGroup,
     Kinds,
     defragment,
     gangs_of,
@@ -100,7 +100,7 @@ def decide(
     # A slice is of work: where a switch took longer than a slice, nobody would ever get on.
     slice_s += max(view.switch_s.values(), default=0.0)
     draft, changes = view.plan.draft(), view.changes
-    company = Company(view, draft, lambda job: False)
+    company = SharingCandidates(view, draft, lambda job: False)
     ends = view.now >= memory.next_s
     slices, gangs = memory, None
     if ends and -inf < memory.trial_s <= view.now:
@@ -129,7 +129,7 @@ def decide(
     return Decision(draft, slices, min(next_s, trial_s), because)
 
 
-def _parted(view: View, draft: Draft, gangs: list[Gang], slice_s: float) -> set[Kinds]:
+def _parted(view: View, draft: Draft, gangs: list[GpuGroup], slice_s: float) -> set[Kinds]:
     """Stops the guests that have shared a slice to no good; returns what kinds were together."""
     bad: set[Kinds] = set()
     for gang in gangs:
@@ -152,7 +152,7 @@ def _pack(view: View, draft: Draft, bad: frozenset[Kinds], unequal: bool) -> set
     return hosts
 
 
-def _fill(view: View, draft: Draft, company: Company) -> None:
+def _fill(view: View, draft: Draft, company: SharingCandidates) -> None:
     """Starts waiting jobs in order on free GPUs; who does not fit is passed over."""
     scan = view.waiting.scan(draft.free_gpus)
     while draft.free_gpus and (job := scan.next()) is not None:
@@ -160,7 +160,7 @@ def _fill(view: View, draft: Draft, company: Company) -> None:
             scan.drop()
 
 
-def _resume(view: View, draft: Draft, company: Company) -> None:
+def _resume(view: View, draft: Draft, company: SharingCandidates) -> None:
     """Places who was stopped just now where there is room after all."""
     if draft.free_gpus:
         for job in sorted(view.running.keys() - draft.placed.keys()):
@@ -183,7 +183,7 @@ def _line(view: View, draft: Draft, urgency: Urgency) -> list[tuple[float, int]]
 
 
 def _turns(
-    view: View, draft: Draft, gangs: list[Gang], slice_s: float, urgency: Urgency
+    view: View, draft: Draft, gangs: list[GpuGroup], slice_s: float, urgency: Urgency
 ) -> list[Turn]:
     """Returns the gangs that have run a slice and whose jobs all may be stopped."""
     over = (gang for gang in gangs if gang.since_s + slice_s <= view.now)

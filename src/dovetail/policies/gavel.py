@@ -26,9 +26,9 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import waits
-from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.company_shares import ALONE, Programme
-from dovetail.mechanisms.sharing.rounds import Claims, Had, seat
+from dovetail.mechanisms.sharing.rounds import Had, RoundClaims, seat
 from dovetail.mechanisms.sharing.stars import neighbours
 
 
@@ -85,11 +85,11 @@ class Gavel:
             return [(job, ()) for job in there]
         programme = Programme(self.objective, self.unequal, self.alike)
         groups = programme.groups(view, there)
-        return Claims(groups, programme.solve(view, groups, gpus), memory).chosen(gpus)
+        return RoundClaims(groups, programme.solve(view, groups, gpus), memory).chosen(gpus)
 
     def _fill(self, view: View, draft: Draft, there: Sequence[int]) -> None:
         """Starts jobs that were not chosen on GPUs left over, those with most left first."""
-        company = Company(view, draft, lambda job: False)
+        company = SharingCandidates(view, draft, lambda job: False)
         left = dict(zip(there, view.progress.left_s(there), strict=True))
         failed: set[int] = set()
         for job in sorted(there, key=lambda j: (-left[j], j)):

@@ -35,7 +35,7 @@ FIRST_LOOK_GPU_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ServiceHistory:
     """The total service of the jobs that ended, as learned and as not yet learned from."""
 
     learned: tuple[float, ...] = ()
@@ -55,7 +55,7 @@ class Gittins:
 
     knows: ClassVar[frozenset[str]] = frozenset({"attained service"})
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
-    initial: ClassVar[History] = History()
+    initial: ClassVar[ServiceHistory] = ServiceHistory()
 
     def __post_init__(self) -> None:
         check_bypass(self.bypass)
@@ -69,7 +69,7 @@ class Gittins:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Learns from what ended, ranks all jobs, wakes when a running one has grown."""
-        assert isinstance(memory, History)
+        assert isinstance(memory, ServiceHistory)
         history = self._learn(view, memory)
         # Waiting jobs were ranked by the table of the last decision; running ones must be too.
         draft, because = rank(view, partial(self._running_keys, memory.table), self.bypass)
@@ -82,14 +82,14 @@ class Gittins:
         service = [self._level(a) for a in view.progress.attained_gpu_s(jobs)]
         return service if table is None else [-table.at_one(a) for a in service]
 
-    def _learn(self, view: View, history: History) -> History:
+    def _learn(self, view: View, history: ServiceHistory) -> ServiceHistory:
         ended = view.progress.attained_gpu_s(view.changes.ended)
         fresh = history.fresh + tuple(a for a in ended if a > 0)
         enough = len(history.learned) + len(fresh) >= self.samples_min
         if not enough or len(fresh) * 10 < len(history.learned):
-            return History(history.learned, fresh, history.table)
+            return ServiceHistory(history.learned, fresh, history.table)
         learned = history.learned + fresh
-        return History(learned, (), gittins_table(learned, self.delta or None))
+        return ServiceHistory(learned, (), gittins_table(learned, self.delta or None))
 
     def _first_look(self) -> float:
         return self.delta or FIRST_LOOK_GPU_S

@@ -23,9 +23,9 @@ from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.calibration.trial import Trial
+from dovetail.mechanisms.calibration.trial import TrialPeriod
 from dovetail.mechanisms.elastic.shares import waits
-from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.gpu_groups import Kinds, kinds_of
 from dovetail.mechanisms.sharing.sharing_score import ScoreRule
 from dovetail.mechanisms.sharing.stars import StarSeats, neighbours
@@ -40,10 +40,10 @@ def _left_service(view: View, jobs: Sequence[int]) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedPairs:
     """The jobs whose speed in company is being watched, and the kinds found too slow together."""
 
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[TrialPeriod, ...] = ()
     bad: frozenset[Kinds] = frozenset()
 
 
@@ -67,7 +67,7 @@ class Lucid:
 
     knows: ClassVar[frozenset[str]] = frozenset({"length", "interference", "memory"})
     order: ClassVar[Order] = Order(_left_service)
-    initial: ClassVar[Watched] = Watched()
+    initial: ClassVar[WatchedPairs] = WatchedPairs()
 
     def __post_init__(self) -> None:
         ScoreRule(self.tiny, self.jumbo)
@@ -85,7 +85,7 @@ class Lucid:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Starts the jobs of least GPU-time on free GPUs, or in light company."""
-        assert isinstance(memory, Watched)
+        assert isinstance(memory, WatchedPairs)
         draft = view.plan.draft()
         watched = self._parted(view, draft, memory) if self.unpack else memory
         guests = self._fill(view, draft, watched)
@@ -94,9 +94,9 @@ class Lucid:
         wake_s = min((trial.ends_s for trial in watched.trials), default=inf)
         return Decision(draft, watched, wake_s, waits(view, draft))
 
-    def _fill(self, view: View, draft: Draft, watched: Watched) -> list[int]:
+    def _fill(self, view: View, draft: Draft, watched: WatchedPairs) -> list[int]:
         """Starts waiting jobs in order, alone or beside others; returns those beside others."""
-        company = Company(view, draft, lambda job: False)
+        company = SharingCandidates(view, draft, lambda job: False)
         score = ScoreRule(self.tiny, self.jumbo).scores(view)
         seats = StarSeats(view, draft, score, unequal=self.unequal)
         packs = self._under_load(view)
@@ -131,7 +131,7 @@ class Lucid:
         return [job for _, job in sorted(zip(_left_service(view, line), line, strict=True))]
 
     def _welcome(
-        self, view: View, guest: int, score: Callable[[int], int], watched: Watched
+        self, view: View, guest: int, score: Callable[[int], int], watched: WatchedPairs
     ) -> Callable[[int], bool]:
         mine, bad = score(guest), watched.bad
         if int(view.jobs.gpus[guest]) > self.most_gpus:
@@ -152,16 +152,18 @@ class Lucid:
         there = sum(c for n, c in enumerate(view.cluster.capacity) if n not in occupancy.closed)
         return view.waiting.gpus + held > self.load * there
 
-    def _watch(self, view: View, draft: Draft, watched: Watched, guests: Sequence[int]) -> Watched:
+    def _watch(
+        self, view: View, draft: Draft, watched: WatchedPairs, guests: Sequence[int]
+    ) -> WatchedPairs:
         """Returns the memory in which each new guest and those beside it are watched."""
         settle_s = max(view.switch_s.values(), default=0.0)
         trials = [t for t in watched.trials if all(job in draft.placed for job in t.jobs)]
         for guest in guests:
             jobs = (guest, *sorted(neighbours(draft, guest, draft.placed[guest])))
-            trials.append(Trial.of(view, jobs, TRIAL_S, (settle_s,) * len(jobs)))
+            trials.append(TrialPeriod.of(view, jobs, TRIAL_S, (settle_s,) * len(jobs)))
         return replace(watched, trials=tuple(trials))
 
-    def _parted(self, view: View, draft: Draft, watched: Watched) -> Watched:
+    def _parted(self, view: View, draft: Draft, watched: WatchedPairs) -> WatchedPairs:
         """Stops guests whose watch is over and in whose company somebody was too slow."""
         due = [t for t in watched.trials if t.ends_s <= view.now]
         going_on = tuple(t for t in watched.trials if t.ends_s > view.now)

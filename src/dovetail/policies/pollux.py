@@ -42,7 +42,7 @@ TINY = 1e-6
 """What is left at least of a speedup after a restart, so that GPUs never idle for its sake."""
 
 
-class Life(NamedTuple):
+class JobAge(NamedTuple):
     """What a job has been through: the most GPUs it had, and its restarts."""
 
     job: int
@@ -58,9 +58,9 @@ class Past:
     at_s: float = -NEVER
     jobs: tuple[int, ...] = ()
     population: bytes = b""
-    lives: tuple[Life, ...] = ()
+    lives: tuple[JobAge, ...] = ()
 
-    def by_job(self) -> dict[int, Life]:
+    def by_job(self) -> dict[int, JobAge]:
         """Returns the lives by job."""
         return {life.job: life for life in self.lives}
 
@@ -205,7 +205,7 @@ def _adapted(past: Past, jobs: list[int], nodes: int) -> Ints:
     return adapted
 
 
-def _lived(view: View, past: Past, draft: Draft) -> tuple[Life, ...]:
+def _lived(view: View, past: Past, draft: Draft) -> tuple[JobAge, ...]:
     """Returns the lives of all jobs after a draft; every new placement but the first restarts."""
     lived = {j: x for j, x in past.by_job().items() if j in view.running or j in view.waiting}
     for job, before, after in draft.changes():
@@ -213,5 +213,5 @@ def _lived(view: View, past: Past, draft: Draft) -> tuple[Life, ...]:
             known = lived.get(job)
             restarts = 0 if known is None else known.restarts + 1
             most = after.gpus if known is None else max(after.gpus, known.most_gpus)
-            lived[job] = Life(job, most, restarts)
+            lived[job] = JobAge(job, most, restarts)
     return tuple(lived.values())

@@ -33,7 +33,7 @@ BIND = (
 """Binds itself to a core and becomes the command that follows."""
 
 
-class SubBatch(NamedTuple):
+class MeasuredSubBatch(NamedTuple):
     """One worker with its batch cut into so many steps, of so many samples each."""
 
     samples: int
@@ -50,7 +50,7 @@ class Alone(NamedTuple):
     parameters: int
     batch_size: int
     device: str
-    sub_batches: tuple[SubBatch, ...]
+    sub_batches: tuple[MeasuredSubBatch, ...]
 
 
 class Place(NamedTuple):
@@ -89,7 +89,7 @@ class Together(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class TrainingScript:
     """A command of the user's, and the places at which its workers run."""
 
     command: tuple[str, ...]
@@ -168,7 +168,7 @@ class Script:
         try:
             line = json.loads(said.read_text(encoding="utf-8"))
             rows = tuple(
-                SubBatch(
+                MeasuredSubBatch(
                     int(row["samples"]),
                     int(row["steps"]),
                     float(row["iteration_s"]),
@@ -189,7 +189,11 @@ class _Worker:
     """A process of the script, in a session of its own so that all of it can be ended."""
 
     def __init__(
-        self, script: Script, place: Place, environment: Mapping[str, str], output: IO[bytes]
+        self,
+        script: TrainingScript,
+        place: Place,
+        environment: Mapping[str, str],
+        output: IO[bytes],
     ) -> None:
         try:
             self._process = subprocess.Popen(

@@ -14,7 +14,7 @@ from dovetail.physics.speed.network import Network
 from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Provenance, Sourced
-from dovetail.profiling.dry_run import Alone, SubBatch, Together
+from dovetail.profiling.dry_run import Alone, MeasuredSubBatch, Together
 from dovetail.profiling.fit_curve import Servers, fit_curve
 
 MEASURED, FITTED, DERIVED, ASSUMED = Provenance
@@ -84,7 +84,7 @@ def _exchange(
     }
 
 
-def _compute(rows: Sequence[SubBatch], where: str) -> Sourced[Compute]:
+def _compute(rows: Sequence[MeasuredSubBatch], where: str) -> Sourced[Compute]:
     """Returns a + b*B, from iterations of s micro-batches: s*a + b*B (eq. 3, 7)."""
     times = [row.iteration_s for row in rows]
     a_s, b_s = _line([float(r.steps) for r in rows], [float(r.steps * r.samples) for r in rows],
@@ -92,7 +92,7 @@ def _compute(rows: Sequence[SubBatch], where: str) -> Sourced[Compute]:
     return Sourced(Compute(a_s, b_s), FITTED, f"{where}; iterations over sub-batches")
 
 
-def _memory(rows: Sequence[SubBatch], where: str) -> Sourced[Memory]:
+def _memory(rows: Sequence[MeasuredSubBatch], where: str) -> Sourced[Memory]:
     fixed, each = _line(
         [1.0] * len(rows),
         [float(row.samples) for row in rows],
@@ -114,7 +114,7 @@ def _line(
 
 
 def _stages(
-    rows: Sequence[SubBatch], together: Sequence[Together], where: str
+    rows: Sequence[MeasuredSubBatch], together: Sequence[Together], where: str
 ) -> Sourced[tuple[StageTimes, ...]] | None:
     measured = [(1, rows[0].stage_s), *((t.workers, t.stage_s) for t in together)]
     found = tuple(StageTimes(n, *stage_s) for n, stage_s in measured if len(stage_s) == 4)

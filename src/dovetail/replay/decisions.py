@@ -13,10 +13,10 @@ import polars as pl
 
 from dovetail.control.loop import run as run_loop
 from dovetail.control.replay import (
+    ControllerSpan,
     Difference,
     RecordedForecast,
     ReplayWorld,
-    Span,
     instants,
     spans,
     take_over,
@@ -268,7 +268,7 @@ class Playback:
             recovering_s=sum(map(_recovering_s, found)),
         )
 
-    def _play(self, span: Span, *, cut_off: bool) -> None:
+    def _play(self, span: ControllerSpan, *, cut_off: bool) -> None:
         manifest = self._recording.manifest
         policy = parse_policy(self._policy or span.policy or str(manifest["policy"]))
         state = self._tables(policy, span.facts[0].t)
@@ -315,7 +315,7 @@ class Playback:
         return state
 
 
-def _recovering_s(span: Span) -> float:
+def _recovering_s(span: ControllerSpan) -> float:
     """Returns for how long a controller could not decide; one killed before it could, never did."""
     if not span.recovers:
         return 0.0

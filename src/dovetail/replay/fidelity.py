@@ -23,7 +23,7 @@ from dovetail.live.store.queries import Queries
 from dovetail.record.metrics import job_frame, series_frame, summarize
 from dovetail.replay.decisions import read_recording
 from dovetail.replay.live_log import write_log
-from dovetail.study.option_texts import Given, read_options
+from dovetail.study.option_texts import OptionTexts, read_options
 from dovetail.study.options import adopted
 from dovetail.study.run import simulate
 from dovetail.study.traces import with_models
@@ -58,7 +58,7 @@ def drawn_trace(jobs: int, hours: float, gpus: int, *, load: float = 1.1, seed: 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a trace went: JCT by job, and the cluster over time since the first submission."""
 
     jct_s: Mapping[str, float]
@@ -85,8 +85,8 @@ class Fidelity:
     less 1."""
 
     policy: str
-    live: Outcome
-    simulated: Outcome
+    live: RunOutcome
+    simulated: RunOutcome
 
     @property
     def jct(self) -> float:
@@ -131,13 +131,13 @@ def _relative(one: float, other: float) -> float:
     return 0.0 if not one else float("inf")
 
 
-def simulated(trace: Trace, policy: str, given: Given) -> Outcome:
+def simulated(trace: Trace, policy: str, given: OptionTexts) -> RunOutcome:
     """Returns how the simulator says a trace goes. Raises InputError."""
     result = simulate(trace, parse_policy(policy), read_options(given))
     return _outcome(result.jobs, result.series, result.summary)
 
 
-def recorded(log: Path) -> Outcome:
+def recorded(log: Path) -> RunOutcome:
     """Returns how an exported log of a live cluster says its jobs went. Raises InputError."""
     recording = read_recording(log)
     tally = recording.tally()
@@ -146,7 +146,7 @@ def recorded(log: Path) -> Outcome:
     return _outcome(jobs, series_frame(tally), summary)
 
 
-def served(queries: Queries) -> Outcome:
+def served(queries: Queries) -> RunOutcome:
     """Returns how the jobs of a live cluster went, by its store. Raises InputError."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "events.jsonl"
@@ -156,12 +156,12 @@ def served(queries: Queries) -> Outcome:
 
 def _outcome(
     jobs: pl.DataFrame, series: pl.DataFrame, summary: Mapping[str, float | int | str | None]
-) -> Outcome:
+) -> RunOutcome:
     left = jobs.filter(pl.col("jct_s").is_null() | (pl.col("end") != "completed"))
     if len(left):
         raise DovetailError(f"{len(left)} jobs did not complete: {left['job_id'].to_list()[:5]}")
     first_s = jobs["submit_s"].min()
-    return Outcome(
+    return RunOutcome(
         jct_s=dict(zip(jobs["job_id"].to_list(), jobs["jct_s"].to_list(), strict=True)),
         makespan_s=float(summary["makespan_s"] or 0.0),
         queue_length=float(summary["avg_queue_length"] or 0.0),

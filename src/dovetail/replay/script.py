@@ -36,7 +36,7 @@ LONGER = 2.0
 
 
 @dataclass(slots=True)
-class Life:
+class ScriptedStay:
     """One life of a job, from joining the queue to its end (none yet: it is alive)."""
 
     job: int
@@ -91,18 +91,20 @@ def happened(recording: Recording) -> Happened:
     return Happened(trace, script, length_s, _capacity(recording), numbered)
 
 
-def _lives(recording: Recording) -> list[list[Life]]:
+def _lives(recording: Recording) -> list[list[ScriptedStay]]:
     """Returns the lives of each job; every job has one at least."""
-    lives: list[list[Life]] = [[] for _ in recording.trace.jobs.job_id]
+    lives: list[list[ScriptedStay]] = [[] for _ in recording.trace.jobs.job_id]
     placed: set[int] = set()
     for fact in recording.facts:
         match fact:
             case Submitted(t, job, length_s):
                 if not lives[job]:
-                    lives[job].append(Life(job, t, float(recording.trace.jobs.submit_s[job])))
+                    lives[job].append(
+                        ScriptedStay(job, t, float(recording.trace.jobs.submit_s[job]))
+                    )
                 elif lives[job][-1].how:
                     # A job that begins anew after its end stands behind those submitted till then.
-                    lives[job].append(Life(job, t, t))
+                    lives[job].append(ScriptedStay(job, t, t))
                 lives[job][-1].arrivals.append(t)
                 lives[job][-1].length_s = length_s
             case Foreseen(_, job, length_s):
@@ -131,7 +133,7 @@ def _lives(recording: Recording) -> list[list[Life]]:
 
 
 def _follows(
-    recording: Recording, rows: Sequence[Life]
+    recording: Recording, rows: Sequence[ScriptedStay]
 ) -> tuple[dict[int, list[Follow]], dict[int, list[Follow]]]:
     """Returns who came because another ended, or started; these arrivals leave their lives."""
     after_end: dict[int, list[Follow]] = {}
@@ -157,7 +159,7 @@ def _follows(
     return after_end, after_start
 
 
-def _places(recording: Recording, rows: Sequence[Life]) -> dict[int, list[Follow]]:
+def _places(recording: Recording, rows: Sequence[ScriptedStay]) -> dict[int, list[Follow]]:
     """Returns which tasks of limited arrays came by the end of others, whose places they took.
 
     Each end lets one come; these arrivals leave their lives.
@@ -178,7 +180,7 @@ def _places(recording: Recording, rows: Sequence[Life]) -> dict[int, list[Follow
     return found
 
 
-def _trace(recording: Recording, rows: Sequence[Life]) -> tuple[Trace, dict[int, float]]:
+def _trace(recording: Recording, rows: Sequence[ScriptedStay]) -> tuple[Trace, dict[int, float]]:
     """Returns a row for each life, and when the script takes some out."""
     trace, log_end_s = recording.trace, recording.facts[-1].t
     ends, work_s = list[int](), list[float]()
@@ -197,7 +199,7 @@ def _trace(recording: Recording, rows: Sequence[Life]) -> tuple[Trace, dict[int,
     return replace(whole, end=np.array(ends, np.int8)), cancelled_s
 
 
-def _table(jobs: JobTable, rows: Sequence[Life]) -> JobTable:
+def _table(jobs: JobTable, rows: Sequence[ScriptedStay]) -> JobTable:
     """Returns the requests in the order in which the cluster's table got them."""
     unordered = replace(jobs, submit_s=np.zeros(len(jobs)))
     taken = unordered.take(np.array([life.job for life in rows], np.int64))

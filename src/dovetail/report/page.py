@@ -38,7 +38,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row of a table; `note` is small print under its name."""
 
     name: str
@@ -55,7 +55,7 @@ class Row:
         return f'<tr{kind}><th scope="row" data-sort="{name}">{name}{note}</th>{body}</tr>'
 
 
-def table(heads: Sequence[str], rows: Sequence[Row], kind: str = "sortable") -> str:
+def table(heads: Sequence[str], rows: Sequence[TableRow], kind: str = "sortable") -> str:
     """Returns a table that scrolls in its own box; a sortable one sorts on a click on its head."""
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
     body = "\n".join(row.html() for row in rows)

@@ -17,7 +17,7 @@ import polars as pl
 
 from dovetail.record.result import Comparison, RunResult
 from dovetail.report import plots
-from dovetail.report.page import Cell, Row, figure, page, table
+from dovetail.report.page import Cell, TableRow, figure, page, table
 from dovetail.report.words import (
     MISSING,
     bounds_said,
@@ -212,7 +212,7 @@ def _policy_table(comparison: Comparison) -> str:
             name: short[name] != name,
         }
         note = " · ".join(word for word, holds in marks.items() if holds)
-        rows.append(Row(short[name], _policy_cells(row), note, is_best=name == best))
+        rows.append(TableRow(short[name], _policy_cells(row), note, is_best=name == best))
     return table(heads, rows)
 
 
@@ -237,7 +237,7 @@ def _policy_cells(row: dict[str, float]) -> list[Cell]:
 
 def _summary_table(result: RunResult) -> str:
     rows = [
-        Row(key.removesuffix("_s").replace("_", " "), [Cell(_spelled(key, value), None)])
+        TableRow(key.removesuffix("_s").replace("_", " "), [Cell(_spelled(key, value), None)])
         for key, value in result.summary.items()
         if key != "policy" and value is not None
     ]
@@ -273,7 +273,7 @@ def _splits(result: RunResult) -> str:
 def _split_table(split: pl.DataFrame, title: str) -> str:
     largest = split.sort("jobs", "group", descending=[True, False]).head(TOP_GROUPS)
     rows = [
-        Row(
+        TableRow(
             str(r["group"]),
             [
                 Cell(count(r["jobs"]), r["jobs"]),
@@ -312,7 +312,7 @@ def _who_changed(comparison: Comparison) -> str:
 
 def _user_table(users: pl.DataFrame) -> str:
     rows = [
-        Row(
+        TableRow(
             str(u["user"]),
             [
                 Cell(count(u["jobs"]), u["jobs"]),

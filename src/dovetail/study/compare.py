@@ -18,7 +18,7 @@ from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
 from dovetail.study.bound import bound, judges, objection, powers_of
 from dovetail.study.options import Options
-from dovetail.study.parallel import Flow, Progress, Scene, Task, run_tasks
+from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
 from dovetail.study.run import granted, with_bound
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
 from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
@@ -69,7 +69,7 @@ def compare(
         raise InputError("--baseline", f"'{baseline}' is not among the policies compared")
     replication = replication or Replication()
     whole = assign(trace, options.seed) if assign else trace
-    scenes = [Scene(whole, options), *_replicates(trace, options, replication, assign)]
+    scenes = [ReplayInput(whole, options), *_replicates(trace, options, replication, assign)]
     _check(scenes[0], chosen)
     tasks = [Task(s, name, text) for s in range(len(scenes)) for name, (text, _) in chosen.items()]
     runs, flows = run_tasks(scenes, tasks, processes, baseline if keep_spans else None, progress)
@@ -106,7 +106,7 @@ def _distinct(policies: Sequence[str]) -> dict[str, tuple[str, Policy]]:
     return chosen
 
 
-def _check(scene: Scene, chosen: Mapping[str, tuple[str, Policy]]) -> None:
+def _check(scene: ReplayInput, chosen: Mapping[str, tuple[str, Policy]]) -> None:
     """Raises InputError at once where a policy needs what the options do not give."""
     forecast = parse_forecast(scene.options.forecast, scene.trace, scene.options.seed)
     for _, policy in chosen.values():
@@ -115,7 +115,7 @@ def _check(scene: Scene, chosen: Mapping[str, tuple[str, Policy]]) -> None:
 
 def _replicates(
     trace: Trace, options: Options, replication: Replication, assign: Assign | None
-) -> list[Scene]:
+) -> list[ReplayInput]:
     """Returns windows of the trace, evenly spread and apart, each with several seeds."""
     blurred = "noisy" in options.forecast or options.belief != "exact"
     drawn = assign is not None or options.adopt or blurred
@@ -129,7 +129,7 @@ def _replicates(
     if not replication.windows and replication.seeds == 1:
         return []
     return [
-        Scene(assign(part, seed) if assign else part, replace(options, seed=seed))
+        ReplayInput(assign(part, seed) if assign else part, replace(options, seed=seed))
         for part in parts
         for seed in range(options.seed, options.seed + replication.seeds)
     ]

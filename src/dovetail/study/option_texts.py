@@ -21,7 +21,7 @@ from dovetail.traces.capacity import read_capacity
 from dovetail.traces.cluster_file import read_cluster
 
 
-class Given(TypedDict, total=False):
+class OptionTexts(TypedDict, total=False):
     """What may be given for a run; what is not has the default of `DEFAULTS`."""
 
     cluster: str
@@ -43,7 +43,7 @@ class Given(TypedDict, total=False):
     seed: int
 
 
-DEFAULTS: Given = {
+DEFAULTS: OptionTexts = {
     "cluster": "16x4",
     "placement": "prefer,best-fit,keep",
     "switching": "restart:30",
@@ -64,12 +64,12 @@ DEFAULTS: Given = {
 }
 
 
-def read_options(given: Given) -> Options:
+def read_options(given: OptionTexts) -> Options:
     """Returns the options of a run. Raises InputError."""
     unknown = [key for key in given if key not in DEFAULTS]
     if unknown:
         raise InputError(f"option '{unknown[0]}'", "no such option", nearest(unknown[0], DEFAULTS))
-    said: Given = {**DEFAULTS, **given}
+    said: OptionTexts = {**DEFAULTS, **given}
     cluster = read_cluster(said["cluster"], device_memory_bytes)
     for profiles in said["profiles"]:
         load_profiles(Path(profiles))  # at once, not after the trace has been read

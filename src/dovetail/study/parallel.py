@@ -35,7 +35,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Scene:
+class ReplayInput:
     """A trace and the options it is replayed with."""
 
     trace: Trace
@@ -64,7 +64,7 @@ Flows = dict[tuple[int, str], Flow]
 
 
 def run_tasks(
-    scenes: Sequence[Scene],
+    scenes: Sequence[ReplayInput],
     tasks: Sequence[Task],
     processes: int,
     baseline: str | None,
@@ -133,13 +133,13 @@ class _Kept:
 
 
 STOP = -1
-_scenes: Sequence[Scene] = ()
+_scenes: Sequence[ReplayInput] = ()
 _done: MutableSequence[float] = []
 """The share done of each task, and last a flag that tells all runs to stop."""
 _keep_spans = False
 
 
-def _set_up(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: bool) -> None:
+def _set_up(scenes: Sequence[ReplayInput], done: MutableSequence[float], keep_spans: bool) -> None:
     global _scenes, _done, _keep_spans
     _scenes, _done, _keep_spans = scenes, done, keep_spans
 
@@ -153,7 +153,9 @@ def set_up_worker() -> None:
     Thread(target=_leave_with_parent, daemon=True).start()
 
 
-def _set_up_runs(scenes: Sequence[Scene], done: MutableSequence[float], keep_spans: bool) -> None:
+def _set_up_runs(
+    scenes: Sequence[ReplayInput], done: MutableSequence[float], keep_spans: bool
+) -> None:
     set_up_worker()
     _set_up(scenes, done, keep_spans)
 
@@ -201,7 +203,7 @@ def _run_task(number: int, task: Task) -> tuple[RunResult | None, Flow]:
 
 
 def _run_in_pool(
-    scenes: Sequence[Scene],
+    scenes: Sequence[ReplayInput],
     tasks: Sequence[Task],
     processes: int,
     kept: _Kept,

@@ -35,24 +35,26 @@ _GRID_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ArrivalTimes:
     """Sorted submissions, and for each the number of the batch it came in."""
 
     submit_s: Floats
     batch: Ints
 
 
-def at_once(jobs: int) -> Arrivals:
+def at_once(jobs: int) -> ArrivalTimes:
     """Returns a burst: everything at second 0, each job on its own."""
-    return Arrivals(np.zeros(jobs), np.arange(jobs))
+    return ArrivalTimes(np.zeros(jobs), np.arange(jobs))
 
 
-def poisson(jobs: int, days: float, rng: np.random.Generator) -> Arrivals:
+def poisson(jobs: int, days: float, rng: np.random.Generator) -> ArrivalTimes:
     """Returns `jobs` arrivals of a Poisson process over `days`: independent, uniform, sorted."""
-    return Arrivals(np.sort(rng.uniform(0.0, days * DAY_S, jobs)), np.arange(jobs))
+    return ArrivalTimes(np.sort(rng.uniform(0.0, days * DAY_S, jobs)), np.arange(jobs))
 
 
-def cyclic(jobs: int, days: float, rng: np.random.Generator, *, bursts: float = 1.0) -> Arrivals:
+def cyclic(
+    jobs: int, days: float, rng: np.random.Generator, *, bursts: float = 1.0
+) -> ArrivalTimes:
     """Returns arrivals with Philly's daily and weekly cycle and batches; second 0 is a Monday.
 
     `bursts` scales how many submissions are batches: 0 for none, 1 as measured.
@@ -67,7 +69,7 @@ def cyclic(jobs: int, days: float, rng: np.random.Generator, *, bursts: float = 
     elapsed = np.cumsum(gaps)
     submit = np.minimum(starts[batch] + elapsed - elapsed[first][batch], days * DAY_S)
     order = np.lexsort((batch, submit))
-    return Arrivals(submit[order], batch[order])
+    return ArrivalTimes(submit[order], batch[order])
 
 
 def spread(jobs: int, days: float, rng: np.random.Generator) -> Floats:

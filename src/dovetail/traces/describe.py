@@ -56,7 +56,7 @@ class EndRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadSummary:
     """GPU-seconds asked for over those a cluster has: mean, and by day of submission."""
 
     gpus: int
@@ -66,7 +66,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ArrivalSummary:
     """How jobs arrive; hours and weekdays count from second 0, taken as a Monday 00:00."""
 
     per_hour: float
@@ -100,8 +100,8 @@ class Description:
     sizes: tuple[SizeRow, ...]
     durations: tuple[DurationRow, ...]
     ends: tuple[EndRow, ...]
-    arrivals: Arrivals
-    load: Load | None
+    arrivals: ArrivalSummary
+    load: LoadSummary | None
     counts: dict[str, int]
 
     def to_dict(self) -> dict[str, object]:
@@ -197,7 +197,7 @@ def _ends(trace: Trace, hours: NDArray[np.float64]) -> tuple[EndRow, ...]:
     )
 
 
-def _arrivals(submit: NDArray[np.float64]) -> Arrivals:
+def _arrivals(submit: NDArray[np.float64]) -> ArrivalSummary:
     first_hour = int(submit[0] // HOUR_S)
     hour = (submit // HOUR_S).astype(np.int64)
     by_hour = np.bincount(hour - first_hour)
@@ -205,7 +205,7 @@ def _arrivals(submit: NDArray[np.float64]) -> Arrivals:
     clock = np.arange(first_hour, first_hour + len(by_hour))
     day_hours, week_hours = clock % 24, clock // 24 % 7
     mean_gap = float(gaps.mean()) if len(gaps) else 0.0
-    return Arrivals(
+    return ArrivalSummary(
         per_hour=len(submit) / len(by_hour),
         gap_median_s=float(np.median(gaps)) if len(gaps) else 0.0,
         gap_variation=float(gaps.std() / mean_gap) if mean_gap else 0.0,
@@ -223,9 +223,9 @@ def _mean_by(jobs: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tu
     return tuple((total / np.maximum(hours, 1)).tolist())
 
 
-def _load(trace: Trace, gpus: int) -> Load:
+def _load(trace: Trace, gpus: int) -> LoadSummary:
     day = ((trace.jobs.submit_s - trace.jobs.submit_s[0]) // DAY_S).astype(np.int64)
     asked = np.bincount(day, weights=trace.jobs.gpus * trace.duration_s)
     by_day = asked / (gpus * DAY_S)
     too_large = int((trace.jobs.min_gpus > gpus).sum())
-    return Load(gpus, offered_load(trace, gpus), tuple(by_day.tolist()), too_large)
+    return LoadSummary(gpus, offered_load(trace, gpus), tuple(by_day.tolist()), too_large)

@@ -11,7 +11,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
 from dovetail.traces.arrivals import DAY_S, at_once, cyclic, poisson
-from dovetail.traces.generated_jobs import Draft
+from dovetail.traces.generated_jobs import GeneratedJobs
 from dovetail.traces.pai_like import RECURRENT_SHARE, pai_like
 from dovetail.traces.philly_like import philly_like
 from dovetail.traces.rows import adjusted
@@ -102,7 +102,7 @@ def generate(recipe: Recipe) -> Trace:
     return assign_models(trace, recipe.models, seed=recipe.seed) if recipe.models else trace
 
 
-def _draft(recipe: Recipe, when: np.random.Generator, what: np.random.Generator) -> Draft:
+def _draft(recipe: Recipe, when: np.random.Generator, what: np.random.Generator) -> GeneratedJobs:
     if recipe.kind == "pai-like":
         return pai_like(recipe.jobs, recipe.days, what, recipe.recurrent)
     arrivals = {
@@ -113,7 +113,7 @@ def _draft(recipe: Recipe, when: np.random.Generator, what: np.random.Generator)
     return philly_like(arrivals, what)
 
 
-def _fitted(draft: Draft, recipe: Recipe) -> Draft:
+def _fitted(draft: GeneratedJobs, recipe: Recipe) -> GeneratedJobs:
     """Returns the draft on the recipe's cluster: no job larger than it, run times to its load."""
     if recipe.kind != "burst":
         longest = min(draft.duration_max_s, LONGEST_SHARE * recipe.days * DAY_S)
@@ -131,7 +131,7 @@ def _fitted(draft: Draft, recipe: Recipe) -> Draft:
     return replace(draft, duration_s=_stretched(draft, wanted, recipe))
 
 
-def _stretched(draft: Draft, wanted_gpu_s: float, recipe: Recipe) -> Floats:
+def _stretched(draft: GeneratedJobs, wanted_gpu_s: float, recipe: Recipe) -> Floats:
     """Returns run times, stretched by one factor, that ask for the recipe's load."""
 
     def asked(factor: float) -> float:
@@ -151,7 +151,7 @@ def _stretched(draft: Draft, wanted_gpu_s: float, recipe: Recipe) -> Floats:
     return _times(draft, high)
 
 
-def _times(draft: Draft, factor: float) -> Floats:
+def _times(draft: GeneratedJobs, factor: float) -> Floats:
     """Returns run times times a factor, bent so that they near the longest but never pile up there.
 
     Short run times grow by the factor, whole; their order stays.
@@ -160,13 +160,13 @@ def _times(draft: Draft, factor: float) -> Floats:
     return np.asarray(np.maximum(np.ceil(grown / (1.0 + grown / draft.duration_max_s)), 1.0))
 
 
-def _deadlines(draft: Draft, share: float, rng: np.random.Generator) -> Floats:
+def _deadlines(draft: GeneratedJobs, share: float, rng: np.random.Generator) -> Floats:
     n = len(draft.submit_s)
     due = draft.submit_s + rng.uniform(*DEADLINE_FACTORS, n) * draft.duration_s
     return np.where(rng.uniform(size=n) < share, due, np.inf)
 
 
-def _limits(draft: Draft, share: float, rng: np.random.Generator) -> Floats:
+def _limits(draft: GeneratedJobs, share: float, rng: np.random.Generator) -> Floats:
     n = len(draft.submit_s)
     guess = draft.duration_s / rng.uniform(0.1, 1.0, n)
     steps = np.asarray((*LIMIT_STEPS_S, np.inf))

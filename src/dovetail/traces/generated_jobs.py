@@ -11,7 +11,7 @@ from dovetail.core.job import Floats, Ints, Labels
 
 
 @dataclass(frozen=True)
-class Draft:
+class GeneratedJobs:
     """Columns of generated jobs, sorted by submission; all have the same length."""
 
     submit_s: Floats

@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.core.job import Floats, Ints
 from dovetail.core.trace import COMPLETED, FAILED
 from dovetail.traces.arrivals import spread
-from dovetail.traces.generated_jobs import Draft, numbered, zipf_weights
+from dovetail.traces.generated_jobs import GeneratedJobs, numbered, zipf_weights
 from dovetail.traces.rows import adjusted
 
 GPUS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -46,7 +46,7 @@ GROUP_LIFE = 0.25
 
 def pai_like(
     jobs: int, days: float, rng: np.random.Generator, recurrent: float = RECURRENT_SHARE
-) -> Draft:
+) -> GeneratedJobs:
     """Returns recurrent jobs with a daily and weekly cycle; fractions of a GPU are rounded up.
 
     `recurrent` is the share of jobs in groups of five or more; the rest come in smaller groups.
@@ -58,7 +58,7 @@ def pai_like(
     duration = _durations(group, len(sizes), rng)
     failed = rng.uniform(size=jobs) < FAILED_SHARE
     fractions = int((asked < 1.0).sum())
-    return Draft(
+    return GeneratedJobs(
         spread(jobs, days, rng),
         np.ceil(asked).astype(np.int64),
         duration,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dovetail.core.job import Floats, Ints, Labels
 from dovetail.core.trace import CANCELLED, COMPLETED, FAILED
-from dovetail.traces.arrivals import Arrivals
-from dovetail.traces.generated_jobs import Draft, numbered, zipf_weights
+from dovetail.traces.arrivals import ArrivalTimes
+from dovetail.traces.generated_jobs import GeneratedJobs, numbered, zipf_weights
 
 SIZES = (1, 2, 4, 8, 16, 24, 32)
 SIZE_SHARES = (0.8798, 0.0246, 0.0456, 0.0427, 0.0053, 0.0003, 0.0017)
@@ -55,7 +55,7 @@ BATCH_LIKENESS = 0.8
 """Correlation of log run times within a batch. Assumption: a sweep runs alike jobs."""
 
 
-def philly_like(arrivals: Arrivals, rng: np.random.Generator) -> Draft:
+def philly_like(arrivals: ArrivalTimes, rng: np.random.Generator) -> GeneratedJobs:
     """Returns one job for each arrival; jobs of a batch share user, cluster and size."""
     batches = int(arrivals.batch.max()) + 1 if len(arrivals.batch) else 0
     n = len(arrivals.submit_s)
@@ -66,7 +66,7 @@ def philly_like(arrivals: Arrivals, rng: np.random.Generator) -> Draft:
     duration = durations(gpus, _normal_cdf(normal))
     cluster = _clusters(batches, rng)
     user = _users(cluster, rng)
-    return Draft(
+    return GeneratedJobs(
         arrivals.submit_s,
         gpus.astype(np.int64),
         duration,

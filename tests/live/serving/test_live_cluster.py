@@ -6,23 +6,23 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
-from dovetail.core.job import Job
+from dovetail.core.job import JobRequest
 from dovetail.core.policy import registered
 from dovetail.live.serving.scheduler import Mind, build_mind, live_options, manifest_text
-from dovetail.study.option_texts import Given
+from dovetail.study.option_texts import OptionTexts
 
 FOUR = Cluster.uniform(1, 4)
 
 
 def mind(
-    policy: str = "fifo", given: Given | None = None, said: dict[str, float] | None = None
+    policy: str = "fifo", given: OptionTexts | None = None, said: dict[str, float] | None = None
 ) -> Mind:
     return build_mind(policy, FOUR, given or {}, said_s=lambda job: (said or {}).get(job, 0.0))
 
 
-def job(number: int, **fields: object) -> Job:
+def job(number: int, **fields: object) -> JobRequest:
     given = {"gpus": 1, "min_gpus": 1, "max_gpus": 1, **fields}
-    return Job(job_id=str(number), submit_s=float(number), **given)  # type: ignore[arg-type]
+    return JobRequest(job_id=str(number), submit_s=float(number), **given)  # type: ignore[arg-type]
 
 
 def test_a_policy_that_needs_lengths_is_refused_without_them() -> None:
@@ -43,7 +43,7 @@ def test_a_policy_that_needs_lengths_is_refused_without_them() -> None:
         ("fifo", {"adopt": "elastic:1"}, "replayed traces only"),
     ],
 )
-def test_words_that_cannot_be_meant_are_refused(policy: str, given: Given, what: str) -> None:
+def test_words_that_cannot_be_meant_are_refused(policy: str, given: OptionTexts, what: str) -> None:
     with pytest.raises(InputError, match=what):
         mind(policy, given)
 

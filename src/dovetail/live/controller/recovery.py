@@ -7,7 +7,7 @@ moves before their inventories have come (or their patience is over).
 
 from __future__ import annotations
 
-from dovetail.control.state import Life as Course
+from dovetail.control.state import JobProgress as Course
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.messages import RECOVERING, ControllerChanged, Foreseen, Measured
 from dovetail.core.policy import spell

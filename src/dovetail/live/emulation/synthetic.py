@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.core.job import Job
+from dovetail.core.job import JobRequest
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.spec import JobSpec
 
@@ -78,9 +78,9 @@ class Paced:
         paced: Paced = build(Paced, parse_object(command[1].encode()))
         return paced
 
-    def row(self, job: int, submit_s: float) -> Job:
+    def row(self, job: int, submit_s: float) -> JobRequest:
         """Returns the row of the job table by which physics knows the job."""
-        return Job(
+        return JobRequest(
             job_id=str(job),
             submit_s=submit_s,
             gpus=self.gpus,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dovetail.core.job import Job
+from dovetail.core.job import JobRequest
 from dovetail.wire.spec import JobSpec
 
 
-def job_of(spec: JobSpec, number: int, submit_s: float) -> Job:
+def job_of(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
     """Returns the request of a job as policies see it; its deadline counts from submission."""
-    return Job(
+    return JobRequest(
         job_id=str(number),
         submit_s=submit_s,
         gpus=spec.gpus,

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.placement import Placement
-from dovetail.core.reading import Reading
+from dovetail.core.reading import SpeedMeasurement
 
 
-class Learner(Protocol):
+class LearningBelief(Protocol):
     """A belief that learns from readings."""
 
     @property
@@ -32,7 +32,11 @@ class Learner(Protocol):
         ...
 
     def observe(
-        self, job: int, placement: Placement, neighbours: Sequence[Neighbour], reading: Reading
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        reading: SpeedMeasurement,
     ) -> bool:
         """Learns; returns whether `physics` is another one from now on."""
         ...

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.placement import Placement
-from dovetail.core.reading import Reading
-from dovetail.live.measuring.learner import Learner
+from dovetail.core.reading import SpeedMeasurement
+from dovetail.live.measuring.learner import LearningBelief
 from dovetail.live.measuring.pairing_guard import PairingGuard
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
@@ -108,7 +108,7 @@ class Progress(NamedTuple):
 class Meters:
     """The gauges of the running jobs, and the belief that learns from them."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: LearningBelief) -> None:
         self._learner = learner
         self._guard = PairingGuard(learner)
         self._gauges: dict[int, Gauge] = {}
@@ -220,7 +220,7 @@ class Meters:
         return True
 
 
-def _reading(said: Training, spec: JobSpec) -> Reading:
+def _reading(said: Training, spec: JobSpec) -> SpeedMeasurement:
     """Returns what a report teaches. Without a batch in the spec, samples by steps say it."""
     batch = spec.batch_size or (round(said.samples / said.step) if said.step else 0)
-    return Reading(said.rate, batch, said.iteration_s, said.memory_bytes, said.stage_s)
+    return SpeedMeasurement(said.rate, batch, said.iteration_s, said.memory_bytes, said.stage_s)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dovetail.algorithms.pair_sharing import overlapped_s, sequential_s
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.placement import Placement
-from dovetail.live.measuring.learner import Learner
+from dovetail.live.measuring.learner import LearningBelief
 
 SURPRISE = 1.1
 """A ratio this many times the believed one is no noise: readings are told in steps of 5 %."""
@@ -63,7 +63,7 @@ def _left(host: Side, guest: Side) -> tuple[float, float]:
 class PairingGuard:
     """Remembers what was believed of each pair when it was first seen, and parts the wrong ones."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: LearningBelief) -> None:
         self._learner = learner
         self._noted: dict[frozenset[int], _Note] = {}
 

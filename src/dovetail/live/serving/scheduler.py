@@ -32,13 +32,13 @@ from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import parse_interference
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
 from dovetail.physics.zoo.profile_file import load_profiles
-from dovetail.study.option_texts import Given, read_options
+from dovetail.study.option_texts import OptionTexts, read_options
 from dovetail.study.options import Options
 from dovetail.study.run import granted
 
 assert dovetail.policies
 
-LIVE_DEFAULTS: Given = {"forecast": "declared", "switching": "restart:5"}
+LIVE_DEFAULTS: OptionTexts = {"forecast": "declared", "switching": "restart:5"}
 """Where a live cluster differs from a simulated one: lengths are what owners say."""
 
 
@@ -68,7 +68,7 @@ class Mind:
 def build_mind(
     policy: str,
     cluster: Cluster,
-    given: Given,
+    given: OptionTexts,
     *,
     said_s: Callable[[str], float],
     measured: str = "",
@@ -102,7 +102,7 @@ def build_mind(
     return Mind(chosen, options, state, learning)
 
 
-def live_options(cluster: Cluster, given: Given) -> Options:
+def live_options(cluster: Cluster, given: OptionTexts) -> Options:
     """Returns the options that words mean for a live cluster. Raises InputError."""
     options = read_options({**LIVE_DEFAULTS, **given, "cluster": "1x1"})
     for name in ("adopt", "capacity"):

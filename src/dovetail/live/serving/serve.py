@@ -45,7 +45,7 @@ from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
 from dovetail.physics.beliefs.measurements import Lessons
-from dovetail.study.option_texts import Given
+from dovetail.study.option_texts import OptionTexts
 
 LOG = logging.getLogger(__name__)
 WATCH_S = 1.0
@@ -67,7 +67,7 @@ class Wish:
     home: Path
     policy: str
     engine: str
-    given: Given
+    given: OptionTexts
     listen: str = ""
     share_between_users: bool = False
 

@@ -41,7 +41,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
-from dovetail.study.option_texts import Given
+from dovetail.study.option_texts import OptionTexts
 from dovetail.study.options import Options
 from dovetail.wire.agent import Order, Report
 from dovetail.wire.spec import JobSpec
@@ -134,9 +134,9 @@ def play(
     trace: Trace,
     policy: str,
     cluster: Cluster,
-    given: Given,
+    given: OptionTexts,
     *,
-    guess: Given | None = None,
+    guess: OptionTexts | None = None,
     report_s: float = REPORT_S,
     message_s: float = MESSAGE_S,
     until_s: float = NEVER,

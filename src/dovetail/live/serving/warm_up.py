@@ -13,11 +13,11 @@ from time import perf_counter
 import numpy as np
 
 from dovetail.core.cluster import Cluster
-from dovetail.core.job import Job, JobTable
+from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.controller.watchdog import Overran, Watchdog
 from dovetail.live.serving.virtual_live import play
-from dovetail.study.option_texts import Given
+from dovetail.study.option_texts import OptionTexts
 
 LOG = logging.getLogger(__name__)
 JOBS = 12
@@ -32,7 +32,7 @@ LIMIT_S = 120.0
 NOTICED_S = 1.0
 
 
-def rehearse(policy: str, cluster: Cluster, given: Given, limit_s: float = LIMIT_S) -> None:
+def rehearse(policy: str, cluster: Cluster, given: OptionTexts, limit_s: float = LIMIT_S) -> None:
     """Lets the policy serve a dozen jobs of all kinds in virtual time; leaves nothing behind.
 
     Whatever a policy does wrong here it is refused for later, when that matters.
@@ -79,11 +79,11 @@ def _small(cluster: Cluster) -> Cluster:
     return replace(cluster, groups=groups, states=())
 
 
-def _job(number: int, total_gpus: int) -> Job:
+def _job(number: int, total_gpus: int) -> JobRequest:
     gpus = max(1, total_gpus // (4 if number % 3 else 2))
     most = min(total_gpus, 2 * gpus) if number % 2 else gpus
     model = MODELS[number % len(MODELS)]
-    return Job(
+    return JobRequest(
         job_id=str(number),
         submit_s=float(number // 4),
         gpus=gpus,

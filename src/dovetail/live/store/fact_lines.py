@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 
-from dovetail.core.job import Job
+from dovetail.core.job import JobRequest
 from dovetail.core.messages import Fact, Submitted
 from dovetail.record.log import FactLines
 
 _APART = ("job_id", "submit_s", "gpus", "min_gpus", "max_gpus", "graph")
-_NEUTRAL = {f.name: f.default for f in fields(Job) if f.name not in _APART}
+_NEUTRAL = {f.name: f.default for f in fields(JobRequest) if f.name not in _APART}
 
 
-def live_lines(request: Callable[[int], tuple[Job, float]]) -> FactLines:
+def live_lines(request: Callable[[int], tuple[JobRequest, float]]) -> FactLines:
     """Returns a speller of facts; `request` gives a job by number, and its length if known."""
 
     def submitted(fact: Submitted) -> str:
@@ -28,7 +28,7 @@ def job_in(fact: Fact) -> int | None:
     return getattr(fact, "job", None)
 
 
-def _submitted(fact: Submitted, job: Job, work_s: float) -> str:
+def _submitted(fact: Submitted, job: JobRequest, work_s: float) -> str:
     said: dict[str, object] = {"t": fact.t, "e": "submitted", "job": job.job_id}
     if job.submit_s != fact.t:
         said["submit_s"] = job.submit_s

@@ -16,7 +16,7 @@ from functools import partial
 from time import time
 
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.core.job import Job
+from dovetail.core.job import JobRequest
 from dovetail.live.edges.protocols import CLOCK, Accepted, Entry, Request, StoreError
 from dovetail.live.jobs.job_row import job_of
 from dovetail.live.jobs.lifecycle import State
@@ -243,7 +243,7 @@ def _keep_script(db: sqlite3.Connection, script: str) -> str:
     return digest
 
 
-def _request(db: sqlite3.Connection, job: int) -> tuple[Job, float]:
+def _request(db: sqlite3.Connection, job: int) -> tuple[JobRequest, float]:
     found = db.execute("SELECT spec, submit_s, record FROM jobs WHERE number = ?", (job,))
     row = found.fetchone()
     if row is None:

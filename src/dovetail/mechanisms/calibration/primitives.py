@@ -28,7 +28,7 @@ CONTEXT_BYTES = 200e6
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class WorkerLimits:
     """How a job trains: the limit of each worker in points, and its samples; () for no split."""
 
     limits: tuple[int, ...]
@@ -41,13 +41,13 @@ class Manner:
         return replace(bare, fractions=fractions, samples=self.samples)
 
 
-Setting = tuple[Manner, ...]
+Setting = tuple[WorkerLimits, ...]
 """The manner of each member of a star, the centre first."""
 
 
 def free_competition(bare: tuple[Placement, ...]) -> Setting:
     """Returns no limits and even samples."""
-    return tuple(Manner((WHOLE,) * p.gpus) for p in bare)
+    return tuple(WorkerLimits((WHOLE,) * p.gpus) for p in bare)
 
 
 @dataclass(frozen=True, slots=True)

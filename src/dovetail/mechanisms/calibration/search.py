@@ -16,7 +16,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.view import View
 from dovetail.mechanisms.calibration.goals import Goal, Member, together
 from dovetail.mechanisms.calibration.primitives import Bench, Setting, free_competition
-from dovetail.mechanisms.calibration.trial import Trial
+from dovetail.mechanisms.calibration.trial import TrialPeriod
 from dovetail.mechanisms.sharing.stars import Star
 
 FAILURES_MAX = 3
@@ -54,7 +54,7 @@ class Search:
     low: tuple[int, ...] = ()
     failures: int = 0
     steps: int = 0
-    trial: Trial | None = None
+    trial: TrialPeriod | None = None
 
     @staticmethod
     def begin(view: View, star: Star, bare: tuple[Placement, ...], means: Means) -> Search:
@@ -97,7 +97,7 @@ class Search:
             cost[LIMIT] if old.limits != new.limits else cost[ADJUST] if old != new else 0.0
             for old, new in zip(self.now, setting, strict=True)
         )
-        trial = Trial.of(view, self.star.members, self._window_s(view), pauses)
+        trial = TrialPeriod.of(view, self.star.members, self._window_s(view), pauses)
         tried = self.steps if setting == self.now else self.steps + 1
         return replace(self, now=setting, trial=trial, due_s=trial.ends_s, steps=tried)
 

@@ -12,7 +12,7 @@ from dovetail.core.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialPeriod:
     """Jobs under watch: their progress `done_s` when it began, and when it ends.
 
     `pause_s` are the seconds from `begun_s` on in which a switch lets each job make no progress.
@@ -27,10 +27,10 @@ class Trial:
     @staticmethod
     def of(
         view: View, jobs: tuple[int, ...], lasts_s: float, pause_s: tuple[float, ...] = ()
-    ) -> Trial:
+    ) -> TrialPeriod:
         """Returns a trial that begins now and lasts so long after the longest pause."""
         ends_s = view.now + lasts_s + max(pause_s, default=0.0)
-        return Trial(jobs, view.now, ends_s, tuple(view.progress.done_s(jobs)), pause_s)
+        return TrialPeriod(jobs, view.now, ends_s, tuple(view.progress.done_s(jobs)), pause_s)
 
     def speeds(self, view: View) -> tuple[float, ...]:
         """Returns the speed of each job since the trial began, in solo seconds per second."""

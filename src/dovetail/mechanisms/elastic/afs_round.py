@@ -29,7 +29,7 @@ HandOut = Callable[[Contenders, int], Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ElasticRules:
     """The options of a round. Raises ValueError where they mean nothing."""
 
     packing: str = "none"

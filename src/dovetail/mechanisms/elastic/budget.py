@@ -13,7 +13,7 @@ from dovetail.core.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class GpuLimit:
     """No more than `gpus` may be held by the jobs with this code in a column of labels."""
 
     labels: Labels
@@ -71,17 +71,17 @@ def is_limited(view: View) -> bool:
     return bool(view.plan.occupancy.quota) or bool(view.jobs.gpu_type.names)
 
 
-def limits(view: View) -> list[Limit]:
+def limits(view: View) -> list[GpuLimit]:
     """Returns the limits by queue and by type of GPU, less what jobs that must stay hold."""
     if not is_limited(view):
         return []
     jobs, cluster, stay = view.jobs, view.cluster, staying(view)
-    found: list[Limit] = []
+    found: list[GpuLimit] = []
     for queue, quota in sorted(view.plan.occupancy.quota.items()):
         if queue in jobs.queue.names:
             code = jobs.queue.names.index(queue)
             held = sum(view.running[j].gpus for j in stay if jobs.queue.codes[j] == code)
-            found.append(Limit(jobs.queue, code, max(0, quota - held)))
+            found.append(GpuLimit(jobs.queue, code, max(0, quota - held)))
     for code, kind in enumerate(jobs.gpu_type.names):
         fitting = [
             n
@@ -91,7 +91,7 @@ def limits(view: View) -> list[Limit]:
         spans = (span for j in stay for span in view.running[j].spans)
         held = sum(g for n, g in spans if n in fitting)
         gpus = sum(cluster.capacity[n] for n in fitting)
-        found.append(Limit(jobs.gpu_type, code, max(0, gpus - held)))
+        found.append(GpuLimit(jobs.gpu_type, code, max(0, gpus - held)))
     return found
 
 

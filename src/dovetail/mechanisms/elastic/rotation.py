@@ -28,7 +28,7 @@ Lines = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Rotation:
     """Whole units of the jobs, and who waits or runs for a unit while not all can run.
 
     `lines[u]` are the waiting jobs with u units in order of waiting, empty while all fit.
@@ -55,7 +55,7 @@ class Turns:
         """Returns when the next unit ends."""
         return min((end_s for _, end_s in self.until_s), default=float("inf"))
 
-    def settled(self, placed: Mapping[int, object]) -> Turns:
+    def settled(self, placed: Mapping[int, object]) -> Rotation:
         """Returns the turns after chosen jobs that found no room went back to where they stood."""
         missed = [j for j, _ in self.until_s if j not in placed]
         if not missed:
@@ -69,17 +69,17 @@ class Turns:
         return _turns(lines, units, until_s, self.reserving, backfilled)
 
 
-NO_TURNS = Turns()
+NO_TURNS = Rotation()
 """The turns while nobody has yet had to wait."""
 
 
-def next_turns(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
+def next_turns(view: View, turns: Rotation, pool: Pool, unit_s: float) -> Rotation:
     """Returns the turns after what happened since the last decision.
 
     While `crowded`, the jobs of `until_s` are to run, and nobody else that may be stopped.
     """
     if _all_fit(view, pool):
-        return Turns(units=tuple(_present_units(view, turns).items()))
+        return Rotation(units=tuple(_present_units(view, turns).items()))
     if not turns.crowded:
         turns = _begun(view, turns, unit_s)
     else:
@@ -101,7 +101,7 @@ def _all_fit(view: View, pool: Pool) -> bool:
     return all(budget.take(job) for job in everybody.tolist() if budget.could_run(job))
 
 
-def _present_units(view: View, turns: Turns) -> dict[int, int]:
+def _present_units(view: View, turns: Rotation) -> dict[int, int]:
     """Returns the units of all present jobs that have any."""
     gone = set(view.changes.ended)
     units = {j: u for j, u in turns.units if j not in gone}
@@ -111,7 +111,7 @@ def _present_units(view: View, turns: Turns) -> dict[int, int]:
     return units
 
 
-def _begun(view: View, turns: Turns, unit_s: float) -> Turns:
+def _begun(view: View, turns: Rotation, unit_s: float) -> Rotation:
     """Returns the turns as the crowd begins: units of all who run start now, the others line up."""
     units = _present_units(view, turns)
     since_s = view.progress.pending_since_s
@@ -124,7 +124,7 @@ def _begun(view: View, turns: Turns, unit_s: float) -> Turns:
     return _turns(lines, {j: units[j] for j in units if j not in view.waiting}, until_s)
 
 
-def _moved_on(view: View, turns: Turns, unit_s: float) -> Turns:
+def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
     """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
     units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
     gone, preemptible = set(view.changes.ended), view.preemptible
@@ -158,7 +158,7 @@ def _moved_on(view: View, turns: Turns, unit_s: float) -> Turns:
     return _turns(lines, units, until_s, turns.reserving, backfilled)
 
 
-def _chosen(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
+def _chosen(view: View, turns: Rotation, pool: Pool, unit_s: float) -> Rotation:
     """Returns the turns after free GPUs went to the first in line.
 
     Gangs that have GPUs reserved come before the lines, and before whoever backfills: else a gang
@@ -180,7 +180,7 @@ def _chosen(view: View, turns: Turns, pool: Pool, unit_s: float) -> Turns:
 class _Choice:
     """Who gets a turn, while free GPUs are handed out."""
 
-    def __init__(self, view: View, turns: Turns, pool: Pool, unit_s: float) -> None:
+    def __init__(self, view: View, turns: Rotation, pool: Pool, unit_s: float) -> None:
         self._view, self._unit_s = view, unit_s
         self._budget = Budget(view, pool)
         self.until_s, self.units, self.lines = dict(turns.until_s), dict(turns.units), turns.lines
@@ -272,8 +272,10 @@ def _turns(
     until_s: Mapping[int, float],
     reserving: tuple[int, ...] = (),
     backfilled: tuple[int, ...] = (),
-) -> Turns:
-    return Turns(True, lines, tuple(units.items()), tuple(until_s.items()), reserving, backfilled)
+) -> Rotation:
+    return Rotation(
+        True, lines, tuple(units.items()), tuple(until_s.items()), reserving, backfilled
+    )
 
 
 def _line(lines: Lines, level: int) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.afs_round import HandOut, Manner
+from dovetail.mechanisms.elastic.afs_round import ElasticRules, HandOut
 from dovetail.mechanisms.elastic.estimation import Measured
-from dovetail.mechanisms.elastic.rotation import NO_TURNS, Turns, next_turns
+from dovetail.mechanisms.elastic.rotation import NO_TURNS, Rotation, next_turns
 from dovetail.mechanisms.elastic.shares import churned, waits
 
 
@@ -16,12 +16,12 @@ from dovetail.mechanisms.elastic.shares import churned, waits
 class TurnMemory:
     """What is remembered from one decision to the next."""
 
-    turns: Turns = NO_TURNS
+    turns: Rotation = NO_TURNS
     measured: Measured = ()
 
 
 def share_in_turns(
-    view: View, memory: object, manner: Manner, unit_s: float, hand_out: HandOut
+    view: View, memory: object, manner: ElasticRules, unit_s: float, hand_out: HandOut
 ) -> Decision:
     """Returns the decision: shares for everybody, or for those whose turn it is."""
     assert isinstance(memory, TurnMemory)

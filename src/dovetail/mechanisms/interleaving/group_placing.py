@@ -17,7 +17,7 @@ from dovetail.core.placement import Interleave, Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.interleaving.rules import SetRules
-from dovetail.mechanisms.interleaving.slots import Settled, hold
+from dovetail.mechanisms.interleaving.slots import StayingJobs, hold
 from dovetail.mechanisms.sharing.candidates import idle_gpus, placement_on
 
 Members = tuple[int, ...]
@@ -33,7 +33,7 @@ class Admitted(NamedTuple):
     spans: Spans
 
 
-def admit(view: View, settled: Settled, groups: Iterable[Members]) -> list[Admitted]:
+def admit(view: View, settled: StayingJobs, groups: Iterable[Members]) -> list[Admitted]:
     """Returns the groups that find room one after another, in the order given."""
     occupancy, find = settled.another(view), view.placing.find
     found: list[Admitted] = []
@@ -53,7 +53,7 @@ def admit(view: View, settled: Settled, groups: Iterable[Members]) -> list[Admit
     return found
 
 
-def put(view: View, rules: SetRules, settled: Settled, admitted: list[Admitted]) -> Draft:
+def put(view: View, rules: SetRules, settled: StayingJobs, admitted: list[Admitted]) -> Draft:
     """Returns a draft in which the settled jobs and the admitted groups run."""
     largest_first = sorted(admitted, key=lambda group: (-group.gpus, min(group.jobs)))
     if view.placing.running != "repack":
@@ -70,7 +70,7 @@ def put(view: View, rules: SetRules, settled: Settled, admitted: list[Admitted])
     return draft
 
 
-def _emptied(view: View, settled: Settled) -> Draft:
+def _emptied(view: View, settled: StayingJobs) -> Draft:
     draft = view.plan.repack()
     for job in sorted(settled.jobs):
         draft.place(job, view.running[job])
@@ -78,7 +78,7 @@ def _emptied(view: View, settled: Settled) -> Draft:
 
 
 def _kept(
-    view: View, rules: SetRules, settled: Settled, groups: Sequence[Admitted]
+    view: View, rules: SetRules, settled: StayingJobs, groups: Sequence[Admitted]
 ) -> Draft | None:
     """Returns a draft that moves as few as may be; None if then somebody finds no room."""
     draft = view.plan.draft()
@@ -103,7 +103,7 @@ def _kept(
     return None
 
 
-def _held(view: View, settled: Settled) -> tuple[dict[Seats, list[int]], dict[int, Seats]]:
+def _held(view: View, settled: StayingJobs) -> tuple[dict[Seats, list[int]], dict[int, Seats]]:
     """Returns who holds which GPUs together, and the GPUs of each job, but for the settled."""
     held: dict[Seats, list[int]] = {}
     of_job: dict[int, Seats] = {}

@@ -39,7 +39,7 @@ class Grouping:
         return (self.group_limit - 1).bit_length()
 
 
-class Node(NamedTuple):
+class MergeNode(NamedTuple):
     """Jobs in one set, best first, as places in the line, and their kinds in order."""
 
     members: tuple[int, ...]
@@ -47,7 +47,7 @@ class Node(NamedTuple):
 
 
 @dataclass(slots=True)
-class Bucket:
+class SizeBucket:
     """Nodes that ask for the same GPUs, best first; alone: none of them may be interleaved.
 
     `together` gives the set in which a member runs now.
@@ -56,7 +56,7 @@ class Bucket:
     gpus: int
     memory_bytes: float
     alone: bool
-    nodes: list[Node]
+    nodes: list[MergeNode]
     together: Mapping[int, int]
 
 
@@ -69,8 +69,8 @@ class _Pair(NamedTuple):
 
 
 def group(
-    rules: SetRules, how: Grouping, buckets: Sequence[Bucket], capacity_gpus: int
-) -> list[tuple[Bucket, Node]]:
+    rules: SetRules, how: Grouping, buckets: Sequence[SizeBucket], capacity_gpus: int
+) -> list[tuple[SizeBucket, MergeNode]]:
     """Returns the groups made of the nodes of all buckets, merged while demand exceeds capacity.
 
     Buckets come in order of their best job.
@@ -88,7 +88,7 @@ def group(
 
 
 def _merge_in_rounds(
-    rules: SetRules, how: Grouping, buckets: Sequence[Bucket], limit: int, excess: int
+    rules: SetRules, how: Grouping, buckets: Sequence[SizeBucket], limit: int, excess: int
 ) -> None:
     for _ in range(how.rounds):
         pairs = [() if b.alone else _matched(rules, b, limit) for b in buckets]
@@ -102,7 +102,7 @@ def _merge_in_rounds(
             return
 
 
-def _matched(rules: SetRules, bucket: Bucket, limit: int) -> Sequence[_Pair]:
+def _matched(rules: SetRules, bucket: SizeBucket, limit: int) -> Sequence[_Pair]:
     """Returns the pairs of a matching of greatest weight."""
     positions: dict[Kinds, list[int]] = {}
     for position, node in enumerate(bucket.nodes):
@@ -123,7 +123,7 @@ def _matched(rules: SetRules, bucket: Bucket, limit: int) -> Sequence[_Pair]:
 class _Seats:
     """Which nodes pair, where it is known how many of which types do: any nodes of a type do."""
 
-    def __init__(self, bucket: Bucket, positions: list[list[int]], pairing: Pairing) -> None:
+    def __init__(self, bucket: SizeBucket, positions: list[list[int]], pairing: Pairing) -> None:
         self._bucket = bucket
         self._positions = positions
         self._type_of = {p: t for t, found in enumerate(positions) for p in found}
@@ -179,13 +179,13 @@ class _Seats:
 
 
 def _merge_by_class(
-    buckets: Sequence[Bucket], pairs: Sequence[Sequence[_Pair]], excess: int
+    buckets: Sequence[SizeBucket], pairs: Sequence[Sequence[_Pair]], excess: int
 ) -> int:
     """Merges pairs one after another, bucket by bucket, in order of their later node."""
     for bucket, found in zip(buckets, pairs, strict=True):
         first_of = {pair.second: pair.first for pair in found}
         paired = {position for pair in found for position in (pair.first, pair.second)}
-        after: list[Node] = []
+        after: list[MergeNode] = []
         for position, node in enumerate(bucket.nodes):
             if position not in paired:
                 after.append(node)
@@ -201,7 +201,7 @@ def _merge_by_class(
 
 
 def _merge_by_efficiency(
-    buckets: Sequence[Bucket], pairs: Sequence[Sequence[_Pair]], excess: int
+    buckets: Sequence[SizeBucket], pairs: Sequence[Sequence[_Pair]], excess: int
 ) -> int:
     """Merges the pairs of greatest efficiency, of equals those of more GPUs."""
     line = sorted(
@@ -223,15 +223,15 @@ def _merge_by_efficiency(
     return excess
 
 
-def _merge_in_line(rules: SetRules, buckets: Sequence[Bucket], limit: int, excess: int) -> None:
+def _merge_in_line(rules: SetRules, buckets: Sequence[SizeBucket], limit: int, excess: int) -> None:
     """Groups jobs of a bucket in order of priority, a full group after the other (Figure 11)."""
     for bucket in buckets:
         if bucket.alone:
             continue
-        after: list[Node] = []
+        after: list[MergeNode] = []
         for start in range(0, len(bucket.nodes), limit):
             head = bucket.nodes[start]
-            singles: list[Node] = []
+            singles: list[MergeNode] = []
             for node in bucket.nodes[start + 1 : start + limit]:
                 union = _union((head, node))
                 if excess > 0 and rules.weight(union.kinds, bucket.memory_bytes):
@@ -243,19 +243,21 @@ def _merge_in_line(rules: SetRules, buckets: Sequence[Bucket], limit: int, exces
         bucket.nodes = after
 
 
-def _union(nodes: tuple[Node, Node]) -> Node:
+def _union(nodes: tuple[MergeNode, MergeNode]) -> MergeNode:
     first, second = nodes
-    return Node(
+    return MergeNode(
         tuple(sorted(first.members + second.members)), tuple(sorted(first.kinds + second.kinds))
     )
 
 
-def _unpacked(rules: SetRules, groups: list[tuple[Bucket, Node]]) -> list[tuple[Bucket, Node]]:
+def _unpacked(
+    rules: SetRules, groups: list[tuple[SizeBucket, MergeNode]]
+) -> list[tuple[SizeBucket, MergeNode]]:
     """Dissolves groups whose members together do less than one alone would."""
-    kept: list[tuple[Bucket, Node]] = []
+    kept: list[tuple[SizeBucket, MergeNode]] = []
     for bucket, node in groups:
         if len(node.members) == 1 or rules.pays(node.kinds):
             kept.append((bucket, node))
         else:
-            kept += [(bucket, Node((member,), ())) for member in node.members]
+            kept += [(bucket, MergeNode((member,), ())) for member in node.members]
     return kept

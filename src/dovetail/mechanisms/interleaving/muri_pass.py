@@ -18,13 +18,13 @@ from dovetail.mechanisms.interleaving.group_placing import Admitted, Members, ad
 from dovetail.mechanisms.interleaving.groups import (
     MATCHINGS,
     MERGE_ORDERS,
-    Bucket,
     Grouping,
-    Node,
+    MergeNode,
+    SizeBucket,
     group,
 )
 from dovetail.mechanisms.interleaving.rules import MEMBERS_MAX, SetRules, rules_of
-from dovetail.mechanisms.interleaving.slots import Line, Priority, Settled, take
+from dovetail.mechanisms.interleaving.slots import Priority, SizeQueue, StayingJobs, take
 
 TICK_TOLERANCE = 1e-9
 
@@ -73,7 +73,7 @@ def decide(view: View, priority: Priority, grouping: Grouping, tick_s: float) ->
     if not view.waiting and not view.running:
         return Decision(because=())
     rules = rules_of(view, grouping.ordering)
-    settled = Settled.of(view, tick_s)
+    settled = StayingJobs.of(view, tick_s)
     admitted = _admitted(view, rules, priority, grouping, settled)
     draft = put(view, rules, settled, admitted)
     everybody = len(view.waiting) + len(view.running)
@@ -83,7 +83,7 @@ def decide(view: View, priority: Priority, grouping: Grouping, tick_s: float) ->
 
 
 def _admitted(
-    view: View, rules: SetRules, priority: Priority, grouping: Grouping, settled: Settled
+    view: View, rules: SetRules, priority: Priority, grouping: Grouping, settled: StayingJobs
 ) -> list[Admitted]:
     capacity = settled.occupancy.free_gpus
     limit = min(grouping.group_limit, rules.members_max)
@@ -101,14 +101,14 @@ def _members(jobs: Sequence[int], places: Sequence[int]) -> Members:
     return tuple(jobs[i] for i in places)
 
 
-def _bucket(view: View, rules: SetRules, line: Line, place: dict[int, int]) -> Bucket:
+def _bucket(view: View, rules: SetRules, line: SizeQueue, place: dict[int, int]) -> SizeBucket:
     """Returns the jobs taken from a line as nodes."""
     kind_of = rules.kind_of
     memory = min(
         (g.gpu_memory_bytes for g in view.cluster.groups if line.gpu_type in ("", g.gpu_type)),
         default=inf,
     )
-    nodes = [Node((place[job],), (kind_of[job],)) for _, _, job in line.taken]
+    nodes = [MergeNode((place[job],), (kind_of[job],)) for _, _, job in line.taken]
     runs = ((job, view.running[job].interleave) for _, _, job in line.taken if job in view.running)
     together = {place[job]: seat.set_id for job, seat in runs if seat is not None}
-    return Bucket(line.gpus, memory, line.alone, nodes, together)
+    return SizeBucket(line.gpus, memory, line.alone, nodes, together)

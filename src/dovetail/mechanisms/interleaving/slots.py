@@ -50,14 +50,14 @@ class Priority:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StayingJobs:
     """The running jobs that stay where they are, and the cluster with them alone."""
 
     jobs: frozenset[int]
     occupancy: Occupancy
 
     @staticmethod
-    def of(view: View, tick_s: float) -> Settled:
+    def of(view: View, tick_s: float) -> StayingJobs:
         """Returns those on the GPUs of a job that may not be stopped now.
 
         A job that has not trained since it was placed is not stopped: where a tick is no longer
@@ -68,7 +68,7 @@ class Settled:
         switch_s = max(view.switch_s[how] for how in (START, RESUME, MOVE))
         hasty = 0 < tick_s <= switch_s
         if view.all_preemptible and not hasty:
-            return Settled(frozenset(), occupancy)
+            return StayingJobs(frozenset(), occupancy)
         stay: set[int] = set()
         sharers = view.plan.occupancy.sharers
         since_s = view.progress.running_since_s
@@ -78,7 +78,7 @@ class Settled:
                 stay.update(j for gpu in placement.named() for j in sharers(*gpu))
         for job in sorted(stay):
             occupancy.hold(job, view.running[job])
-        return Settled(frozenset(stay), occupancy)
+        return StayingJobs(frozenset(stay), occupancy)
 
     def another(self, view: View) -> Occupancy:
         """Returns a second cluster with the settled jobs alone."""
@@ -89,7 +89,7 @@ class Settled:
 
 
 @dataclass(slots=True)
-class Line:
+class SizeQueue:
     """The jobs that ask for the same GPUs, best first, and those of them that were taken."""
 
     gpus: int
@@ -101,8 +101,8 @@ class Line:
 
 
 def take(
-    view: View, rules: SetRules, priority: Priority, settled: Settled, group_limit: int
-) -> list[Line]:
+    view: View, rules: SetRules, priority: Priority, settled: StayingJobs, group_limit: int
+) -> list[SizeQueue]:
     """Returns the lines that gave jobs, in order of their best job. Fills `settled.occupancy`."""
     occupancy = settled.occupancy
     lines = _lines(view, rules, priority, settled, group_limit)
@@ -140,18 +140,18 @@ def hold(occupancy: Occupancy, job: int, spans: Spans) -> bool:
 
 
 def _lines(
-    view: View, rules: SetRules, priority: Priority, settled: Settled, group_limit: int
-) -> list[Line]:
+    view: View, rules: SetRules, priority: Priority, settled: StayingJobs, group_limit: int
+) -> list[SizeQueue]:
     """Returns every line, as far as it could be taken."""
     rank = priority.rank(view)
-    found: dict[tuple[int, str, bool], Line] = {}
+    found: dict[tuple[int, str, bool], SizeQueue] = {}
 
     def add(key: float, job: int) -> None:
         shape = view.shape(job)
         alike = (shape.gpus, shape.gpu_type, not rules.interleaves[job])
         line = found.get(alike)
         if line is None:
-            line = found[alike] = Line(*alike, [])
+            line = found[alike] = SizeQueue(*alike, [])
         line.entries.append((key, rank(job), job))
 
     running = view.progress.running()

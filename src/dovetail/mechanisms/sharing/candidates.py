@@ -33,7 +33,7 @@ def utilisation(view: View, job: int) -> float:
     return view.physics.interference(job, 1, job, 1)[0] / 2
 
 
-class Company:
+class SharingCandidates:
     """The GPUs of a draft that hold one job that allows sharing, kept up as jobs start in it.
 
     They are kept apart by what decides who may come: `label` of the job that is there, its kind,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log
 
-from dovetail.algorithms.time_shares import Company, Group, time_shares
+from dovetail.algorithms.time_shares import Sharers, SharingGroup, time_shares
 from dovetail.core.passes import RELATIVE_TOLERANCE
 from dovetail.core.placement import Placement
 from dovetail.core.view import View
@@ -114,17 +114,17 @@ class Programme:
                 )
         return found
 
-    def _need(self, group: Alike, groups: Sequence[Alike]) -> Group:
+    def _need(self, group: Alike, groups: Sequence[Alike]) -> SharingGroup:
         if self.objective == "fairness":
-            return Group(len(group.jobs), group.gpus, 1 / group.gpus)
+            return SharingGroup(len(group.jobs), group.gpus, 1 / group.gpus)
         longest_s = max(g.left_s for g in groups)
         # All have outrun their forecasts: alike, since without any need z is unbounded.
         need = _rounded(group.left_s / longest_s) if longest_s else 1.0
-        return Group(len(group.jobs), group.gpus, need)
+        return SharingGroup(len(group.jobs), group.gpus, need)
 
-    def _companies(self, view: View, groups: Sequence[Alike]) -> list[Company]:
+    def _companies(self, view: View, groups: Sequence[Alike]) -> list[Sharers]:
         """Returns who may share and does more so than by turns; the larger job is the host."""
-        found: list[Company] = []
+        found: list[Sharers] = []
         speeds: dict[tuple[int, int], tuple[float, float] | None] = {}
         for i, host in enumerate(groups):
             for j, guest in enumerate(groups):
@@ -138,7 +138,7 @@ class Programme:
                     guests = self._guests(host, guest)
                     work = host.gpus * pair[0] + guests * guest.gpus * pair[1]
                     if work > host.gpus * (1 + RELATIVE_TOLERANCE):
-                        found.append(Company(i, j, guests, *pair))
+                        found.append(Sharers(i, j, guests, *pair))
         return found
 
     def _may(self, host: Alike, guest: Alike, i: int, j: int) -> bool:

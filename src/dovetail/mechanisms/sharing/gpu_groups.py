@@ -22,7 +22,7 @@ Kinds = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GpuGroup:
     """Who runs on some GPUs, first come first; `since_s` is when the last of them was placed."""
 
     jobs: tuple[int, ...]
@@ -30,22 +30,22 @@ class Gang:
     since_s: float
 
 
-def gangs_of(view: View) -> list[Gang]:
+def gangs_of(view: View) -> list[GpuGroup]:
     """Returns the running gangs, in order of their first submitted job."""
     since_s = view.progress.running_since_s
-    found: list[Gang] = []
+    found: list[GpuGroup] = []
     seen: set[int] = set()
     for job, placement in sorted(view.running.items()):
         if job in seen:
             continue
         if not placement.gpu_ids:
-            found.append(Gang((job,), placement.gpus, since_s(job)))
+            found.append(GpuGroup((job,), placement.gpus, since_s(job)))
             continue
         members = together(view.plan.occupancy, job)
         seen |= members
         jobs = tuple(sorted(members, key=lambda j: (since_s(j), j)))
         gpus = {gpu for j in jobs for gpu in view.running[j].named()}
-        found.append(Gang(jobs, len(gpus), max(since_s(j) for j in jobs)))
+        found.append(GpuGroup(jobs, len(gpus), max(since_s(j) for j in jobs)))
     return found
 
 

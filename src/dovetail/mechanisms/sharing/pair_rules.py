@@ -18,7 +18,7 @@ from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
 from dovetail.core.queue import WaitingQueue
 from dovetail.core.view import View
-from dovetail.mechanisms.sharing.pair_tables import Guest, Host, PairTables
+from dovetail.mechanisms.sharing.pair_tables import Guest, HostJob, PairTables
 
 UNSEEN = -1
 
@@ -89,7 +89,7 @@ class PairRules:
         if host not in self._number_of:
             # Asked first: should physics raise, nothing is half noted.
             held_bytes = view.physics.footprint_bytes(job, host.steps)
-            self.pairs.add_host(Host(job, *host[1:], held_bytes))
+            self.pairs.add_host(HostJob(job, *host[1:], held_bytes))
             self._number_of[host] = len(self.pairs.hosts) - 1
         self.host_of[job] = self._number_of[host]
         self.speed_of[job] = speed

@@ -25,7 +25,7 @@ ROOM = 16
 NONE_FIT = np.iinfo(np.int64).max
 
 
-class Host(NamedTuple):
+class HostJob(NamedTuple):
     """A class of hosts: one of its jobs, its accumulation steps, and its GPUs.
 
     `gpu_type` is "" where the GPUs are of several; `held_bytes` is what the job holds of them.
@@ -45,7 +45,7 @@ class Guest(NamedTuple):
     gpu_type: str
     shareable: bool
 
-    def may_join(self, host: Host) -> bool:
+    def may_join(self, host: HostJob) -> bool:
         """Tells whether owners and types allow it; memory may still not."""
         return self.shareable and self.gpu_type in ("", host.gpu_type)
 
@@ -77,7 +77,7 @@ class PairTables:
     def __init__(self, physics: Physics, weighs: bool) -> None:
         self.physics, self.weighs = physics, weighs
         self.guests: list[Guest] = []
-        self.hosts: list[Host] = []
+        self.hosts: list[HostJob] = []
         self.reach: Floats = np.zeros((ROOM, ROOM))
         self.fewest: Ints = np.zeros((ROOM, ROOM), np.int64)
         self._uncut: Floats = np.zeros((ROOM, ROOM))
@@ -95,7 +95,7 @@ class PairTables:
         self.guests.append(guest)
         self._make_room()
 
-    def add_host(self, host: Host) -> None:
+    def add_host(self, host: HostJob) -> None:
         """Takes note of the next host class."""
         self.hosts.append(host)
         self._make_room()
@@ -181,7 +181,7 @@ class PairTables:
         self._met.update(dict.fromkeys(guests, len(self.hosts)))
 
     def _ratios(
-        self, sides: Sequence[Side], hosts: Sequence[Host], fits: Bools
+        self, sides: Sequence[Side], hosts: Sequence[HostJob], fits: Bools
     ) -> tuple[Floats, Floats]:
         """Returns the ratios of hosts and guests, 1 where they do not fit."""
         host_ratio, guest_ratio = np.ones(fits.shape), np.ones(fits.shape)

@@ -13,7 +13,7 @@ from math import inf
 
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
-from dovetail.mechanisms.sharing.candidates import Company
+from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.company_shares import ALONE, Alike, Combination
 from dovetail.mechanisms.sharing.stars import StarSeats, neighbours
 
@@ -44,7 +44,7 @@ class Had:
 
 
 @dataclass(slots=True)
-class Claims:
+class RoundClaims:
     """What each job may claim of each combination, given what it has had."""
 
     groups: Sequence[Alike]
@@ -132,7 +132,7 @@ def _seated(
     for job in sorted(draft.placed):
         if preemptible[job] and job not in stay:
             draft.remove(job)
-    company = Company(view, draft, lambda job: False)
+    company = SharingCandidates(view, draft, lambda job: False)
     seats = StarSeats(view, draft, lambda job: 0.0, unequal=True)
     for host in sorted(guests_of, key=lambda j: (-view.shape(j).gpus, j)):
         if host not in draft.placed and not company.start(host):

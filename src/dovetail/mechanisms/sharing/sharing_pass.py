@@ -38,7 +38,7 @@ IN_A_ROW = 2
 """So many classes short without a start between: then all are asked at once if they are."""
 
 
-class Beside(Protocol):
+class HostChoice(Protocol):
     """How a policy chooses whom a waiting job joins; `weighs` if by speeds and ratios."""
 
     weighs: ClassVar[bool]
@@ -72,7 +72,7 @@ class Tried(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingJobs:
     """Waiting jobs: their numbers, keys, solo lengths and classes."""
 
     jobs: Ints
@@ -80,15 +80,15 @@ class Waiting:
     length_s: Floats
     guests: Ints
 
-    def only(self, rows: Ints | Bools | slice) -> Waiting:
+    def only(self, rows: Ints | Bools | slice) -> WaitingJobs:
         """Returns some of them."""
-        return Waiting(self.jobs[rows], self.keys[rows], self.length_s[rows], self.guests[rows])
+        return WaitingJobs(self.jobs[rows], self.keys[rows], self.length_s[rows], self.guests[rows])
 
     def __len__(self) -> int:
         return len(self.jobs)
 
 
-def decide(view: View, memory: object, beside: Beside, *, by_service: bool = False) -> Decision:
+def decide(view: View, memory: object, beside: HostChoice, *, by_service: bool = False) -> Decision:
     """Starts what can start; `memory` says what the last decision has looked at.
 
     `by_service` says that the order of the queue is length times GPUs, not length.
@@ -120,32 +120,32 @@ def decide(view: View, memory: object, beside: Beside, *, by_service: bool = Fal
     return Decision(chosen, gpus.looked(version + bool(started)), because=because)
 
 
-def _waiting(view: View, rules: PairRules, by_service: bool) -> Waiting:
+def _waiting(view: View, rules: PairRules, by_service: bool) -> WaitingJobs:
     jobs, keys = view.waiting.columns()
     length_s = keys / view.jobs.gpus[jobs] if by_service else keys
-    return Waiting(jobs, keys, length_s, rules.guest_of[jobs])
+    return WaitingJobs(jobs, keys, length_s, rules.guest_of[jobs])
 
 
-def _arrived(view: View, rules: PairRules) -> Waiting:
+def _arrived(view: View, rules: PairRules) -> WaitingJobs:
     jobs = [j for j in view.changes.arrived if j in view.waiting]
     numbers = np.array(jobs, np.int64)
     keys = np.array([view.waiting.key(j) for j in jobs], np.float64)
     length_s = np.array(view.progress.left_s(jobs), np.float64)
-    return Waiting(numbers, keys, length_s, rules.guest_of[numbers])
+    return WaitingJobs(numbers, keys, length_s, rules.guest_of[numbers])
 
 
 class _Search:
     """One decision: where waiting jobs can go, given what has started so far."""
 
-    def __init__(self, gpus: SharedGpus, beside: Beside) -> None:
+    def __init__(self, gpus: SharedGpus, beside: HostChoice) -> None:
         self._gpus = gpus
         self._beside = beside
 
-    def any_of(self, waiting: Waiting) -> bool:
+    def any_of(self, waiting: WaitingJobs) -> bool:
         """Tells whether any of some jobs is worth a sweep."""
         return bool(self._hopeful(waiting).any())
 
-    def sweep(self, waiting: Waiting) -> int:
+    def sweep(self, waiting: WaitingJobs) -> int:
         """Starts jobs in order; returns how many.
 
         Each class until one of its jobs is short of GPUs. Who is refused does not speak for the
@@ -175,12 +175,12 @@ class _Search:
                     break
         return started
 
-    def _still(self, alive: set[int], left: Waiting) -> set[int]:
+    def _still(self, alive: set[int], left: WaitingJobs) -> set[int]:
         """Returns the classes whose next job may still find a place."""
         hopeful = self._hopeful(left.only(np.isin(left.guests, list(alive))))
         return {guest for guest in alive if hopeful[guest]}
 
-    def reasons(self, waiting: Waiting, started: int) -> Because:
+    def reasons(self, waiting: WaitingJobs, started: int) -> Because:
         """Returns why jobs wait: for want of room, or because sharing does not pay."""
         if started == len(waiting):
             return ()
@@ -201,7 +201,7 @@ class _Search:
         free = [gpus.free_for(guest) for guest in guests.tolist()]
         return gpus.rules.guest_gpus[guests] - np.array(free, np.int64)
 
-    def _hopeful(self, waiting: Waiting) -> Bools:
+    def _hopeful(self, waiting: WaitingJobs) -> Bools:
         """Tells, by class, whether the shortest of some waiting jobs may find a place."""
         gpus = self._gpus
         hopeful = np.zeros(len(gpus.rules.pairs.guests), bool)

@@ -11,8 +11,8 @@ from dovetail.core.passes import RELATIVE_TOLERANCE
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
-from dovetail.mechanisms.sharing.candidates import Company
-from dovetail.mechanisms.sharing.gpu_groups import Gang
+from dovetail.mechanisms.sharing.candidates import SharingCandidates
+from dovetail.mechanisms.sharing.gpu_groups import GpuGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class Turn:
     """A gang that may be stopped, and how urgent its most urgent job is (small: urgent)."""
 
     urgency: float
-    gang: Gang
+    gang: GpuGroup
 
 
 def take_turns(
     view: View,
     draft: Draft,
-    company: Company,
+    company: SharingCandidates,
     waiting: Iterable[tuple[float, int]],
     turns: list[Turn],
 ) -> None:
@@ -56,7 +56,11 @@ def take_turns(
 
 
 def _make_room(
-    view: View, draft: Draft, company: Company, waits: tuple[float, int], turns: list[Turn]
+    view: View,
+    draft: Draft,
+    company: SharingCandidates,
+    waits: tuple[float, int],
+    turns: list[Turn],
 ) -> list[Turn] | None:
     """Stops gangs until a job finds room; returns who may still be stopped, None if it did not."""
     urgency, job = waits

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
-from dovetail.core.reading import Reading
+from dovetail.core.reading import SpeedMeasurement
 from dovetail.physics.beliefs.learning_groups import Subjects
 from dovetail.physics.beliefs.measured import MeasuredPhysics, differs, is_plain
 from dovetail.physics.beliefs.measurements import Company, Key, Lessons
@@ -43,7 +43,11 @@ class Learning:
         return MeasuredPhysics(self._prior, self._jobs, self.lessons, self._subjects, self._trusted)
 
     def observe(
-        self, job: int, placement: Placement, neighbours: Sequence[Neighbour], reading: Reading
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour],
+        reading: SpeedMeasurement,
     ) -> bool:
         """Learns from a reading. Returns whether `physics` is another one from now on.
 
@@ -129,7 +133,7 @@ class Learning:
         self.unsaved |= told and not self._subjects.key_of[job].own
         return told
 
-    def _holds(self, job: int, placement: Placement, reading: Reading) -> bool:
+    def _holds(self, job: int, placement: Placement, reading: SpeedMeasurement) -> bool:
         """Learns what a worker holds; tells whether another amount was believed."""
         if not reading.memory_bytes or placement.samples:
             return False
@@ -140,7 +144,7 @@ class Learning:
             return False
         return differs(reading.memory_bytes, believed)
 
-    def _alone(self, job: int, placement: Placement, reading: Reading) -> bool:
+    def _alone(self, job: int, placement: Placement, reading: SpeedMeasurement) -> bool:
         """Learns a rate alone; tells whether speeds are believed to be others now."""
         key, gpus = self._subjects.key_of[job], placement.gpus
         before = self._speeds(self.physics, key)
@@ -162,7 +166,7 @@ class Learning:
         return [factor for row in rows for factor in row.tolist()]
 
     def _beside(
-        self, job: int, placement: Placement, neighbour: Neighbour, reading: Reading
+        self, job: int, placement: Placement, neighbour: Neighbour, reading: SpeedMeasurement
     ) -> bool:
         """Learns a ratio, if the rate alone on as many GPUs is known; tells whether it is news."""
         key_of, (other, there) = self._subjects.key_of, neighbour

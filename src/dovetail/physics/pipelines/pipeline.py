@@ -21,7 +21,7 @@ from dovetail.algorithms.pipeline_time import (
     spread_s,
     stage_parts,
 )
-from dovetail.algorithms.refined_replicas import StageTimes
+from dovetail.algorithms.refined_replicas import ReplicaTimes
 from dovetail.core.beliefs import BestBatches
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
@@ -115,7 +115,7 @@ class Pipelines:
         """
         graph, used = self._graph_on(kind, gpus)
         sizes = {self._links(size) for size in self._sizes if size}
-        floor_s = min(StageTimes.of(graph, links).floor_s for links in sizes)
+        floor_s = min(ReplicaTimes.of(graph, links).floor_s for links in sizes)
         part = 1.0 if used else gpus / sum(stage.gpus for stage in graph)
         return part * self._requested_s(kind) / floor_s
 

@@ -13,7 +13,7 @@ from dovetail.report.plots import canvas
 from dovetail.report.plots.steps import (
     Floats,
     Ints,
-    Steps,
+    StepSeries,
     binned_share,
     binned_steps,
     held_by_bin,
@@ -250,7 +250,7 @@ def draw_quantiles(axes: Axes, x: float, values: Floats, look: canvas.Look, room
     axes.plot(x, mid, "o", color=paint, markersize=min(width, 5.0), label=look["label"])
 
 
-def draw_steps(axes: Axes, steps: Steps, unit_s: float, paint: str) -> None:
+def draw_steps(axes: Axes, steps: StepSeries, unit_s: float, paint: str) -> None:
     """Draws the mean of each bin, and behind it all the bin's values from least to greatest."""
     edges = steps.edges / unit_s
     if not np.array_equal(steps.least, steps.greatest, equal_nan=True):
@@ -260,7 +260,7 @@ def draw_steps(axes: Axes, steps: Steps, unit_s: float, paint: str) -> None:
     axes.stairs(steps.mean, edges, baseline=None, color=paint, linewidth=1.2)
 
 
-def series_steps(result: RunResult, column: str) -> Steps:
+def series_steps(result: RunResult, column: str) -> StepSeries:
     """Returns one column of the series, thinned for drawing."""
     series = result.series
     values = series[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()

@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepSeries:
     """A step function in bins: `edges` has one entry more than the other three."""
 
     edges: Floats
@@ -28,7 +28,7 @@ class Steps:
         return len(self.mean)
 
 
-def binned_steps(t_s: Floats, values: Floats, end_s: float, bins: int) -> Steps:
+def binned_steps(t_s: Floats, values: Floats, end_s: float, bins: int) -> StepSeries:
     """Returns the step function that takes `values[i]` from `t_s[i]` to the next, up to `end_s`.
 
     `t_s` must not decrease; rows that last no time do not show. At most `bins` bins come back;
@@ -39,13 +39,13 @@ def binned_steps(t_s: Floats, values: Floats, end_s: float, bins: int) -> Steps:
     start, stop, values = start[lasts], stop[lasts], values[lasts]
     if len(start) == 0:
         none = np.empty(0)
-        return Steps(none, none, none, none)
+        return StepSeries(none, none, none, none)
     if len(start) <= bins and np.array_equal(stop[:-1], start[1:]):
-        return Steps(np.append(start, stop[-1]), values, values, values)
+        return StepSeries(np.append(start, stop[-1]), values, values, values)
     return _over_edges(start, stop, values, np.linspace(start[0], stop[-1], bins + 1))
 
 
-def _over_edges(start: Floats, stop: Floats, values: Floats, edges: Floats) -> Steps:
+def _over_edges(start: Floats, stop: Floats, values: Floats, edges: Floats) -> StepSeries:
     first = np.clip(np.searchsorted(edges, start, "right") - 1, 0, len(edges) - 2)
     last = np.clip(np.searchsorted(edges, stop, "left") - 1, 0, len(edges) - 2)
     n = len(edges) - 1
@@ -64,7 +64,7 @@ def _over_edges(start: Floats, stop: Floats, values: Floats, edges: Floats) -> S
     mean = np.divide(area, covered, out=np.full(n, np.nan), where=covered > 0)
     bare = ~np.isfinite(least)
     least[bare], greatest[bare] = np.nan, np.nan
-    return Steps(edges, np.clip(mean, least, greatest), least, greatest)
+    return StepSeries(edges, np.clip(mean, least, greatest), least, greatest)
 
 
 def binned_share(values: Floats, points: int, log: bool) -> tuple[Floats, Floats]:
