@@ -5,7 +5,7 @@ The Python interface is `dovetail.api`; its names are offered here too and impor
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from dovetail.version import __version__
 
 __all__ = [
     "Bounds",

@@ -12,8 +12,8 @@ from importlib import import_module
 
 import click
 
-from dovetail import __version__
 from dovetail.core.errors import DovetailError, InputError
+from dovetail.version import __version__
 
 COMMANDS = {
     "simulate": ("dovetail.cli.simulate", "simulate", "Replay a trace under one policy."),

@@ -7,14 +7,45 @@ is stopped at once, so the "knows" beside a result can be believed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dovetail.control.running import RunningTable
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats, Ints
 
-if TYPE_CHECKING:
-    from dovetail.control.state import ClusterState
+
+class ProgressTables(Protocol):
+    """The tables of a world that say how far jobs are; `control.state.ClusterState` is one."""
+
+    @property
+    def pending_s(self) -> Sequence[float]:
+        """Returns when each waiting job last became pending."""
+        ...
+
+    @property
+    def placed_s(self) -> Sequence[float]:
+        """Returns when each running job was last placed."""
+        ...
+
+    def done_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the progress made, in solo seconds."""
+        ...
+
+    def left_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the forecast length less the progress, never below zero."""
+        ...
+
+    def length_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the forecast lengths."""
+        ...
+
+    def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
+        """Returns the GPU-seconds held so far."""
+        ...
+
+    def running(self) -> RunningTable:
+        """Returns the running jobs as columns."""
+        ...
 
 
 class GuardedRunning:
@@ -47,42 +78,42 @@ class GuardedRunning:
 class GuardedProgress:
     """Reads the world's tables for a policy; lengths only if it declared to know them."""
 
-    def __init__(self, state: ClusterState, knows: frozenset[str]) -> None:
-        self._state = state
+    def __init__(self, tables: ProgressTables, knows: frozenset[str]) -> None:
+        self._tables = tables
         self._knows_length = "length" in knows
 
     def done_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the progress made, in solo seconds."""
-        return self._state.done_s(jobs)
+        return self._tables.done_s(jobs)
 
     def left_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast length less the progress, never below zero."""
         if not self._knows_length:
             raise undeclared()
-        return self._state.left_s(jobs)
+        return self._tables.left_s(jobs)
 
     def length_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the forecast lengths."""
         if not self._knows_length:
             raise undeclared()
-        return self._state.length_s(jobs)
+        return self._tables.length_s(jobs)
 
     def attained_gpu_s(self, jobs: Sequence[int]) -> list[float]:
         """Returns the GPU-seconds held so far."""
-        return self._state.attained_gpu_s(jobs)
+        return self._tables.attained_gpu_s(jobs)
 
     def running(self) -> RunningTable | GuardedRunning:
         """Returns the running jobs as columns."""
-        table = self._state.running()
-        return table if self._knows_length else GuardedRunning(table)
+        running = self._tables.running()
+        return running if self._knows_length else GuardedRunning(running)
 
     def pending_since_s(self, job: int) -> float:
         """Returns when a waiting job last became pending."""
-        return self._state.pending_s[job]
+        return self._tables.pending_s[job]
 
     def running_since_s(self, job: int) -> float:
         """Returns when a running job was last placed."""
-        return self._state.placed_s[job]
+        return self._tables.placed_s[job]
 
 
 def undeclared() -> DovetailError:

@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 import dovetail.policies  # registers the policies
-from dovetail import __version__
 from dovetail.control.loop import check_needs
 from dovetail.control.loop import run as run_loop
 from dovetail.core.beliefs import Forecast, Physics
@@ -50,6 +49,7 @@ from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options, adopted
 from dovetail.study.uncertainty import Interval, blocks, mean_interval
+from dovetail.version import __version__
 
 assert dovetail.policies
 

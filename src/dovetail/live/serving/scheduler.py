@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 import dovetail.policies  # registers the policies
-from dovetail import __version__
 from dovetail.control.loop import check_needs
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Physics
@@ -35,6 +34,7 @@ from dovetail.physics.zoo.profile_file import load_profiles
 from dovetail.study.option_texts import OptionTexts, read_options
 from dovetail.study.options import Options
 from dovetail.study.run import granted
+from dovetail.version import __version__
 
 assert dovetail.policies
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import sleep
 
-from dovetail import __version__
 from dovetail.control.loop import run as run_loop
 from dovetail.core.errors import InputError
 from dovetail.core.policy import spell
@@ -46,6 +45,7 @@ from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
 from dovetail.physics.beliefs.measurements import Lessons
 from dovetail.study.option_texts import OptionTexts
+from dovetail.version import __version__
 
 LOG = logging.getLogger(__name__)
 WATCH_S = 1.0
