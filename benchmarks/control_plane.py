@@ -43,7 +43,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store, add_jobs
-from dovetail.replay.live_play import LiveCluster, live_cluster
+from dovetail.replaying.live_play import LiveCluster, live_cluster
 from dovetail.study.traces import with_models
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

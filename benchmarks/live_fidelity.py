@@ -23,7 +23,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.live.serving.virtual_live import MESSAGE_S, play, specs_of
-from dovetail.replay.fidelity import (
+from dovetail.replaying.fidelity import (
     POLICIES,
     Fidelity,
     drawn_trace,
@@ -31,7 +31,7 @@ from dovetail.replay.fidelity import (
     served,
     simulated,
 )
-from dovetail.replay.live_play import live_cluster, serve
+from dovetail.replaying.live_play import live_cluster, serve
 from dovetail.report.plots import canvas
 from dovetail.study.option_texts import OptionTexts
 

@@ -29,10 +29,10 @@ from dovetail.physics.zoo.profile import Curve, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.zoo.provenance import Provenance, Sourced
 from dovetail.profiling.learned_profiles import learned_set
-from dovetail.replay.fidelity import ADOPTED, Fidelity, recorded, simulated
-from dovetail.replay.live_log import write_log
-from dovetail.replay.live_play import LiveCluster, live_cluster, serve
-from dovetail.replay.predicted import Compared, predict
+from dovetail.replaying.fidelity import ADOPTED, Fidelity, recorded, simulated
+from dovetail.replaying.live_log import write_log
+from dovetail.replaying.live_play import LiveCluster, live_cluster, serve
+from dovetail.replaying.predicted import Compared, predict
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.options import adopted
 from dovetail.wire.spec import JobSpec

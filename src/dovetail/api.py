@@ -24,7 +24,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy, registered, spell
 from dovetail.core.trace import Trace
 from dovetail.record.result import Comparison, RunResult
-from dovetail.replay.decisions import replay as run_replay
+from dovetail.replaying.decisions import replay as run_replay
 from dovetail.report.tables import comparison_view, run_view
 from dovetail.report.words import comparison_sentence, run_sentence
 from dovetail.study.bound import bound as find_bound

@@ -22,7 +22,10 @@ SLOW = {
     "subprocess", "torch", "yaml",
 }  # fmt: skip
 """Libraries that take milliseconds each and have nothing to say here."""
-OURS = {"cli", "wire.codec", "core.errors", "live.client", "live.lifecycle", "live.door.verbs"}
+OURS = {
+    "cli", "version", "wire.codec", "core.errors", "live.client", "live.jobs.lifecycle",
+    "live.server.protocol",
+}  # fmt: skip
 """What a client is made of; `submit` reads specs besides."""
 MESSAGES = {
     "ls": "listing", "show": "listing one_job", "why": "reason", "nodes": "cluster",
@@ -78,10 +81,10 @@ def test_a_command_about_a_cluster_imports_no_more_than_a_client(
     found = modules(home, *words)
     assert "dovetail.live.client.client" in found
     assert {m for m in found if m.partition(".")[0] in SLOW} == set()
-    said = {f"live.door.messages.{name}" for name in MESSAGES[words[0]].split()}
+    said = {f"live.server.messages.{name}" for name in MESSAGES[words[0]].split()}
     # Whoever changes something may hand jobs over.
     mine = OURS | said | ({"wire"} if "changes" in MESSAGES[words[0]] else set())
-    mine |= {"workload"} if words[0] == "submit" else set()
+    mine |= {"jobspec"} if words[0] == "submit" else set()
     ours = {m.removeprefix("dovetail.") for m in found if m.startswith("dovetail.")}
     folders = {m for m in ours if any(known.startswith(f"{m}.") for known in mine)}
     known = {m for m in ours if any(m == k or m.startswith(f"{k}.") for k in mine)}

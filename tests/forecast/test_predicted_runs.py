@@ -7,7 +7,7 @@ import pytest
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy, spell
 from dovetail.forecast.predicted import METHODS
-from dovetail.replay.decisions import replay
+from dovetail.replaying.decisions import replay
 from dovetail.study.compare import compare
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

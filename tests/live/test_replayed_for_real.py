@@ -19,9 +19,9 @@ from test_killed_for_real import Ground
 from dovetail.core.errors import DovetailError
 from dovetail.core.messages import RECOVERING, ControllerChanged
 from dovetail.live.client.client import Client
-from dovetail.replay.decisions import read_recording, replay
-from dovetail.replay.live_log import exported
-from dovetail.replay.predicted import predict
+from dovetail.replaying.decisions import read_recording, replay
+from dovetail.replaying.live_log import exported
+from dovetail.replaying.predicted import predict
 from dovetail.wire.spec import JobSpec
 from patience import PATIENCE_S
 

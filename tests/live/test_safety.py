@@ -60,8 +60,8 @@ def test_only_the_server_and_the_training_side_listen() -> None:
         if name.endswith((".bind", "create_server"))
     }
     assert binds <= {
-        "live/own_socket.py",  # Unix sockets in the cluster's folder, for its owner alone
-        "door/server.py",  # TCP on loopback with a token (`loopback`)
-        "train/meeting.py",  # workers of a job meet at DOVETAIL_HOST, 127.0.0.1 unless told
+        "system/unix_socket.py",  # Unix sockets in the cluster's folder, for its owner alone
+        "server/server.py",  # TCP on loopback with a token (`loopback`)
+        "membership/rendezvous.py",  # workers of a job meet at DOVETAIL_HOST, 127.0.0.1 unless told
         "train/rehearsal.py",  # a Unix socket in the place of an agent's
     }, binds

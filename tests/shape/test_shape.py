@@ -43,8 +43,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """What stands above (study, replay, web, cli) may import all of these."""
 ABOVE = {
-    "study": {"live", "replay", "web", "cli"},
-    "replay": {"web", "cli"},
+    "study": {"live", "replaying", "web", "cli"},
+    "replaying": {"web", "cli"},
     "web": {"cli"},
     "cli": set[str](),
 }

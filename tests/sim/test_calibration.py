@@ -16,7 +16,7 @@ from dovetail.core.view import View
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.limits import shared_slowdown, shipped_demand
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.replay.decisions import read_recording, replay
+from dovetail.replaying.decisions import read_recording, replay
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 

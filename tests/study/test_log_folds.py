@@ -14,7 +14,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
 from dovetail.physics.speed.switching import Switching
-from dovetail.replay.decisions import read_recording, replay
+from dovetail.replaying.decisions import read_recording, replay
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 from dovetail.study.traces import with_models

@@ -88,7 +88,7 @@ class Wanted:
 
 def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) -> None:
     from dovetail.cli.replay import say_guessed
-    from dovetail.replay.live_log import export_log, export_trace
+    from dovetail.replaying.live_log import export_log, export_trace
 
     said: dict[str, object] = {}
     if export is not None:

@@ -16,8 +16,8 @@ from dovetail.cli.cluster_options import counted
 if TYPE_CHECKING:
     from dovetail.control.replay import Difference
     from dovetail.core.placement import Placement
-    from dovetail.replay.decisions import Replayed
-    from dovetail.replay.predicted import Compared
+    from dovetail.replaying.decisions import Replayed
+    from dovetail.replaying.predicted import Compared
 
 SHOWN = 10
 ASPECTS = {
@@ -49,9 +49,9 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
       dovetail replay ~/.dovetail
     """
     from dovetail.cli.progress import bar, busy
-    from dovetail.replay.decisions import replay as run
-    from dovetail.replay.live_log import called_in, exported, is_cluster
-    from dovetail.replay.predicted import predict
+    from dovetail.replaying.decisions import replay as run
+    from dovetail.replaying.live_log import called_in, exported, is_cluster
+    from dovetail.replaying.predicted import predict
 
     log = log.expanduser()
     compared = None

@@ -205,22 +205,19 @@ class ReplayWorld:
         return False
 
     def _happen(self, instant: Instant) -> Changes:
-        """Lets the events of an instant happen to the tables; returns what a policy is told."""
+        """Applies the events of an instant to the tables; returns what the policy is told."""
         state = self._state
         state.now = state.view.now = instant.t
-        woke = False
         arrived: list[int] = []
         ended: list[int] = []
         evicted: list[int] = []
         nodes: list[tuple[int, str]] = []
         shrunk: list[Shrunk] = []
+        woke = False
         for fact in instant.events:
             match fact:
                 case Submitted(_, job, length_s):
-                    state.arrive(job)
-                    if state.length[job] != length_s:
-                        # It comes back after a while, and is forecast anew.
-                        state.relength(job, length_s)
+                    self._arrive(job, length_s)
                     arrived.append(job)
                 case Ended(_, job, _):
                     state.end(job)
@@ -234,26 +231,38 @@ class ReplayWorld:
                     evicted.append(job)
                 case NodeChanged(_, node, node_state):
                     nodes.append((node, node_state))
-                case Retimed(_, job, rate):
-                    state.retime(job, rate)
-                case Measured(_, job, done_s, rate):
-                    state.measure(job, done_s, rate)
-                case Foreseen(_, job, length_s):
-                    state.relength(job, length_s)
                 case Shrunk(_, job, placement, _, _, _):
                     state.plan.shrink(job, placement)
                     shrunk.append(fact)
-                case Switched(t, job, rate, from_s, _):
-                    state.switch(job, rate, from_s - t)
                 case Woke() | Learned():
                     woke = True
                 case ControllerChanged(_, _, controller_state):
                     self._ready = controller_state == READY
+                case _:
+                    self._adjust(fact)
         if nodes:
-            self._state.change_nodes(nodes)
+            state.change_nodes(nodes)
         for t, job, placement, rate, from_s, _ in shrunk:
             state.start(job, placement, rate, from_s - t)
         return Changes(arrived, ended, evicted, capacity=bool(nodes), woke=woke)
+
+    def _arrive(self, job: int, length_s: float) -> None:
+        self._state.arrive(job)
+        if self._state.length[job] != length_s:
+            # It comes back after a while, and is forecast anew.
+            self._state.relength(job, length_s)
+
+    def _adjust(self, fact: Fact) -> None:
+        """Applies a fact that changes the speed, progress or length of one job."""
+        match fact:
+            case Retimed(_, job, rate):
+                self._state.retime(job, rate)
+            case Measured(_, job, done_s, rate):
+                self._state.measure(job, done_s, rate)
+            case Foreseen(_, job, length_s):
+                self._state.relength(job, length_s)
+            case Switched(t, job, rate, from_s, _):
+                self._state.switch(job, rate, from_s - t)
 
     def _lose_progress(self, job: int, done_s: float) -> None:
         """Sets a job that stops back to what the log says: a plain program keeps nothing."""

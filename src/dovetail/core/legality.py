@@ -68,25 +68,49 @@ def _check_placement(
     powers: frozenset[str],
     found: list[str],
 ) -> None:
-    shape = view.shape(job)
-    gpus = after.gpus
-    if gpus != shape.gpus:
-        low, high = int(view.jobs.min_gpus[job]), int(view.jobs.max_gpus[job])
-        if "resize" not in powers or not view.jobs.elastic[job]:
-            without = "" if "resize" in powers else " without the power to resize"
-            found.append(f"{_name(view, job)} asked for {shape.gpus} GPUs and got {gpus}{without}")
-        elif not low <= gpus <= high:
-            found.append(f"{_name(view, job)} takes {low} to {high} GPUs, not {gpus}")
+    _check_size(view, job, after, powers, found)
     if before is not None:
-        if before.gpus != gpus:
-            if "resize" not in powers:
-                found.append(f"{_name(view, job)} is resized without the power to")
-        elif before.moves_to(after) and "migrate" not in powers:
-            found.append(f"{_name(view, job)} is moved without the power to migrate")
-        # On a draining node an elastic job may shrink, or grow elsewhere; it is not moved.
-        may = view.preemptible if before.gpus == gpus else view.jobs.preemptible
-        if before.moves_to(after) and not may[job]:
-            found.append(f"{_name(view, job)} {_stays(view, job)} and would move")
+        _check_move(view, job, before, after, powers, found)
+    _check_settings(view, job, after, powers, found)
+    _check_nodes(view, job, before, after, found)
+
+
+def _check_size(
+    view: View, job: int, after: Placement, powers: frozenset[str], found: list[str]
+) -> None:
+    requested = view.shape(job).gpus
+    if after.gpus == requested:
+        return
+    low, high = int(view.jobs.min_gpus[job]), int(view.jobs.max_gpus[job])
+    if "resize" not in powers or not view.jobs.elastic[job]:
+        without = "" if "resize" in powers else " without the power to resize"
+        found.append(f"{_name(view, job)} asked for {requested} GPUs and got {after.gpus}{without}")
+    elif not low <= after.gpus <= high:
+        found.append(f"{_name(view, job)} takes {low} to {high} GPUs, not {after.gpus}")
+
+
+def _check_move(
+    view: View,
+    job: int,
+    before: Placement,
+    after: Placement,
+    powers: frozenset[str],
+    found: list[str],
+) -> None:
+    resized, moved = before.gpus != after.gpus, before.moves_to(after)
+    if resized and "resize" not in powers:
+        found.append(f"{_name(view, job)} is resized without the power to")
+    elif not resized and moved and "migrate" not in powers:
+        found.append(f"{_name(view, job)} is moved without the power to migrate")
+    # On a draining node an elastic job may shrink, or grow elsewhere; it is not moved.
+    may = view.jobs.preemptible if resized else view.preemptible
+    if moved and not may[job]:
+        found.append(f"{_name(view, job)} {_stays(view, job)} and would move")
+
+
+def _check_settings(
+    view: View, job: int, after: Placement, powers: frozenset[str], found: list[str]
+) -> None:
     if after.accumulation_steps > 1 and "share" not in powers and "change batch" not in powers:
         found.append(f"{_name(view, job)} accumulates without the power to change its batch")
     if after.fractions and "restrict" not in powers:
@@ -97,16 +121,20 @@ def _check_placement(
         found.append(f"{_name(view, job)} gets another batch without the power to change it")
     if after.samples:
         _check_samples(view, job, after, found)
-    closed = view.plan.occupancy.closed
-    if closed or shape.gpu_type:
-        held = {} if before is None else before.by_node()
-        for node, gpus in after.by_node().items():
-            if node in closed and gpus > held.get(node, 0):
-                found.append(f"{_name(view, job)} would start on closed node {node}")
-            if shape.gpu_type and view.cluster.group_of(node).gpu_type != shape.gpu_type:
-                found.append(
-                    f"{_name(view, job)} needs {shape.gpu_type} GPUs; node {node} has none"
-                )
+
+
+def _check_nodes(
+    view: View, job: int, before: Placement | None, after: Placement, found: list[str]
+) -> None:
+    closed, wanted = view.plan.occupancy.closed, view.shape(job).gpu_type
+    if not (closed or wanted):
+        return
+    held = {} if before is None else before.by_node()
+    for node, gpus in after.by_node().items():
+        if node in closed and gpus > held.get(node, 0):
+            found.append(f"{_name(view, job)} would start on closed node {node}")
+        if wanted and view.cluster.group_of(node).gpu_type != wanted:
+            found.append(f"{_name(view, job)} needs {wanted} GPUs; node {node} has none")
 
 
 def _check_samples(view: View, job: int, after: Placement, found: list[str]) -> None:

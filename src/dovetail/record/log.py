@@ -8,9 +8,9 @@ log that was cut off is recognised.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dovetail.core.beliefs import Physics
 from dovetail.core.errors import IllegalPlan, InputError
@@ -317,77 +317,100 @@ def fact_of(record: dict[str, object], index_of: dict[str, int]) -> Fact:
         raise InputError("event log", f"the record {said} is damaged: {error!r}") from None
 
 
-def _fact(r: dict[str, object], index_of: dict[str, int]) -> Fact:
-    t = float(r["t"])  # type: ignore[arg-type]
-    job = index_of.get(str(r.get("job")), -1)
-    match r["e"]:
-        case "submitted":
-            length = r["length_s"]
-            return Submitted(t, job, float("inf") if length is None else float(length))  # type: ignore[arg-type]
-        case "started":
-            rate, from_s = float(r["rate"]), float(r["from"])  # type: ignore[arg-type]
-            preparing = int(r.get("preparing", 0))  # type: ignore[call-overload]
-            return Started(t, job, str(r["how"]), _placement(r), rate, from_s, preparing)
-        case "switched":
-            rate, from_s = float(r["rate"]), float(r["from"])  # type: ignore[arg-type]
-            return Switched(t, job, rate, from_s, int(r.get("preparing", 0)))  # type: ignore[call-overload]
-        case "shrunk":
-            rate, from_s = float(r["rate"]), float(r["from"])  # type: ignore[arg-type]
-            preparing = int(r.get("preparing", 0))  # type: ignore[call-overload]
-            return Shrunk(t, job, _placement(r), rate, from_s, preparing)
-        case "retimed":
-            return Retimed(t, job, float(r["rate"]))  # type: ignore[arg-type]
-        case "measured":
-            return Measured(t, job, float(r["done_s"]), float(r["rate"]))  # type: ignore[arg-type]
-        case "foreseen":
-            length = r["length_s"]
-            return Foreseen(t, job, float("inf") if length is None else float(length))  # type: ignore[arg-type]
-        case "refused":
-            return Refused(t, str(r["why"]))
-        case "stopped":
-            return Stopped(t, job, str(r["why"]), float(r["done_s"]))  # type: ignore[arg-type]
-        case "withdrawn":
-            return Withdrawn(t, job)
-        case "ended":
-            return Ended(t, job, str(r["how"]))
-        case "woke":
-            return Woke(t)
-        case "learned":
-            return Learned(t)
-        case "controller":
-            return _controller(t, r)
-        case "node":
-            return NodeChanged(t, int(r["node"]), str(r["state"]))  # type: ignore[call-overload]
-        case "explained":
-            reasons: list[dict[str, object]] = r["reasons"]  # type: ignore[assignment]
-            return Explained(t, tuple(_reason_of(x, index_of) for x in reasons))
-    raise InputError("event log", f"unknown record '{r['e']}'")
+class _Fields:
+    """The fields of one record by type. Raises KeyError, TypeError or ValueError where broken."""
+
+    def __init__(self, record: Mapping[str, object], index_of: Mapping[str, int]) -> None:
+        self._record: Mapping[str, Any] = record
+        self._index_of = index_of
+
+    @property
+    def t(self) -> float:
+        return self.number("t")
+
+    @property
+    def job(self) -> int:
+        return self.index("job")
+
+    def index(self, name: str) -> int:
+        """Returns the row of the job that a field names; -1 where there is none."""
+        return self._index_of.get(str(self._record.get(name)), -1)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._record[name] if default is None else self._record.get(name, default))
+
+    def number(self, name: str) -> float:
+        return float(self._record[name])
+
+    def speed(self) -> tuple[float, float]:
+        """Returns the rate of a job, and when it begins to make progress at it."""
+        return self.number("rate"), self.number("from")
+
+    def length_s(self) -> float:
+        """Returns what the forecast said; unknown is written as null."""
+        return float("inf") if self._record["length_s"] is None else self.number("length_s")
+
+    def count(self, name: str, default: int | None = None) -> int:
+        value = self._record[name] if default is None else self._record.get(name, default)
+        return int(value)
+
+    def placement(self) -> Placement:
+        r = self._record
+        seat = r.get("seat")
+        return Placement(
+            tuple((int(n), int(g)) for n, g in r["on"]),
+            tuple(tuple(ids) for ids in r.get("gpu_ids", ())),
+            self.count("steps", 1),
+            tuple(r.get("fractions", ())),
+            tuple(r.get("samples", ())),
+            Interleave(*seat) if seat else None,
+            self.count("batch", 0),
+        )
+
+    def reasons(self) -> tuple[Reason, ...]:
+        return tuple(
+            Reason(
+                fields.text("code"),
+                fields.index("job"),
+                fields.count("shape", -1),
+                fields.index("behind"),
+            )
+            for fields in (_Fields(reason, self._index_of) for reason in self._record["reasons"])
+        )
 
 
-def _controller(t: float, r: dict[str, object]) -> ControllerChanged:
-    state = str(r["state"])
+_FACTS: dict[str, Callable[[_Fields], Fact]] = {
+    "submitted": lambda r: Submitted(r.t, r.job, r.length_s()),
+    "started": lambda r: Started(
+        r.t, r.job, r.text("how"), r.placement(), *r.speed(), r.count("preparing", 0)
+    ),
+    "switched": lambda r: Switched(r.t, r.job, *r.speed(), r.count("preparing", 0)),
+    "shrunk": lambda r: Shrunk(r.t, r.job, r.placement(), *r.speed(), r.count("preparing", 0)),
+    "retimed": lambda r: Retimed(r.t, r.job, r.number("rate")),
+    "measured": lambda r: Measured(r.t, r.job, r.number("done_s"), r.number("rate")),
+    "foreseen": lambda r: Foreseen(r.t, r.job, r.length_s()),
+    "refused": lambda r: Refused(r.t, r.text("why")),
+    "stopped": lambda r: Stopped(r.t, r.job, r.text("why"), r.number("done_s")),
+    "withdrawn": lambda r: Withdrawn(r.t, r.job),
+    "ended": lambda r: Ended(r.t, r.job, r.text("how")),
+    "woke": lambda r: Woke(r.t),
+    "learned": lambda r: Learned(r.t),
+    "controller": lambda r: _controller(r),
+    "node": lambda r: NodeChanged(r.t, r.count("node"), r.text("state")),
+    "explained": lambda r: Explained(r.t, r.reasons()),
+}
+"""How the fact of each kind of record is read; the kinds are those of docs/reference/event-log."""
+
+
+def _fact(record: dict[str, object], index_of: dict[str, int]) -> Fact:
+    kind = record["e"]
+    if kind not in _FACTS:
+        raise InputError("event log", f"unknown record '{kind}'")
+    return _FACTS[str(kind)](_Fields(record, index_of))
+
+
+def _controller(fields: _Fields) -> ControllerChanged:
+    state = fields.text("state")
     if state not in (RECOVERING, READY):
         raise ValueError(f"unknown state '{state}'")
-    return ControllerChanged(t, int(str(r["epoch"])), state, str(r.get("policy", "")))
-
-
-def _reason_of(said: dict[str, object], index_of: dict[str, int]) -> Reason:
-    return Reason(
-        str(said["code"]),
-        index_of.get(str(said.get("job")), -1),
-        int(said.get("shape", -1)),  # type: ignore[call-overload]
-        index_of.get(str(said.get("behind")), -1),
-    )
-
-
-def _placement(r: dict[str, object]) -> Placement:
-    seat = r.get("seat")
-    return Placement(
-        tuple((int(n), int(g)) for n, g in r["on"]),  # type: ignore[attr-defined]
-        tuple(tuple(ids) for ids in r.get("gpu_ids", ())),  # type: ignore[attr-defined]
-        int(r.get("steps", 1)),  # type: ignore[call-overload]
-        tuple(r.get("fractions", ())),  # type: ignore[arg-type]
-        tuple(r.get("samples", ())),  # type: ignore[arg-type]
-        Interleave(*seat) if seat else None,  # type: ignore[misc]
-        int(r.get("batch", 0)),  # type: ignore[call-overload]
-    )
+    return ControllerChanged(fields.t, fields.count("epoch"), state, fields.text("policy", ""))

@@ -12,8 +12,8 @@ from harness.story import Story, story
 
 from dovetail.live.serving.scheduler import build_mind, manifest_text
 from dovetail.live.store.queries import Reader
-from dovetail.replay.decisions import Replayed, replay
-from dovetail.replay.live_log import write_log
+from dovetail.replaying.decisions import Replayed, replay
+from dovetail.replaying.live_log import write_log
 
 GIVEN = {
     "physics": "linear",

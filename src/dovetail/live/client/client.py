@@ -1,7 +1,7 @@
 """The Python client: the verbs of the command line as methods, with typed replies.
 
 ```
-from dovetail.live.client.client import Client
+from dovetail.live.client import Client
 client = Client("~/.dovetail")
 (job,) = client.submit(JobSpec(name="hello", command=("echo", "hi"), workdir="/data"))
 client.wait(job)

@@ -25,7 +25,7 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
-from dovetail.replay.decisions import Recording
+from dovetail.replaying.decisions import Recording
 from dovetail.sim.scene import CapacityTimeline
 from dovetail.sim.scripted import Follow, Leave, Script
 

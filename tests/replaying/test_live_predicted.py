@@ -15,11 +15,11 @@ from dovetail.core.trace import Trace
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.serving.virtual_live import Asked, play, specs_of
 from dovetail.live.store.queries import Queries
-from dovetail.replay.decisions import read_recording
-from dovetail.replay.fidelity import POLICIES, drawn_trace
-from dovetail.replay.live_log import write_log
-from dovetail.replay.predicted import predict
-from dovetail.replay.script import happened
+from dovetail.replaying.decisions import read_recording
+from dovetail.replaying.fidelity import POLICIES, drawn_trace
+from dovetail.replaying.live_log import write_log
+from dovetail.replaying.predicted import predict
+from dovetail.replaying.script import happened
 from dovetail.wire.spec import Dependency, JobSpec
 
 JOBS = 24

@@ -22,9 +22,9 @@ from dovetail.live.serving.virtual_live import Asked, play
 from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
-from dovetail.replay.decisions import read_recording
-from dovetail.replay.fidelity import drawn_trace, served, simulated
-from dovetail.replay.live_log import called_in, exported, log_lines, write_log
+from dovetail.replaying.decisions import read_recording
+from dovetail.replaying.fidelity import drawn_trace, served, simulated
+from dovetail.replaying.live_log import called_in, exported, log_lines, write_log
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 

@@ -19,7 +19,7 @@ from dovetail.core.errors import DovetailError
 from dovetail.live.client.client import Client
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import Reader
-from dovetail.replay.fidelity import RunOutcome, served
+from dovetail.replaying.fidelity import RunOutcome, served
 from dovetail.wire.spec import JobSpec
 
 COMMAND_S = 900.0

@@ -9,7 +9,7 @@ from dovetail.core.job import JobTable
 from dovetail.core.policy import registered
 from dovetail.core.trace import Trace
 from dovetail.live.serving.virtual_live import MESSAGE_S, play
-from dovetail.replay.fidelity import (
+from dovetail.replaying.fidelity import (
     POLICIES,
     Fidelity,
     RunOutcome,

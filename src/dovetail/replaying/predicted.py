@@ -20,8 +20,8 @@ from dovetail.core.errors import InputError
 from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.record.metrics import job_frame
 from dovetail.record.tally import Tally
-from dovetail.replay.decisions import Recording, read_recording
-from dovetail.replay.script import Happened, happened
+from dovetail.replaying.decisions import Recording, read_recording
+from dovetail.replaying.script import Happened, happened
 from dovetail.sim.scripted import ScriptedWorld
 from dovetail.study.options import Options
 from dovetail.study.run import build_scene, granted

@@ -21,8 +21,8 @@ from dovetail.core.policy import parse_policy, registered
 from dovetail.core.trace import Trace
 from dovetail.live.store.queries import Queries
 from dovetail.record.metrics import job_frame, series_frame, summarize
-from dovetail.replay.decisions import read_recording
-from dovetail.replay.live_log import write_log
+from dovetail.replaying.decisions import read_recording
+from dovetail.replaying.live_log import write_log
 from dovetail.study.option_texts import OptionTexts, read_options
 from dovetail.study.options import adopted
 from dovetail.study.run import simulate

@@ -26,7 +26,7 @@ from dovetail.live.store.database import DAMAGED_FILE
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import Queries, Reader
 from dovetail.record.log import VERSION
-from dovetail.replay.decisions import in_order, options_of, read_recording, trace_of
+from dovetail.replaying.decisions import in_order, options_of, read_recording, trace_of
 from dovetail.study.run import build_physics
 from dovetail.traces.canonical import write_trace
 from dovetail.wire.spec import JobSpec
