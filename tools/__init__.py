@@ -1,0 +1,1 @@
+"""Programs for the work on Dovetail itself. None of them is in the wheel."""
