@@ -101,8 +101,9 @@ class Comparison:
 
 
 def compare_folders(before: Path, after: Path, words: bool = False) -> Comparison:
-    """Compares all files of two folders, in the order of their names."""
-    names = sorted({str(p.relative_to(f)) for f in (before, after) for p in _files(f)})
+    """Compares all files of two folders, event logs first: they show the first other decision."""
+    paths = {str(p.relative_to(f)) for f in (before, after) for p in _files(f)}
+    names = sorted(paths, key=lambda name: (not name.endswith("events.jsonl"), name))
     differences = []
     events = 0
     for name in names:
