@@ -53,7 +53,7 @@ OPTIONS = (
     ("a-srpt", "--forecast predicted:forest"),
     ("afs-l", "--belief scaling:0.3 --seed 2"),
     ("sjf-bsbf", "--belief interference:0.3"),
-    ("muri-s", "--belief stages:4"),
+    ("muri-s", "--belief stages:0.4"),
     ("muri-l", "--belief memory:0.3"),
     ("optimus", "--belief noisy:0.2"),
     ("afs-p", "--switching restart:30,prepared:10"),
@@ -229,7 +229,7 @@ def _live(policies: Sequence[str]) -> Part:
 
 
 def _default() -> Part:
-    bound = f"dovetail bound {GENERATED} --cluster 4x4 --json --adopt elastic:0.5"
+    bound = "dovetail bound traces/muri/muri.csv --cluster 8x8 --json --adopt shareable:1"
     seeds = (
         f"dovetail compare {GENERATED} -p srtf,afs-l --cluster 4x4 --adopt elastic:0.5 --seeds 2"
     )
