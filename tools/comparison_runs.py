@@ -70,7 +70,7 @@ OPTIONS = (
     ("srtf", "--placement strict,best-fit,repack"),
     ("srsf", "--placement none,most-free,keep"),
     ("fifo:bypass=skip", "--cancelled clock"),
-    ("srtf", "--without preempt,migrate"),
+    ("sjf", "--without preempt,migrate"),
     ("srtf", "--coalesce-s 60 --warm-up-s 3600 --drain-s 3600"),
     ("tiresias:thresholds=3250/7200,inside=list", "--placement none"),
     ("gimbal:goal=makespan", "--placement prefer,first-fit"),
