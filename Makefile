@@ -36,7 +36,7 @@ policy: $(STAMP)  ## make policy NAME=srtf: the conformance suite and a small co
 	$(BIN)/python -m pytest tests/contract -k "$(subst -,_,$(NAME)) or $(NAME)"
 	$(BIN)/dovetail demo --days 3 --policies "fifo srtf $(NAME)"
 
-bench: $(STAMP)  ## the measurements of docs/performance.md
+bench: $(STAMP)  ## the measurements of docs/claims/performance.md
 	$(BIN)/python -m benchmarks.ladder
 
 clean:

@@ -3,7 +3,7 @@
 Run:  python -m benchmarks.afs_program PATH [--traces 2869ce,ee9e8c] [--policies max-min,afs-p]
                                             [--seeds 0,1,2]
 
-PATH is a checkout of github.com/abdullahfsm/AFS (commit 6a9f05c was used for docs/fidelity.md).
+PATH is a checkout of github.com/abdullahfsm/AFS (6a9f05c was used for docs/claims/fidelity.md).
 Its scheduler runs unchanged; only its plotting and its distributed runner, which a run does not
 use, are replaced by empty modules. Jobs come from the public traces and curves instead of the raw
 Philly log, which is not in that repository. `--seeds` is of its `random` module: ties of AFS-P.

@@ -1,4 +1,4 @@
-"""Runs the comparisons of docs/fidelity.md: our commands beside the figures of others' simulators.
+"""Runs the comparisons of docs/claims/fidelity.md: our commands beside the figures of others.
 
 Run:  python -m benchmarks.fidelity [--only WORD] [--json]
 

@@ -1,4 +1,4 @@
-"""The measured table of docs/performance.md: whole commands, on traces that really queue.
+"""The measured table of docs/claims/performance.md: whole commands, on traces that really queue.
 
 Run:  python -m benchmarks.ladder [--quick] [--only BEGINNING]
 

@@ -16,7 +16,7 @@ GAVEL_WHY = (
     "Gavel makes new pairs every round, which ends each search: its steps of 3.6 s and the bad "
     "settings tried are paid again and again (see limits at 0, 3.6 and 10 s); the paper gives this "
     "reason for its own small gain. Were limits worth more than by the straight line assumed, "
-    "there would be a gain (docs/reproduction-gimbal.md)"
+    "there would be a gain (docs/claims/reproduction-gimbal.md)"
 )
 WHY = {
     "pairs": "in our stand-ins no limit brings more pairs above serial execution",

@@ -13,8 +13,8 @@ LEFT_OUT = ("no-op", "ticked")
 BASELINE = "srtf"
 POLLUX = "pollux:population=20,generations=20"
 """NOTE: it searches a smaller population for fewer generations than its authors' (100 and 100),
-which takes a twentieth of the time; what that changes is measured in docs/comparison.md. That it
-searches every minute does matter, and stays."""
+which takes a twentieth of the time; what that changes is measured in docs/claims/comparison.md.
+That it searches every minute does matter, and stays."""
 UNTICKED = {"muri-s(no tick)": "muri-s:tick-s=0", "muri-l(no tick)": "muri-l:tick-s=0"}
 """Muri decides every six minutes, as its authors run it; here at every arrival and end."""
 WRAPPED = {

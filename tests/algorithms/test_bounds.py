@@ -202,7 +202,7 @@ def test_an_elastic_bound_lies_below_the_rigid_one() -> None:
 
 
 def test_looseness_on_tiny_instances_is_as_documented() -> None:
-    """The table of docs/bounds.md: mean of bound / optimum over 150 seeded instances."""
+    """The table of docs/concepts/bounds.md: mean of bound / optimum over 150 seeded instances."""
     rng = np.random.default_rng(11)
     ratios: dict[str, list[float]] = {"best": []}
     for _ in range(150):

@@ -1,4 +1,4 @@
-"""What each bound costs at 100,000 jobs: the table of docs/bounds.md (`pytest -m slow -s`)."""
+"""What each bound costs at 100,000 jobs: docs/concepts/bounds.md (`pytest -m slow -s`)."""
 
 from collections.abc import Callable
 from time import process_time

@@ -1,4 +1,4 @@
-"""The bounds on public traces, 64 GPUs: the figures of docs/bounds.md."""
+"""The bounds on public traces, 64 GPUs: the figures of docs/concepts/bounds.md."""
 
 from pathlib import Path
 

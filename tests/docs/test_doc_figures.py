@@ -18,7 +18,7 @@ def test_the_fidelity_page_prints_what_its_command_prints(
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     fidelity = importlib.import_module("benchmarks.fidelity")
-    text = (ROOT / "docs/fidelity.md").read_text()
+    text = (ROOT / "docs/claims/fidelity.md").read_text()
     table = re.findall(r"^\| (?:Muri|AFS),.*$", text, re.MULTILINE)
     assert len(table) == len(fidelity.CASES)
     for case, row in zip(fidelity.CASES, table, strict=True):

@@ -83,11 +83,11 @@ def test_every_number_of_a_run_is_defined(
         assert f"`{end}`" in page("docs/metrics.md")
 
 
-def test_every_record_of_the_log_is_in_the_architecture() -> None:
+def test_every_record_of_the_log_is_in_its_reference() -> None:
     source = page("src/dovetail/record/log.py")
     written = set(re.findall(r'"e":"(\w+)"', source))
     assert {"submitted", "started", "ended", "closed"} <= written
-    text = page("docs/architecture.md")
+    text = page("docs/reference/event-log.md")
     assert written <= documented(text)
     for how in HOW:
         assert f"`{how}`" in text

@@ -41,7 +41,7 @@ PRINTED = {
     ("job_type_3", "muri-s"): 60251.953457,
     ("job_type_3", "muri-l"): 61803.866002,
 }
-"""Mean JCT of the artifact with overheads and factors off (docs/fidelity.md)."""
+"""Mean JCT of the artifact with overheads and factors off (docs/claims/fidelity.md)."""
 
 
 def unlike_jobs(seed: int, count: int, every_s: float) -> list[MuriJob]:

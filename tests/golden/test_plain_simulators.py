@@ -1,7 +1,8 @@
 """Dovetail beside programs we did not write, by their figures, and beside our plain simulators.
 
-`PRINTED` is what the public programs print (docs/fidelity.md). The loops of `plain_simulators`
-share nothing with the engine; the same completion times come out of both, job by job.
+`PRINTED` is what the public programs print (docs/claims/fidelity.md). The loops of
+`plain_simulators` share nothing with the engine; the same completion times come out of both, job by
+job.
 """
 
 import random

@@ -3,7 +3,7 @@
 Every bound is the optimum of an easier problem. What a policy may do decides what is easier:
 jobs that keep their GPU count, jobs that may change it, GPUs that may be shared. `Powers` says
 for which policies a bound holds; `JobDemand` must be computed for the same powers. Proofs and
-measured looseness: docs/bounds.md.
+measured looseness: docs/concepts/bounds.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Both are studied on a log scale, since mean JCTs are skewed, and paired: a ratio
 block by block, with the same blocks for every policy. Few units make plain percentiles too
 narrow, so blocks are resampled by the bootstrap-t (its quantiles held within reason) and
 replicates get Student's t.
-Measured coverage and its limits: docs/uncertainty.md.
+Measured coverage and its limits: docs/concepts/uncertainty.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BINS = 512
 JOBS_PER_BIN_MIN = 4
 """A bin with hardly a job says little about its neighbours, so short traces get fewer bins."""
 BLOCKS = 10
-"""NOTE: with 16 or 24 shorter blocks the intervals missed more often (docs/uncertainty.md)."""
+"""NOTE: with 16 or 24 blocks intervals missed more often (docs/concepts/uncertainty.md)."""
 BLOCKS_MIN = 8
 """Asking for more blocks selects runs whose memory was underestimated, and covers less."""
 REPLICATES_MIN = 4
