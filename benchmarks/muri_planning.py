@@ -40,8 +40,8 @@ MODELS = ("vgg16", "vgg19", "resnet18", "shufflenet_v2_x1_0", "bert", "gpt2", "a
 GPUS, SHARES = (1, 2, 4, 8), (0.7, 0.15, 0.1, 0.05)
 
 
-class Enough(Exception):
-    """Ends a run after so many decisions."""
+class Enough(BaseException):
+    """Ends the run; a BaseException, since the loop hands every Exception to the world."""
 
 
 class Silent:

@@ -26,7 +26,7 @@ def write_examples(page: Path, folder: Path) -> list[Path]:
 
 
 def test_there_is_something_to_run() -> None:
-    assert {"README.md", "docs/operating.md", "docs/adding-a-policy.md"} <= set(
+    assert {"README.md", "docs/operating.md", "docs/guides/write-a-policy.md"} <= set(
         map(title, RUNNABLE)
     )
 
@@ -65,7 +65,7 @@ def run_lines(page: Path, lines: list[str], capfd: pytest.CaptureFixture[str]) -
 
 
 def test_the_example_policy_keeps_the_conformance_suite(tmp_path: Path) -> None:
-    page = ROOT / "docs/adding-a-policy.md"
+    page = ROOT / "docs/guides/write-a-policy.md"
     names = [path.name for path in write_examples(page, tmp_path)]
     assert names == ["my_policy.py", "quiet_hours.py", "test_my_policy.py"]
     done = subprocess.run(
@@ -82,7 +82,7 @@ def test_the_example_policy_keeps_the_conformance_suite(tmp_path: Path) -> None:
 
 
 def test_the_example_policy_is_well_typed_and_formatted(tmp_path: Path) -> None:
-    write_examples(ROOT / "docs/adding-a-policy.md", tmp_path)
+    write_examples(ROOT / "docs/guides/write-a-policy.md", tmp_path)
     settings = ["--config", str(ROOT / "pyproject.toml")]
     for words in (["check", *settings], ["format", "--check", *settings]):
         done = subprocess.run(

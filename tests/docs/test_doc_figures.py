@@ -36,7 +36,7 @@ def test_the_fidelity_page_prints_what_its_command_prints(
 def test_the_physics_page_prints_the_errors_of_pairs(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (ROOT / "docs/physics.md").read_text()
+    text = (ROOT / "docs/concepts/physics.md").read_text()
     table = text.partition("| held out | rows | mean | p90 | worst | constant |")[2]
     rows = re.findall(r"^\| (?!-)(.*) \|$", table.partition("\n\n")[0], re.MULTILINE)
     assert run(["models", "pairs", "--data", str(data_dir)]) == 0

@@ -288,5 +288,5 @@ def test_pairs_it_has_not_seen_are_better_told_than_by_their_mean(data_dir: Path
     random = pairs_held_out(pairs)
     assert random.law.mean < 0.07 < 0.11 < random.constant.mean
     for held in models_held_out(pairs):
-        # Times alone do not tell that a model works outside the GPU: docs/physics.md.
+        # Times alone do not tell that a model works outside the GPU: docs/concepts/physics.md.
         assert (held.law.mean < held.constant.mean) == (held.what != "Recommendation")

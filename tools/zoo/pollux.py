@@ -25,7 +25,7 @@ SOURCE = (
 )
 TRAININGS = (
     "Pollux artifact (simulator/traces/<model>/validation-<batch>.csv, Apache-2.0): variance over "
-    "square of the gradient by epoch and batch, joined to phases (docs/physics.md)"
+    "square of the gradient by epoch and batch, joined to phases (docs/concepts/physics.md)"
 )
 GPUS_MAX = 64
 

@@ -52,7 +52,7 @@ class Decision:
 
 
 class Policy(Protocol):
-    """The protocol of every policy; see docs/adding-a-policy.md."""
+    """The protocol of every policy; see docs/guides/write-a-policy.md."""
 
     @property
     def knows(self) -> frozenset[str]:

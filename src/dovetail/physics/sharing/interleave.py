@@ -31,7 +31,7 @@ class InterleaveRule:
     """How the cycle of an interleave set follows from its members' stages.
 
     The factors of contention are those of the overlapped cycle: on equation 3, whose barriers
-    wait already, they count twice (docs/physics.md).
+    wait already, they count twice (docs/concepts/physics.md).
     """
 
     cycle: str = OVERLAPPED

@@ -45,7 +45,7 @@ class Network:
     """The rings a job meets: inside one node, and across nodes.
 
     `pair` is the ring over exactly two nodes, where it was measured apart: on the T4 nodes of
-    the Pollux authors two nodes exchange more slowly than three or four (docs/physics.md).
+    the Pollux authors two nodes exchange more slowly than three or four (docs/concepts/physics.md).
     """
 
     within: RingLink
