@@ -94,7 +94,7 @@ def test_every_command_is_documented(words: str) -> None:
 
 @pytest.mark.parametrize("name", ["simulate", "compare"])
 def test_every_option_of_a_run_is_in_the_operating_guide(name: str) -> None:
-    guide = (ROOT / "docs/operating.md").read_text()
+    guide = (ROOT / "docs/guides/analyse-your-log.md").read_text()
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     for parameter in command.params:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from doc_pages import PAGES, ROOT, blocks, command_lines, links, prose, title
+from doc_pages import PAGES, ROOT, blocks, command_lines, links, page_at, prose, title
 
 ABSOLUTE = re.compile(r"(?<![\w.:~/-])/(?:home|root|work|tmp|usr|mnt|opt|var|Users)(?:/|\b)")
 PICTURE_BYTES_MAX = 200_000
@@ -23,7 +23,7 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
         if link.startswith(("http://", "https://", "mailto:")):
             continue
         target, _, anchor = link.partition("#")
-        there = (page.parent / target) if target else page
+        there = page_at(page.parent / target) if target else page
         assert there.exists(), f"{title(page)}: {link} does not exist"
         assert there.resolve().is_relative_to(ROOT), f"{title(page)}: {link} leaves the project"
         if anchor and there.suffix == ".md":
@@ -42,7 +42,7 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
     while fresh:
         page = fresh.pop()
         for link in links(page):
-            there = (page.parent / link.partition("#")[0]).resolve()
+            there = page_at(page.parent / link.partition("#")[0])
             if there.suffix == ".md" and there.exists() and there not in reached:
                 reached.add(there)
                 fresh.add(there)

@@ -42,7 +42,7 @@ def test_every_policy_has_a_page_with_its_parameters_and_defaults(name: str) -> 
 
 @pytest.mark.parametrize("name", OWN)
 def test_the_list_says_what_each_policy_knows_and_may_do(name: str) -> None:
-    row = re.search(rf"^\| \[{name}\].*$", page("docs/policies.md"), re.MULTILINE)
+    row = re.search(rf"^\| \[{name}\].*$", page("docs/reference/policies.md"), re.MULTILINE)
     assert row, f"{name} is missing"
     _, _, knows, may, _ = row.group().split("|")
     policy = registered()[name]()
@@ -72,7 +72,7 @@ def test_every_number_of_a_run_is_defined(
     trace.write_text("job_id,submit_s,gpus,duration_s\n0,0,1,10\n1,1,2,20\n")
     assert run(["simulate", str(trace), "-p", "fifo", "-o", str(out), "--no-report"]) == 0
     capsys.readouterr()
-    names = documented(page("docs/metrics.md"))
+    names = documented(page("docs/reference/metrics.md"))
     summary = json.loads((out / "summary.json").read_text())
     assert set(summary) - {"manifest", "gpu_seconds"} <= names
     assert set(summary["gpu_seconds"]) == set(GPU_SECOND_KINDS)
@@ -80,7 +80,7 @@ def test_every_number_of_a_run_is_defined(
     assert set(pl.read_csv(out / "jobs.csv").columns) == set(JOB_COLUMNS)
     assert set(JOB_COLUMNS) | set(COMPARISON_COLUMNS) <= names
     for end in ENDS:
-        assert f"`{end}`" in page("docs/metrics.md")
+        assert f"`{end}`" in page("docs/reference/metrics.md")
 
 
 def test_every_record_of_the_log_is_in_the_architecture() -> None:
@@ -113,5 +113,9 @@ def test_every_dependency_has_its_paragraph() -> None:
 
 
 def test_every_reason_to_wait_is_described() -> None:
-    table = page("docs/live.md").partition("| reason of a waiting job |")[2].partition("\n\n")[0]
+    table = (
+        page("docs/guides/operate-a-cluster.md")
+        .partition("| reason of a waiting job |")[2]
+        .partition("\n\n")[0]
+    )
     assert documented(table) == set(SENTENCES)
