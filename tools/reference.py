@@ -36,7 +36,6 @@ from dovetail.live.door.messages import changes, cluster, listing, one_job, outp
 from dovetail.live.door.messages.tracking import JobState
 from dovetail.live.lifecycle import State
 from dovetail.record.log import FactLines
-from dovetail.workload.rows import CANONICAL, REQUIRED
 from tools import reference_words as words
 
 assert dovetail.policies
@@ -370,13 +369,6 @@ def _submitted() -> dict[str, object]:
     return {"t": 0.0, "e": "submitted", "job": "7", "gpus": 1, "work_s": 1.0, "length_s": 1.0}
 
 
-def columns() -> str:
-    """Returns the names of the columns of a trace."""
-    others = ", ".join(f"`{c}`" for c in CANONICAL if c not in REQUIRED)
-    needed = ", ".join(f"`{c}`" for c in REQUIRED)
-    return item(f"needed: {needed}") + item(f"optional: {others}")
-
-
 def python() -> str:
     """Returns the public names of the notebook's module, the client and the training library."""
     import dovetail.api
@@ -404,7 +396,6 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "environment": environment,
     "policies": policies,
     "events": events,
-    "columns": columns,
     "python": python,
 }
 

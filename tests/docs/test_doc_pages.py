@@ -58,10 +58,6 @@ def test_pictures_are_small_whole_and_shown(picture: Path) -> None:
     assert picture in shown
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 210
-
-
 @pytest.mark.parametrize("page", PAGES, ids=title)
 def test_every_make_target_and_script_shown_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

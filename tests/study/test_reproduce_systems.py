@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from doc_pages import ROOT, page_at
 from dovetail.physics.pipelined import pipelined
 from dovetail.physics.planner import plan
 from dovetail.physics.zoo import zoo
@@ -45,7 +46,7 @@ from dovetail.study.reproduce.trials import Numbers, Trial, Trials
 from dovetail.study.uncertainty import Interval
 from dovetail.workload.transform import offered_load
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = ROOT / "README.md"
 BED = Bed(GENERATED[1], "", 0, 2, 40, 0.9, 3)
 
 
@@ -271,9 +272,15 @@ def test_nobody_beats_the_bound_for_its_powers() -> None:
 
 
 @pytest.mark.parametrize("system", everybody(), ids=lambda s: s.name)
-def test_the_readme_lists_each_system_with_what_it_knows_and_may(system: System) -> None:
-    found = re.search(rf"^\| {re.escape(system.name)} \|.*$", README.read_text(), re.MULTILINE)
-    assert found, f"{system.name} is missing"
-    _, _, knows, may, *_ = (cell.strip() for cell in found.group().split("|"))
-    assert knows == (", ".join(sorted(system.policy.knows)) or "nothing")
-    assert may == ", ".join(["start", *sorted(system.policy.powers)])
+def test_the_comparison_lists_each_system(system: System) -> None:
+    page = page_at(ROOT / "docs/comparison.md").read_text()
+    assert re.search(rf"^\| {re.escape(system.name)} \| \d", page, re.MULTILINE)
+
+
+def test_the_readme_says_what_its_eight_systems_know_and_may() -> None:
+    rows = re.findall(r"^\| [^|]+\| `([\w-]+)` \| ([^|]+) \| ([^|]+) \|", README.read_text(), re.M)
+    policies = {system.name: system.policy for system in everybody()}
+    assert len(rows) == 8
+    for name, knows, may in rows:
+        assert knows == (", ".join(sorted(policies[name].knows)) or "nothing")
+        assert may == (", ".join(sorted(policies[name].powers)) or "nothing")
