@@ -24,6 +24,7 @@ from typing import ClassVar, get_args, get_origin, get_type_hints
 
 import click
 
+import dovetail.live
 import dovetail.policies  # registers the policies
 from dovetail.cli.job_states import LETTERS
 from dovetail.cli.main import COMMANDS, cli, run
@@ -115,36 +116,32 @@ def _list(options: dict[str, click.Option]) -> str:
 def _line(option: click.Option) -> str:
     spelled = ", ".join(f"`{word}`" for word in sorted(option.opts, key=len))
     text = (option.help or "").rstrip(".").replace("*", "\\*")
+    if isinstance(option.type, click.Choice):
+        text += f": {' or '.join(option.type.choices)}"
     default = option.default
-    shown = isinstance(default, str | int | float) and not isinstance(default, bool) and default
-    return item(f"{spelled}: {text} (`{default}`)" if shown else f"{spelled}: {text}")
+    if isinstance(default, str | int | float) and not isinstance(default, bool):
+        text += f" (`{default}`)" if default not in ("", 0, -1) else ""
+    return item(f"{spelled}: {text}")
 
 
 def commands() -> str:
-    """Returns a table of all commands, and under a heading for each the table of its options."""
-    summary = [(f"[{name}](#dovetail-{name})", text) for name, (_, _, text) in COMMANDS.items()]
+    """Returns a table of all commands, and under a heading for each the list of its options."""
     shared = _run_options()
-    parts = [
-        table(("command", "does"), [(n, t.rstrip(".")) for n, t in summary]),
-        "\n## Options of a run\n\n",
-        _list(shared),
-        "\n## Commands\n",
-    ]
-    headed = set()
+    rows, parts = [], [f"\n### Options of a run\n\n{_list(shared)}"]
     for name, command in _leaves(cli):
-        group = name.split()[0]
-        parts.append("" if group in headed else f"\n### dovetail {group}\n")
-        headed.add(group)
         usage = command.collect_usage_pieces(click.Context(command))
-        given = "".join(f" {piece}" for piece in usage if piece != "[OPTIONS]")
         own = {
             option: o
             for option, o in _options(command).items()
             if option not in _EVERYWHERE and not (name in _ABOUT_RUNS and option in shared)
         }
-        note = ", and the options of a run" if name in _ABOUT_RUNS else ""
-        parts.append(f"\n`dovetail {name}{given}`{note}\n\n{_list(own)}")
-    return "".join(parts)
+        spelled = " ".join([name, *(u for u in usage if u != "[OPTIONS]")])
+        short = COMMANDS[name][2] if name in COMMANDS else command.get_short_help_str(200)
+        rows.append((f"`{spelled}`", short.rstrip(".")))
+        if own:
+            note = "With the options of a run.\n\n" if name in _ABOUT_RUNS else ""
+            parts.append(f"\n### {name}\n\n{note}{_list(own)}")
+    return table(("command", "does"), rows) + "".join(parts)
 
 
 # States and reasons
@@ -171,7 +168,7 @@ def reasons() -> str:
 
 def _camel_case() -> set[str]:
     """Returns the texts in the live side's code that are spelled as reasons are."""
-    files = Path(inspect.getfile(Client)).parent.rglob("*.py")
+    files = Path(dovetail.live.__path__[0]).rglob("*.py")
     nodes = (n for file in files for n in ast.walk(ast.parse(file.read_text())))
     texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     found = {text for text in texts if re.fullmatch(r"([A-Z][a-z]+){2,}", text)}
@@ -333,6 +330,7 @@ def policies() -> str:
             summary = " ".join(page.split("\n\n")[0].split()).rstrip(".")
             knows = ", ".join(sorted(policy.knows)) or "nothing"
             powers = ", ".join(sorted(policy.powers)) or "start"
+            summary = re.sub(rf"^{name}: ", "", summary, flags=re.IGNORECASE)
             link = f"[{name}](../policies/{name}.md)"
             lines.append(item(f"{link}: {summary}. Knows *{knows}*; may *{powers}*."))
     return "".join(lines)
