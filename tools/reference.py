@@ -15,8 +15,9 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import is_dataclass
 from io import StringIO
 from pathlib import Path
 from textwrap import fill
@@ -24,6 +25,7 @@ from typing import ClassVar, get_args, get_origin, get_type_hints
 
 import click
 
+import dovetail.cli
 import dovetail.live
 import dovetail.policies  # registers the policies
 from dovetail.cli.job_states import LETTERS
@@ -34,7 +36,6 @@ from dovetail.core.policy import registered
 from dovetail.live.client import Client
 from dovetail.live.door.evidence import SENTENCES
 from dovetail.live.door.messages import changes, cluster, listing, one_job, output, reason
-from dovetail.live.door.messages.tracking import JobState
 from dovetail.live.lifecycle import State
 from dovetail.record.log import FactLines
 from tools import reference_words as words
@@ -175,8 +176,8 @@ def _camel_case() -> set[str]:
     return (found | SENTENCES.keys()) - words.NOT_REASONS
 
 
-def _same_names(what: str, coded: set[str], written: object) -> None:
-    known = set(written)  # type: ignore[call-overload]
+def _same_names(what: str, coded: set[str], written: Iterable[str]) -> None:
+    known = set(written)
     if coded != known:
         sys.exit(f"{what}: without words {coded - known}, not in the code {known - coded}")
 
@@ -185,13 +186,14 @@ def _same_names(what: str, coded: set[str], written: object) -> None:
 
 
 LIVE_JSON = {
-    "submit": "`jobs`, `ignored`, `notes`, with `--wait` also `ended` (jobs with `exit_code`)",
+    "submit": "`jobs`, `ignored`, `notes`, with `--wait` also `ended` (jobs, state, exit code)",
     "up": "`home`, `pid`, `address`",
     "down": "`down`, `left_running`",
-    "drain": "`node`, `undo`",
-    "top": "`cluster` (the reply to `ping`), `nodes` (of `nodes`), `jobs` (of `ls`)",
+    "drain": "`node`, `draining`",
+    "top": "`cluster` (as `ping` of the client), `nodes` (as `nodes`), `jobs` (as `ls`)",
     "history JOB, --events": "one record of the [event log](event-log.md) a line",
-    "history --export, --trace": "the files written, and jobs whose length is a guess",
+    "history --export, --trace": "`export`, `lines`; `trace`, `jobs`, `guessed` (lengths)",
+    "profile --learned": "`models`, `pairs`, `profile`",
 }
 MESSAGES: dict[str, type] = {
     "ls, history": listing.Listed,
@@ -208,32 +210,29 @@ def live_json() -> str:
     """Returns the fields of what commands of a live cluster print."""
     lines = [item(f"`{name}`: {_fields(message)}") for name, message in MESSAGES.items()]
     lines += [item(f"`{name}`: {text}") for name, text in LIVE_JSON.items()]
+    commands = Path(dovetail.cli.__path__[0]).glob("*.py")
+    code = "".join(file.read_text() for file in commands)
+    named = {n for text in LIVE_JSON.values() for n in re.findall(r"`(\w+)`", text)} - {
+        "ls",
+        "ping",
+    }
+    _same_names("JSON of live commands", {n for n in named if f'"{n}"' in code}, named)
     return "".join(lines) + item(f"a job row, in `ls` and `show`: {_fields(listing.JobRow)}")
 
 
-def _fields(message: type, depth: int = 0) -> str:
-    shown = []
-    for name, hint in get_type_hints(message).items():
-        if get_origin(hint) is ClassVar:
-            continue
-        inner = next(
-            (
-                a
-                for a in get_args(hint)
-                if inspect.isclass(a)
-                and a.__module__ == a.__module__
-                and hasattr(a, "__annotations__")
-                and not depth
-            ),
-            None,
-        )
-        many = inner is not None and inner not in (listing.JobRow, JobState)
-        shown.append(
-            f"`{name}[" + _fields(inner, 1).replace("`", "") + "]`"
-            if many and inner is not None
-            else f"`{name}`"
-        )
-    return ", ".join(shown)
+def _fields(message: type) -> str:
+    return ", ".join(f"`{name}{_inside(hint)}`" for name, hint in _hints(message).items())
+
+
+def _hints(message: type) -> dict[str, object]:
+    hints = get_type_hints(message).items()
+    return {name: hint for name, hint in hints if get_origin(hint) is not ClassVar}
+
+
+def _inside(hint: object) -> str:
+    """Returns the names of the fields of the messages that a field lists, but for job rows."""
+    listed = [a for a in get_args(hint) if is_dataclass(a) and a is not listing.JobRow]
+    return f"[{', '.join(_hints(listed[0]))}]" if listed else ""  # type: ignore[arg-type]
 
 
 _TRACE = "job_id,submit_s,gpus,duration_s\n0,0,1,10\n1,1,2,20\n2,5,1,30\n"
