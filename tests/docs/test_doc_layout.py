@@ -59,6 +59,13 @@ def test_no_table_cell_is_a_paragraph(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
+def test_every_row_of_a_table_has_a_cell_for_each_column(page: Path) -> None:
+    tables = re.findall(r"(?:^\|.*\n)+", prose(page), re.MULTILINE)
+    for rows in (table.splitlines() for table in tables):
+        assert len({len(re.split(r"(?<!\\)\|", row)) for row in rows}) == 1, rows[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
 def test_a_page_has_one_title_and_skips_no_level(page: Path) -> None:
     levels = [len(head) for head in re.findall(r"^(#+) ", prose(page), re.MULTILINE)]
     assert levels[0] == 1
