@@ -50,7 +50,11 @@ def trace() -> None:
     "first job), first (the first job), keep (Unix seconds).",
 )
 @click.option(
-    "--cpu-only", type=click.Choice(["reject", "as-one-gpu"]), default="reject", show_default=True
+    "--cpu-only",
+    type=click.Choice(["reject", "as-one-gpu"]),
+    default="reject",
+    show_default=True,
+    help="Jobs without a GPU.",
 )
 @click.option("--timezone", default="", help="Zone of local times, as in Europe/Berlin.")
 @click.option("--work", default="", help="Muri: iterations (default) or duration.")
@@ -158,9 +162,9 @@ def describe(
 @trace.command()
 @click.argument("kind", default="philly-like")
 @out_option
-@click.option("--jobs", default=10_000, show_default=True)
-@click.option("--days", default=30.0, show_default=True)
-@click.option("--seed", default=0, show_default=True)
+@click.option("--jobs", default=10_000, show_default=True, help="How many jobs.")
+@click.option("--days", default=30.0, show_default=True, help="Days in which they come.")
+@click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
 @click.option("--cluster", help="Cluster the load is offered to: 16x4, or a number of GPUs.")
 @click.option("--load", type=float, help="Offered load on --cluster; stretches all run times.")
 @click.option("--bursts", default=1.0, show_default=True, help="Batches: 0 none, 1 as in Philly.")

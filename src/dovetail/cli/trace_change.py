@@ -91,7 +91,7 @@ def slice_command(
 @click.option("--models", help="Give jobs models: a zoo family (afs), or name:8,name:4.")
 @click.option("--elastic", default=0.0, help="Share of jobs whose owners allow elasticity.")
 @click.option("--shareable", default=0.0, help="Share of jobs whose owners allow sharing.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
 @json_option
 def scale(
     file: Path,

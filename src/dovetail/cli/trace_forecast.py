@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--train", default=0.8, show_default=True, help="Share of jobs before those that count."
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
 @json_option
 def forecast(file: Path, methods: str, train: float, seed: int, as_json: bool) -> None:
     """Say how well run times can be predicted from earlier jobs.

@@ -113,7 +113,7 @@ def near(word: str) -> str:
     close = difflib.get_close_matches(word.lstrip("-"), sorted(KNOWN), n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return "leave it out, or say what you need in a field of docs/job-specs.md"
+    return "leave it out, or say what you need in a field of docs/reference/job-spec.md"
 
 
 def instead(word: str, likely: Sequence[str]) -> str:
