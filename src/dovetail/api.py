@@ -8,7 +8,6 @@ Options are the texts of the command line (`cluster="32x8"`, `switching="none"`)
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from html import escape
@@ -271,12 +270,12 @@ def list_policies() -> pl.DataFrame:
     rows = [
         {
             "policy": name,
-            "does": (sys.modules[cls.__module__].__doc__ or "").strip().split("\n", 1)[0],
-            "knows": ", ".join(sorted(cls().knows)),
-            "powers": ", ".join(sorted(cls().powers)),
-            "spelled": spell(cls()),
+            "does": entry.summary,
+            "knows": ", ".join(sorted(entry().knows)),
+            "powers": ", ".join(sorted(entry().powers)),
+            "spelled": spell(entry()),
         }
-        for name, cls in registered().items()
+        for name, entry in registered().items()
     ]
     return pl.DataFrame(rows)
 

@@ -17,7 +17,7 @@ assert dovetail.policies
 BUSY = sorted(
     name
     for name, made in registered().items()
-    if made.__module__.startswith("dovetail.policies.") and name != "no-op"
+    if made.module.startswith("dovetail.policies.") and name != "no-op"
 )
 MODELS = ("muri/vgg16", "muri/gpt2", "muri/a2c", "pollux/cifar10", "afs/resnet50", "")
 JOBS = 22

@@ -1,6 +1,5 @@
 """What every registered policy owes its users. A new policy gets all of this by existing."""
 
-import inspect
 import json
 import os
 import random
@@ -27,7 +26,7 @@ from fingerprint import fingerprint
 
 assert dovetail.policies
 ROOT = Path(__file__).resolve().parents[2]
-OWN = sorted(n for n, c in registered().items() if c.__module__.startswith("dovetail.policies."))
+OWN = sorted(n for n, c in registered().items() if c.module.startswith("dovetail.policies."))
 IDLE = ("no-op",)
 VARIANTS = (
     "sjf-bsbf:priority=service,order-hosts=benefit",
@@ -290,7 +289,7 @@ def test_it_keeps_quotas(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWN)
 def test_its_module_says_where_it_comes_from_and_what_it_knows(name: str) -> None:
-    text = inspect.getmodule(registered()[name]).__doc__ or ""
+    text = registered()[name].page
     assert "Knows:" in text
     assert "Stops running jobs:" in text
     assert name in IDLE or "Source:" in text

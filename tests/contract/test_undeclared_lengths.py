@@ -28,7 +28,7 @@ assert dovetail.policies
 BLIND = sorted(
     name
     for name, found in registered().items()
-    if found.__module__.startswith("dovetail.policies.")
+    if found.module.startswith("dovetail.policies.")
     and "length" not in policy_of(name).knows
     and name != "no-op"
 )

@@ -18,7 +18,7 @@ from dovetail.record.result import COMPARISON_COLUMNS, GPU_SECOND_KINDS, JOB_COL
 from dovetail.traces.rows import CANONICAL
 
 assert dovetail.policies
-OWN = sorted(n for n, c in registered().items() if c.__module__.startswith("dovetail.policies."))
+OWN = sorted(n for n, c in registered().items() if c.module.startswith("dovetail.policies."))
 
 
 def page(name: str) -> str:

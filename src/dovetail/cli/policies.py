@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import sys
 from textwrap import fill
 
 import click
@@ -31,31 +29,28 @@ def policies(name: str | None, as_json: bool) -> None:
     known = registered()
     if name is not None and name not in known:
         raise InputError(f"policy '{name}'", "no such policy", nearest(name, known))
-    said = {}
-    for each, cls in known.items():
-        if name in (None, each):
-            page = (sys.modules[cls.__module__].__doc__ or "").strip()
-            said[each] = {
-                "does": page.split("\n", 1)[0],
-                "page": page,
-                "knows": sorted(cls().knows),
-                "powers": sorted(cls().powers),
-                "parameters": [f.name.replace("_", "-") for f in dataclasses.fields(cls)],
-                "spelled": spell(cls()),
-            }
+    listed = {
+        each: {
+            "does": entry.summary,
+            "page": entry.page,
+            "knows": sorted(entry().knows),
+            "powers": sorted(entry().powers),
+            "parameters": list(entry.parameters),
+            "spelled": spell(entry()),
+        }
+        for each, entry in known.items()
+        if name in (None, each)
+    }
     if as_json:
-        click.echo(json.dumps({"policies": said}))
+        click.echo(json.dumps({"policies": listed}))
     elif name is not None:
-        click.echo(f"{said[name]['spelled']}\n\n{said[name]['page']}")
+        click.echo(f"{listed[name]['spelled']}\n\n{listed[name]['page']}")
     else:
-        for each, one in said.items():
+        for each, one in listed.items():
             knows = ", ".join(one["knows"]) or "nothing"
             powers = ", ".join(one["powers"]) or "none"
-            said_of_it = (
-                str(one["does"]),
-                f"knows: {knows}; powers: {powers}",
-                str(one["spelled"]),
-            )
             click.echo(each)
-            for part in said_of_it:
-                click.echo(fill(part, WIDTH, initial_indent="    ", subsequent_indent="      "))
+            for part in (one["does"], f"knows: {knows}; powers: {powers}", one["spelled"]):
+                click.echo(
+                    fill(str(part), WIDTH, initial_indent="    ", subsequent_indent="      ")
+                )

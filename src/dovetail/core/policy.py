@@ -11,9 +11,10 @@ import dataclasses
 import importlib.util
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from dovetail.core.errors import InputError, nearest
@@ -79,37 +80,110 @@ class Policy(Protocol):
         ...
 
 
-C = TypeVar("C", bound=type[Any])
-_registry: dict[str, type[Any]] = {}
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A name for a policy with some parameters fixed: what it is in one line, and their values."""
+
+    summary: str
+    fixed: Mapping[str, object]
 
 
-def register(name: str) -> Callable[[C], C]:
-    """Returns a decorator that makes a policy known by name and checks its declarations."""
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a name stands for: a policy class, and the parameters that the name fixes."""
+
+    name: str
+    cls: type[Policy]
+    fixed: Mapping[str, object]
+    page: str
+    """The text of `dovetail policies NAME`."""
+    is_preset: bool = False
+
+    def __call__(self, **parameters: object) -> Policy:
+        """Returns the policy; ValueError for a value that means nothing."""
+        return self.cls(**{**self.fixed, **parameters})
+
+    @property
+    def module(self) -> str:
+        """Returns the module of the class."""
+        return self.cls.__module__
+
+    @property
+    def summary(self) -> str:
+        """Returns what the policy is, in one line."""
+        return self.page.split("\n", 1)[0]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Returns the parameters that a user may set beside the name, as they are typed."""
+        closed = self.fixed if self.is_preset else ()
+        names = (field.name for field in _fields(self.cls))
+        return tuple(name.replace("_", "-") for name in names if name not in closed)
+
+    def matches(self, policy: Policy) -> bool:
+        """Returns whether a policy is of this class and has the values that the name fixes."""
+        return type(policy) is self.cls and all(
+            getattr(policy, name) == value for name, value in self.fixed.items()
+        )
+
+
+C = TypeVar("C", bound=type[Policy])
+_registry: dict[str, Registered] = {}
+
+
+def register(name: str, presets: Mapping[str, Preset] = MappingProxyType({})) -> Callable[[C], C]:
+    """Returns a decorator that makes a policy known by name and checks its declarations.
+
+    `presets` are further names, for the same class with some parameters fixed.
+    """
 
     def enter(cls: C) -> C:
-        for words, known in ((cls.knows, KNOWLEDGE), (cls.powers, POWERS)):
-            # A wrapper's are properties, made of those of a policy that was checked itself.
-            unknown = set() if isinstance(words, property) else set(words) - set(known)
-            if unknown:
-                raise TypeError(f"policy {name}: unknown declaration {sorted(unknown)}")
-        taken = _registry.get(name)
-        if taken is not None and taken.__qualname__ != cls.__qualname__:
-            raise TypeError(f"two policies are called {name}")
-        cls.name = name
-        _registry[name] = cls
+        page = (sys.modules[cls.__module__].__doc__ or "").strip()
+        # The plain name stands for the defaults of whatever a preset fixes.
+        varied = {key for preset in presets.values() for key in preset.fixed}
+        usual = {field.name: field.default for field in _fields(cls) if field.name in varied}
+        names = [Registered(name, cls, usual, page)]
+        for each, preset in presets.items():
+            text = f"{preset.summary}\n\n{page}"
+            names.append(Registered(each, cls, preset.fixed, text, is_preset=True))
+        for entry in names:
+            _check_declarations(entry)
+            taken = _registry.get(entry.name)
+            if taken is not None and taken.cls.__qualname__ != cls.__qualname__:
+                raise TypeError(f"two policies are called {entry.name}")
+        _registry.update((entry.name, entry) for entry in names)
         return cls
 
     return enter
 
 
-def registered() -> dict[str, type[Any]]:
-    """Returns every policy class by name, in order of name."""
+def _check_declarations(entry: Registered) -> None:
+    for attribute, known in (("knows", KNOWLEDGE), ("powers", POWERS)):
+        words = getattr(entry.cls, attribute)
+        # Properties depend on the parameters; a wrapper's on a policy that was checked itself.
+        unknown = set() if isinstance(words, property) else set(words) - set(known)
+        if unknown:
+            raise TypeError(f"policy {entry.name}: unknown declaration {sorted(unknown)}")
+
+
+def registered() -> dict[str, Registered]:
+    """Returns what every name stands for, in order of name."""
     return dict(sorted(_registry.items()))
 
 
+def _entry_of(policy: Policy) -> Registered | None:
+    """Returns the name with most parameters fixed that a policy answers to."""
+    entries = [entry for entry in _registry.values() if entry.matches(policy)]
+    return max(entries, key=lambda entry: (len(entry.fixed), entry.is_preset), default=None)
+
+
 def name_of(policy: Policy) -> str:
-    """Returns the registered name of a policy."""
-    return str(getattr(policy, "name", type(policy).__name__))
+    """Returns the name of a policy: a preset's if it has the parameters of one."""
+    entry = _entry_of(policy)
+    if entry is not None:
+        return entry.name
+    plain = next((e.name for e in _registry.values() if e.cls is type(policy)), None)
+    return plain or str(getattr(policy, "name", type(policy).__name__))
 
 
 def spell(policy: Policy) -> str:
@@ -117,9 +191,11 @@ def spell(policy: Policy) -> str:
 
     A policy that is no dataclass has no parameters.
     """
+    entry = _entry_of(policy)
+    fixed = {} if entry is None else entry.fixed
     parts: list[str] = []
-    if dataclasses.is_dataclass(policy):
-        for field in dataclasses.fields(policy):
+    for field in _fields(type(policy)):
+        if field.name not in fixed:
             value = _spell_value(getattr(policy, field.name))
             parts.append(f"{field.name.replace('_', '-')}={value}")
     return name_of(policy) + (":" + ",".join(parts) if parts else "")
@@ -145,33 +221,37 @@ def parse_policy(text: str) -> Policy:
     head, _, rest = text.partition(":")
     if head.endswith(".py"):
         class_name, _, rest = rest.partition(":")
-        cls = class_from_file(head, class_name, "decide", "policy")
+        entry = Registered(head, class_from_file(head, class_name, "decide", "policy"), {}, "")
     elif head in _registry:
-        cls = _registry[head]
+        entry = _registry[head]
     else:
         raise InputError(f"policy '{head}'", "no such policy", nearest(head, _registry))
-    return _build(cls, head, rest)
+    return _build(entry, rest)
 
 
-def _build(cls: type, head: str, rest: str) -> Policy:
-    hints = get_type_hints(cls)
-    known = {f.name.replace("_", "-"): hints[f.name] for f in dataclasses.fields(cls)}
-    given: dict[str, object] = {}
+def _build(entry: Registered, rest: str) -> Policy:
+    where, hints = f"policy '{entry.name}'", get_type_hints(entry.cls)
+    known = {name: hints[name.replace("-", "_")] for name in entry.parameters}
+    parameters: dict[str, object] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         name = key.strip().replace("_", "-")
         if not equals and name in known:
-            raise InputError(f"policy '{head}'", f"parameter '{key}' has no value", f"{key}=...")
+            raise InputError(where, f"parameter '{key}' has no value", f"{key}=...")
         if name not in known:
             mend = nearest(name, known) if known else "it has no parameters"
             mend += "".join(f"; those of {k} are parted by ;" for k in known if known[k] is Policy)
-            raise InputError(f"policy '{head}'", f"no parameter '{key}'", mend)
-        given[name.replace("-", "_")] = _value(f"policy '{head}'", key, value, known[name])
+            raise InputError(where, f"no parameter '{key}'", mend)
+        parameters[name.replace("-", "_")] = _value(where, key, value, known[name])
     try:
-        policy: Policy = cls(**given)
+        return entry(**parameters)
     except ValueError as error:
-        raise InputError(f"policy '{head}'", str(error)) from None
-    return policy
+        raise InputError(where, str(error)) from None
+
+
+def _fields(cls: type) -> tuple[dataclasses.Field[object], ...]:
+    """Returns the parameters of a policy class; one that is no dataclass has none."""
+    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
 
 
 def _value(where: str, key: str, text: str, kind: Any) -> object:

@@ -10,8 +10,12 @@ Inside a queue `inside=submission` serves running jobs first, then by submission
 after every decision those that run move before those that wait. The two differ by tens of per
 cent on one trace, because a stopped job keeps its place before those that never ran.
 
+Under `sizes=peak` each elastic job runs on as many GPUs as it can use, or waits (AFS section 5.2,
+Figure 6); a larger size spends the GPU-seconds of a queue faster.
+
 Source: ALGORITHMS section 6; threshold 3250 GPU-s as in the public artifacts; starvation
-promotion is off there and absent here. Knows: attained service. Stops running jobs: yes.
+promotion is off there and absent here. Knows: attained service (and scaling, for peak sizes).
+Stops running jobs: yes.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nextafter
-from typing import ClassVar
 
 import numpy as np
 
@@ -28,14 +31,22 @@ from dovetail.core.job import Floats
 from dovetail.core.order import Order
 from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, runs_on, serve
 from dovetail.core.plan import Draft
-from dovetail.core.policy import Decision, register
+from dovetail.core.policy import Decision, Preset, register
 from dovetail.core.view import Running, View
+from dovetail.mechanisms.elastic.peak_size import serve_at_peak
+from dovetail.mechanisms.elastic.sizes import PEAK, REQUESTED, check_sizes, declared
 
 INSIDE = ("submission", "list")
 Queues = tuple[tuple[int, ...], ...]
+PRESETS = {
+    "tiresias-max": Preset(
+        "Tiresias-max: Tiresias-L, each elastic job on as many GPUs as it can use.",
+        {"sizes": PEAK},
+    )
+}
 
 
-@register("tiresias")
+@register("tiresias", PRESETS)
 @dataclass(frozen=True, slots=True)
 class Tiresias:
     """Discretised 2D-LAS, preemptive between queues. Thresholds in GPU-seconds."""
@@ -43,19 +54,30 @@ class Tiresias:
     thresholds: tuple[float, ...] = (3250.0,)
     inside: str = "submission"
     bypass: str = "skip"
-
-    knows: ClassVar[frozenset[str]] = frozenset({"attained service"})
-    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate"})
+    sizes: str = "requested"
 
     def __post_init__(self) -> None:
         check_bypass(self.bypass)
+        check_sizes(self.sizes, (REQUESTED, PEAK))
         if self.inside not in INSIDE:
             raise ValueError(f"inside is submission or list, not '{self.inside}'")
         if self.inside == "list" and self.bypass != "skip":
             raise ValueError("inside=list always skips what does not fit")
+        if self.inside == "list" and self.sizes != REQUESTED:
+            raise ValueError("inside=list serves jobs at the requested sizes")
         ordered = list(self.thresholds) == sorted(set(self.thresholds))
         if not self.thresholds or self.thresholds[0] <= 0 or not ordered:
             raise ValueError("thresholds must be positive and increasing, as in 3250/7200")
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """Returns attained service, and scaling where sizes differ from the request."""
+        return declared(frozenset({"attained service"}), self.sizes, "scaling")
+
+    @property
+    def powers(self) -> frozenset[str]:
+        """Returns preempt and migrate, and resize where sizes differ from the request."""
+        return declared(frozenset({"preempt", "migrate"}), self.sizes, "resize")
 
     @property
     def order(self) -> Order:
@@ -71,7 +93,8 @@ class Tiresias:
         """Ranks all jobs by queue; wakes when the next running job falls to another queue."""
         if self.inside == "list":
             return self._decide_by_lists(view, memory)
-        draft, because = rank(view, self.running_keys, self.bypass)
+        serve_all = serve_at_peak if self.sizes == PEAK else rank
+        draft, because = serve_all(view, self.running_keys, self.bypass)
         return Decision(draft, wake_at=self.next_fall_s(view, draft), because=because)
 
     def running_keys(self, running: Running) -> Floats:

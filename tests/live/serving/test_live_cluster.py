@@ -70,7 +70,7 @@ def test_the_manifest_says_all_that_decides_a_run_and_can_be_read_back() -> None
 
 
 def test_every_policy_of_ours_can_be_brought_up_with_declared_lengths() -> None:
-    ours = [n for n, c in registered().items() if c.__module__.startswith("dovetail.policies.")]
+    ours = [n for n, c in registered().items() if c.module.startswith("dovetail.policies.")]
     assert len(ours) > 30
     for name in ours:
         assert mind(name).policy is not None
