@@ -15,25 +15,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.live.controller.rules import Rules
-from dovetail.live.jobs.record import Member
+from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found
 from dovetail.live.workers.gang import END, SAVE, Gang
-from dovetail.live.workers.gang_events import Died
-from dovetail.live.workers.gang_orders import instructions
-from dovetail.live.workers.gpu_assignment import Seats
-from dovetail.live.workers.gpu_usage import Floor
-from dovetail.live.workers.inventory_check import survey
+from dovetail.live.workers.gang_events import WorkerDied
+from dovetail.live.workers.gang_orders import due_orders
+from dovetail.live.workers.gpu_assignment import GpuAssignment
+from dovetail.live.workers.gpu_usage import GpuUsage
+from dovetail.live.workers.inventory_check import check_inventory
 from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
+    AgentOrder,
+    AgentReport,
     EndWorker,
     Forget,
-    Hail,
+    InventoryRequest,
     Launch,
-    Order,
-    Report,
+    NotifyWorkers,
     StartWorker,
-    TellWorkers,
 )
 from dovetail.wire.worker import (
     Abandon,
@@ -41,11 +41,11 @@ from dovetail.wire.worker import (
     Entered,
     FromWorker,
     Hello,
-    Left,
     Lost,
     Ready,
     Regroup,
     ToWorker,
+    WorkerLeft,
 )
 
 GPUS, MEMORY = 3, 100
@@ -134,7 +134,7 @@ class Programs:
             crew = {k[1]: p for k, p in self.alive.items() if k[0] == job}
             for number, process in crew.items():
                 if process.leaves:
-                    process.said.append(Left(process.entered, 0))
+                    process.said.append(WorkerLeft(process.entered, 0))
                     self.end(job, number, 0)
             told = [p.regroup for p in crew.values() if p.regroup is not None]
             if told:
@@ -157,7 +157,7 @@ class Programs:
                 self.check_memory(process.order.gpu)
                 process.said.append(Entered(to.generation, 0, 0))
             elif number not in to.members and process.regroup == to:
-                process.said.append(Left(to.generation, 0))
+                process.said.append(WorkerLeft(to.generation, 0))
                 self.end(job, number, 0)
 
 
@@ -168,7 +168,7 @@ class Storm:
         self.now = 0.0
         self.programs = Programs()
         self.agent = Agent(0, ("0", "1", "2"), self.programs)
-        self.floor, self.seats = Floor(), Seats((GPUS,))
+        self.floor, self.seats = GpuUsage(), GpuAssignment((GPUS,))
         self.gangs = [
             Gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
             for job, t in enumerate(trains)
@@ -177,7 +177,7 @@ class Storm:
         self.down: list[Callable[[], None]] = []
         self.wishes: list[tuple[int, ...]] = [(), ()]
         self.parts = (MEMORY // 2, MEMORY // 2)
-        self.send(Hail(1))
+        self.send(InventoryRequest(1))
 
     def want(self, job: int, gpus: tuple[int, ...], part: int = 0) -> None:
         """Lets the plan give a job these GPUs; the other one keeps a part, or loses them."""
@@ -219,7 +219,7 @@ class Storm:
             number = kept.get(gpu, -1)
             if number < 0:
                 number, self.next[job] = self.next[job], self.next[job] + 1
-            members.append(Member(number, 0, gpu))
+            members.append(GangMember(number, 0, gpu))
         self.seats.sit(job, members)
         self.gangs[job].want(Desired(tuple(members), memory_bytes=self.bound(job)), self.now)
 
@@ -227,22 +227,22 @@ class Storm:
         words = {
             StartWorker: "start",
             EndWorker: "end",
-            TellWorkers: "tell",
+            NotifyWorkers: "tell",
             Forget: "forget",
-            Hail: "hail",
+            InventoryRequest: "hail",
         }
-        order = replace(Order(1), **{words[type(payload)]: payload})
+        order = replace(AgentOrder(1), **{words[type(payload)]: payload})
         self.down.append(lambda: self.report(self.agent.handle(order, self.now)))
 
-    def report(self, reports: Sequence[Report]) -> None:
+    def report(self, reports: Sequence[AgentReport]) -> None:
         for report in reports:
             self.down.append(lambda report=report: self.hear(report))  # type: ignore[misc]
 
-    def hear(self, report: Report) -> None:
+    def hear(self, report: AgentReport) -> None:
         if report.inventory is not None:
             for gang in self.gangs:
                 rows = [w for w in report.inventory.workers if w.job == gang.job]
-                survey(gang, 0, rows, self.now)
+                check_inventory(gang, 0, rows, self.now)
         for said, verb in ((report.started, "started"), (report.said, "heard")):
             if said is not None:
                 gang = self.gangs[said.job]
@@ -257,7 +257,7 @@ class Storm:
         """Lets gangs decide and speak, workers do what they are told, and the agent look."""
         for gang in (*self.gangs, *self.gangs):
             self._put(gang)
-            dead = {n.worker for n in gang.news() if isinstance(n, Died)}
+            dead = {n.worker for n in gang.news() if isinstance(n, WorkerDied)}
             if dead and gang.wanted is not None:
                 kept = {m.gpu: m.worker for m in self.seats.members[gang.job]}
                 gpus = tuple(kept)
@@ -275,7 +275,7 @@ class Storm:
             )
             self._put(gang)
         for gang in self.gangs:
-            for _, payload in instructions(gang, self.now):
+            for _, payload in due_orders(gang, self.now):
                 self.send(payload)
         self.programs.train()
         for (job, number), process in list(self.programs.alive.items()):
@@ -302,7 +302,7 @@ class Storm:
                     arrive()
             self.now += 1.0
             if int(self.now) % 5 == 0:
-                self.send(Hail(1))
+                self.send(InventoryRequest(1))
 
     def check(self) -> None:
         """Checks that what is there is what is wanted."""
@@ -351,7 +351,7 @@ def test_any_storm_ends_with_what_is_wanted_and_no_gpu_held_twice(
         elif what == "wait":
             storm.now += number
         elif what == "hail":
-            storm.send(Hail(1))
+            storm.send(InventoryRequest(1))
         elif what == "kill" and storm.programs.alive:
             keys = sorted(storm.programs.alive)
             storm.programs.end(*keys[number % len(keys)], -signal.SIGKILL)

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("torch")
 
 from dovetail.train.measure.stages import Stopwatch
-from dovetail.train.membership.agent_connection import WAITING_MAX, Identity, Line
-from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.agent_connection import WAITING_MAX, AgentConnection, WorkerIdentity
+from dovetail.train.membership.mailbox import Mailbox
 from dovetail.wire.worker import (
     FROM_WORKER,
     TO_WORKER,
@@ -55,14 +55,14 @@ def hear(peer: socket.socket, count: int) -> list[FromWorker]:
         return [FROM_WORKER.decode(lines.readline()) for _ in range(count)]
 
 
-def line_to(place: Path, desk: Desk, generation: int = 4) -> Line:
-    line = Line(Identity(str(place), "1/7", "secret"), desk)
+def line_to(place: Path, desk: Mailbox, generation: int = 4) -> AgentConnection:
+    line = AgentConnection(WorkerIdentity(str(place), "1/7", "secret"), desk)
     line.open(generation=lambda: generation, again=lambda: [Entered(generation, 1, 2)])
     return line
 
 
 def test_what_is_said_while_nobody_listens_is_said_later(place: Path) -> None:
-    line = line_to(place, Desk())
+    line = line_to(place, Mailbox())
     for step in range(2000):
         line.say(Training(4, step, step, 1.0, 1.0))
     line.say(Saved(3, 30))
@@ -77,7 +77,7 @@ def test_what_is_said_while_nobody_listens_is_said_later(place: Path) -> None:
 
 def test_an_agent_that_neither_reads_nor_goes_does_not_hold_training_up(place: Path) -> None:
     with listen(place) as ear:
-        line = line_to(place, Desk())
+        line = line_to(place, Mailbox())
         peer, _ = ear.accept()
         trains = threading.Thread(
             target=lambda: [line.say(Entered(n, n, n)) for n in range(20_000)]
@@ -99,7 +99,7 @@ def test_what_several_threads_say_while_the_line_speaks_is_all_said(place: Path)
                 time.sleep(0.001)
 
     with listen(place) as ear:
-        line = line_to(place, Desk())
+        line = line_to(place, Mailbox())
         with ear.accept()[0] as peer, ThreadPoolExecutor() as threads, switching_often():
             saying = [threads.submit(says, first) for first in (0, EACH)]
             saved = set[int]()
@@ -134,7 +134,7 @@ def test_a_time_too_short_for_a_clock_is_none() -> None:
 
 
 def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> None:
-    desk = Desk()
+    desk = Mailbox()
     with listen(place) as ear:
         line = line_to(place, desk)
         with ear.accept()[0] as peer:
@@ -148,7 +148,7 @@ def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> No
 
 
 def test_older_and_repeated_orders_do_no_harm() -> None:
-    desk, heard, probed = Desk(), list[Regroup](), list[int]()
+    desk, heard, probed = Mailbox(), list[Regroup](), list[int]()
     desk.listen(regroup=heard.append, abandon=probed.append)
     for message in (Regroup(3, (1,)), Regroup(2, (2,)), Regroup(3, (1,)), Meet(3, "here")):
         desk.hear(message)
@@ -161,7 +161,7 @@ def test_older_and_repeated_orders_do_no_harm() -> None:
 
 
 def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:
-    desk = Desk()
+    desk = Mailbox()
     desk.hear(Checkpoint(leave=True))
     desk.checkpoint_done(left=False)
     assert desk.leave
@@ -171,7 +171,7 @@ def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:
 
 def test_who_is_wanted_in_a_newer_generation_does_not_leave_by_an_older_order() -> None:
     """Another controller took it on: all would leave with it, and the job would count as done."""
-    desk = Desk()
+    desk = Mailbox()
     desk.hear(Regroup(3, (1,)))
     desk.hear(Checkpoint(leave=True))
     desk.hear(Regroup(3, (1,)))

@@ -13,9 +13,9 @@ import torch
 from train_scene import Scene
 
 from dovetail.train.data.samples import Manner
-from dovetail.train.membership.mailbox import Desk
-from dovetail.train.membership.membership import Home, Membership, Spoiled
-from dovetail.train.membership.rendezvous import Builder, Host
+from dovetail.train.membership.mailbox import Mailbox
+from dovetail.train.membership.membership import Membership, StateLost, WorkerContext
+from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer
 from dovetail.train.state.checkpoint import Progress
 from dovetail.train.sync.process_group import DONE, Group, Waiting
 from dovetail.wire.worker import FromWorker, Lost, Ready, Regroup
@@ -65,7 +65,9 @@ def member(
     begin: Callable[[], Progress] = lambda: Progress(known=True),
 ) -> tuple[Membership, Others]:
     """Returns worker 10 + rank of generation 3, among others that are 10, 11, ..."""
-    home = Home(10 + rank, Told(), Desk(), Host("127.0.0.1"), "127.0.0.1", STALL_S)
+    home = WorkerContext(
+        10 + rank, Told(), Mailbox(), RendezvousServer("127.0.0.1"), "127.0.0.1", STALL_S
+    )
     progress = Progress(step, 16 * step, known)
     one = Membership(
         home,
@@ -129,7 +131,7 @@ def test_members_of_another_script_do_not_train_together() -> None:
 def test_who_has_half_a_state_begins_only_from_a_checkpoint() -> None:
     one, _ = member(0, 1)
     one._tainted = True
-    with pytest.raises(Spoiled):
+    with pytest.raises(StateLost):
         one._share_state()
     one, _ = member(0, 1, begin=lambda: Progress(7, 112, True))
     one._tainted = True
@@ -181,7 +183,7 @@ def test_a_training_loop_that_hangs_does_not_answer() -> None:
 class Greedy:
     """A lock after which whoever waits for the group of a builder has it at once."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: GroupBuilder) -> None:
         self._builder, self._lock = builder, threading.Lock()
 
     def __enter__(self) -> None:
@@ -195,12 +197,12 @@ class Greedy:
 
 def test_who_enters_at_once_has_said_that_it_is_ready() -> None:
     told = Told()
-    builder = Builder(
+    builder = GroupBuilder(
         Regroup(4, (10,)),
         10,
-        desk=Desk(),
+        desk=Mailbox(),
         agent=told,
-        host=Host("127.0.0.1"),
+        host=RendezvousServer("127.0.0.1"),
         at="127.0.0.1",
         device=torch.device("cpu"),
     )

@@ -21,11 +21,17 @@ from dovetail.train.dry_run import DryRun
 from dovetail.train.guards import Guard
 from dovetail.train.measure.reporter import Reporter
 from dovetail.train.measure.stages import Stopwatch
-from dovetail.train.membership.agent_connection import Agent, Line, Nobody
-from dovetail.train.membership.liveness import Pulse
-from dovetail.train.membership.mailbox import Desk
-from dovetail.train.membership.membership import Home, Leaving, Membership, Spoiled, Verdict
-from dovetail.train.membership.rendezvous import Host
+from dovetail.train.membership.agent_connection import AgentChannel, AgentConnection, NoAgent
+from dovetail.train.membership.liveness import LivenessThread
+from dovetail.train.membership.mailbox import Mailbox
+from dovetail.train.membership.membership import (
+    IterationOutcome,
+    LeavingJob,
+    Membership,
+    StateLost,
+    WorkerContext,
+)
+from dovetail.train.membership.rendezvous import RendezvousServer
 from dovetail.train.process import out_of_memory as no_room
 from dovetail.train.process.background import leave
 from dovetail.train.process.device_memory import DeviceMemory
@@ -114,7 +120,7 @@ class Iterations:
         # What a batch needs next: 1 backward, 2 step, 0 nothing. 3: it was begun, and failed maybe.
         self._due = 0
         self._data, self._compared_in, self._told = data, -1, set[str]()
-        self._outcome: Verdict | Broken | None = None
+        self._outcome: IterationOutcome | Broken | None = None
         self._under_way = self._stopping = self._ends = self._stopped = False
         self._open(about)
 
@@ -135,11 +141,11 @@ class Iterations:
         """Ends the process when the job goes on without it, or cannot go on here."""
         try:
             yield
-        except Leaving:
+        except LeavingJob:
             self._membership.leave()
             self._close()
             raise leave(0) from None
-        except Spoiled:
+        except StateLost:
             self._close()
             warn("nobody is left with the state of the job")
             raise leave(SPOILED_EXIT) from None
@@ -289,7 +295,7 @@ class Iterations:
             except Broken as broken:
                 self._recover(broken)
 
-    def _boundary(self, verdict: Verdict) -> None:
+    def _boundary(self, verdict: IterationOutcome) -> None:
         """Does what was agreed on. Raises Broken, Leaving."""
         since_s = time.monotonic()
         if self._dry_run is not None:
@@ -386,7 +392,7 @@ class Iterations:
         safe = not self._membership.leads or self._saving.save(at_once=leave)
         self._desk.checkpoint_done(left=leave)
         if leave and self._membership.all_well(safe):
-            raise Leaving
+            raise LeavingJob
 
     # The beginning and the end.
 
@@ -399,9 +405,9 @@ class Iterations:
                 raise RuntimeError("a script that is submitted has one Job: make it several jobs")
             Iterations._with_agent = True
             no_room.watch()
-        self._desk = desk = Desk()
-        line = Line(identity, desk) if identity is not None else None
-        self._agent: Agent = line or Nobody()
+        self._desk = desk = Mailbox()
+        line = AgentConnection(identity, desk) if identity is not None else None
+        self._agent: AgentChannel = line or NoAgent()
         self._dry_run: DryRun | None = None
         if about.dry_run_steps:
             self._dry_run = DryRun(
@@ -420,11 +426,11 @@ class Iterations:
             waits=self._lives,
         )
         self._membership = Membership(
-            Home(
+            WorkerContext(
                 me=identity.number if identity else 0,
                 agent=self._agent,
                 desk=desk,
-                host=Host(about.at),
+                host=RendezvousServer(about.at),
                 at=about.at,
                 stall_s=about.stall_s,
             ),
@@ -443,7 +449,7 @@ class Iterations:
             total=order.total,
             every_s=about.report_s,
         )
-        self._pulse = Pulse(self._lives)
+        self._pulse = LivenessThread(self._lives)
         if line is None:
             desk.hear(Regroup(0, (0,)))
         else:

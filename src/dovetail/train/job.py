@@ -28,7 +28,7 @@ from dovetail.train.data.loader import Source, mixed, seed_all
 from dovetail.train.data.source import Given
 from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
-from dovetail.train.membership.membership import Verdict
+from dovetail.train.membership.membership import IterationOutcome
 from dovetail.train.process.environment import Surroundings
 from dovetail.train.state.save_policy import warn
 from dovetail.train.state.state import Parts, Stateful
@@ -204,7 +204,7 @@ class Job(Iterations):
         self._due = 0
         if self._mine:
             return False
-        return isinstance(self._outcome, Verdict) and not self._stopped
+        return isinstance(self._outcome, IterationOutcome) and not self._stopped
 
     def stop(self) -> None:
         """Ends training early, on all workers, after the iteration that is under way."""

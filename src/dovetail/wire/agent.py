@@ -8,6 +8,7 @@ lost: an `Inventory` says all of it again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.wire.codec import Codec
@@ -16,7 +17,6 @@ from dovetail.wire.worker import (
     Checkpoint,
     Entered,
     Finished,
-    Left,
     Lost,
     Meet,
     Meeting,
@@ -24,6 +24,7 @@ from dovetail.wire.worker import (
     Regroup,
     Saved,
     Training,
+    WorkerLeft,
 )
 
 WIRE_VERSION = 2
@@ -100,7 +101,7 @@ class EndWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class TellWorkers:
+class NotifyWorkers:
     """Pass one message on to the workers of a job on this node that are named."""
 
     job: int
@@ -120,7 +121,7 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class Hail:
+class InventoryRequest:
     """The controller of this epoch is there, and asks for the inventory.
 
     Each hail of a controller has a greater `serial` than those before it.
@@ -131,15 +132,15 @@ class Hail:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AgentOrder:
     """One order of the controller of an epoch."""
 
     epoch: int
     start: StartWorker | None = None
     end: EndWorker | None = None
-    tell: TellWorkers | None = None
+    tell: NotifyWorkers | None = None
     forget: Forget | None = None
-    hail: Hail | None = None
+    hail: InventoryRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class WorkerState:
     ready: int = -1
     meeting: Meeting | None = None
     lost: Lost | None = None
-    left: Left | None = None
+    left: WorkerLeft | None = None
     training: Training | None = None
     saved: Saved | None = None
     finished: Finished | None = None
@@ -237,7 +238,7 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSaid:
+class WorkerReport:
     """A worker of the training side said this."""
 
     job: int
@@ -245,37 +246,50 @@ class WorkerSaid:
     meeting: Meeting | None = None
     ready: Ready | None = None
     entered: Entered | None = None
-    left: Left | None = None
+    left: WorkerLeft | None = None
     lost: Lost | None = None
     training: Training | None = None
     saved: Saved | None = None
     finished: Finished | None = None
 
 
+REPORTED_IN: Mapping[type, str] = {
+    Meeting: "meeting",
+    Ready: "ready",
+    Entered: "entered",
+    WorkerLeft: "left",
+    Lost: "lost",
+    Training: "training",
+    Saved: "saved",
+    Finished: "finished",
+}
+"""The field of a `WorkerReport`, and of a `WorkerState`, for each message of a worker."""
+
+
 @dataclass(frozen=True, slots=True)
-class Alive:
+class Heartbeat:
     """The agent is there; said every second or so."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentReport:
     """One report of a node's agent."""
 
     node: int
     inventory: Inventory | None = None
     started: WorkerStarted | None = None
     ended: WorkerEnded | None = None
-    said: WorkerSaid | None = None
-    alive: Alive | None = None
+    said: WorkerReport | None = None
+    alive: Heartbeat | None = None
     deferred: WorkerDeferred | None = None
 
 
-def looser(one: int, other: int) -> int:
+def looser_bound(one: int, other: int) -> int:
     """Returns the one of two bounds of memory that allows more (0: no bound)."""
     return max(one, other) if one and other else 0
 
 
-ORDERS = Codec((Order,))
-REPORTS = Codec((Report,))
+ORDERS = Codec({"Order": AgentOrder})
+REPORTS = Codec({"Report": AgentReport})

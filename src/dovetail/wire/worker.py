@@ -73,7 +73,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class WorkerRefused:
     """The agent does not know this worker, or it was replaced: it ends at once and saves nothing.
 
     A connection that merely breaks means nothing: the worker trains on and calls again.
@@ -147,7 +147,7 @@ class Entered(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class Left(_Said):
+class WorkerLeft(_Said):
     """The worker is no member of the generation the others entered, or all were told to leave
     after a checkpoint, which is on disk: it ends."""
 
@@ -202,8 +202,28 @@ class Finished(_Said):
     samples: int
 
 
-ToWorker = Regroup | Meet | Abandon | Checkpoint | Refused
-FromWorker = Hello | Meeting | Ready | Entered | Left | Lost | Training | Saved | Finished
+ToWorker = Regroup | Meet | Abandon | Checkpoint | WorkerRefused
+FromWorker = Hello | Meeting | Ready | Entered | WorkerLeft | Lost | Training | Saved | Finished
 
-TO_WORKER = Codec((Regroup, Meet, Abandon, Checkpoint, Refused))
-FROM_WORKER = Codec((Hello, Meeting, Ready, Entered, Left, Lost, Training, Saved, Finished))
+TO_WORKER = Codec(
+    {
+        "Regroup": Regroup,
+        "Meet": Meet,
+        "Abandon": Abandon,
+        "Checkpoint": Checkpoint,
+        "Refused": WorkerRefused,
+    }
+)
+FROM_WORKER = Codec(
+    {
+        "Hello": Hello,
+        "Meeting": Meeting,
+        "Ready": Ready,
+        "Entered": Entered,
+        "Left": WorkerLeft,
+        "Lost": Lost,
+        "Training": Training,
+        "Saved": Saved,
+        "Finished": Finished,
+    }
+)

@@ -25,16 +25,16 @@ from dovetail.wire.worker import (
     Finished,
     FromWorker,
     Hello,
-    Left,
     Lost,
     Meet,
     Meeting,
     Ready,
-    Refused,
     Regroup,
     Saved,
     ToWorker,
     Training,
+    WorkerLeft,
+    WorkerRefused,
 )
 
 SAMPLES_PER_S = 1000.0
@@ -225,7 +225,7 @@ class Trainers:
             self._abandon(worker)
         elif isinstance(message, Checkpoint):
             worker.save, worker.leave = True, worker.leave or message.leave
-        elif isinstance(message, Refused):
+        elif isinstance(message, WorkerRefused):
             self.end(worker, 3)
             return
         self._look(self.jobs[worker.job])
@@ -359,7 +359,7 @@ class Trainers:
 
     def _leave(self, worker: Trainer, generation: int) -> None:
         worker.leaving = True
-        self._say(worker, Left(generation, _step(worker.samples)))
+        self._say(worker, WorkerLeft(generation, _step(worker.samples)))
         self._line.after(0.05, lambda: self._exit(worker))
 
     def _exit(self, worker: Trainer) -> None:

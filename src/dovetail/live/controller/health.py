@@ -15,8 +15,12 @@ from dovetail.live.controller.plan_applier import Placements
 from dovetail.live.controller.site import Site
 from dovetail.live.controller.terminations import Endings
 from dovetail.live.workers.gang import END, Gang
-from dovetail.live.workers.inventory_check import lost_run, survey, take_stock
-from dovetail.wire.agent import Hail, Inventory, WorkerState
+from dovetail.live.workers.inventory_check import (
+    check_inventory,
+    find_missing_workers,
+    has_lost_run,
+)
+from dovetail.wire.agent import Inventory, InventoryRequest, WorkerState
 
 LOG = logging.getLogger(__name__)
 DRAINED, LOST = "drained", "nodes down"
@@ -171,7 +175,7 @@ class Health:
         self._check_settled()
 
     def _survey_job(self, life: Life, node: int, rows: Sequence[WorkerState]) -> None:
-        survey(self._site.gang(life), node, rows, self._site.now)
+        check_inventory(self._site.gang(life), node, rows, self._site.now)
         self._site.touch(life)
 
     def _stray(self, node: int, row: WorkerState) -> None:
@@ -207,7 +211,7 @@ class Health:
     def _hail(self, node: int) -> None:
         site = self._site
         self._hails += 1
-        site.letters.append((node, Hail(site.epoch, self._hails)))
+        site.letters.append((node, InventoryRequest(site.epoch, self._hails)))
         site.timers.set(("hail", node), site.now + site.rules.hail_every_s)
 
     def _watch(self, node: int) -> None:
@@ -235,8 +239,8 @@ class Health:
 
     def _reconcile(self, life: Life, gang: Gang) -> None:
         """Finds others for the wanted workers of a job that no node has."""
-        absent = take_stock(gang, self._site.now)
-        if absent and lost_run(gang):
+        absent = find_missing_workers(gang, self._site.now)
+        if absent and has_lost_run(gang):
             self._endings.lost(life, absent)
         else:
             self._placements.renumber(life, absent)

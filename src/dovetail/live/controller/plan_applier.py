@@ -18,11 +18,11 @@ from dovetail.core.plan import Change, Draft
 from dovetail.live.controller.live_jobs import NEVER, Life
 from dovetail.live.controller.site import Site
 from dovetail.live.jobs.lifecycle import State, Step
-from dovetail.live.jobs.record import Member
+from dovetail.live.jobs.record import GangMember
 from dovetail.live.workers.gang import END, SAVE, WAIT
-from dovetail.live.workers.gang_events import Formed
+from dovetail.live.workers.gang_events import GangFormed
 from dovetail.live.workers.gpu_assignment import Gpu
-from dovetail.live.workers.worker_state import Desired, Manner
+from dovetail.live.workers.worker_state import Desired, WorkerConfig
 
 
 class Placements:
@@ -116,7 +116,7 @@ class Placements:
                 # A task with several GPUs is one worker, the member of all of them.
                 number += rank % each == 0
                 worker = number - 1
-            members.append(Member(worker, node, gpu))
+            members.append(GangMember(worker, node, gpu))
         life.mend = ()
         site.timers.drop(("mend", record.job))
         site.seats.sit(record.job, members)
@@ -142,7 +142,7 @@ class Placements:
         record, placement = life.record, life.record.placement
         assert placement is not None
         turns = placement.interleave
-        manner = Manner(
+        manner = WorkerConfig(
             placement.accumulation_steps,
             placement.samples,
             placement.batch_size,
@@ -178,7 +178,7 @@ class Placements:
             if member.worker in absent or not life.speaks:
                 if member.worker not in named:
                     named[member.worker], number = number, number + 1
-                member = Member(named[member.worker], member.node, member.gpu)
+                member = GangMember(named[member.worker], member.node, member.gpu)
             members.append(member)
         site.seats.replace(record.job, members)
         site.lives.write(life, members=tuple(members), next_worker=number)
@@ -207,7 +207,7 @@ class Placements:
         site.gang(life).want(self.desired(life), site.now)
         site.touch(life)
 
-    def formed(self, life: Life, said: Formed) -> None:
+    def formed(self, life: Life, said: GangFormed) -> None:
         """Hears that all wanted workers of a job train (or those left of them)."""
         site, row, now = self._site, life.row, self._site.now
         placement = site.placement(life)
@@ -255,7 +255,7 @@ class Placements:
     def unspoken(self, life: Life) -> None:
         """Hears that the first worker may be an ordinary program: the job runs, with that one."""
         if life.is_placed:
-            self.formed(life, Formed(self._site.gang(life).generation))
+            self.formed(life, GangFormed(self._site.gang(life).generation))
             asked = f"{life.spec.min_gpus}..{life.spec.max_gpus} GPUs"
             said = f"it asked for {asked} and has made no dovetail.train.Job yet: it runs on 1"
             self._site.lives.write(life, detail=said)

@@ -12,20 +12,27 @@ from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.site import Site
 from dovetail.live.controller.terminations import Endings
 from dovetail.live.jobs.lifecycle import Step
-from dovetail.live.workers.deadlock import tangled
+from dovetail.live.workers.deadlock import deadlocked
 from dovetail.live.workers.gang_events import (
-    Died,
-    Finished,
-    Formed,
-    News,
-    Saved,
-    Stalled,
-    Trained,
-    Unspoken,
-    Vacated,
+    GangEvent,
+    GangFinished,
+    GangFormed,
+    GangSaved,
+    GangStalled,
+    GangTrained,
+    GangVacated,
+    TrainJobMissing,
+    WorkerDied,
 )
-from dovetail.live.workers.gang_orders import instructions, next_told_s
-from dovetail.wire.agent import EndWorker, Forget, Hail, Order, StartWorker, TellWorkers
+from dovetail.live.workers.gang_orders import due_orders, next_resend_s
+from dovetail.wire.agent import (
+    AgentOrder,
+    EndWorker,
+    Forget,
+    InventoryRequest,
+    NotifyWorkers,
+    StartWorker,
+)
 
 NEVER = float("inf")
 STRAY_GRACE_S = 0.0
@@ -88,7 +95,7 @@ class Tending:
             life = site.lives.get(job)
             if life is not None and life.gang is not None and life.gang.stuck:
                 stuck[job] = life
-        found = tangled({job: self._in_the_way(life) for job, life in stuck.items()})
+        found = deadlocked({job: self._in_the_way(life) for job, life in stuck.items()})
         for job in found:
             life, gang = stuck[job], site.gang(stuck[job])
             gang.give_way(site.now)
@@ -133,27 +140,27 @@ class Tending:
             gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
             self._site.floor.put(life.record.job, gpus, {w.worker: w.loosest for w in workers})
 
-    def _digest(self, life: Life, news: Sequence[News]) -> None:
-        deaths = [said for said in news if isinstance(said, Died)]
+    def _digest(self, life: Life, news: Sequence[GangEvent]) -> None:
+        deaths = [said for said in news if isinstance(said, WorkerDied)]
         for said in news:
             match said:
-                case Formed():
+                case GangFormed():
                     self._placements.formed(life, said)
-                case Trained():
+                case GangTrained():
                     self._reports.take(life, said.said)
-                case Saved() if said.step > life.record.saved_step:
+                case GangSaved() if said.step > life.record.saved_step:
                     done_s = self._site.state.done_s((life.row,))[0]
                     self._site.lives.write(life, saved_step=said.step, saved_s=done_s)
-                case Finished(samples):
+                case GangFinished(samples):
                     if samples >= 0 and life.is_placed:
                         # Its last report was made before that.
                         self._site.lives.write(life, samples=samples)
                     self._endings.end(life, Step.FINISHED, code=0)
-                case Unspoken():
+                case TrainJobMissing():
                     self._placements.unspoken(life)
-                case Stalled():
+                case GangStalled():
                     self._endings.stalled(life, said.silent_s)
-                case Vacated():
+                case GangVacated():
                     self._endings.vacated(life)
         # A job that finished in the same instant is not placed any more.
         if deaths and life.is_placed:
@@ -166,8 +173,8 @@ class Tending:
         for job, life in self._to_say.items():
             if life.gang is None:
                 continue
-            letters.extend(instructions(life.gang, now, settled=site.settled))
-            due = min(life.gang.next_s(now), next_told_s(life.gang, now))
+            letters.extend(due_orders(life.gang, now, settled=site.settled))
+            due = min(life.gang.next_s(now), next_resend_s(life.gang, now))
             site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER)
         self._to_say = {}
         for key, stray in site.floor.strays.items():
@@ -178,16 +185,18 @@ class Tending:
             site.edges.post.send(node, order_of(site.epoch, payload))
 
 
-def order_of(epoch: int, payload: StartWorker | EndWorker | TellWorkers | Forget | Hail) -> Order:
+def order_of(
+    epoch: int, payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest
+) -> AgentOrder:
     """Returns an order of the controller of an epoch."""
     match payload:
         case StartWorker():
-            return Order(epoch, start=payload)
+            return AgentOrder(epoch, start=payload)
         case EndWorker():
-            return Order(epoch, end=payload)
-        case TellWorkers():
-            return Order(epoch, tell=payload)
+            return AgentOrder(epoch, end=payload)
+        case NotifyWorkers():
+            return AgentOrder(epoch, tell=payload)
         case Forget():
-            return Order(epoch, forget=payload)
-        case Hail():
-            return Order(epoch, hail=payload)
+            return AgentOrder(epoch, forget=payload)
+        case InventoryRequest():
+            return AgentOrder(epoch, hail=payload)

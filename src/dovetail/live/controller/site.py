@@ -26,9 +26,9 @@ from dovetail.live.measuring.memory_bounds import MemoryBounds
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import Gang
-from dovetail.live.workers.gang_orders import Instruction
-from dovetail.live.workers.gpu_assignment import Gpu, Seats
-from dovetail.live.workers.gpu_usage import Floor
+from dovetail.live.workers.gang_orders import NodeOrder
+from dovetail.live.workers.gpu_assignment import Gpu, GpuAssignment
+from dovetail.live.workers.gpu_usage import GpuUsage
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 
@@ -60,15 +60,15 @@ class Site:
         self.meter = meter
         self.rules = rules
         self.lives = Lives()
-        self.seats = Seats(state.view.cluster.installed)
-        self.floor = Floor()
+        self.seats = GpuAssignment(state.view.cluster.installed)
+        self.floor = GpuUsage()
         self._bounds = MemoryBounds(state)
         self.timers = Timers()
         self.changes = Changes(arrived=[], ended=[], evicted=[])
         self.facts: list[Fact] = []
         self.done: list[int] = []
         self.meta: dict[str, str] = {}
-        self.letters: list[Instruction] = []
+        self.letters: list[NodeOrder] = []
         self.touched: dict[int, Life] = {}
         self.settled = False
 

@@ -14,10 +14,10 @@ from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.controller.live_jobs import NEVER, Life
 from dovetail.live.controller.site import Site, list_of
 from dovetail.live.jobs.lifecycle import ENDINGS, State, Step
-from dovetail.live.jobs.record import Member
+from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.launcher import NEVER_RUNS
 from dovetail.live.workers.gang import END, SAVE, WAIT
-from dovetail.live.workers.gang_events import Died
+from dovetail.live.workers.gang_events import WorkerDied
 from dovetail.wire.agent import Forget
 
 HOW = {
@@ -203,7 +203,7 @@ class Endings:
 
     # What befalls workers.
 
-    def died(self, life: Life, deaths: Sequence[Died]) -> None:
+    def died(self, life: Life, deaths: Sequence[WorkerDied]) -> None:
         """Decides what follows from the deaths of one instant: go on with the rest, retry, end."""
         first = next((d for d in deaths if _ran_out(life, d)), deaths[0])
         no_room = _ran_out(life, first)
@@ -240,7 +240,7 @@ class Endings:
             step = RETRIED.get(reason, Step.FAILED)
             self.end(life, step, reason=reason, detail=detail, code=first.exit_code)
 
-    def _part(self, life: Life, death: Died) -> bool:
+    def _part(self, life: Life, death: WorkerDied) -> bool:
         """Undoes a pairing that left a job too little memory; tells whether it was that.
 
         It waits again by no fault of its own, so that no retry counts; and cut as they are, the
@@ -287,7 +287,7 @@ class Endings:
         renumbered, number = [], record.next_worker
         for member in record.members:
             if member.worker not in left:
-                member, number = Member(number, member.node, member.gpu), number + 1
+                member, number = GangMember(number, member.node, member.gpu), number + 1
             renumbered.append(member)
         life.mend = tuple(m.worker for m in renumbered if m.worker not in left)
         site.seats.replace(record.job, renumbered)
@@ -332,16 +332,16 @@ def _ran_s(life: Life, now: float) -> float:
     return life.record.ran_s + (now - life.running_s if life.running_s < now else 0.0)
 
 
-def _seat_of(life: Life, worker: int) -> Member | None:
+def _seat_of(life: Life, worker: int) -> GangMember | None:
     return next((m for m in life.record.members if m.worker == worker), None)
 
 
-def _ran_out(life: Life, death: Died) -> bool:
+def _ran_out(life: Life, death: WorkerDied) -> bool:
     """Tells whether a worker found no room, on its GPU or within the bound of its slot."""
     return MEMORY in death.why or (life.spec.trains and death.exit_code == NO_ROOM)
 
 
-def _reason(death: Died, *, no_room: bool, stateless: bool) -> str:
+def _reason(death: WorkerDied, *, no_room: bool, stateless: bool) -> str:
     """Returns Slurm's word for how a worker ended."""
     if no_room:
         return "OutOfMemory"
@@ -350,7 +350,7 @@ def _reason(death: Died, *, no_room: bool, stateless: bool) -> str:
     return SIGNALLED if death.exit_code < 0 else "NonZeroExitCode"
 
 
-def _words(death: Died) -> str:
+def _words(death: WorkerDied) -> str:
     how = f"signal {-death.exit_code}" if death.exit_code < 0 else f"exit code {death.exit_code}"
     why = f": {death.why}" if death.why else ""
     return f"worker {death.worker} ended with {how}{why}"

@@ -42,7 +42,7 @@ from dovetail.live.jobs.status_snapshot import Snapshot
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import (
-    Report,
+    AgentReport,
 )
 
 NEVER = float("inf")
@@ -188,7 +188,7 @@ class LiveWorld:
             match message:
                 case Request():
                     self._take_request(message)
-                case Report():
+                case AgentReport():
                     self._take_report(message)
                 case NodeLost():
                     # Silence decides; a broken connection may be back in a moment.
@@ -209,7 +209,7 @@ class LiveWorld:
         else:
             self._arrivals.carry_out(request)
 
-    def _take_report(self, report: Report) -> None:
+    def _take_report(self, report: AgentReport) -> None:
         if not self._health.heard(report.node):
             return
         if report.inventory is not None:
@@ -218,7 +218,7 @@ class LiveWorld:
         elif self._site.settled:
             self._take_word(report)
 
-    def _take_word(self, report: Report) -> None:
+    def _take_word(self, report: AgentReport) -> None:
         site, node = self._site, report.node
         if report.started is not None:
             said = report.started

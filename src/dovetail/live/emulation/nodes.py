@@ -19,19 +19,19 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
-from dovetail.live.emulation.synthetic import Costs, Paced
-from dovetail.live.emulation.synthetic_job import Happening, PacedJob
+from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
+from dovetail.live.emulation.synthetic_job import SyntheticEvent, SyntheticJob
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found, LaunchError
 from dovetail.live.system.private_file import write_private
-from dovetail.wire.agent import Alive, Order, Report, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
 
 NEVER = float("inf")
 
 
-class Shelf(Protocol):
+class ProgressStore(Protocol):
     """Keeps how far jobs have come, should the process of the nodes die."""
 
     def read(self, folder: str) -> float | None:
@@ -47,7 +47,7 @@ class Shelf(Protocol):
         ...
 
 
-class NoShelf:
+class NoProgressStore:
     """Keeps nothing: in virtual time no process dies."""
 
     def read(self, folder: str) -> float | None:
@@ -61,7 +61,7 @@ class NoShelf:
         """Does nothing."""
 
 
-class FolderShelf:
+class FolderProgressStore:
     """Keeps a number in the folder of the job."""
 
     def read(self, folder: str) -> float | None:
@@ -89,12 +89,12 @@ class _Node:
     """One node: its agent (None while the node is lost), and ends that its agent will poll."""
 
     agent: Agent | None
-    launcher: PacedLauncher
+    launcher: SyntheticLauncher
     ends: list[Exit] = field(default_factory=list)
     incarnation: int = 0
 
 
-class PacedLauncher:
+class SyntheticLauncher:
     """The launcher of one emulated node: all it does happens to the paced jobs."""
 
     def __init__(self, nodes: EmulatedNodes, node: int) -> None:
@@ -146,8 +146,8 @@ class EmulatedNodes:
         *,
         jobs: JobTable,
         physics: Physics,
-        costs: Costs | None = None,
-        shelf: Shelf | None = None,
+        costs: SwitchCosts | None = None,
+        shelf: ProgressStore | None = None,
         report_s: float = 1.0,
         alive_s: float = NEVER,
         write_s: float = NEVER,
@@ -158,11 +158,11 @@ class EmulatedNodes:
         each = gpus_per_node
         self._gpus = [each] * nodes if isinstance(each, int) else list(each)
         self._table, self._physics = jobs, physics
-        self._costs = costs or Costs()
-        self._shelf = shelf or NoShelf()
+        self._costs = costs or SwitchCosts()
+        self._shelf = shelf or NoProgressStore()
         self._report_s, self._alive_s, self._write_s = report_s, alive_s, write_s
         self._incarnation, self._speed, self._steps_max = incarnation, speed, steps_max
-        self._jobs: dict[int, PacedJob] = {}
+        self._jobs: dict[int, SyntheticJob] = {}
         self._folder: dict[int, str] = {}
         self._complete: dict[int, str] = {}
         self._written_s: dict[int, float] = {}
@@ -171,17 +171,17 @@ class EmulatedNodes:
         self._on_gpu: dict[tuple[int, int], dict[int, None]] = {}
         self._held: dict[int, list[tuple[int, int]]] = {}
         self._touched: dict[int, None] = {}
-        self._queue: deque[Happening] = deque()
+        self._queue: deque[SyntheticEvent] = deque()
         self._next_alive_s = 0.0 if alive_s < NEVER else NEVER
         self._now = 0.0
-        self._nodes = [_Node(None, PacedLauncher(self, n)) for n in range(nodes)]
+        self._nodes = [_Node(None, SyntheticLauncher(self, n)) for n in range(nodes)]
         self._agent_due: list[float] = [NEVER] * nodes
         for node in range(nodes):
             self.return_node(node)
 
     # What drives it.
 
-    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+    def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Lets the agent of a node carry an order out; returns all that is reported meanwhile."""
         reports = self.tick(now)
         agent = self._nodes[node].agent
@@ -191,12 +191,12 @@ class EmulatedNodes:
             reports += self._settle()
         return reports
 
-    def tick(self, now: float) -> list[Report]:
+    def tick(self, now: float) -> list[AgentReport]:
         """Lets everything happen up to a time, each thing at its own; returns the reports.
 
         After `steps_max` instants it stops at the last one: `next_due` is past then.
         """
-        reports: list[Report] = []
+        reports: list[AgentReport] = []
         steps = 0
         while (due := self.next_due()) <= now:
             if steps >= self._steps_max:
@@ -207,7 +207,7 @@ class EmulatedNodes:
         self._now = max(self._now, now)
         return reports
 
-    def end_all(self, grace_s: float, now: float) -> list[Report]:
+    def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends all workers."""
         reports = self.tick(now)
         for n, node in enumerate(self._nodes):
@@ -224,12 +224,14 @@ class EmulatedNodes:
         first = heap[0][0] if heap else NEVER
         return min(first, self._next_alive_s, min(self._agent_due, default=NEVER))
 
-    def _step(self) -> list[Report]:
+    def _step(self) -> list[AgentReport]:
         now, reports = self._now, []
         if self._next_alive_s <= now:
             self._next_alive_s = now + self._alive_s
             reports += [
-                Report(n, alive=Alive(n)) for n, node in enumerate(self._nodes) if node.agent
+                AgentReport(n, alive=Heartbeat(n))
+                for n, node in enumerate(self._nodes)
+                if node.agent
             ]
         while self._heap and self._heap[0][0] <= now:
             due, number = heapq.heappop(self._heap)
@@ -242,7 +244,7 @@ class EmulatedNodes:
                 reports += self._tick_agent(n)
         return reports + self._settle()
 
-    def _tick_agent(self, n: int) -> list[Report]:
+    def _tick_agent(self, n: int) -> list[AgentReport]:
         agent = self._nodes[n].agent
         if agent is None:
             self._agent_due[n] = NEVER
@@ -251,9 +253,9 @@ class EmulatedNodes:
         self._agent_due[n] = agent.next_due()
         return reports
 
-    def _settle(self) -> list[Report]:
+    def _settle(self) -> list[AgentReport]:
         """Re-times what was touched and lets agents hear it, until nothing more happens."""
-        reports: list[Report] = []
+        reports: list[AgentReport] = []
         while True:
             self._retime()
             if not self._queue:
@@ -261,7 +263,7 @@ class EmulatedNodes:
             while self._queue:
                 reports += self._hear(self._queue.popleft())
 
-    def _hear(self, what: Happening) -> list[Report]:
+    def _hear(self, what: SyntheticEvent) -> list[AgentReport]:
         node = self._nodes[what.node]
         if node.agent is None:
             return []
@@ -296,25 +298,25 @@ class EmulatedNodes:
             job.out.clear()
             self._schedule(job)
 
-    def _rate(self, job: PacedJob) -> float:
+    def _rate(self, job: SyntheticJob) -> float:
         if job.training is None or job.slowed == NEVER:
             return 0.0
         done_s = job.done_s
         others = self._neighbours(job)
         return self._physics.speed(job.row, job.training, others, done_s) / job.slowed
 
-    def _phase_s(self, job: PacedJob) -> float:
+    def _phase_s(self, job: SyntheticJob) -> float:
         if job.training is None or not job.training.batch_size or not job.rate:
             return NEVER
         end_s = self._physics.phase_end_s(job.row, job.done_s)
         return job.since_s + (end_s - job.done_s) / job.rate
 
-    def _neighbours(self, job: PacedJob) -> list[Neighbour]:
+    def _neighbours(self, job: SyntheticJob) -> list[Neighbour]:
         others = sorted({j for gpu in job.gpus for j in self._on_gpu[gpu]} - {job.number})
         placed = [(self._jobs[j].row, self._jobs[j].placed) for j in others]
         return [(row, where) for row, where in placed if where is not None]
 
-    def _schedule(self, job: PacedJob) -> None:
+    def _schedule(self, job: SyntheticJob) -> None:
         due = max(job.due_s, self._now)
         if due < NEVER:
             if self._due.get(job.number) != due:
@@ -326,7 +328,7 @@ class EmulatedNodes:
             self._complete[job.number] = self._folder.pop(job.number)
             self._drop(job.number)
 
-    def _keep(self, job: PacedJob) -> None:
+    def _keep(self, job: SyntheticJob) -> None:
         """Writes down how far a job has come when a worker leaves or saves, and now and then."""
         said = job.out
         leaves = any(h.message is None or isinstance(h.message, Saved) for h in said)
@@ -357,15 +359,15 @@ class EmulatedNodes:
             worker.share = order.share
             self._touch(order.job)
 
-    def _admit(self, order: StartWorker) -> PacedJob:
+    def _admit(self, order: StartWorker) -> SyntheticJob:
         try:
-            paced = Paced.read(order.launch.command)
+            paced = SyntheticSpec.read(order.launch.command)
         except WireError as error:
             raise LaunchError(str(error)) from None
         row = self._table.append([paced.row(order.job, self._now)])[0]
         self._physics.admit(self._table)
         done_s = self._shelf.read(order.launch.folder)
-        job = PacedJob(
+        job = SyntheticJob(
             order.job,
             row,
             paced,
@@ -405,27 +407,27 @@ class EmulatedNodes:
 
     # Faults.
 
-    def kill(self, job: int, worker: int, now: float) -> list[Report]:
+    def kill(self, job: int, worker: int, now: float) -> list[AgentReport]:
         """Lets a worker die as by SIGKILL from outside."""
         reports = self.tick(now)
         self.signal_worker(job, worker, SIGKILL)
         return reports + self._settle()
 
-    def hang(self, job: int, worker: int, now: float) -> list[Report]:
+    def hang(self, job: int, worker: int, now: float) -> list[AgentReport]:
         """Lets a worker hang: it hears nothing and heeds SIGKILL alone."""
         reports = self.tick(now)
         self._jobs[job].hang(worker, self._now)
         self._touch(job)
         return reports + self._settle()
 
-    def slow(self, job: int, worker: int, factor: float, now: float) -> list[Report]:
+    def slow(self, job: int, worker: int, factor: float, now: float) -> list[AgentReport]:
         """Makes a worker so many times slower, and with it the others of its job."""
         reports = self.tick(now)
         self._jobs[job].workers[worker].slowed = factor
         self._touch(job)
         return reports + self._settle()
 
-    def lose_node(self, node: int, now: float) -> list[Report]:
+    def lose_node(self, node: int, now: float) -> list[AgentReport]:
         """Lets a node vanish with its agent and workers: no word comes from it any more."""
         reports = self.tick(now)
         self._nodes[node].agent = None

@@ -14,7 +14,7 @@ from dovetail.core.job import Job
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.spec import JobSpec
 
-WORD = "paced"
+SYNTHETIC_COMMAND = "paced"
 """The first word of the command of a paced job; the second says all about it."""
 SAMPLES_PER_S = 1000
 STEP_SAMPLES = 100
@@ -22,7 +22,7 @@ STEP_SAMPLES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class SwitchCosts:
     """Seconds that a placement costs, in the words of `core.messages.HOW`, as in simulation.
 
     With `prepare_s` an elastic job trains on while GPUs it did not have are made ready.
@@ -42,7 +42,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Paced:
+class SyntheticSpec:
     """A job as its clock knows it: how long it is alone, and what decides how fast it runs."""
 
     duration_s: float
@@ -68,14 +68,14 @@ class Paced:
 
     def command(self) -> tuple[str, str]:
         """Returns the command of such a job."""
-        return WORD, json.dumps(plain(self), separators=(",", ":"))
+        return SYNTHETIC_COMMAND, json.dumps(plain(self), separators=(",", ":"))
 
     @staticmethod
-    def read(command: Sequence[str]) -> Paced:
+    def read(command: Sequence[str]) -> SyntheticSpec:
         """Returns what a command says. Raises WireError."""
-        if len(command) != 2 or command[0] != WORD:
+        if len(command) != 2 or command[0] != SYNTHETIC_COMMAND:
             raise WireError("emulated nodes run paced jobs alone")
-        paced: Paced = build(Paced, parse_object(command[1].encode()))
+        paced: SyntheticSpec = build(SyntheticSpec, parse_object(command[1].encode()))
         return paced
 
     def row(self, job: int, submit_s: float) -> Job:
@@ -94,9 +94,9 @@ class Paced:
         )
 
 
-def paced_of(spec: JobSpec) -> Paced:
+def synthetic_spec(spec: JobSpec) -> SyntheticSpec:
     """Returns the clock of a job that was submitted as paced."""
-    return Paced(
+    return SyntheticSpec(
         duration_s=spec.duration_s,
         gpus=spec.gpus,
         min_gpus=spec.min_gpus,

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE
 from dovetail.core.placement import Interleave, Placement
-from dovetail.live.emulation.synthetic import SAMPLES_PER_S, STEP_SAMPLES, Costs, Paced
+from dovetail.live.emulation.synthetic import (
+    SAMPLES_PER_S,
+    STEP_SAMPLES,
+    SwitchCosts,
+    SyntheticSpec,
+)
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.worker import (
     STALL_S,
@@ -22,7 +27,6 @@ from dovetail.wire.worker import (
     Finished,
     FromWorker,
     Hello,
-    Left,
     Lost,
     Meet,
     Meeting,
@@ -31,6 +35,7 @@ from dovetail.wire.worker import (
     Saved,
     ToWorker,
     Training,
+    WorkerLeft,
 )
 
 NEVER = float("inf")
@@ -39,7 +44,7 @@ UNSAID = -1.0
 
 
 @dataclass(slots=True)
-class PacedWorker:
+class SyntheticWorker:
     """One worker: built from `built_s` on; `told`, `met` and `ready` are generations."""
 
     number: int
@@ -57,7 +62,7 @@ class PacedWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class SyntheticEvent:
     """A worker said something, or (`message` None) ended with an exit code."""
 
     node: int
@@ -67,26 +72,26 @@ class Happening:
     exit_code: int = 0
 
 
-class PacedJob:
+class SyntheticJob:
     """A paced job and its workers on all nodes. `since_s` is when it (last) goes at `rate`."""
 
     def __init__(
         self,
         number: int,
         row: int,
-        paced: Paced,
-        costs: Costs,
+        paced: SyntheticSpec,
+        costs: SwitchCosts,
         *,
         done_s: float = 0.0,
         lived: bool = False,
         report_s: float = 1.0,
     ) -> None:
         self.number, self.row, self.paced = number, row, paced
-        self.workers: dict[int, PacedWorker] = {}
+        self.workers: dict[int, SyntheticWorker] = {}
         self.done_s = min(done_s, paced.duration_s)
         self.rate = 0.0
         self.since_s = 0.0
-        self.out: list[Happening] = []
+        self.out: list[SyntheticEvent] = []
         self.phase_s = NEVER
         self.training: Placement | None = None
         self._costs = costs
@@ -107,7 +112,7 @@ class PacedJob:
 
     def start(self, order: StartWorker, node: int, now: float) -> None:
         """Starts a worker, which listens at once and is built when its start has been paid."""
-        worker = PacedWorker(order.worker, node, order.gpu, order.share, now)
+        worker = SyntheticWorker(order.worker, node, order.gpu, order.share, now)
         self.workers[order.worker] = worker
         self._say(worker, Hello(f"{self.number}/{order.worker}", "", 0))
         self._go_on(now)
@@ -243,7 +248,7 @@ class PacedJob:
 
     # Generations.
 
-    def _regroup(self, worker: PacedWorker, order: Regroup, now: float) -> None:
+    def _regroup(self, worker: SyntheticWorker, order: Regroup, now: float) -> None:
         if order.generation <= worker.told:
             return
         worker.told = order.generation
@@ -251,7 +256,7 @@ class PacedJob:
             self._wanted, self._ordered_s = order, now
         trains = self._current is not None and worker.number in self._current.members
         if worker.number not in order.members and not trains:
-            self._say(worker, Left(order.generation, self._step))
+            self._say(worker, WorkerLeft(order.generation, self._step))
             self._exit(worker, 0)
         elif worker.number == order.members[0]:
             worker.met = max(worker.met, order.generation)
@@ -293,7 +298,7 @@ class PacedJob:
                 ahead_s = self._costs.prepare_s if self._prepared and keeps and new else 0.0
                 worker.built_s = worker.started_s + ahead_s
 
-    def _get_ready(self, wanted: Regroup, worker: PacedWorker | None, now: float) -> None:
+    def _get_ready(self, wanted: Regroup, worker: SyntheticWorker | None, now: float) -> None:
         generation = wanted.generation
         if worker is None or worker.hung or not worker.built:
             return
@@ -327,7 +332,7 @@ class PacedJob:
         for number in trained:
             worker = self.workers.get(number)
             if worker is not None and number not in wanted.members and not worker.hung:
-                self._say(worker, Left(wanted.generation, self._step))
+                self._say(worker, WorkerLeft(wanted.generation, self._step))
                 self._exit(worker, 0)
 
     def _goes_from_s(self, before: Placement, after: Placement, now: float) -> float:
@@ -371,17 +376,17 @@ class PacedJob:
             if worker is not None and not worker.hung:
                 self._say(worker, Lost(current.generation, why))
 
-    def _abandon(self, worker: PacedWorker, generation: int, now: float) -> None:
+    def _abandon(self, worker: SyntheticWorker, generation: int, now: float) -> None:
         """Stops training in a generation; every worker answers, which shows that it lives."""
         if self._current is not None and generation == self._current.generation:
             self._stop(now)
         self._say(worker, Lost(generation, "abandoned"))
 
-    def _checkpoint(self, worker: PacedWorker, order: Checkpoint, now: float) -> None:
+    def _checkpoint(self, worker: SyntheticWorker, order: Checkpoint, now: float) -> None:
         current = self._current
         if current is None or worker.number not in current.members:
             if order.leave:
-                self._say(worker, Left(worker.told, self._step))
+                self._say(worker, WorkerLeft(worker.told, self._step))
                 self._exit(worker, 0)
             return
         self.settle(now)
@@ -390,7 +395,7 @@ class PacedJob:
             members = [self.workers[n] for n in current.members if n in self.workers]
             for member in members:
                 if not member.hung:
-                    self._say(member, Left(current.generation, self._step))
+                    self._say(member, WorkerLeft(current.generation, self._step))
                     self._exit(member, 0)
             self._stop(now)
 
@@ -410,9 +415,9 @@ class PacedJob:
                 self._exit(worker, 0)
         self._tidy(self.since_s)
 
-    def _exit(self, worker: PacedWorker, exit_code: int) -> None:
+    def _exit(self, worker: SyntheticWorker, exit_code: int) -> None:
         del self.workers[worker.number]
-        self.out.append(Happening(worker.node, self.number, worker.number, None, exit_code))
+        self.out.append(SyntheticEvent(worker.node, self.number, worker.number, None, exit_code))
 
     def _tidy(self, now: float) -> None:
         """Ends the training of a job none of whose members is left."""
@@ -447,11 +452,11 @@ class PacedJob:
         )
         self._say(first, said)
 
-    def _first(self) -> PacedWorker | None:
+    def _first(self) -> SyntheticWorker | None:
         return None if self._current is None else self.workers.get(self._current.members[0])
 
-    def _say(self, worker: PacedWorker, message: FromWorker) -> None:
-        self.out.append(Happening(worker.node, self.number, worker.number, message))
+    def _say(self, worker: SyntheticWorker, message: FromWorker) -> None:
+        self.out.append(SyntheticEvent(worker.node, self.number, worker.number, message))
 
     @property
     def _step(self) -> int:

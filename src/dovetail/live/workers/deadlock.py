@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 
-def tangled(waits_for: Mapping[int, Collection[int]]) -> list[int]:
+def deadlocked(waits_for: Mapping[int, Collection[int]]) -> list[int]:
     """Returns the jobs that wait in circles, and those on the way from one circle to another.
 
     Whoever waits for somebody who waits for nobody gets its GPUs in time, and whoever nobody

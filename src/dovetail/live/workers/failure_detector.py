@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Sequence
 
 from dovetail.live.workers.worker_state import NEVER, Worker
 
-Reached = Callable[[int], float]
+ReachedSince = Callable[[int], float]
 """Returns since when the agent of a node can be spoken to; at most the present."""
 
-KEPT = 8
+KEPT_GENERATIONS = 8
 """Generations before the newest that are remembered, though nobody is known to be in them."""
 
 
-class Trust:
+class FailureDetector:
     """What is known against the generations of one gang."""
 
     def __init__(self, lost_s: float, hung_s: float) -> None:
@@ -33,7 +33,7 @@ class Trust:
         """Takes note of a new generation; `entered` are those that workers are in."""
         self._groups[generation] = members
         oldest = min(entered, default=generation)
-        for old in [g for g in self._groups if g < min(oldest, generation - KEPT)]:
+        for old in [g for g in self._groups if g < min(oldest, generation - KEPT_GENERATIONS)]:
             del self._groups[old]
 
     def group(self, generation: int) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class Trust:
         doubted = self._lost_s.get(generation, NEVER) + self._patience_s <= now
         return generation >= 0 and (doubted or self.is_broken(generation))
 
-    def judge(self, workers: Sequence[Worker], now: float, reached: Reached) -> list[Worker]:
+    def judge(self, workers: Sequence[Worker], now: float, reached: ReachedSince) -> list[Worker]:
         """Returns who hangs in a lost generation; distrusts those in which all have answered.
 
         Nobody is silent before somebody could ask him.

@@ -1,15 +1,12 @@
-"""The workers of one job: brings what is into line with what is wanted.
+"""The workers of one job: brings what is there into line with what the plan wants.
 
-A pure machine: it is told what the plan wants (`want`, `vacate`), what is reported
-(`started`, `heard`, `ended`, `lose`, and inventories by way of `live.survey`) and the time; `step`
-decides, and `live.gang_orders` says what must be said now. It knows no policy, no other job and
-no clock. Every order is said again until its
-effect is seen, so lost, doubled and reordered messages do no harm; a worker is gone only when its
-agent says so.
+A pure state machine without policy, clock or other jobs. Callers pass in what the plan wants, what
+agents report, and the time; `step` decides, and `live.workers.gang_orders` lists the orders to
+send. Every order is repeated until its effect is seen, so lost, doubled and reordered messages do
+no harm. A worker is gone only when its agent reports its end.
 
-An elastic gang changes over by generations: all its workers are told the next one at once, and
-enter it together when its members are ready. A plain gang starts whole, and any change of its
-workers ends it and starts it anew.
+An elastic gang changes by generations: all its workers learn of the next one at once and enter it
+together. A plain gang starts whole; any change of its workers ends it and starts it anew.
 """
 
 from __future__ import annotations
@@ -19,22 +16,29 @@ from dataclasses import replace
 
 from dovetail.live.controller.rules import Rules
 from dovetail.live.node.launcher import was_executed
-from dovetail.live.workers.failure_detector import KEPT, Reached, Trust
+from dovetail.live.workers.failure_detector import KEPT_GENERATIONS, FailureDetector, ReachedSince
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang_events import (
-    Died,
-    Finished,
-    Formed,
-    News,
-    Saved,
-    Stalled,
-    Trained,
-    Unspoken,
-    Vacated,
+    GangEvent,
+    GangFinished,
+    GangFormed,
+    GangSaved,
+    GangStalled,
+    GangTrained,
+    GangVacated,
+    TrainJobMissing,
+    WorkerDied,
 )
 from dovetail.live.workers.plain_gang import did_its_part, step_plain
-from dovetail.live.workers.worker_state import LONG_AGO, NEVER, Desired, Manner, Target, Worker
-from dovetail.wire.agent import Launch, WorkerEnded, WorkerSaid, looser
+from dovetail.live.workers.worker_state import (
+    LONG_AGO,
+    NEVER,
+    Desired,
+    Target,
+    Worker,
+    WorkerConfig,
+)
+from dovetail.wire.agent import Launch, WorkerEnded, WorkerReport, looser_bound
 
 Free = Callable[[int, int], bool]
 """Tells whether a (node, GPU) holds no worker but this job's and those it is shared with."""
@@ -47,14 +51,11 @@ SAVE, END, WAIT = "save", "end", "wait"
 
 
 class Gang:
-    """The workers of one job. Its state changes by its verbs only.
+    """The workers of one job. Its state changes by its methods only.
 
-    A `fixed` one changes over whole. One that `hands_over` can give the state of the job to a
-    generation of newcomers alone; else one who has it stays on among them until they have it too.
-    It is `stuck` while it can change over only when others give it their GPUs. `bound` is the
-    most that each of its workers is told to hold of its GPU. `first` decides whether one of its
-    workers is started before the others. `begun` are the workers whose program is known to have
-    begun, whatever became of it.
+    `fixed`: it changes over whole. `hands_over`: newcomers alone may take up the state of the job.
+    `stuck`: it waits for GPUs of other gangs. `bound`: the memory each worker may hold of its GPU.
+    `begun`: the workers whose program is known to have begun, whatever became of it.
     """
 
     def __init__(
@@ -85,8 +86,8 @@ class Gang:
         self.vacating = False
         self.stuck = False
         self.bound = 0
-        self._news: list[News] = []
-        self.trust = Trust(rules.lost_s, rules.hung_s)
+        self._news: list[GangEvent] = []
+        self.trust = FailureDetector(rules.lost_s, rules.hung_s)
         self._aimed_s = self._wanted_s = self._heard_s = self._formed_s = 0.0
         self.complete: set[int] = set()
         self.gone: set[int] = set()
@@ -171,7 +172,7 @@ class Gang:
             elif wanted or (said.exit_code != 0 and not worker.left):
                 self.trust.bury(said.worker)
                 if wanted:
-                    self._news.append(Died(said.worker, said.exit_code, why))
+                    self._news.append(WorkerDied(said.worker, said.exit_code, why))
         elif did_its_part(self, said):
             # It was to leave just when it was done: this process ended well by itself.
             self.complete.add(said.worker)
@@ -189,9 +190,9 @@ class Gang:
     def _finish(self, samples: int) -> None:
         if not self.is_finished:
             self.is_finished = True
-            self._news.append(Finished(samples))
+            self._news.append(GangFinished(samples))
 
-    def heard(self, said: WorkerSaid, now: float, *, fresh: bool = True) -> None:
+    def heard(self, said: WorkerReport, now: float, *, fresh: bool = True) -> None:
         """Hears what a worker of the training side said; if not `fresh`, once more."""
         worker = self.workers.get(said.worker)
         if worker is None:
@@ -219,9 +220,9 @@ class Gang:
             self.enter(worker, said.training.generation)
             self._iteration_s = said.training.iteration_s
             worker.trained = said.training
-            self._news.append(Trained(said.training))
+            self._news.append(GangTrained(said.training))
         if said.saved is not None:
-            self._news.append(Saved(said.saved.step, said.saved.samples))
+            self._news.append(GangSaved(said.saved.step, said.saved.samples))
         if said.finished is not None:
             self._finish(said.finished.samples)
 
@@ -246,7 +247,7 @@ class Gang:
         """Notes that all members of a generation are there."""
         self.formed = generation
         self._formed_s = self._heard_s
-        self._news.append(Formed(generation, pause_s))
+        self._news.append(GangFormed(generation, pause_s))
 
     def lose(self, node: int) -> None:
         """Hears that a node is gone, and with it whoever was there; no news of their end."""
@@ -277,12 +278,12 @@ class Gang:
 
     # What is decided.
 
-    def news(self) -> Sequence[News]:
+    def news(self) -> Sequence[GangEvent]:
         """Returns what happened since it was last asked."""
         news, self._news = self._news, []
         return news
 
-    def step(self, now: float, free: Free, reached: Reached, room: Room) -> None:
+    def step(self, now: float, free: Free, reached: ReachedSince, room: Room) -> None:
         """Decides what is to happen next; call it after all reports of an instant."""
         self.stuck = False
         if self.vacating:
@@ -310,7 +311,7 @@ class Gang:
     def _bind(self, wanted_bytes: int, room: Room) -> None:
         """Takes a tighter bound at once, and a looser one when others hold that no more."""
         workers = self.workers.values()
-        eased = [w for w in workers if looser(wanted_bytes, w.memory_bytes) != w.memory_bytes]
+        eased = [w for w in workers if looser_bound(wanted_bytes, w.memory_bytes) != w.memory_bytes]
         if all(room(w.node, gpu, wanted_bytes) for w in eased for gpu in w.all_gpus):
             self.bound = wanted_bytes
         else:
@@ -321,7 +322,7 @@ class Gang:
         self.target = None
         self.trust.forget(self.generation)
         self.complete.clear()
-        self._news.append(Vacated())
+        self._news.append(GangVacated())
 
     def _step_elastic(self, wanted: Desired, now: float, free: Free) -> None:
         trainers = [w for w in self._by_number() if w.entered >= 0 and w.stays]
@@ -428,7 +429,7 @@ class Gang:
         if limited and target is not None and not self.trust.is_broken(target.generation):
             self.new_generation(target.members, target.manner, now)
 
-    def new_generation(self, members: tuple[int, ...], manner: Manner, now: float) -> None:
+    def new_generation(self, members: tuple[int, ...], manner: WorkerConfig, now: float) -> None:
         """Begins the next generation, of these members."""
         self.generation += 1
         self.target = Target(self.generation, members, manner)
@@ -437,15 +438,15 @@ class Gang:
             worker.take_limits(self.bound, self.generation)
         entered = [w.entered for w in self.workers.values() if w.entered >= 0]
         self.trust.begin(self.generation, members, entered)
-        for old in [g for g in self.meetings if g < self.generation - KEPT]:
+        for old in [g for g in self.meetings if g < self.generation - KEPT_GENERATIONS]:
             del self.meetings[old]
 
-    def _judge(self, now: float, reached: Reached) -> None:
+    def _judge(self, now: float, reached: ReachedSince) -> None:
         """Finds who hangs: in collectives that others lost, in preparing, or altogether."""
         if self.first.is_silent(self.workers):
             if now >= self.first.unspoken_at_s(self.workers, self.rules.silent_s):
                 self.first.unspoken = max(self.workers)
-                self._news.append(Unspoken())
+                self._news.append(TrainJobMissing())
             return
         start_s = self.rules.start_s
         awake = [w for w in self._by_number() if w.loads_until_s(start_s) <= now]
@@ -458,7 +459,7 @@ class Gang:
             # Those who live will say so; after that either someone is dead, or all try again.
             self.trust.doubt(target.generation, now)
         if now >= self._stalls_at_s:
-            self._news.append(Stalled(now - self._heard_s))
+            self._news.append(GangStalled(now - self._heard_s))
             self._heard_s = now
 
     def _ready_by_s(self, target: Target) -> float:

@@ -8,7 +8,7 @@ from dovetail.wire.worker import Training
 
 
 @dataclass(frozen=True, slots=True)
-class Formed:
+class GangFormed:
     """All members train in this generation (or, plain, all their processes run)."""
 
     generation: int
@@ -16,7 +16,7 @@ class Formed:
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
+class WorkerDied:
     """A wanted worker is gone that should not be: exit code, or -N after signal N."""
 
     worker: int
@@ -25,14 +25,14 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class GangTrained:
     """The first member said how training goes."""
 
     said: Training
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class GangSaved:
     """The state after `step` iterations is on disk."""
 
     step: int
@@ -40,27 +40,36 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class GangFinished:
     """The job did all it had to do. `samples` is -1 where nobody said how many."""
 
     samples: int = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
+class GangStalled:
     """The job has said nothing for too long."""
 
     silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Unspoken:
+class TrainJobMissing:
     """Its first worker has made no training job for so long that it may never make one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vacated:
+class GangVacated:
     """Its last worker is gone."""
 
 
-News = Formed | Died | Trained | Saved | Finished | Stalled | Unspoken | Vacated
+GangEvent = (
+    GangFormed
+    | WorkerDied
+    | GangTrained
+    | GangSaved
+    | GangFinished
+    | GangStalled
+    | TrainJobMissing
+    | GangVacated
+)

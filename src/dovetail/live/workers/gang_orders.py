@@ -11,19 +11,19 @@ from dataclasses import replace
 
 from dovetail.live.workers.gang import Gang
 from dovetail.live.workers.worker_state import NEVER, Desired, Worker
-from dovetail.wire.agent import EndWorker, Forget, Hail, StartWorker, TellWorkers
+from dovetail.wire.agent import EndWorker, Forget, InventoryRequest, NotifyWorkers, StartWorker
 from dovetail.wire.worker import Abandon, Checkpoint, Meet, Regroup
 
-Instruction = tuple[int, StartWorker | EndWorker | TellWorkers | Forget | Hail]
+NodeOrder = tuple[int, StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest]
 """An order for the agent of a node."""
 
 
-def instructions(gang: Gang, now: float, *, settled: bool = True) -> list[Instruction]:
+def due_orders(gang: Gang, now: float, *, settled: bool = True) -> list[NodeOrder]:
     """Returns what must be said now; it counts as said.
 
     Until all is `settled` after a restart, no agent forgets an end: no record tells of it yet.
     """
-    said: list[Instruction] = []
+    said: list[NodeOrder] = []
     if settled:
         forgets, gang.forgets = gang.forgets, []
         said.extend((node, Forget(gang.job, number)) for node, number in forgets)
@@ -41,7 +41,7 @@ def instructions(gang: Gang, now: float, *, settled: bool = True) -> list[Instru
     return said
 
 
-def next_told_s(gang: Gang, now: float) -> float:
+def next_resend_s(gang: Gang, now: float) -> float:
     """Returns when something must be said (again) if nothing is heard until then."""
     resend = gang.rules.resend_s
     due: list[float] = []
@@ -61,7 +61,7 @@ def next_told_s(gang: Gang, now: float) -> float:
     return min((t for t in due if t > now), default=NEVER)
 
 
-def _end(gang: Gang, worker: Worker, now: float) -> Iterator[Instruction]:
+def _end(gang: Gang, worker: Worker, now: float) -> Iterator[NodeOrder]:
     if now < worker.end_told_s + gang.rules.resend_s and worker.end_told_s >= worker.end_s:
         return
     overdue = now >= worker.end_s + worker.grace_s + gang.rules.resend_s
@@ -69,7 +69,7 @@ def _end(gang: Gang, worker: Worker, now: float) -> Iterator[Instruction]:
     yield worker.node, EndWorker(gang.job, worker.worker, 0.0 if overdue else worker.grace_s)
 
 
-def _start(gang: Gang, worker: Worker, now: float) -> Iterator[Instruction]:
+def _start(gang: Gang, worker: Worker, now: float) -> Iterator[NodeOrder]:
     late = now >= worker.start_told_s + gang.rules.resend_s
     again = late and (not worker.alive or worker.obeyed < worker.limited)
     limits = worker.share, worker.memory_bytes
@@ -143,16 +143,16 @@ def _by_node(
         yield node, tuple(w.worker for w in workers if w.node == node)
 
 
-def _leave(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction]:
+def _leave(gang: Gang, workers: list[Worker], now: float) -> Iterator[NodeOrder]:
     resend = gang.rules.resend_s
     due = [w for w in workers if w.leave_s <= now < w.end_s and now >= w.leave_told_s + resend]
     for worker in due:
         worker.leave_told_s = now
     for node, numbers in _by_node(due):
-        yield node, TellWorkers(gang.job, numbers, checkpoint=Checkpoint(leave=True))
+        yield node, NotifyWorkers(gang.job, numbers, checkpoint=Checkpoint(leave=True))
 
 
-def _abandon(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction]:
+def _abandon(gang: Gang, workers: list[Worker], now: float) -> Iterator[NodeOrder]:
     due: dict[int, list[Worker]] = {}
     for worker in workers:
         generation = _abandons(gang, worker, now)
@@ -162,7 +162,7 @@ def _abandon(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruct
             due.setdefault(generation, []).append(worker)
     for generation, those in sorted(due.items()):
         for node, numbers in _by_node(those):
-            yield node, TellWorkers(gang.job, numbers, abandon=Abandon(generation))
+            yield node, NotifyWorkers(gang.job, numbers, abandon=Abandon(generation))
 
 
 def _abandons(gang: Gang, worker: Worker, now: float) -> int:
@@ -175,7 +175,7 @@ def _abandons(gang: Gang, worker: Worker, now: float) -> int:
     return -1
 
 
-def _regroup(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction]:
+def _regroup(gang: Gang, workers: list[Worker], now: float) -> Iterator[NodeOrder]:
     """Tells the target to its members and leavers; who prepares for a later one need not know."""
     target, wanted = gang.target, gang.wanted
     if target is None or wanted is None:
@@ -200,10 +200,10 @@ def _regroup(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruct
         gang.bound,
     )
     for node, numbers in _by_node(due):
-        yield node, TellWorkers(gang.job, numbers, regroup=regroup)
+        yield node, NotifyWorkers(gang.job, numbers, regroup=regroup)
 
 
-def _meet(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction]:
+def _meet(gang: Gang, workers: list[Worker], now: float) -> Iterator[NodeOrder]:
     target = gang.target
     address = gang.meetings.get(target.generation) if target is not None else None
     if target is None or address is None:
@@ -216,4 +216,4 @@ def _meet(gang: Gang, workers: list[Worker], now: float) -> Iterator[Instruction
             worker.met, worker.met_s = target.generation, now
             due.append(worker)
     for node, numbers in _by_node(due):
-        yield node, TellWorkers(gang.job, numbers, meet=Meet(target.generation, address))
+        yield node, NotifyWorkers(gang.job, numbers, meet=Meet(target.generation, address))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dovetail.core.errors import DovetailError
 from dovetail.core.placement import Placement
-from dovetail.live.jobs.record import Member
+from dovetail.live.jobs.record import GangMember
 
 Gpu = tuple[int, int]
 """A node, and a GPU of it by index (or by the plan's name)."""
@@ -38,17 +38,17 @@ class _Claim:
     named: Mapping[Gpu, int] = field(default_factory=dict)
 
 
-class Seats:
+class GpuAssignment:
     """Who is meant to be on each GPU: (node, GPU) -> job -> worker."""
 
     def __init__(self, installed: Sequence[int]) -> None:
         self._installed = installed
         self.on: dict[Gpu, dict[int, int]] = {}
-        self.members: dict[int, tuple[Member, ...]] = {}
+        self.members: dict[int, tuple[GangMember, ...]] = {}
         self._names: dict[int, dict[Gpu, int]] = {}
         self._gpu_of: dict[Gpu, int] = {}
 
-    def adopt(self, job: int, placement: Placement, members: Sequence[Member]) -> None:
+    def adopt(self, job: int, placement: Placement, members: Sequence[GangMember]) -> None:
         """Takes up where a job sits already."""
         self.members[job] = tuple(members)
         for member in members:
@@ -69,7 +69,7 @@ class Seats:
             if not any(name in names for names in self._names.values()):
                 del self._gpu_of[name]
 
-    def replace(self, job: int, members: Sequence[Member]) -> None:
+    def replace(self, job: int, members: Sequence[GangMember]) -> None:
         """Gives workers of a job other numbers, on the GPUs they had."""
         self.members[job] = tuple(members)
         for member in members:
@@ -98,7 +98,7 @@ class Seats:
                     self._claim(claim.job, seat, taken)
         return {c.job: tuple((s.node, s.gpu) for s in c.seats) for c in claims}
 
-    def sit(self, job: int, members: Sequence[Member]) -> None:
+    def sit(self, job: int, members: Sequence[GangMember]) -> None:
         """Lets the workers of a job have the GPUs that `seat` found."""
         self.members[job] = tuple(members)
         for member in members:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dovetail.live.workers.gpu_assignment import Gpu, Seats
+from dovetail.live.workers.gpu_assignment import Gpu, GpuAssignment
 from dovetail.live.workers.worker_state import LONG_AGO
-from dovetail.wire.agent import looser
+from dovetail.wire.agent import looser_bound
 
-Key = tuple[int, int]
+WorkerKey = tuple[int, int]
 """A job and a worker of it."""
 ROUNDED = 1 + 1e-9
 """Parts of a GPU's memory add up to it but for what rounding adds."""
 
 
 @dataclass(slots=True)
-class Stray:
+class UnknownWorker:
     """A worker that no live job wants, and when it was last told to end."""
 
     node: int
@@ -29,14 +29,14 @@ class Stray:
         return tuple((self.node, gpu) for gpu in self.gpus)
 
 
-class Floor:
+class GpuUsage:
     """Who holds GPUs: workers, from the order to start them until their agent says they ended."""
 
     def __init__(self) -> None:
-        self._on: dict[Gpu, set[Key]] = {}
+        self._on: dict[Gpu, set[WorkerKey]] = {}
         self._of: dict[int, dict[int, tuple[Gpu, ...]]] = {}
         self._held: dict[int, Mapping[int, int]] = {}
-        self.strays: dict[Key, Stray] = {}
+        self.strays: dict[WorkerKey, UnknownWorker] = {}
         self.changed = False
 
     def put(self, job: int, workers: dict[int, tuple[Gpu, ...]], held: Mapping[int, int]) -> None:
@@ -67,7 +67,7 @@ class Floor:
         if before == held:
             return
         both = [(before[w], held[w]) for w in before.keys() & held.keys()]
-        self.changed |= any(old != new and looser(old, new) == old for old, new in both)
+        self.changed |= any(old != new and looser_bound(old, new) == old for old, new in both)
         if held:
             self._held[job] = held
         else:
@@ -84,14 +84,14 @@ class Floor:
         bounded = wanted_bytes > 0 and all(held)
         return bounded and wanted_bytes + sum(held) <= memory_bytes * ROUNDED
 
-    def add_stray(self, key: Key, node: int, gpus: tuple[int, ...]) -> None:
+    def add_stray(self, key: WorkerKey, node: int, gpus: tuple[int, ...]) -> None:
         """Takes note of a worker that no live job wants."""
         if key not in self.strays:
-            self.strays[key] = stray = Stray(node, gpus)
+            self.strays[key] = stray = UnknownWorker(node, gpus)
             for gpu in stray.held:
                 self._on.setdefault(gpu, set()).add(key)
 
-    def drop_stray(self, key: Key) -> None:
+    def drop_stray(self, key: WorkerKey) -> None:
         """Takes note that such a worker is gone."""
         stray, (job, worker) = self.strays.pop(key, None), key
         # One that was a stray when its start was told may be of its gang since the inventory.
@@ -112,18 +112,18 @@ class Floor:
         """Tells whether nobody is on a GPU."""
         return (node, gpu) not in self._on
 
-    def is_free(self, job: int, node: int, gpu: int, seats: Seats) -> bool:
+    def is_free(self, job: int, node: int, gpu: int, seats: GpuAssignment) -> bool:
         """Tells whether all on a GPU are of other jobs and meant to be there beside this one."""
         return not self.in_the_way(node, gpu, seats) and all(
             j != job for j, _ in self._on.get((node, gpu), ())
         )
 
-    def in_the_way(self, node: int, gpu: int, seats: Seats) -> list[int]:
+    def in_the_way(self, node: int, gpu: int, seats: GpuAssignment) -> list[int]:
         """Returns the jobs that have workers on a GPU who are not meant to be there."""
         meant = seats.on.get((node, gpu), {})
         return sorted({j for j, w in self._on.get((node, gpu), ()) if meant.get(j) != w})
 
-    def _leave(self, key: Key, gpu: Gpu) -> None:
+    def _leave(self, key: WorkerKey, gpu: Gpu) -> None:
         there = self._on[gpu]
         there.discard(key)
         if not there:

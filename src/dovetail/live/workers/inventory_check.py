@@ -1,8 +1,8 @@
 """How a gang learns from the inventories of agents what it may have missed.
 
-An inventory says everything again. After a restart of the controller it is all there is: workers
-are adopted from it, and once all nodes have answered, `take_stock` decides about those that none
-of them has.
+An inventory repeats the whole state of a node. After a restart of the controller nothing else is
+known: workers are adopted from inventories, and once all nodes have answered,
+`find_missing_workers` decides about the workers that no inventory lists.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from dovetail.live.workers.gang import SAVE, Gang
 from dovetail.live.workers.worker_state import NEVER, Target, Worker
-from dovetail.wire.agent import WorkerEnded, WorkerSaid, WorkerState
+from dovetail.wire.agent import WorkerEnded, WorkerReport, WorkerState
 
 
-def survey(gang: Gang, node: int, rows: Iterable[WorkerState], now: float) -> None:
+def check_inventory(gang: Gang, node: int, rows: Iterable[WorkerState], now: float) -> None:
     """Compares a gang with what the inventory of a node says of its job."""
     seen = set()
     for row in rows:
@@ -44,7 +44,7 @@ def _hear_again(gang: Gang, worker: Worker, row: WorkerState, now: float) -> Non
     if max(row.ready, row.entered) >= 0:
         worker.speak(now)
     lost = row.lost if row.lost is not None and row.lost.generation > worker.lost else None
-    said = WorkerSaid(
+    said = WorkerReport(
         row.job,
         row.worker,
         meeting=row.meeting,
@@ -91,7 +91,7 @@ def _miss(gang: Gang, worker: Worker, now: float) -> None:
         gang.ended(worker.node, WorkerEnded(gang.job, worker.worker, -1, -9, worker.why), now)
 
 
-def take_stock(gang: Gang, now: float) -> tuple[int, ...]:
+def find_missing_workers(gang: Gang, now: float) -> tuple[int, ...]:
     """Returns the wanted workers that are not there: no inventory has them, nor ever will.
 
     Ranks of a plain gang that were never started are not among them: they are started now.
@@ -129,7 +129,7 @@ def _can_be_filled(gang: Gang) -> bool:
     return bool(began) and began <= gang.workers.keys() | gang.complete
 
 
-def lost_run(gang: Gang) -> bool:
+def has_lost_run(gang: Gang) -> bool:
     """Tells whether a program that began is lost with workers that are not there."""
     if gang.wanted is None or gang.vacating or gang.is_finished:
         return False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.live.jobs.record import Member
-from dovetail.wire.agent import looser
+from dovetail.live.jobs.record import GangMember
+from dovetail.wire.agent import looser_bound
 from dovetail.wire.worker import Training
 
 NEVER = float("inf")
@@ -13,7 +13,7 @@ LONG_AGO = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class WorkerConfig:
     """How a generation trains: `wire.worker.Regroup` without its number and members."""
 
     steps: int = 1
@@ -31,8 +31,8 @@ class Desired:
     `shares` are the parts of their GPUs, empty for whole; `memory_bytes` bounds each (0: no bound).
     """
 
-    members: tuple[Member, ...]
-    manner: Manner = Manner()
+    members: tuple[GangMember, ...]
+    manner: WorkerConfig = WorkerConfig()
     shares: tuple[float, ...] = ()
     memory_bytes: int = 0
 
@@ -41,7 +41,7 @@ class Desired:
         """Returns the numbers of the workers in rank order."""
         return tuple(dict.fromkeys(m.worker for m in self.members))
 
-    def seat(self, number: int) -> Member:
+    def seat(self, number: int) -> GangMember:
         """Returns where a worker runs: the first of its GPUs."""
         return next(m for m in self.members if m.worker == number)
 
@@ -64,7 +64,7 @@ class Target:
 
     generation: int
     members: tuple[int, ...]
-    manner: Manner
+    manner: WorkerConfig
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class Worker:
     def loosest(self) -> int:
         """Returns the most it may hold of its GPU, for all that is known (0: no bound)."""
         bound = self.memory_bytes
-        return bound if self.obeyed >= self.limited else looser(self.kept, bound)
+        return bound if self.obeyed >= self.limited else looser_bound(self.kept, bound)
 
     @property
     def stays(self) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from select import select
 from typing import Protocol
 
-from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.mailbox import Mailbox
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 from dovetail.wire.worker import (
     FROM_WORKER,
@@ -26,8 +26,8 @@ from dovetail.wire.worker import (
     WORKER,
     FromWorker,
     Hello,
-    Refused,
     Training,
+    WorkerRefused,
 )
 
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
@@ -37,7 +37,7 @@ REFUSED_EXIT = 3
 """The exit code of a worker that was refused."""
 
 
-class Agent(Protocol):
+class AgentChannel(Protocol):
     """Whom the training loop reports to."""
 
     def say(self, message: FromWorker) -> None:
@@ -47,7 +47,7 @@ class Agent(Protocol):
         """Says what is left to be said, and hangs up."""
 
 
-class Nobody:
+class NoAgent:
     """The agent of a script that was started by hand."""
 
     def say(self, message: FromWorker) -> None:
@@ -58,7 +58,7 @@ class Nobody:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class WorkerIdentity:
     """Who this worker is, from its environment. Its number is that within the job."""
 
     socket: str
@@ -71,17 +71,17 @@ class Identity:
         return int(self.worker.rpartition("/")[2])
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Identity | None:
+    def of(cls, environment: Mapping[str, str]) -> WorkerIdentity | None:
         """Returns the identity in an environment, or None in one without an agent."""
         if not environment.get(SOCKET):
             return None
         return cls(environment[SOCKET], environment[WORKER], environment.get(TOKEN, ""))
 
 
-class Line:
+class AgentConnection:
     """Speaks with the agent on a thread of its own. Opened once per process."""
 
-    def __init__(self, identity: Identity, desk: Desk) -> None:
+    def __init__(self, identity: WorkerIdentity, desk: Mailbox) -> None:
         self._identity, self._desk = identity, desk
         self._generation: Callable[[], int] = lambda: -1
         self._again: Callable[[], list[FromWorker]] = list
@@ -180,7 +180,7 @@ class Line:
         for line in lines:
             message = TO_WORKER.decode(bytes(line))
             self._desk.hear(message)
-            if isinstance(message, Refused):
+            if isinstance(message, WorkerRefused):
                 # NOTE: the loop may sit in a collective or in the user's code, and must not save.
                 print(f"dovetail: the agent refuses this worker: {message.why}", flush=True)
                 os._exit(REFUSED_EXIT)

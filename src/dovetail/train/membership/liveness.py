@@ -28,7 +28,7 @@ _rooms: list[ctypes.Array[ctypes.c_char]] = []
 """The semaphores of all pulses: kept for ever, since a call that was given may be done at last."""
 
 
-class Pulse:
+class LivenessThread:
     """Watches Python's main thread, from another."""
 
     def __init__(self, lives: Callable[[], None]) -> None:

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dovetail.wire.worker import Abandon, Checkpoint, Meet, Refused, Regroup, ToWorker
+from dovetail.wire.worker import Abandon, Checkpoint, Meet, Regroup, ToWorker, WorkerRefused
 
 
 @dataclass(slots=True)
-class Desk:
+class Mailbox:
     """The newest orders. Written by the thread that listens, read by the training loop.
 
     Older orders than the newest are dropped here, so that repeated and late messages do no harm.
@@ -42,7 +42,7 @@ class Desk:
                 probed = message.generation
             elif isinstance(message, Checkpoint):
                 self.save, self.leave = True, self.leave or message.leave
-            elif isinstance(message, Refused):
+            elif isinstance(message, WorkerRefused):
                 self.refused = message.why
             self._changed.notify_all()
         if fresh is not None and self._on_regroup is not None:

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 import torch
 
 from dovetail.train.data.samples import Manner
-from dovetail.train.membership.agent_connection import Agent
-from dovetail.train.membership.mailbox import Desk
-from dovetail.train.membership.rendezvous import Builder, Host
+from dovetail.train.membership.agent_connection import AgentChannel
+from dovetail.train.membership.mailbox import Mailbox
+from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer
 from dovetail.train.state.checkpoint import Progress
 from dovetail.train.state.state import Parts
 from dovetail.train.sync.process_group import DONE, Broken, Group, Patience, Waiting, agreed
 from dovetail.train.sync.state_transfer import Giving, Idle, Learning, Transfer
-from dovetail.wire.worker import Entered, FromWorker, Left, Lost, Meeting, Regroup
+from dovetail.wire.worker import Entered, FromWorker, Lost, Meeting, Regroup, WorkerLeft
 
 WAIT_S = 0.1
 ITERATIONS_OF_PATIENCE = 10
@@ -38,16 +38,16 @@ SAVE, LEAVE, LEARN, AGAIN = 2, 3, 4, 5
 """Places in the announcement, after the generation and its square."""
 
 
-class Leaving(Exception):
+class LeavingJob(Exception):
     """This worker has no place in the newest generation, and ends."""
 
 
-class Spoiled(Exception):
+class StateLost(Exception):
     """Those who had the state are gone and there is no checkpoint: nothing to go on from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class IterationOutcome:
     """What all members agreed on for the end of an iteration.
 
     `again`: those who learn begin anew, since the state was changed.
@@ -61,13 +61,13 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class WorkerContext:
     """What a worker has for meeting others, for as long as its process lives."""
 
     me: int
-    agent: Agent
-    desk: Desk
-    host: Host
+    agent: AgentChannel
+    desk: Mailbox
+    host: RendezvousServer
     at: str
     stall_s: float
 
@@ -80,7 +80,7 @@ class Membership:
 
     def __init__(
         self,
-        home: Home,
+        home: WorkerContext,
         parts: Parts,
         progress: Progress,
         *,
@@ -99,7 +99,7 @@ class Membership:
         self._batch_size, self._script, self._begin = batch_size, script, begin
         self._enters = enters
         self._device = next(parts.model.parameters()).device
-        self._builders: dict[int, Builder] = {}
+        self._builders: dict[int, GroupBuilder] = {}
         self._lock = threading.Lock()
         self._entered = -1
         self._why_broken: str | None = None
@@ -151,7 +151,7 @@ class Membership:
         if home.me not in regroup.members:
             return
         self._wanted_once = True
-        builder = Builder(
+        builder = GroupBuilder(
             regroup,
             home.me,
             desk=home.desk,
@@ -212,18 +212,18 @@ class Membership:
         present = [m for m, learns in zip(self._members, self.learning, strict=True) if not learns]
         return any(m in newest.members for m in present)
 
-    def agree(self) -> Verdict:
+    def agree(self) -> IterationOutcome:
         """Returns what all members agreed on. Raises Broken."""
         self._agreeing.wait()
         said = self._said.tolist()
         switch = self._announced != self._entered and agreed(said[:2], self.group.size)
-        return Verdict(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN, AGAIN)))
+        return IterationOutcome(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN, AGAIN)))
 
     def settle(self) -> None:
         """Returns when the state may change: what is under way to joiners is. Raises Broken."""
         self._transfer.end()
 
-    def stepped(self, verdict: Verdict) -> None:
+    def stepped(self, verdict: IterationOutcome) -> None:
         """Takes note of a complete step."""
         self._trained = True
         if isinstance(self._transfer, Giving):
@@ -257,7 +257,7 @@ class Membership:
     def switch(self, since_s: float) -> None:
         """Enters the generation all announced; raises Leaving if it is without this worker."""
         if not self._is_built(self._announced):
-            raise Leaving
+            raise LeavingJob
         if not self._try_to_enter(self._announced, since_s):
             self.enter_next(since_s)
 
@@ -286,7 +286,7 @@ class Membership:
                 if self._try_to_enter(built[0].generation, since_s):
                     return
             elif not open_ones and self._is_left_out():
-                raise Leaving
+                raise LeavingJob
             else:
                 self._home.desk.wait(WAIT_S)
 
@@ -294,7 +294,7 @@ class Membership:
         """Says that this worker ends."""
         newest = self._home.desk.regroup
         generation = self._entered if newest is None else max(newest.generation, self._entered)
-        self._home.agent.say(Left(generation, self._progress.step))
+        self._home.agent.say(WorkerLeft(generation, self._progress.step))
 
     def close(self) -> None:
         """Gives all connections up."""
@@ -386,7 +386,7 @@ class Membership:
             return
         begun = self._begin()
         if self._tainted and begun.step == 0:
-            raise Spoiled
+            raise StateLost
         p = self._progress
         p.step, p.samples, p.known = begun.step, begun.samples, True
         p.passes, p.loss = begun.passes, begun.loss
@@ -434,7 +434,7 @@ class Membership:
             builder = self._builders.get(generation)
         return builder is not None and builder.built
 
-    def _open_ones(self) -> list[Builder]:
+    def _open_ones(self) -> list[GroupBuilder]:
         """Returns the builders of generations that may still be entered, the oldest first."""
         with self._lock:
             newer = [self._builders[g] for g in sorted(self._builders) if g > self._entered]

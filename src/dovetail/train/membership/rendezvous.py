@@ -18,8 +18,8 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
-from dovetail.train.membership.agent_connection import Agent
-from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.agent_connection import AgentChannel
+from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.process.background import ready, start
 from dovetail.train.sync.process_group import Group, connect, first_line
 from dovetail.wire.worker import Lost, Meeting, Ready, Regroup
@@ -32,7 +32,7 @@ LOOK_S_MAX = 0.05
 ON, OFF = b"on", b"off"
 
 
-class Host:
+class RendezvousServer:
     """The store that this process hosts, if it is ever the first member; opened when needed."""
 
     def __init__(self, host: str) -> None:
@@ -67,7 +67,7 @@ def call(address: str) -> TCPStore:
     return TCPStore(host, int(port), None, False, STORE_TIMEOUT, wait_for_workers=False)
 
 
-class Builder:
+class GroupBuilder:
     """Builds the group of one generation on a thread of its own; `group` when it is built."""
 
     def __init__(
@@ -75,9 +75,9 @@ class Builder:
         regroup: Regroup,
         me: int,
         *,
-        desk: Desk,
-        agent: Agent,
-        host: Host,
+        desk: Mailbox,
+        agent: AgentChannel,
+        host: RendezvousServer,
         at: str,
         device: torch.device,
     ) -> None:
