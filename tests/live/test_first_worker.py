@@ -45,7 +45,7 @@ def test_an_ordinary_program_runs_once_and_its_end_is_the_end_of_the_job(ranged:
         assert not any("start" in said or "end" in said for said in ranged.names(now))
     ranged.end(0, 0, 20 * RULES.start_s)
     assert GangFinished() in ranged.heard()
-    assert not ranged.gang.first.heard
+    assert not ranged.gang.roster.first.heard
 
 
 def test_a_silent_program_counts_as_running_after_a_while(ranged: Table) -> None:
@@ -86,4 +86,4 @@ def test_a_worker_that_is_moved_before_its_first_word_is_replaced_by_one(ranged:
     assert ranged.names(1.0) == ["end 0 in 5"]
     ranged.end(0, -15, 2.0)
     assert "start 2@1.0 g2" in ranged.names(2.0)
-    assert list(ranged.gang.workers) == [2]
+    assert list(ranged.gang.roster.workers) == [2]

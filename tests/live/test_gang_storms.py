@@ -18,12 +18,13 @@ from dovetail.live.controller.rules import Rules
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found
-from dovetail.live.workers.gang import END, SAVE, Gang
+from dovetail.live.workers.gang import Gang, make_gang
 from dovetail.live.workers.gang_events import WorkerDied
 from dovetail.live.workers.gang_orders import due_orders
 from dovetail.live.workers.gpu_assignment import GpuAssignment
 from dovetail.live.workers.gpu_usage import GpuUsage
 from dovetail.live.workers.inventory_check import check_inventory
+from dovetail.live.workers.roster import END, SAVE
 from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
     AgentOrder,
@@ -170,7 +171,7 @@ class Storm:
         self.agent = Agent(0, ("0", "1", "2"), self.programs)
         self.floor, self.seats = GpuUsage(), GpuAssignment((GPUS,))
         self.gangs = [
-            Gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
+            make_gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
             for job, t in enumerate(trains)
         ]
         self.next = [0, 0]
@@ -188,12 +189,14 @@ class Storm:
             self.parts = (part, MEMORY - part)
         if left != self.wishes[other]:
             # A plain job keeps its GPUs whole or not at all.
-            self.wishes[other] = left if self.gangs[other].elastic else ()
+            self.wishes[other] = left if self.gangs[other].roster.launch.trains else ()
             self._place(other)
         self._place(job)
         for gang in self.gangs:
-            if gang.wanted is not None:
-                gang.want(replace(gang.wanted, memory_bytes=self.bound(gang.job)), self.now)
+            if gang.roster.wanted is not None:
+                gang.want(
+                    replace(gang.roster.wanted, memory_bytes=self.bound(gang.roster.job)), self.now
+                )
 
     def bound(self, job: int) -> int:
         """Returns what each worker of a job may hold of its GPU."""
@@ -208,9 +211,9 @@ class Storm:
         before = {m.gpu: m.worker for m in self.seats.members.get(job, ())}
         self.seats.leave(job)
         if not gpus:
-            gang.vacate(self.now, 3.0, SAVE if gang.elastic else END)
+            gang.roster.vacate(self.now, 3.0, SAVE if gang.roster.launch.trains else END)
             return
-        anew = not gang.elastic and tuple(before) != gpus
+        anew = not gang.roster.launch.trains and tuple(before) != gpus
         self._seat(job, gpus, {} if anew else before)
 
     def _seat(self, job: int, gpus: Sequence[int], kept: dict[int, int]) -> None:
@@ -241,7 +244,7 @@ class Storm:
     def hear(self, report: AgentReport) -> None:
         if report.inventory is not None:
             for gang in self.gangs:
-                rows = [w for w in report.inventory.workers if w.job == gang.job]
+                rows = [w for w in report.inventory.workers if w.job == gang.roster.job]
                 check_inventory(gang, 0, rows, self.now)
         for said, verb in ((report.started, "started"), (report.said, "heard")):
             if said is not None:
@@ -249,7 +252,7 @@ class Storm:
                 if verb == "heard":
                     gang.heard(said, self.now)  # type: ignore[arg-type]
                 else:
-                    gang.started(said.worker, said.generation, self.now)  # type: ignore[union-attr]
+                    gang.roster.started(said.worker, said.generation, self.now)  # type: ignore[union-attr]
         if report.ended is not None:
             self.gangs[report.ended.job].ended(0, report.ended, self.now)
 
@@ -257,21 +260,23 @@ class Storm:
         """Lets gangs decide and speak, workers do what they are told, and the agent look."""
         for gang in (*self.gangs, *self.gangs):
             self._put(gang)
-            dead = {n.worker for n in gang.news() if isinstance(n, WorkerDied)}
-            if dead and gang.wanted is not None:
-                kept = {m.gpu: m.worker for m in self.seats.members[gang.job]}
+            dead = {n.worker for n in gang.roster.take_events() if isinstance(n, WorkerDied)}
+            if dead and gang.roster.wanted is not None:
+                kept = {m.gpu: m.worker for m in self.seats.members[gang.roster.job]}
                 gpus = tuple(kept)
-                alive = {g: w for g, w in kept.items() if w not in dead and gang.elastic}
-                self.seats.leave(gang.job)
-                self._seat(gang.job, gpus, alive)
+                alive = {
+                    g: w for g, w in kept.items() if w not in dead and gang.roster.launch.trains
+                }
+                self.seats.leave(gang.roster.job)
+                self._seat(gang.roster.job, gpus, alive)
             gang.step(
                 self.now,
                 lambda node, gpu, gang=gang: (  # type: ignore[misc]
-                    self.floor.is_free(gang.job, node, gpu, self.seats)
-                    and self.has_room(gang.job, gpu, gang.bound)
+                    self.floor.is_free(gang.roster.job, node, gpu, self.seats)
+                    and self.has_room(gang.roster.job, gpu, gang.roster.bound)
                 ),
                 lambda _: 0.0,
-                lambda node, gpu, bound, job=gang.job: self.has_room(job, gpu, bound),  # type: ignore[misc]
+                lambda node, gpu, bound, job=gang.roster.job: self.has_room(job, gpu, bound),  # type: ignore[misc]
             )
             self._put(gang)
         for gang in self.gangs:
@@ -288,9 +293,9 @@ class Storm:
         self.report(self.agent.tick(self.now))
 
     def _put(self, gang: Gang) -> None:
-        workers = gang.workers.values()
+        workers = gang.roster.workers.values()
         gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
-        self.floor.put(gang.job, gpus, {w.worker: w.loosest for w in workers})
+        self.floor.put(gang.roster.job, gpus, {w.worker: w.memory_held_max for w in workers})
 
     def calm(self) -> None:
         """Lets everything arrive, in turn, until nothing changes any more."""
@@ -313,7 +318,7 @@ class Storm:
             bounds = {p.bound for p in mine}
             assert bounds <= {self.bound(job)}, f"job {job} is bound by {bounds}"
             gang = self.gangs[job]
-            if gang.elastic and gpus:
+            if gang.roster.launch.trains and gpus:
                 entered = {p.entered for k, p in self.programs.alive.items() if k[0] == job}
                 assert len(entered) == 1 and entered != {-1}
 

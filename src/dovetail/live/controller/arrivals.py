@@ -19,7 +19,7 @@ from dovetail.live.jobs.job_row import job_of
 from dovetail.live.jobs.lifecycle import PENDING, TERMINAL, State, Step
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.stored_job import DamagedRecord
-from dovetail.live.workers.gang import END, SAVE
+from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.spec import Dependency, JobSpec
 
 LOG = logging.getLogger(__name__)

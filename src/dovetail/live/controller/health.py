@@ -14,12 +14,9 @@ from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.plan_applier import Placements
 from dovetail.live.controller.site import Site
 from dovetail.live.controller.terminations import Endings
-from dovetail.live.workers.gang import END, Gang
-from dovetail.live.workers.inventory_check import (
-    check_inventory,
-    find_missing_workers,
-    has_lost_run,
-)
+from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.inventory_check import check_inventory
+from dovetail.live.workers.roster import END
 from dovetail.wire.agent import Inventory, InventoryRequest, WorkerState
 
 LOG = logging.getLogger(__name__)
@@ -239,8 +236,8 @@ class Health:
 
     def _reconcile(self, life: Life, gang: Gang) -> None:
         """Finds others for the wanted workers of a job that no node has."""
-        absent = find_missing_workers(gang, self._site.now)
-        if absent and has_lost_run(gang):
+        absent = gang.find_missing(self._site.now)
+        if absent and gang.has_lost_run():
             self._endings.lost(life, absent)
         else:
             self._placements.renumber(life, absent)
@@ -312,7 +309,7 @@ class Health:
         for row in hit:
             life = site.lives.of_row(row)
             if life not in shrunk:
-                site.gang(life).vacate(site.now, life.spec.grace_s, END)
+                site.gang(life).roster.vacate(site.now, life.spec.grace_s, END)
                 self._endings.retry(life, "NodeFail", f"node {node} was silent for too long")
         for key in [k for k, s in site.floor.strays.items() if s.node == node]:
             site.floor.drop_stray(key)

@@ -94,7 +94,7 @@ class Lives:
     def step(self, life: Life, step: Step, **changes: Any) -> None:
         """Moves a job on in its life."""
         record = life.record
-        began = life.gang is not None and life.gang.has_begun
+        began = life.gang is not None and life.gang.roster.has_begun
         if step is Step.STOPPED and (record.state is State.RUNNING or began):
             changes["restarts"] = record.restarts + 1
         self.write(life, state=after(record.state, step, record.ending), **changes)

@@ -19,9 +19,9 @@ from dovetail.live.controller.live_jobs import NEVER, Life
 from dovetail.live.controller.site import Site
 from dovetail.live.jobs.lifecycle import State, Step
 from dovetail.live.jobs.record import GangMember
-from dovetail.live.workers.gang import END, SAVE, WAIT
 from dovetail.live.workers.gang_events import GangFormed
 from dovetail.live.workers.gpu_assignment import Gpu
+from dovetail.live.workers.roster import END, SAVE, WAIT
 from dovetail.live.workers.worker_state import Desired, WorkerConfig
 
 
@@ -65,8 +65,8 @@ class Placements:
         site.lives.step(life, Step.STOPPED, placement=None, members=(), reason="", detail="")
         self._book(life)
         gang = site.gang(life)
-        how = SAVE if life.speaks else WAIT if gang.complete else END
-        gang.vacate(now, life.spec.grace_s, how)
+        how = SAVE if life.speaks else WAIT if gang.roster.complete else END
+        gang.roster.vacate(now, life.spec.grace_s, how)
         site.touch(life)
 
     def _book(self, life: Life) -> None:
@@ -107,7 +107,7 @@ class Placements:
         site, record = self._site, life.record
         before = {(m.node, m.gpu): m.worker for m in record.members}
         whole_anew = not life.speaks and tuple(before) != tuple(gpus)
-        began = life.gang is not None and life.gang.has_begun
+        began = life.gang is not None and life.gang.roster.has_begun
         number, members = record.next_worker, []
         each = 1 if life.speaks else len(gpus) // life.spec.tasks
         for rank, (node, gpu) in enumerate(gpus):
@@ -212,10 +212,10 @@ class Placements:
         site, row, now = self._site, life.row, self._site.now
         placement = site.placement(life)
         gang = site.gang(life)
-        if placement is None or gang.wanted is None:
+        if placement is None or gang.roster.wanted is None:
             return
         life.manner_s, record = now, life.record
-        site.lives.write(life, generation=gang.generation)
+        site.lives.write(life, generation=gang.roster.generation)
         rate = site.speed(row, placement)
         if life.record.state is State.CONFIGURING:
             site.lives.step(life, Step.STARTED)
@@ -228,10 +228,12 @@ class Placements:
         if life.record.detail and not life.mend:
             # What befell a worker is over: another has its place.
             site.lives.write(life, detail="")
-        whole = gang.target is None or set(gang.target.members) == set(gang.wanted.numbers)
-        if gang.first.spoke and not (record.spoke or life.spec.paced):
+        whole = gang.roster.target is None or set(gang.roster.target.members) == set(
+            gang.roster.wanted.numbers
+        )
+        if gang.roster.first.spoke and not (record.spoke or life.spec.paced):
             site.lives.write(life, spoke=True)
-        if life.starting and gang.first.one_first and gang.first.spoke and not whole:
+        if life.starting and gang.roster.first.one_first and gang.roster.first.spoke and not whole:
             # Its first worker trains alone until the others have come: no measure of its GPUs.
             return
         if life.starting:
@@ -248,14 +250,19 @@ class Placements:
         An ordinary program never makes a training job, and its time limit must end it all the same.
         """
         gang = self._site.gang(life)
-        if life.is_placed and life.running_s == NEVER and gang.first.one_first and gang.has_begun:
+        if (
+            life.is_placed
+            and life.running_s == NEVER
+            and gang.roster.first.one_first
+            and gang.roster.has_begun
+        ):
             life.running_s = self._site.now
             self._limit(life)
 
     def unspoken(self, life: Life) -> None:
         """Hears that the first worker may be an ordinary program: the job runs, with that one."""
         if life.is_placed:
-            self.formed(life, GangFormed(self._site.gang(life).generation))
+            self.formed(life, GangFormed(self._site.gang(life).roster.generation))
             asked = f"{life.spec.min_gpus}..{life.spec.max_gpus} GPUs"
             said = f"it asked for {asked} and has made no dovetail.train.Job yet: it runs on 1"
             self._site.lives.write(life, detail=said)

@@ -15,7 +15,7 @@ from dovetail.live.controller.site import Site
 from dovetail.live.controller.terminations import PARTED, Endings
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.meter import Progress
-from dovetail.live.workers.gang import END, SAVE
+from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.worker import Training
 
 SLACK_S, SLACK = 0.25, 0.01

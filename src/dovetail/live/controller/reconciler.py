@@ -93,20 +93,20 @@ class Tending:
         stuck: dict[int, Life] = {}
         for job in sorted(self._blocked):
             life = site.lives.get(job)
-            if life is not None and life.gang is not None and life.gang.stuck:
+            if life is not None and life.gang is not None and life.gang.roster.is_stuck:
                 stuck[job] = life
         found = deadlocked({job: self._in_the_way(life) for job, life in stuck.items()})
         for job in found:
             life, gang = stuck[job], site.gang(stuck[job])
-            gang.give_way(site.now)
-            self._placements.renumber(life, gang.workers.keys())
+            gang.roster.give_way(site.now)
+            self._placements.renumber(life, gang.roster.workers.keys())
             site.touch(life)
         return bool(found)
 
     def _in_the_way(self, life: Life) -> set[int]:
         """Returns the jobs that hold GPUs on which workers of this one cannot be started yet."""
         site, gang = self._site, self._site.gang(life)
-        missing = [m for m in life.record.members if m.worker not in gang.workers]
+        missing = [m for m in life.record.members if m.worker not in gang.roster.workers]
         return {j for m in missing for j in site.floor.in_the_way(m.node, m.gpu, site.seats)}
 
     def _tend_one(self, life: Life) -> None:
@@ -115,30 +115,35 @@ class Tending:
             return
         job = life.record.job
         if site.settled:
-            self._digest(life, gang.news())
+            self._digest(life, gang.roster.take_events())
             gang.step(
                 site.now,
                 lambda node, gpu: (
                     self._health.may_start(job, node, gpu)
-                    and site.has_room(life, (node, gpu), gang.bound)
+                    and site.has_room(life, (node, gpu), gang.roster.bound)
                 ),
                 self._health.reached_s,
                 lambda node, gpu, bound: site.has_room(life, (node, gpu), bound),
             )
-            self._digest(life, gang.news())
+            self._digest(life, gang.roster.take_events())
             self._placements.began(life)
-        wanted = gang.wanted.numbers if gang.wanted is not None else ()
-        if gang.cramped or any(number not in gang.workers for number in wanted):
+        wanted = gang.roster.wanted.numbers if gang.roster.wanted is not None else ()
+        if gang.roster.awaits_memory or any(number not in gang.roster.workers for number in wanted):
             self._blocked.add(job)
         self._put_on_floor(life)
-        if gang.generation != life.record.generation or gang.group != life.record.group:
-            site.lives.write(life, generation=gang.generation, group=gang.group)
+        if (
+            gang.roster.generation != life.record.generation
+            or gang.roster.group != life.record.group
+        ):
+            site.lives.write(life, generation=gang.roster.generation, group=gang.roster.group)
 
     def _put_on_floor(self, life: Life) -> None:
         if life.gang is not None:
-            workers = life.gang.workers.values()
+            workers = life.gang.roster.workers.values()
             gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
-            self._site.floor.put(life.record.job, gpus, {w.worker: w.loosest for w in workers})
+            self._site.floor.put(
+                life.record.job, gpus, {w.worker: w.memory_held_max for w in workers}
+            )
 
     def _digest(self, life: Life, news: Sequence[GangEvent]) -> None:
         deaths = [said for said in news if isinstance(said, WorkerDied)]

@@ -16,8 +16,8 @@ from dovetail.live.controller.site import Site, list_of
 from dovetail.live.jobs.lifecycle import ENDINGS, State, Step
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.launcher import NEVER_RUNS
-from dovetail.live.workers.gang import END, SAVE, WAIT
 from dovetail.live.workers.gang_events import WorkerDied
+from dovetail.live.workers.roster import END, SAVE, WAIT
 from dovetail.wire.agent import Forget
 
 HOW = {
@@ -95,9 +95,9 @@ class Endings:
         site.retime(sorted(touched))
         if life.gang is not None:
             how = WAIT if step is Step.FINISHED else END
-            life.gang.vacate(now, life.spec.grace_s, how)
+            life.gang.roster.vacate(now, life.spec.grace_s, how)
             site.touch(life)
-        if life.gang is None or (site.settled and not life.gang.workers):
+        if life.gang is None or (site.settled and not life.gang.roster.workers):
             self._conclude(life)
 
     def _book_all(self, life: Life) -> None:
@@ -197,7 +197,7 @@ class Endings:
         touched = site.sharers(placement) - {life.row}
         self.stop(life, why, saves=life.speaks and how == SAVE)
         gang = site.gang(life)
-        gang.vacate(site.now, grace_s, how)
+        gang.roster.vacate(site.now, grace_s, how)
         site.touch(life)
         site.retime(sorted(touched))
 
@@ -213,7 +213,7 @@ class Endings:
         dead = {d.worker for d in deaths}
         waiting = {*dead, *life.mend}
         left = [m.worker for m in life.record.members if m.worker not in waiting]
-        alive = any(number in gang.workers for number in left)
+        alive = any(number in gang.roster.workers for number in left)
         # One fault of NCCL or of a node ends workers one after the other: it is one failure.
         is_counted = bool(life.mend)
         if life.speaks and alive and (is_counted or life.record.retries < life.spec.retries):
@@ -227,7 +227,7 @@ class Endings:
             return
         stateless = life.spec.trains and first.exit_code == STATELESS
         # Also who is bound still, though those are leaving who shared with it.
-        crowded = no_room and bool(self._neighbours(life) or gang.bound)
+        crowded = no_room and bool(self._neighbours(life) or gang.roster.bound)
         foreign = first.why or stateless or crowded or first.exit_code in OUTSIDE
         resumes = life.spec.trains and life.record.has_newer_checkpoint
         reason = _reason(first, no_room=no_room, stateless=stateless)
@@ -276,11 +276,11 @@ class Endings:
         """Lets the survivors train on; in a while the lost ones are started under new numbers."""
         site, record = self._site, life.record
         gang = site.gang(life)
-        wanted = gang.wanted
+        wanted = gang.roster.wanted
         assert wanted is not None
         members = tuple(m for m in wanted.members if m.worker in left)
         gang.want(
-            replace(wanted, members=members, shares=(), manner=replace(wanted.manner, samples=())),
+            replace(wanted, members=members, shares=(), config=replace(wanted.config, samples=())),
             site.now,
         )
         tries = record.retries + (not life.mend)
@@ -318,7 +318,7 @@ class Endings:
 def _unused(life: Life) -> tuple[str, str]:
     """Returns the reason and the words for a job that had GPUs which its program could not use."""
     spec, gang = life.spec, life.gang
-    spoke = life.record.spoke or (gang is not None and gang.first.heard)
+    spoke = life.record.spoke or (gang is not None and gang.roster.first.heard)
     if spoke or not (spec.trains and spec.max_gpus > 1):
         return "", ""
     if spec.elastic:

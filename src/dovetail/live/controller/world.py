@@ -173,7 +173,7 @@ class LiveWorld:
 
     def _is_over(self) -> bool:
         if self._emptying and not any(
-            life.is_placed or (life.gang is not None and life.gang.workers)
+            life.is_placed or (life.gang is not None and life.gang.roster.workers)
             for life in self._site.lives
         ):
             self._leaving = True
@@ -223,7 +223,7 @@ class LiveWorld:
         if report.started is not None:
             said = report.started
             life = site.lives.get(said.job)
-            known = life is not None and site.gang(life).started(
+            known = life is not None and site.gang(life).roster.started(
                 said.worker, said.generation, site.now
             )
             self._note_deferral(said.job, said.worker, "")
@@ -251,7 +251,7 @@ class LiveWorld:
     def _note_deferral(self, job: int, number: int, why: str) -> None:
         """Notes for users why a worker is not started yet; its gang sees a worker that is late."""
         life = self._site.lives.get(job)
-        worker = life.gang.workers.get(number) if life is not None and life.gang else None
+        worker = life.gang.roster.workers.get(number) if life is not None and life.gang else None
         if worker is not None and worker.deferred != why:
             worker.deferred = why
             self._picture.changed = True

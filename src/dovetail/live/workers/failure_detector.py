@@ -21,11 +21,11 @@ class FailureDetector:
     """What is known against the generations of one gang."""
 
     def __init__(self, lost_s: float, hung_s: float) -> None:
-        self._patience_s = lost_s
+        self._suspect_s = lost_s
         self._hung_s = hung_s
         self._groups: dict[int, tuple[int, ...]] = {}
         self._dead: set[int] = set()
-        self._distrusted: set[int] = set()
+        self._given_up: set[int] = set()
         self._lost_s: dict[int, float] = {}
         self._silent_s: list[float] = []
 
@@ -40,11 +40,11 @@ class FailureDetector:
         """Returns the members of a generation."""
         return self._groups.get(generation, ())
 
-    def bury(self, number: int) -> None:
+    def mark_dead(self, number: int) -> None:
         """Takes note that a worker died; generations with it are broken."""
         self._dead.add(number)
 
-    def doubt(self, generation: int, now: float) -> None:
+    def suspect(self, generation: int, now: float) -> None:
         """Takes note that somebody lost the collectives of a generation."""
         self._lost_s.setdefault(generation, now)
 
@@ -52,22 +52,24 @@ class FailureDetector:
         """Forgets everything, after the newest generation: all its workers are gone."""
         self._groups = {generation: ()}
         self._dead.clear()
-        self._distrusted.clear()
+        self._given_up.clear()
         self._lost_s.clear()
         self._silent_s.clear()
 
     def is_broken(self, generation: int) -> bool:
         """Tells whether a generation cannot go on."""
-        if generation in self._distrusted:
+        if generation in self._given_up:
             return True
         return not self._dead.isdisjoint(self._groups.get(generation, ()))
 
     def must_abandon(self, generation: int, now: float) -> bool:
         """Tells whether those in a generation are to leave it, or to show that they live."""
-        doubted = self._lost_s.get(generation, NEVER) + self._patience_s <= now
+        doubted = self._lost_s.get(generation, NEVER) + self._suspect_s <= now
         return generation >= 0 and (doubted or self.is_broken(generation))
 
-    def judge(self, workers: Sequence[Worker], now: float, reached: ReachedSince) -> list[Worker]:
+    def evaluate(
+        self, workers: Sequence[Worker], now: float, reached: ReachedSince
+    ) -> list[Worker]:
         """Returns who hangs in a lost generation; distrusts those in which all have answered.
 
         Nobody is silent before somebody could ask him.
@@ -75,13 +77,13 @@ class FailureDetector:
         hung: list[Worker] = []
         self._silent_s.clear()
         for generation, first_s in sorted(self._lost_s.items()):
-            inside = [w for w in workers if generation in (w.entered, w.told)]
+            inside = [w for w in workers if generation in (w.entered, w.regroup_sent)]
             if not inside or self.is_broken(generation):
                 del self._lost_s[generation]
                 continue
             silent = [w for w in inside if w.lost < generation]
             if not silent:
-                self._distrusted.add(generation)
+                self._given_up.add(generation)
             for worker in silent:
                 since_s = max(first_s, worker.since_s, reached(worker.node))
                 if now >= since_s + self._hung_s:
@@ -92,5 +94,5 @@ class FailureDetector:
 
     def due_s(self) -> list[float]:
         """Returns when to judge again."""
-        doubted = [t + self._patience_s for t in self._lost_s.values()]
+        doubted = [t + self._suspect_s for t in self._lost_s.values()]
         return doubted + [t + self._hung_s for t in self._silent_s]

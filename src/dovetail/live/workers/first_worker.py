@@ -36,7 +36,9 @@ class FirstWorker:
         self.spoke = self.spoke or several or any(w.entered >= 0 for w in workers.values())
         # The generation of all meets where its first member says: that one must be there.
         stray = any(n in workers for n in wanted.numbers[1:]) and wanted.numbers[0] not in workers
-        waits_for_others = not self.alone and (stray or any(w.spoke_s < NEVER for w in there))
+        waits_for_others = not self.alone and (
+            stray or any(w.first_message_s < NEVER for w in there)
+        )
         self._calls_all = not self.one_first or self.spoke or waits_for_others
 
     def desired(self, wanted: Desired, workers: Mapping[int, Worker]) -> Desired:
@@ -48,7 +50,7 @@ class FirstWorker:
         members = tuple(m for m in wanted.members if m.worker == lead)
         shares = (wanted.share(lead),) if wanted.shares else ()
         return replace(
-            wanted, members=members, shares=shares, manner=replace(wanted.manner, samples=())
+            wanted, members=members, shares=shares, config=replace(wanted.config, samples=())
         )
 
     def startable(self, wanted: Desired) -> tuple[int, ...]:
@@ -57,7 +59,7 @@ class FirstWorker:
 
     def is_silent(self, workers: Mapping[int, Worker]) -> bool:
         """Tells whether the only worker has not made its job, and may be an ordinary program."""
-        silent = all(w.spoke_s == NEVER for w in workers.values())
+        silent = all(w.first_message_s == NEVER for w in workers.values())
         return self.one_first and not self.spoke and silent
 
     def unspoken_at_s(self, workers: Mapping[int, Worker], silent_s: float) -> float:
