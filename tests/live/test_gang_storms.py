@@ -209,7 +209,7 @@ class Storm:
     def _place(self, job: int) -> None:
         gang, gpus = self.gangs[job], self.wishes[job]
         before = {m.gpu: m.worker for m in self.seats.members.get(job, ())}
-        self.seats.leave(job)
+        self.seats.release(job)
         if not gpus:
             gang.roster.vacate(self.now, 3.0, SAVE if gang.roster.launch.trains else END)
             return
@@ -223,7 +223,7 @@ class Storm:
             if number < 0:
                 number, self.next[job] = self.next[job], self.next[job] + 1
             members.append(GangMember(number, 0, gpu))
-        self.seats.sit(job, members)
+        self.seats.occupy(job, members)
         self.gangs[job].want(Desired(tuple(members), memory_bytes=self.bound(job)), self.now)
 
     def send(self, payload: object) -> None:
@@ -267,7 +267,7 @@ class Storm:
                 alive = {
                     g: w for g, w in kept.items() if w not in dead and gang.roster.launch.trains
                 }
-                self.seats.leave(gang.roster.job)
+                self.seats.release(gang.roster.job)
                 self._seat(gang.roster.job, gpus, alive)
             gang.step(
                 self.now,
@@ -295,7 +295,7 @@ class Storm:
     def _put(self, gang: Gang) -> None:
         workers = gang.roster.workers.values()
         gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
-        self.floor.put(gang.roster.job, gpus, {w.worker: w.memory_held_max for w in workers})
+        self.floor.update(gang.roster.job, gpus, {w.worker: w.memory_held_max for w in workers})
 
     def calm(self) -> None:
         """Lets everything arrive, in turn, until nothing changes any more."""

@@ -163,8 +163,8 @@ class Health:
             if known is not None and job not in rows:
                 self._survey_job(known, node, ())
         listed = {(row.job, row.worker) for row in said.workers}
-        for key in [k for k, s in site.floor.strays.items() if s.node == node and k not in listed]:
-            site.floor.drop_stray(key)
+        for key in [k for k, s in site.floor.unknown.items() if s.node == node and k not in listed]:
+            site.floor.drop_unknown(key)
         info.surveyed = True
         if info.down:
             info.down = False
@@ -177,7 +177,7 @@ class Health:
 
     def _stray(self, node: int, row: WorkerState) -> None:
         if row.exit_code is None:
-            self._site.floor.add_stray((row.job, row.worker), node, row.all_gpus)
+            self._site.floor.add_unknown((row.job, row.worker), node, row.all_gpus)
         else:
             self._endings.forget(node, row.job, row.worker)
 
@@ -311,8 +311,8 @@ class Health:
             if life not in shrunk:
                 site.gang(life).roster.vacate(site.now, life.spec.grace_s, END)
                 self._endings.retry(life, "NodeFail", f"node {node} was silent for too long")
-        for key in [k for k, s in site.floor.strays.items() if s.node == node]:
-            site.floor.drop_stray(key)
+        for key in [k for k, s in site.floor.unknown.items() if s.node == node]:
+            site.floor.drop_unknown(key)
         site.retime(sorted(touched.difference(hit)))
         self._check_settled()
 

@@ -43,7 +43,7 @@ class Placements:
                 self._stop(site.lives.of_row(change.job))
         placed = [(c.job, c.after) for c in changes if c.after is not None]
         numbers = site.lives.numbers
-        seats = site.seats.seat([(numbers[row], p) for row, p in placed], site.floor.is_vacant)
+        seats = site.seats.assign([(numbers[row], p) for row, p in placed], site.floor.is_vacant)
         for change in changes:
             if change.after is not None:
                 life = site.lives.of_row(change.job)
@@ -61,7 +61,7 @@ class Placements:
         site.state.stop(row)
         site.facts.append(Stopped(now, row, PREEMPTED, site.state.done[row]))
         job = life.record.job
-        site.seats.leave(job)
+        site.seats.release(job)
         site.lives.step(life, Step.STOPPED, placement=None, members=(), reason="", detail="")
         self._book(life)
         gang = site.gang(life)
@@ -119,7 +119,7 @@ class Placements:
             members.append(GangMember(worker, node, gpu))
         life.mend = ()
         site.timers.drop(("mend", record.job))
-        site.seats.sit(record.job, members)
+        site.seats.occupy(record.job, members)
         site.lives.write(
             life,
             placement=placement,
@@ -180,7 +180,7 @@ class Placements:
                     named[member.worker], number = number, number + 1
                 member = GangMember(named[member.worker], member.node, member.gpu)
             members.append(member)
-        site.seats.replace(record.job, members)
+        site.seats.renumber(record.job, members)
         site.lives.write(life, members=tuple(members), next_worker=number)
         site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
@@ -200,8 +200,8 @@ class Placements:
         """Wants only the workers of a job that are not on a node that is gone."""
         site, record = self._site, life.record
         members = tuple(m for m in record.members if m.node != node)
-        site.seats.leave(record.job)
-        site.seats.adopt(record.job, placement, members)
+        site.seats.release(record.job)
+        site.seats.restore(record.job, placement, members)
         site.lives.write(life, placement=placement, members=members)
         life.manner_s = site.now
         site.gang(life).want(self.desired(life), site.now)

@@ -107,7 +107,7 @@ class Tending:
         """Returns the jobs that hold GPUs on which workers of this one cannot be started yet."""
         site, gang = self._site, self._site.gang(life)
         missing = [m for m in life.record.members if m.worker not in gang.roster.workers]
-        return {j for m in missing for j in site.floor.in_the_way(m.node, m.gpu, site.seats)}
+        return {j for m in missing for j in site.floor.blocking_jobs(m.node, m.gpu, site.seats)}
 
     def _tend_one(self, life: Life) -> None:
         site, gang = self._site, life.gang
@@ -141,7 +141,7 @@ class Tending:
         if life.gang is not None:
             workers = life.gang.roster.workers.values()
             gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
-            self._site.floor.put(
+            self._site.floor.update(
                 life.record.job, gpus, {w.worker: w.memory_held_max for w in workers}
             )
 
@@ -182,10 +182,10 @@ class Tending:
             due = min(life.gang.next_s(now), next_resend_s(life.gang, now))
             site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER)
         self._to_say = {}
-        for key, stray in site.floor.strays.items():
-            if now >= stray.told_s + site.rules.resend_s:
-                stray.told_s = now
-                letters.append((stray.node, EndWorker(*key, STRAY_GRACE_S)))
+        for key, worker in site.floor.unknown.items():
+            if now >= worker.end_sent_s + site.rules.resend_s:
+                worker.end_sent_s = now
+                letters.append((worker.node, EndWorker(*key, STRAY_GRACE_S)))
         for node, payload in letters:
             site.edges.post.send(node, order_of(site.epoch, payload))
 

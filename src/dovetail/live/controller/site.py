@@ -154,7 +154,7 @@ class Site:
         found: set[int] = set()
         for member in life.record.members:
             if member.worker not in there:
-                found.update(self.floor.in_the_way(member.node, member.gpu, self.seats))
+                found.update(self.floor.blocking_jobs(member.node, member.gpu, self.seats))
                 if not self.has_room(life, (member.node, member.gpu), gang.roster.bound):
                     found.update(self.floor.jobs_at(member.node, member.gpu))
         return tuple(sorted(found - {life.record.job}))

@@ -125,7 +125,7 @@ class Endings:
     def _leave(self, life: Life) -> None:
         """Forgets what only a job with GPUs has."""
         site, job = self._site, life.record.job
-        site.seats.leave(job)
+        site.seats.release(job)
         life.mend, life.trained = (), None
         site.lives.write(life, members=(), ran_s=_ran_s(life, site.now))
         life.running_s = NEVER
@@ -290,7 +290,7 @@ class Endings:
                 member, number = GangMember(number, member.node, member.gpu), number + 1
             renumbered.append(member)
         life.mend = tuple(m.worker for m in renumbered if m.worker not in left)
-        site.seats.replace(record.job, renumbered)
+        site.seats.renumber(record.job, renumbered)
         site.lives.write(
             life,
             retries=tries,

@@ -228,12 +228,12 @@ class LiveWorld:
             )
             self._note_deferral(said.job, said.worker, "")
             if life is None or not known:
-                site.floor.add_stray((said.job, said.worker), node, said.all_gpus)
+                site.floor.add_unknown((said.job, said.worker), node, said.all_gpus)
             else:
                 site.touch(life)
         if report.ended is not None:
             end = report.ended
-            site.floor.drop_stray((end.job, end.worker))
+            site.floor.drop_unknown((end.job, end.worker))
             life = site.lives.get(end.job)
             if life is None or life.gang is None:
                 self._endings.forget(node, end.job, end.worker)

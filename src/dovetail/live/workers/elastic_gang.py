@@ -179,7 +179,7 @@ class ElasticGang:
         if roster.wanted is None or roster.is_finished:
             return
         roster.update_bound(roster.wanted.memory_bytes, has_room)
-        roster.first.listen(roster.wanted, roster.workers)
+        roster.first.update(roster.wanted, roster.workers)
         wanted = roster.first.desired(roster.wanted, roster.workers)
         self._end_hung_workers(now, reached)
         self._change_over(wanted, now, is_free)

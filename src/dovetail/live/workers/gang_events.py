@@ -1,4 +1,4 @@
-"""What a gang tells the world: facts about one job's workers, in the past tense."""
+"""What a gang reports to the controller: facts about one job's workers, in the past tense."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dovetail.wire.worker import Training
 
 @dataclass(frozen=True, slots=True)
 class GangFormed:
-    """All members train in this generation (or, plain, all their processes run)."""
+    """All members train in this generation; of a plain gang, all processes run."""
 
     generation: int
     pause_s: float = 0.0
@@ -17,7 +17,7 @@ class GangFormed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
-    """A wanted worker is gone that should not be: exit code, or -N after signal N."""
+    """A wanted worker ended that should run: exit code, or -N after signal N."""
 
     worker: int
     exit_code: int
@@ -26,7 +26,7 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class GangTrained:
-    """The first member said how training goes."""
+    """The first member reported how training goes."""
 
     said: Training
 
@@ -41,26 +41,26 @@ class GangSaved:
 
 @dataclass(frozen=True, slots=True)
 class GangFinished:
-    """The job did all it had to do. `samples` is -1 where nobody said how many."""
+    """The job did all it had to do. `samples` is -1 if no worker reported how many."""
 
     samples: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class GangStalled:
-    """The job has said nothing for too long."""
+    """No worker has reported anything for too long."""
 
     silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class TrainJobMissing:
-    """Its first worker has made no training job for so long that it may never make one."""
+    """The first worker has made no training job for so long that it may never make one."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangVacated:
-    """Its last worker is gone."""
+    """The last worker is gone."""
 
 
 GangEvent = (
