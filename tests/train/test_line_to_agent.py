@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 from dovetail.train.measure.stages import Stopwatch
 from dovetail.train.membership.agent_connection import WAITING_MAX, AgentConnection, WorkerIdentity
 from dovetail.train.membership.mailbox import Mailbox
+from dovetail.wire.generation import ShowLife
 from dovetail.wire.worker import (
     FROM_WORKER,
     TO_WORKER,
@@ -25,6 +26,7 @@ from dovetail.wire.worker import (
     Entered,
     FromWorker,
     Hello,
+    Lost,
     Meet,
     Regroup,
     Saved,
@@ -148,16 +150,18 @@ def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> No
 
 
 def test_older_and_repeated_orders_do_no_harm() -> None:
-    desk, heard, probed = Mailbox(), list[Regroup](), list[int]()
-    desk.listen(regroup=heard.append, abandon=probed.append)
+    desk, heard, probed, stopped = Mailbox(1), list[Regroup](), list[ShowLife](), list[int]()
+    desk.listen(prepare=heard.append, stop=stopped.append, show_life=probed.append)
     for message in (Regroup(3, (1,)), Regroup(2, (2,)), Regroup(3, (1,)), Meet(3, "here")):
         desk.hear(message)
     assert heard == [Regroup(3, (1,))]
     assert desk.address_of(3) == "here"
-    assert not desk.overtaken(3) and desk.overtaken(2)
+    assert not desk.is_overtaken(3) and desk.is_overtaken(2)
     desk.hear(Abandon(3))
     desk.hear(Abandon(3))
-    assert desk.overtaken(3) and desk.gave_up(3) and probed == [3, 3]
+    assert desk.is_overtaken(3) and desk.is_abandoned(3)
+    assert probed == 2 * [ShowLife(Lost(3, "abandoned"))]
+    assert not stopped
 
 
 def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:

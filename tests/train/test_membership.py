@@ -18,7 +18,8 @@ from dovetail.train.membership.membership import Membership, StateLost, WorkerCo
 from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer
 from dovetail.train.state.checkpoint import Progress
 from dovetail.train.sync.process_group import DONE, Group, Waiting
-from dovetail.wire.worker import FromWorker, Lost, Ready, Regroup
+from dovetail.wire.generation import Entering, Joined, Trains
+from dovetail.wire.worker import Abandon, FromWorker, Lost, Ready, Regroup
 
 SCRIPT = 11
 STALL_S = 60.0
@@ -66,7 +67,7 @@ def member(
 ) -> tuple[Membership, Others]:
     """Returns worker 10 + rank of generation 3, among others that are 10, 11, ..."""
     home = WorkerContext(
-        10 + rank, Told(), Mailbox(), RendezvousServer("127.0.0.1"), "127.0.0.1", STALL_S
+        10 + rank, Told(), Mailbox(10 + rank), RendezvousServer("127.0.0.1"), "127.0.0.1", STALL_S
     )
     progress = Progress(step, 16 * step, known)
     one = Membership(
@@ -79,7 +80,11 @@ def member(
         enters=lambda: None,
     )
     one.group = others = Others(rank, size)
-    one._members, one._entered = tuple(range(10, 10 + size)), 3
+    one._members = tuple(range(10, 10 + size))
+    one._prepare = lambda _: None  # type: ignore[method-assign]
+    one._home.mailbox.listen(prepare=one._prepare, stop=one._stop, show_life=one._show_life)
+    for event in (Regroup(3, one._members), Joined(3), Entering(3), Trains(step, 16 * step)):
+        one._home.mailbox.handle(event)
     one._trained, one.learning = known, (False,) * size
     one.manner = Manner(16, size)
     one._pass_on = lambda **_: None  # type: ignore[method-assign]
@@ -141,7 +146,7 @@ def test_who_has_half_a_state_begins_only_from_a_checkpoint() -> None:
 
 def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
     one, _ = member(0, 2, step=5, known=True)
-    one._home.desk.hear(Regroup(4, (11, 12)))
+    one._home.mailbox.hear(Regroup(4, (11, 12)))
     one.learning = (False, True)
     one.announce(save=False)
     assert one._announced == 3
@@ -154,7 +159,7 @@ def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
 def test_nobody_switches_unless_all_announce_the_same(theirs: int, *, switches: bool) -> None:
     one, others = member(0, 2, step=5, known=True)
     others.add = (theirs, theirs * theirs)
-    one._home.desk.hear(Regroup(4, (11,)))
+    one._home.mailbox.hear(Regroup(4, (11,)))
     one.announce(save=False)
     assert one.agree().switch is switches
 
@@ -173,10 +178,10 @@ def test_a_training_loop_that_hangs_does_not_answer() -> None:
     told = one._home.agent
     assert isinstance(told, Told)
     one.alive()
-    one._probed(3)
+    one._home.mailbox.hear(Abandon(3))
     assert told.said == [Lost(3, "abandoned")]
     one._alive_s -= STALL_S + 1
-    one._probed(3)
+    one._home.mailbox.hear(Abandon(3))
     assert told.said == [Lost(3, "abandoned")]
 
 
@@ -196,11 +201,12 @@ class Greedy:
 
 
 def test_who_enters_at_once_has_said_that_it_is_ready() -> None:
-    told = Told()
+    told, mailbox = Told(), Mailbox(10)
+    mailbox.hear(Regroup(4, (10,)))
     builder = GroupBuilder(
         Regroup(4, (10,)),
         10,
-        desk=Mailbox(),
+        mailbox=mailbox,
         agent=told,
         host=RendezvousServer("127.0.0.1"),
         at="127.0.0.1",

@@ -45,7 +45,7 @@ from dovetail.train.sync.gradients import Gradients
 from dovetail.train.sync.process_group import Broken, Stuck
 from dovetail.train.sync.replica_check import alike, make_alike
 from dovetail.train.sync.state_transfer import flattened, is_dense
-from dovetail.wire.worker import Finished, Regroup, Saved
+from dovetail.wire.worker import Regroup, Saved
 
 CLOSING_S = 30.0
 """How long a worker that ends waits until its last words are said, if anybody is there to hear."""
@@ -203,7 +203,7 @@ class Iterations:
     @property
     def _memory_is_short(self) -> bool:
         """Returns whether a GPU that others use may not hold a larger part of a batch at once."""
-        ordered = self._desk.regroup
+        ordered = self._mailbox.regroup
         bounded = ordered is not None and ordered.memory_bytes > 0
         return bounded or self._was_cut or self._membership.manner.steps > 1
 
@@ -384,13 +384,13 @@ class Iterations:
 
     def _keep_within_bound(self) -> None:
         """Takes the newest bound of memory that was told: others may have come to the GPU."""
-        if self._desk.regroup is not None:
-            self._memory.bound(self._desk.regroup.memory_bytes)
+        if self._mailbox.regroup is not None:
+            self._memory.bound(self._mailbox.regroup.memory_bytes)
 
     def _save(self, *, leave: bool) -> None:
         """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
         safe = not self._membership.leads or self._saving.save(at_once=leave)
-        self._desk.checkpoint_done(left=leave)
+        self._mailbox.checkpoint_done(left=leave)
         if leave and self._membership.all_well(safe):
             raise LeavingJob
 
@@ -405,8 +405,9 @@ class Iterations:
                 raise RuntimeError("a script that is submitted has one Job: make it several jobs")
             Iterations._with_agent = True
             no_room.watch()
-        self._desk = desk = Mailbox()
-        line = AgentConnection(identity, desk) if identity is not None else None
+        number = identity.number if identity is not None else 0
+        self._mailbox = mailbox = Mailbox(number)
+        line = AgentConnection(identity, mailbox) if identity is not None else None
         self._agent: AgentChannel = line or NoAgent()
         self._dry_run: DryRun | None = None
         if about.dry_run_steps:
@@ -427,9 +428,9 @@ class Iterations:
         )
         self._membership = Membership(
             WorkerContext(
-                me=identity.number if identity else 0,
+                me=number,
                 agent=self._agent,
-                desk=desk,
+                mailbox=mailbox,
                 host=RendezvousServer(about.at),
                 at=about.at,
                 stall_s=about.stall_s,
@@ -451,7 +452,7 @@ class Iterations:
         )
         self._pulse = LivenessThread(self._lives)
         if line is None:
-            desk.hear(Regroup(0, (0,)))
+            mailbox.hear(Regroup(0, (0,)))
         else:
             self._pulse.start()
             line.open(generation=lambda: self._membership.generation, again=self._membership.again)
@@ -469,7 +470,7 @@ class Iterations:
     def _finish(self) -> None:
         if self._membership.leads:
             self._saving.save_the_end()
-        self._agent.say(Finished(self._progress.step, self._progress.samples))
+        self._membership.finish()
         self._close()
         if self._membership.learns:  # it has half a model: no script must come to see that
             raise leave(0)

@@ -18,22 +18,31 @@ from harness.processes import DIES_S, Process, Watcher
 
 from dovetail.live.edges.virtual_time import Timeline
 from dovetail.wire.agent import StartWorker
+from dovetail.wire.generation import (
+    Broke,
+    CheckpointDone,
+    Entering,
+    Event,
+    Finishes,
+    Joined,
+    Leaves,
+    Send,
+    ShowLife,
+    Stop,
+    Trains,
+    WorkerGenerations,
+    agree,
+)
 from dovetail.wire.worker import (
-    Abandon,
     Checkpoint,
-    Entered,
-    Finished,
     FromWorker,
     Hello,
-    Lost,
-    Meet,
     Meeting,
     Ready,
     Regroup,
     Saved,
     ToWorker,
     Training,
-    WorkerLeft,
     WorkerRefused,
 )
 
@@ -50,22 +59,19 @@ Call = Callable[[Process, str, FromWorker], bool]
 
 @dataclass(eq=False)
 class Trainer(Process):
-    """One worker of the training side: what it was told, and how far it has come."""
+    """One worker of the training side: its generations, and how far it has come."""
 
     token: str = ""
     connected: bool = False
     built: bool = False
-    generation: int = -1
-    ready: int = -1
     samples: float = -1.0
-    regroup: Regroup | None = None
-    abandoned: int = -1
-    leave: bool = False
-    leaving: bool = False
-    save: bool = False
-    meets: dict[int, str] = field(default_factory=dict)
     hosts: Meeting | None = None
     waiting: deque[FromWorker] = field(default_factory=deque)
+    generations: WorkerGenerations = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.generations = WorkerGenerations(self.number)
 
     @property
     def works(self) -> bool:
@@ -75,7 +81,7 @@ class Trainer(Process):
     @property
     def begun(self) -> bool:
         """Tells whether it ever trained."""
-        return self.generation >= 0
+        return self.generations.entered >= 0
 
     @property
     def number(self) -> int:
@@ -84,10 +90,14 @@ class Trainer(Process):
 
     def wants(self) -> Regroup | None:
         """Returns the generation it prepares for; who ends prepares for none."""
-        r = self.regroup
-        if self.asked or self.leaving or r is None or self.number not in r.members:
-            return None
-        return r if r.generation > max(self.generation, self.abandoned) else None
+        state = self.generations
+        ends = self.asked or state.has_left
+        return state.ordered if state.wants(state.newest) and not ends else None
+
+    @property
+    def can_enter(self) -> bool:
+        """Tells whether it has come to the others of the generation it prepares for."""
+        return self.wants() is not None and self.generations.is_ready(self.generations.newest)
 
 
 @dataclass(eq=False)
@@ -191,14 +201,14 @@ class Trainers:
         if not worker.works or worker.connected:
             return
         o = worker.order
-        hello = Hello(f"{o.job}/{o.worker}", worker.token, o.worker, worker.generation)
+        hello = Hello(f"{o.job}/{o.worker}", worker.token, o.worker, worker.generations.entered)
         if not self._call(worker, worker.token, hello):
             self._line.after(CALLS_AGAIN_S, lambda: self._dial(worker))
             return
         worker.connected = True
         again: list[FromWorker] = [worker.hosts] if worker.hosts else []
-        if worker.ready > worker.generation:
-            again.append(Ready(worker.ready))
+        if worker.generations.is_ready(worker.generations.newest):
+            again.append(Ready(worker.generations.newest))
         for message in (*again, *worker.waiting):
             self._call(worker, worker.token, message)
         worker.waiting.clear()
@@ -215,20 +225,22 @@ class Trainers:
     def _heard(self, worker: Trainer, message: ToWorker) -> None:
         if not worker.works:
             return
-        if isinstance(message, Regroup):
-            if worker.regroup is None or message.generation > worker.regroup.generation:
-                worker.regroup = message
-        elif isinstance(message, Meet):
-            worker.meets[message.generation] = message.address
-        elif isinstance(message, Abandon):
-            worker.abandoned = max(worker.abandoned, message.generation)
-            self._abandon(worker)
-        elif isinstance(message, Checkpoint):
-            worker.save, worker.leave = True, worker.leave or message.leave
-        elif isinstance(message, WorkerRefused):
+        if isinstance(message, WorkerRefused):
             self.end(worker, 3)
             return
+        self._handle(worker, message)
         self._look(self.jobs[worker.job])
+
+    def _handle(self, worker: Trainer, event: Event) -> None:
+        """Passes an event to the protocol of a worker, and follows its instructions."""
+        for instruction in worker.generations.handle(event):
+            match instruction:
+                case Send():
+                    self._say(worker, instruction.message)
+                case ShowLife():
+                    self._say(worker, instruction.lost)
+                case Stop():
+                    self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
 
     # Groups.
 
@@ -262,16 +274,9 @@ class Trainers:
 
     def _complain(self, workers: list[Trainer], generation: int) -> None:
         for worker in workers:
-            if worker.works and worker.generation == generation and worker.abandoned < generation:
-                self._say(worker, Lost(generation, "a member does not answer"))
-
-    def _abandon(self, worker: Trainer) -> None:
-        """Leaves the collectives of a generation, and says so each time it is told to."""
-        group = self._group_of(worker)
-        if group is not None and group.generation <= worker.abandoned:
-            self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
-        if 0 <= worker.generation <= worker.abandoned:
-            self._say(worker, Lost(worker.generation, "abandoned"))
+            state = worker.generations
+            if worker.works and state.entered == generation and not state.is_abandoned(generation):
+                self._handle(worker, Broke("a member does not answer"))
 
     def _look(self, job: _Job) -> None:
         """Lets the workers of a job do what they can do now."""
@@ -281,15 +286,15 @@ class Trainers:
                 self._leave_unwanted(worker)
         for worker in list(job.workers.values()):
             wanted = worker.wants()
-            if worker.works and wanted and worker.ready == wanted.generation:
+            if worker.works and wanted and worker.can_enter:
                 self._switch(job, wanted)
         for group in list(job.groups):
-            if any(m.save for m in group.members) and not group.switching:
+            if any(m.generations.save for m in group.members) and not group.switching:
                 self._save(job, group)
 
     def _prepare(self, job: _Job, worker: Trainer) -> None:
         wanted = worker.wants()
-        if wanted is None or worker.ready == wanted.generation:
+        if wanted is None or worker.can_enter:
             return
         first = wanted.members[0] == worker.number
         if len(wanted.members) > 1 and first and not _hosts(worker, wanted):
@@ -298,28 +303,24 @@ class Trainers:
         come = [job.workers.get(n) for n in wanted.members]
         if all(m is not None and _came(m, wanted) for m in come):
             for member in come:
-                if member is not None and member.ready != wanted.generation:
-                    member.ready = wanted.generation
-                    self._say(member, Ready(wanted.generation, 0.1))
+                if member is not None and not member.can_enter:
+                    self._handle(member, Joined(wanted.generation, 0.1))
 
     def _leave_unwanted(self, worker: Trainer) -> None:
         """Lets a worker end that trains with nobody and is in no newer generation."""
-        r = worker.regroup
-        newer = r is not None and r.generation > worker.generation
-        if r is None or not newer or worker.number in r.members or worker.leaving:
-            return
-        if self._group_of(worker) is None:
-            self._leave(worker, r.generation)
+        if worker.generations.is_left_out and self._group_of(worker) is None:
+            self._leave(worker)
 
     def _switch(self, job: _Job, wanted: Regroup) -> None:
         """Agrees on a switch at the next step boundary, if all who must have been told."""
         members = [job.workers[n] for n in wanted.members]
-        if not all(m.works and m.ready == wanted.generation for m in members):
+        if not all(m.works and m.can_enter for m in members):
             return
         groups = [g for g in job.groups if any(m in g.members for m in members)]
-        for group in groups:
-            if group.switching or not all(m.regroup == wanted for m in group.members):
-                return
+        voters = [*members, *(m for g in groups for m in g.members)]
+        agreed = agree([m.generations.propose() for m in voters]) == wanted.generation
+        if not agreed or any(g.switching for g in groups):
+            return
         for group in groups:
             group.switching = True
         self._line.after(STEP_S, lambda: self._enter(job, wanted, groups))
@@ -330,7 +331,7 @@ class Trainers:
         members = [job.workers[n] for n in wanted.members]
         alive = all(m.works and m.wants() == wanted for m in members)
         if not alive or any(
-            g.broken or any(m.regroup != wanted for m in g.members) for g in groups
+            g.broken or any(m.generations.ordered != wanted for m in g.members) for g in groups
         ):
             self._look(job)
             return
@@ -346,20 +347,20 @@ class Trainers:
         group = _Group(wanted.generation, members, samples, self._line.now, rate)
         job.groups.append(group)
         for member in members:
-            member.generation, member.samples, member.hosts = wanted.generation, samples, None
+            self._handle(member, Entering(wanted.generation))
+            member.samples, member.hosts = samples, None
             member.bound = wanted.memory_bytes
             self._watcher.bounded(member)
-            self._say(member, Entered(wanted.generation, _step(samples), int(samples), 0.004))
+            self._handle(member, Trains(_step(samples), int(samples), 0.004))
         for leaver in [m for g in groups for m in g.members if m not in members]:
-            self._leave(leaver, wanted.generation)
+            self._leave(leaver)
         self._line.after((job.total - samples) / rate, lambda: self._finish(job, group))
         self._line.after(1.0, lambda: self._report(job, group))
         self._line.after(SAVES_S, lambda: self._save_again(job, group))
         self._look(job)
 
-    def _leave(self, worker: Trainer, generation: int) -> None:
-        worker.leaving = True
-        self._say(worker, WorkerLeft(generation, _step(worker.samples)))
+    def _leave(self, worker: Trainer) -> None:
+        self._handle(worker, Leaves(_step(worker.samples)))
         self._line.after(0.05, lambda: self._exit(worker))
 
     def _exit(self, worker: Trainer) -> None:
@@ -383,7 +384,7 @@ class Trainers:
 
     def _save_again(self, job: _Job, group: _Group) -> None:
         if not group.broken:
-            group.members[0].save = True
+            self._handle(group.members[0], Checkpoint())
             self._save(job, group)
             self._line.after(SAVES_S, lambda: self._save_again(job, group))
 
@@ -397,14 +398,14 @@ class Trainers:
             return
         self._progress(job, group)
         job.saved = group.samples
-        leave = any(m.leave for m in group.members)
+        leave = any(m.generations.leave for m in group.members)
         self._say(group.members[0], Saved(_step(group.samples), int(group.samples)))
         for member in group.members:
-            member.save = member.leave = False
+            self._handle(member, CheckpointDone(leaves=leave))
         if leave:
             self._stop(job, group)
             for member in group.members:
-                self._leave(member, group.generation)
+                self._leave(member)
         self._look(job)
 
     def _finish(self, job: _Job, group: _Group) -> None:
@@ -419,8 +420,7 @@ class Trainers:
         job.ends += not job.finished
         job.finished, job.saved = True, job.total
         for member in group.members:
-            member.leaving = True
-            self._say(member, Finished(_step(job.total), int(job.total)))
+            self._handle(member, Finishes(_step(job.total), int(job.total)))
             self._line.after(self._rng.choice((0.01, 0.3)), lambda m=member: self._exit(m))
 
 
@@ -432,7 +432,9 @@ def _came(worker: Trainer, wanted: Regroup) -> bool:
     """Tells whether a worker has come to the meeting of a generation."""
     if not (worker.works and worker.built and worker.wants() == wanted):
         return False
-    return len(wanted.members) == 1 or _hosts(worker, wanted) or wanted.generation in worker.meets
+    # The first member knows of the meeting from the start, but must have opened it.
+    hosts = len(wanted.members) == 1 or wanted.members[0] != worker.number
+    return worker.generations.knows_meeting(wanted.generation) and (hosts or _hosts(worker, wanted))
 
 
 def _step(samples: float) -> int:

@@ -19,23 +19,33 @@ from dovetail.live.emulation.synthetic import (
     SyntheticSpec,
 )
 from dovetail.wire.agent import StartWorker
+from dovetail.wire.generation import (
+    Broke,
+    Entering,
+    Event,
+    Finishes,
+    Joined,
+    Leaves,
+    Prepare,
+    Send,
+    ShowLife,
+    Stalled,
+    Stop,
+    Trains,
+    WorkerGenerations,
+    agree,
+)
 from dovetail.wire.worker import (
     STALL_S,
-    Abandon,
     Checkpoint,
-    Entered,
-    Finished,
     FromWorker,
     Hello,
-    Lost,
-    Meet,
     Meeting,
-    Ready,
     Regroup,
     Saved,
     ToWorker,
     Training,
-    WorkerLeft,
+    WorkerRefused,
 )
 
 NEVER = float("inf")
@@ -45,18 +55,16 @@ UNSAID = -1.0
 
 @dataclass(slots=True)
 class SyntheticWorker:
-    """One worker: built from `built_s` on; `told`, `met` and `ready` are generations."""
+    """One worker: built from `built_s` on."""
 
     number: int
     node: int
     gpu: int
     share: float
     started_s: float
+    generations: WorkerGenerations
     built_s: float = NEVER
     built: bool = False
-    told: int = -1
-    met: int = -1
-    ready: int = -1
     hung: bool = False
     slowed: float = 1.0
 
@@ -112,7 +120,9 @@ class SyntheticJob:
 
     def start(self, order: StartWorker, node: int, now: float) -> None:
         """Starts a worker, which listens at once and is built when its start has been paid."""
-        worker = SyntheticWorker(order.worker, node, order.gpu, order.share, now)
+        worker = SyntheticWorker(
+            order.worker, node, order.gpu, order.share, now, WorkerGenerations(order.worker)
+        )
         self.workers[order.worker] = worker
         self._say(worker, Hello(f"{self.number}/{order.worker}", "", 0))
         self._go_on(now)
@@ -122,12 +132,10 @@ class SyntheticJob:
         worker = self.workers.get(number)
         if worker is None or worker.hung:
             return
+        if not isinstance(message, WorkerRefused):
+            self._handle(worker, message, now)
         if isinstance(message, Regroup):
             self._regroup(worker, message, now)
-        elif isinstance(message, Meet):
-            worker.met = max(worker.met, message.generation)
-        elif isinstance(message, Abandon):
-            self._abandon(worker, message.generation, now)
         elif isinstance(message, Checkpoint):
             self._checkpoint(worker, message, now)
         self._go_on(now)
@@ -140,7 +148,7 @@ class SyntheticJob:
         trained = () if self._current is None else self._current.members
         if any(w.number in trained for w in gone):
             self._stop(now)
-            self._lose("a member is gone")
+            self._lose(Broke("a member is gone"), now)
         self._tidy(now)
 
     def vanish(self, node: int, now: float) -> None:
@@ -188,7 +196,7 @@ class SyntheticJob:
             return
         if self._lost_s <= now:
             self._lost_s = NEVER
-            self._lose("stalled: a member does not answer")
+            self._lose(Stalled("stalled: a member does not answer"), now)
         if self.phase_s <= now:
             self.settle(now)
         self._go_on(now)
@@ -248,21 +256,26 @@ class SyntheticJob:
 
     # Generations.
 
+    def _handle(self, worker: SyntheticWorker, event: Event, now: float) -> None:
+        """Passes an event to the protocol of a worker, and follows its instructions."""
+        for instruction in worker.generations.handle(event):
+            match instruction:
+                case Prepare() if instruction.hosts:
+                    address = f"paced:{self.number}/{worker.number}"
+                    self._say(worker, Meeting(instruction.regroup.generation, address))
+                case Send():
+                    self._say(worker, instruction.message)
+                case ShowLife():
+                    self._say(worker, instruction.lost)
+                case Stop():
+                    self._stop(now)
+
     def _regroup(self, worker: SyntheticWorker, order: Regroup, now: float) -> None:
-        if order.generation <= worker.told:
-            return
-        worker.told = order.generation
         if self._wanted is None or order.generation > self._wanted.generation:
             self._wanted, self._ordered_s = order, now
         trains = self._current is not None and worker.number in self._current.members
-        if worker.number not in order.members and not trains:
-            self._say(worker, WorkerLeft(order.generation, self._step))
-            self._exit(worker, 0)
-        elif worker.number == order.members[0]:
-            worker.met = max(worker.met, order.generation)
-            if len(order.members) > 1:
-                address = f"paced:{self.number}/{worker.number}"
-                self._say(worker, Meeting(order.generation, address))
+        if worker.generations.is_left_out and not trains:
+            self._leave(worker, now)
 
     def _go_on(self, now: float) -> None:
         """Lets workers be built, be ready and switch, as far as they can by now."""
@@ -302,20 +315,21 @@ class SyntheticJob:
         generation = wanted.generation
         if worker is None or worker.hung or not worker.built:
             return
-        met = worker.met >= generation or len(wanted.members) == 1
-        if met and worker.told == generation > worker.ready:
-            worker.ready = generation
-            self._say(worker, Ready(generation, now - worker.started_s))
+        generations = worker.generations
+        joins = generations.wants(generation) and generations.knows_meeting(generation)
+        if joins and not generations.is_ready(generation):
+            self._handle(worker, Joined(generation, now - worker.started_s), now)
 
     def _agreed(self, wanted: Regroup) -> bool:
         if self._current is not None and wanted.generation <= self._current.generation:
             return False
-        there = [self.workers.get(n) for n in wanted.members]
-        if any(w is None or w.ready < wanted.generation for w in there):
+        members = [w for n in wanted.members if (w := self.workers.get(n)) is not None]
+        if len(members) < len(wanted.members):
             return False
         trained = () if self._current is None else self._current.members
         left = [self.workers[n] for n in trained if n in self.workers and n not in wanted.members]
-        return all(w.told >= wanted.generation or w.hung for w in left)
+        voters = [*members, *(w for w in left if not w.hung)]
+        return agree([w.generations.propose() for w in voters]) == wanted.generation
 
     def _switch(self, wanted: Regroup, now: float) -> None:
         """Lets the members of a generation go on together, and the others leave."""
@@ -329,11 +343,12 @@ class SyntheticJob:
         self._lost_s = NEVER
         # Said anew even if it stood already: who ordered the change believes that it goes on.
         self.rate, self._said_rate = 0.0, UNSAID
+        for number in wanted.members:
+            self._handle(self.workers[number], Entering(wanted.generation), now)
         for number in trained:
             worker = self.workers.get(number)
             if worker is not None and number not in wanted.members and not worker.hung:
-                self._say(worker, WorkerLeft(wanted.generation, self._step))
-                self._exit(worker, 0)
+                self._leave(worker, now)
 
     def _goes_from_s(self, before: Placement, after: Placement, now: float) -> float:
         """Returns when a job makes progress again that switches now."""
@@ -357,9 +372,9 @@ class SyntheticJob:
         if self.since_s <= now:
             self._entered = current.generation
             pause_s = self.since_s - self._switched_s
-            entered = Entered(current.generation, self._step, self.samples, pause_s)
+            trains = Trains(self._step, self.samples, pause_s)
             for number in current.members:
-                self._say(self.workers[number], entered)
+                self._handle(self.workers[number], trains, now)
 
     # Ends.
 
@@ -367,27 +382,21 @@ class SyntheticJob:
         self.settle(now)
         self._stopped = True
 
-    def _lose(self, why: str) -> None:
-        current = self._current
-        if current is None:
-            return
-        for number in current.members:
+    def _lose(self, event: Broke | Stalled, now: float) -> None:
+        for number in () if self._current is None else self._current.members:
             worker = self.workers.get(number)
             if worker is not None and not worker.hung:
-                self._say(worker, Lost(current.generation, why))
+                self._handle(worker, event, now)
 
-    def _abandon(self, worker: SyntheticWorker, generation: int, now: float) -> None:
-        """Stops training in a generation; every worker answers, which shows that it lives."""
-        if self._current is not None and generation == self._current.generation:
-            self._stop(now)
-        self._say(worker, Lost(generation, "abandoned"))
+    def _leave(self, worker: SyntheticWorker, now: float) -> None:
+        self._handle(worker, Leaves(self._step), now)
+        self._exit(worker, 0)
 
     def _checkpoint(self, worker: SyntheticWorker, order: Checkpoint, now: float) -> None:
         current = self._current
         if current is None or worker.number not in current.members:
             if order.leave:
-                self._say(worker, WorkerLeft(worker.told, self._step))
-                self._exit(worker, 0)
+                self._leave(worker, now)
             return
         self.settle(now)
         self._save()
@@ -395,8 +404,7 @@ class SyntheticJob:
             members = [self.workers[n] for n in current.members if n in self.workers]
             for member in members:
                 if not member.hung:
-                    self._say(member, WorkerLeft(current.generation, self._step))
-                    self._exit(member, 0)
+                    self._leave(member, now)
             self._stop(now)
 
     def _save(self) -> None:
@@ -411,7 +419,7 @@ class SyntheticJob:
         for number in current.members:
             worker = self.workers.get(number)
             if worker is not None:
-                self._say(worker, Finished(self._step, self.paced.samples))
+                self._handle(worker, Finishes(self._step, self.paced.samples), self.since_s)
                 self._exit(worker, 0)
         self._tidy(self.since_s)
 

@@ -81,8 +81,8 @@ class WorkerIdentity:
 class AgentConnection:
     """Speaks with the agent on a thread of its own. Opened once per process."""
 
-    def __init__(self, identity: WorkerIdentity, desk: Mailbox) -> None:
-        self._identity, self._desk = identity, desk
+    def __init__(self, identity: WorkerIdentity, mailbox: Mailbox) -> None:
+        self._identity, self._mailbox = identity, mailbox
         self._generation: Callable[[], int] = lambda: -1
         self._again: Callable[[], list[FromWorker]] = list
         self._waiting: deque[FromWorker] = deque(maxlen=WAITING_MAX)
@@ -179,7 +179,7 @@ class AgentConnection:
         heard[:] = rest
         for line in lines:
             message = TO_WORKER.decode(bytes(line))
-            self._desk.hear(message)
+            self._mailbox.hear(message)
             if isinstance(message, WorkerRefused):
                 # NOTE: the loop may sit in a collective or in the user's code, and must not save.
                 print(f"dovetail: the agent refuses this worker: {message.why}", flush=True)

@@ -29,7 +29,18 @@ from dovetail.train.state.checkpoint import Progress
 from dovetail.train.state.state import Parts
 from dovetail.train.sync.process_group import DONE, Broken, Group, Patience, Waiting, agreed
 from dovetail.train.sync.state_transfer import Giving, Idle, Learning, Transfer
-from dovetail.wire.worker import Entered, FromWorker, Lost, Meeting, Regroup, WorkerLeft
+from dovetail.wire.generation import (
+    Broke,
+    Entering,
+    Event,
+    Finishes,
+    Leaves,
+    Send,
+    ShowLife,
+    Stalled,
+    Trains,
+)
+from dovetail.wire.worker import FromWorker, Meeting, Regroup
 
 WAIT_S = 0.1
 ITERATIONS_OF_PATIENCE = 10
@@ -66,7 +77,7 @@ class WorkerContext:
 
     me: int
     agent: AgentChannel
-    desk: Mailbox
+    mailbox: Mailbox
     host: RendezvousServer
     at: str
     stall_s: float
@@ -101,11 +112,6 @@ class Membership:
         self._device = next(parts.model.parameters()).device
         self._builders: dict[int, GroupBuilder] = {}
         self._lock = threading.Lock()
-        self._entered = -1
-        self._why_broken: str | None = None
-        self._complained = -1
-        self._entering = False
-        self._wanted_once = False
         self._trained = False
         self._tainted = False
         self._whole = True
@@ -119,12 +125,12 @@ class Membership:
         self.manner = Manner(batch_size)
         self.learning: tuple[bool, ...] = (False,)
         self._alive_s = time.monotonic()
-        home.desk.listen(regroup=self._ordered, abandon=self._probed)
+        home.mailbox.listen(prepare=self._prepare, stop=self._stop, show_life=self._show_life)
 
     @property
     def generation(self) -> int:
         """Returns the generation this worker trains in, -1 before the first."""
-        return self._entered
+        return self._home.mailbox.entered
 
     @property
     def learns(self) -> bool:
@@ -138,23 +144,20 @@ class Membership:
 
     def again(self) -> list[FromWorker]:
         """Returns what an agent that answers a new call must hear once more."""
-        with self._lock:
-            waiting = [b.regroup for b in self._builders.values() if not b.done]
-        return [
-            Meeting(r.generation, self._home.host.address())
-            for r in waiting
-            if len(r.members) > 1 and r.members[0] == self._home.me
-        ]
+        return [Meeting(g, self._home.host.address()) for g in self._home.mailbox.hosted]
 
-    def _ordered(self, regroup: Regroup) -> None:
+    def _handle(self, event: Event) -> None:
+        """Passes an event to the protocol, and sends what follows."""
+        for instruction in self._home.mailbox.handle(event):
+            if isinstance(instruction, Send):
+                self._home.agent.say(instruction.message)
+
+    def _prepare(self, regroup: Regroup) -> None:
         home = self._home
-        if home.me not in regroup.members:
-            return
-        self._wanted_once = True
         builder = GroupBuilder(
             regroup,
             home.me,
-            desk=home.desk,
+            mailbox=home.mailbox,
             agent=home.agent,
             host=home.host,
             at=home.at,
@@ -164,17 +167,19 @@ class Membership:
             self._builders[regroup.generation] = builder
         builder.start()
 
-    def _probed(self, generation: int) -> None:
+    def _stop(self, generation: int) -> None:
+        group = self.group
+        if group.generation == generation:
+            group.abandon()
+
+    def _show_life(self, answer: ShowLife) -> None:
         """Answers an Abandon for the training loop, if that is known to be alive.
 
         The loop itself may be in the user's code for a while yet, and cannot answer.
         """
-        group = self.group
-        if group.generation == generation:
-            group.abandon()
         silent_s = time.monotonic() - self._alive_s
         if silent_s < self._patience_s():
-            self._home.agent.say(Lost(generation, self._why_broken or "abandoned"))
+            self._home.agent.say(answer.lost)
 
     def _patience_s(self) -> float:
         return max(self._home.stall_s, ITERATIONS_OF_PATIENCE * self._iteration_s)
@@ -187,36 +192,26 @@ class Membership:
 
     def announce(self, *, save: bool) -> None:
         """Says to the other members which generation this one could enter after this iteration."""
-        desk, newest = self._home.desk, self._home.desk.regroup
+        mailbox = self._home.mailbox
         now_s = time.monotonic()
         self._iteration_s, self._began_s = now_s - self._began_s, now_s
         self._alive_s = now_s
-        g = self._entered
-        if newest is not None and newest.generation > g and not desk.gave_up(newest.generation):
-            self._drop_builders(below=newest.generation)
-            stays = self._home.me in newest.members
-            if self._keeps_the_state(newest) and (not stays or self._is_built(newest.generation)):
-                g = newest.generation
+        # All members know who has the whole state, and so come to the same answer.
+        has = [m for m, learns in zip(self._members, self.learning, strict=True) if not learns]
+        g = mailbox.propose(has)
+        self._drop_builders()
         self._announced = g
         again = isinstance(self._transfer, Giving) and self._transfer.is_stale()
-        flags = (save or desk.save, desk.leave, again or not self._transfer.complete, again)
+        flags = (save or mailbox.save, mailbox.leave, again or not self._transfer.complete, again)
         self._said = torch.tensor([g, g * g, *flags], dtype=torch.float64)
         self._transfer.begin()
         self._agreeing = self.group.sum_control(self._said)
-
-    def _keeps_the_state(self, newest: Regroup) -> bool:
-        """Returns whether one who has the whole state belongs to the newer generation too.
-
-        All members come to the same answer, so that nobody leaves before others have learned.
-        """
-        present = [m for m, learns in zip(self._members, self.learning, strict=True) if not learns]
-        return any(m in newest.members for m in present)
 
     def agree(self) -> IterationOutcome:
         """Returns what all members agreed on. Raises Broken."""
         self._agreeing.wait()
         said = self._said.tolist()
-        switch = self._announced != self._entered and agreed(said[:2], self.group.size)
+        switch = self._announced != self.generation and agreed(said[:2], self.group.size)
         return IterationOutcome(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN, AGAIN)))
 
     def settle(self) -> None:
@@ -256,17 +251,15 @@ class Membership:
 
     def switch(self, since_s: float) -> None:
         """Enters the generation all announced; raises Leaving if it is without this worker."""
-        if not self._is_built(self._announced):
+        if not self._home.mailbox.is_ready(self._announced):
             raise LeavingJob
         if not self._try_to_enter(self._announced, since_s):
             self.enter_next(since_s)
 
     def broke(self, broken: Broken) -> None:
         """Gives the generation up; the state stays that of the last complete step."""
-        if self._why_broken is None:
-            self._why_broken = str(broken)
-            if not (self._entering and self._home.desk.overtaken(self._entered)):
-                self._home.agent.say(Lost(self._entered, str(broken)))
+        if not self._home.mailbox.broken:
+            self._handle(Broke(str(broken) or "broken"))
         with suppress(Broken):  # it was part of what broke
             self._transfer.end()
         self._transfer, self._agreeing = Idle(), DONE
@@ -278,27 +271,31 @@ class Membership:
         Raises Leaving when it has no place in the newest generation and none that is older can
         still be entered by others.
         """
+        mailbox = self._home.mailbox
         while True:
             self.alive()
-            open_ones = self._open_ones()
-            built = [b for b in open_ones if b.built]
-            if built:
-                if self._try_to_enter(built[0].generation, since_s):
+            open_ones = mailbox.open_generations
+            ready = [g for g in open_ones if mailbox.is_ready(g)]
+            if ready:
+                # The oldest first: others may be in it, or wait for this one there.
+                if self._try_to_enter(ready[0], since_s):
                     return
-            elif not open_ones and self._is_left_out():
+            elif not open_ones and mailbox.is_left_out:
                 raise LeavingJob
             else:
-                self._home.desk.wait(WAIT_S)
+                mailbox.wait(WAIT_S)
 
     def leave(self) -> None:
         """Says that this worker ends."""
-        newest = self._home.desk.regroup
-        generation = self._entered if newest is None else max(newest.generation, self._entered)
-        self._home.agent.say(WorkerLeft(generation, self._progress.step))
+        self._handle(Leaves(self._progress.step))
+
+    def finish(self) -> None:
+        """Says that the job is done."""
+        self._handle(Finishes(self._progress.step, self._progress.samples))
 
     def close(self) -> None:
         """Gives all connections up."""
-        self._drop_builders(below=1 << 62)
+        self._drop_builders(all_of_them=True)
         self.group.discard()
 
     def _try_to_enter(self, generation: int, since_s: float) -> bool:
@@ -309,20 +306,16 @@ class Membership:
             return False
         return True
 
-    def _is_left_out(self) -> bool:
-        """Returns whether this worker was wanted, and is no longer; a new one awaits its turn."""
-        newest = self._home.desk.regroup
-        if newest is None or newest.generation <= self._entered:
-            return False
-        return self._wanted_once and self._home.me not in newest.members
-
     def _enter(self, generation: int, since_s: float) -> None:
+        self._handle(Entering(generation))
         with self._lock:
             builder = self._builders.pop(generation)
         old, self.group = self.group, builder.take()
-        self._drop_builders(below=generation)
+        if self._home.mailbox.is_abandoned(generation):
+            # The order to stop may have come before there was a group to stop.
+            self.group.abandon()
+        self._drop_builders()
         old.discard()
-        self._entered, self._why_broken, self._entering = generation, None, True
         self.group.have(self._patience(self._patience_s()))
         order = builder.regroup
         self._members = order.members
@@ -334,11 +327,10 @@ class Membership:
             self._parts.at_least,
         )
         self._share_state()
-        self._entering = False
         p = self._progress
         self._enters()
         pause_s = time.monotonic() - since_s if self._trained else 0.0
-        self._home.agent.say(Entered(generation, p.step, p.samples, pause_s))
+        self._handle(Trains(p.step, p.samples, pause_s))
 
     def _share_state(self) -> None:
         """Finds out who has the newest state, and starts passing it on to the others."""
@@ -417,31 +409,21 @@ class Membership:
 
     def _reason_to_give_up(self) -> str | None:
         self.alive()  # who waits is
-        if self._home.desk.gave_up(self._entered):
+        if self._home.mailbox.is_abandoned(self.generation):
             return "abandoned"
-        return self._why_broken
+        return self._home.mailbox.broken or None
 
     def _patience(self, stall_s: float) -> Patience:
-        return Patience(gives_up=self._reason_to_give_up, stalls=self._complain, stall_s=stall_s)
+        return Patience(
+            gives_up=self._reason_to_give_up,
+            stalls=lambda what: self._handle(Stalled(what)),
+            stall_s=stall_s,
+        )
 
-    def _complain(self, what: str) -> None:
-        if self._complained < self._entered:
-            self._complained = self._entered
-            self._home.agent.say(Lost(self._entered, what))
-
-    def _is_built(self, generation: int) -> bool:
+    def _drop_builders(self, *, all_of_them: bool = False) -> None:
+        """Gives up the groups of generations that can no longer be entered."""
+        kept = [] if all_of_them else self._home.mailbox.open_generations
         with self._lock:
-            builder = self._builders.get(generation)
-        return builder is not None and builder.built
-
-    def _open_ones(self) -> list[GroupBuilder]:
-        """Returns the builders of generations that may still be entered, the oldest first."""
-        with self._lock:
-            newer = [self._builders[g] for g in sorted(self._builders) if g > self._entered]
-        return [b for b in newer if not b.hopeless and not self._home.desk.gave_up(b.generation)]
-
-    def _drop_builders(self, *, below: int) -> None:
-        with self._lock:
-            old = [self._builders.pop(g) for g in sorted(self._builders) if g < below]
+            old = [self._builders.pop(g) for g in sorted(self._builders) if g not in kept]
         for builder in old:
             builder.drop()

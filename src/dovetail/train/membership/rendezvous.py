@@ -22,7 +22,8 @@ from dovetail.train.membership.agent_connection import AgentChannel
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.process.background import ready, start
 from dovetail.train.sync.process_group import Group, connect, first_line
-from dovetail.wire.worker import Lost, Meeting, Ready, Regroup
+from dovetail.wire.generation import Joined, JoinFailed, Send
+from dovetail.wire.worker import Meeting, Regroup
 
 STORE_TIMEOUT = timedelta(seconds=30)
 """How long the store may take to answer: its process may get no CPU for a while."""
@@ -75,14 +76,14 @@ class GroupBuilder:
         regroup: Regroup,
         me: int,
         *,
-        desk: Mailbox,
+        mailbox: Mailbox,
         agent: AgentChannel,
         host: RendezvousServer,
         at: str,
         device: torch.device,
     ) -> None:
         self.regroup, self._me = regroup, me
-        self._desk, self._agent, self._host, self._at = desk, agent, host, at
+        self._mailbox, self._agent, self._host, self._at = mailbox, agent, host, at
         self._device = device
         self._lock = threading.Lock()
         self._group: Group | None = None
@@ -106,11 +107,6 @@ class GroupBuilder:
         """Returns whether the group can be entered."""
         return self._group is not None
 
-    @property
-    def hopeless(self) -> bool:
-        """Returns whether there will be no group."""
-        return self.done and self._group is None
-
     def take(self) -> Group:
         """Returns the group, which is the caller's from now on."""
         with self._lock:
@@ -132,17 +128,24 @@ class GroupBuilder:
         except (RuntimeError, OSError, ValueError) as error:
             self.trouble = first_line(error)
             group = None
-            if not self._unwanted:
-                self._agent.say(Lost(self.generation, f"not built: {self.trouble}"))
         with self._lock:
             if group is not None and not self._unwanted:
                 # Said before the group can be taken, and so before `Entered`.
-                self._agent.say(Ready(self.generation, time.monotonic() - self._began_s))
-                self._group, group = group, None
+                if self._send(Joined(self.generation, time.monotonic() - self._began_s)):
+                    self._group, group = group, None
+            elif not self._unwanted:
+                why = f"not built: {self.trouble}" if self.trouble else ""
+                self._send(JoinFailed(self.generation, why))
             self.done = True
         if group is not None:
             group.discard()
-        self._desk.nudge()
+
+    def _send(self, event: Joined | JoinFailed) -> bool:
+        """Passes an event to the protocol; returns whether the generation is still open."""
+        messages = [i.message for i in self._mailbox.handle(event) if isinstance(i, Send)]
+        for message in messages:
+            self._agent.say(message)
+        return bool(messages)
 
     def _build(self) -> Group | None:
         members = self.regroup.members
@@ -170,8 +173,8 @@ class GroupBuilder:
             address = self._host.address()
             self._agent.say(Meeting(self.generation, address))
             return address
-        if self._until(lambda: self._desk.address_of(self.generation) is not None):
-            return self._desk.address_of(self.generation)
+        if self._until(lambda: self._mailbox.address_of(self.generation) is not None):
+            return self._mailbox.address_of(self.generation)
         return None
 
     def _decided(self, meeting: PrefixStore, size: int) -> bytes:
@@ -186,8 +189,8 @@ class GroupBuilder:
         """Waits until it is so; returns False once a newer order overtakes this one."""
         pause_s = LOOK_S
         while not so():
-            if self._unwanted or self._desk.overtaken(self.generation):
+            if self._unwanted or self._mailbox.is_overtaken(self.generation):
                 return so()
-            self._desk.wait(pause_s)
+            self._mailbox.wait(pause_s)
             pause_s = min(1.2 * pause_s, LOOK_S_MAX)
         return True
