@@ -66,8 +66,8 @@ def line_to(place: Path, desk: Mailbox, generation: int = 4) -> AgentConnection:
 def test_what_is_said_while_nobody_listens_is_said_later(place: Path) -> None:
     line = line_to(place, Mailbox())
     for step in range(2000):
-        line.say(Training(4, step, step, 1.0, 1.0))
-    line.say(Saved(3, 30))
+        line.send(Training(4, step, step, 1.0, 1.0))
+    line.send(Saved(3, 30))
     with listen(place) as ear, ear.accept()[0] as peer:
         hello, entered, *rest = hear(peer, 4)
         assert (hello.worker, hello.token, hello.generation) == ("1/7", "secret", 4)
@@ -82,7 +82,7 @@ def test_an_agent_that_neither_reads_nor_goes_does_not_hold_training_up(place: P
         line = line_to(place, Mailbox())
         peer, _ = ear.accept()
         trains = threading.Thread(
-            target=lambda: [line.say(Entered(n, n, n)) for n in range(20_000)]
+            target=lambda: [line.send(Entered(n, n, n)) for n in range(20_000)]
         )
         trains.daemon = True
         trains.start()
@@ -95,8 +95,8 @@ def test_an_agent_that_neither_reads_nor_goes_does_not_hold_training_up(place: P
 def test_what_several_threads_say_while_the_line_speaks_is_all_said(place: Path) -> None:
     def says(first: int) -> None:
         for number in range(first, first + EACH):
-            line.say(Saved(number, number))
-            line.say(Training(4, number, number, 1.0, 1.0))
+            line.send(Saved(number, number))
+            line.send(Training(4, number, number, 1.0, 1.0))
             while len(line._waiting) > WAITING_MAX // 2:  # none of the oldest is to go
                 time.sleep(0.001)
 

@@ -189,7 +189,7 @@ def test_a_worker_is_within_a_new_bound_before_it_says_that_it_trains_by_it(
     done: list[int | str] = []
 
     class Telling:
-        def say(self, message: FromWorker) -> None:
+        def send(self, message: FromWorker) -> None:
             if isinstance(message, Entered):
                 done.append(f"entered {message.generation}")
 

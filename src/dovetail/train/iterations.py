@@ -244,7 +244,7 @@ class Iterations:
                     end=self._ends,
                 )
                 verdict = members.agree()
-                members.settle()
+                members.finish_transfer()
                 if not stopped:
                     self._level(new_pass=p.samples % self._order.per_epoch == 0)
         except Broken as broken:
@@ -264,7 +264,7 @@ class Iterations:
                 self._guard.scheduled()
             if not any(members.learning):
                 self._was_cut = members.manner.steps > 1
-            members.stepped(verdict)
+            members.record_step(verdict)
             self._watch.end()
 
     @property
@@ -313,7 +313,7 @@ class Iterations:
             self._membership.switch(since_s)
             self._regrouped()
         elif verdict.again:
-            self._membership.pass_on_again()
+            self._membership.restart_transfer()
 
     def _level_all(self) -> None:
         """Gives all that may have changed in the loop to who did not run it. Raises Broken."""
@@ -325,7 +325,7 @@ class Iterations:
         if without or (group.size > 1 and self._progress.samples % self._order.per_epoch == 0):
             self._level_model()
         if without:
-            members.level()
+            members.mark_whole()
         if group.size > 1 and self._compared_in != group.generation:
             self._compared_in = group.generation
             self._compare_data()
@@ -361,7 +361,7 @@ class Iterations:
     def _recover(self, broken: Broken) -> None:
         """Gives up the iteration that is under way; it is done again by those who are left."""
         since_s = time.monotonic()
-        self._membership.broke(broken)
+        self._membership.give_up_generation(broken)
         self._gradients.take_back()
         self._membership.enter_next(since_s)
         self._regrouped()
@@ -391,7 +391,7 @@ class Iterations:
         """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
         safe = not self._membership.leads or self._saving.save(at_once=leave)
         self._mailbox.checkpoint_done(left=leave)
-        if leave and self._membership.all_well(safe):
+        if leave and self._membership.agree_all_well(safe):
             raise LeavingJob
 
     # The beginning and the end.
@@ -423,7 +423,7 @@ class Iterations:
             self._folder,
             self._checkpoint_s,
             what,
-            told=lambda step, samples: self._agent.say(Saved(step, samples)),
+            told=lambda step, samples: self._agent.send(Saved(step, samples)),
             waits=self._lives,
         )
         self._membership = Membership(
@@ -431,8 +431,8 @@ class Iterations:
                 me=number,
                 agent=self._agent,
                 mailbox=mailbox,
-                host=RendezvousServer(about.at),
-                at=about.at,
+                server=RendezvousServer(about.at),
+                address=about.at,
                 stall_s=about.stall_s,
             ),
             self._parts,
@@ -472,12 +472,12 @@ class Iterations:
             self._saving.save_the_end()
         self._membership.finish()
         self._close()
-        if self._membership.learns:  # it has half a model: no script must come to see that
+        if self._membership.is_catching_up:  # it has half a model: no script must come to see that
             raise leave(0)
 
     def _lives(self) -> None:
         """Hears, on another thread, that this one does something."""
-        self._membership.alive()
+        self._membership.mark_alive()
         self._reporter.lives()
 
     def _close(self) -> None:

@@ -175,7 +175,7 @@ class Job(Iterations):
                 " added up before"
             )
         self._due = 3
-        self._membership.alive()
+        self._membership.mark_alive()
         if weight is None and not self._looked_at_loss:
             self._look_at_loss(loss)
         self._gradients.backward(
@@ -242,7 +242,7 @@ class Job(Iterations):
         p, per_epoch = self._progress, self._order.per_epoch
         while not self._complete_or_stopped:
             self._find_pass()
-            if p.samples >= (p.passes + 1) * per_epoch and not self._membership.learns:
+            if p.samples >= (p.passes + 1) * per_epoch and not self._membership.is_catching_up:
                 break
             yield from self._iteration()
         self._seed_outside(self._progress.samples)
@@ -266,7 +266,7 @@ class Job(Iterations):
         p, per_epoch = self._progress, self._order.per_epoch
         try:
             while True:
-                while self._membership.learns and not self._complete_or_stopped:
+                while self._membership.is_catching_up and not self._complete_or_stopped:
                     self._work_without_samples()
                 self._find_pass()
                 if self._stopped or p.passes * per_epoch >= self._order.total:

@@ -69,4 +69,4 @@ class Reporter:
     def _say(self, now_s: float) -> None:
         self._said_s = now_s
         if self._last is not None:
-            self._agent.say(self._last)
+            self._agent.send(self._last)

@@ -61,7 +61,7 @@ class Mailbox:
                     self._on_show_life(instruction)
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Passes an event to the state machine, wakes who waits, and returns what to do."""
+        """Passes an event to the state machine, wakes waiting threads, and returns what to do."""
         with self._changed:
             instructions = self._state.handle(event)
             self._changed.notify_all()

@@ -1,13 +1,14 @@
-"""The generations this worker belongs to: how it joins, switches, survives and leaves.
+"""The membership of this worker: how it joins generations, switches, survives and leaves.
 
-A switch is agreed, never commanded. With each iteration every member announces a generation: the
-newest that is built for it (or, if it is to leave, the newest ordered); if all announce the same
-one they enter it together at that step boundary. Whoever was told of a newer order in between
-announces that instead, and nobody switches until all have caught up. Nobody leaves alone.
+`wire.generation` decides which generation the worker proposes and may enter; this drives it around
+process groups and the state of the job. A switch is agreed, never commanded. In each iteration
+every member announces the generation that it proposes, and all enter it together at that step
+boundary if all announce the same. A member that has heard of a newer order announces that one, and
+no member switches until all have caught up. No member leaves alone.
 
-When a generation breaks, its members keep the state of their last complete step and enter what is
-built for them, the oldest first. Entering starts with comparing steps: members that are behind
-(by one step at most) learn from those ahead, as joiners do.
+When a generation breaks, its members keep the state of their last complete step and enter the
+oldest generation that they have joined. Entering starts with comparing steps: members that are
+behind (by one step at most) receive the state from those ahead, as joiners do.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ class LeavingJob(Exception):
 
 
 class StateLost(Exception):
-    """Those who had the state are gone and there is no checkpoint: nothing to go on from."""
+    """The workers that had the state are gone and there is no checkpoint to go on from."""
 
 
 @dataclass(frozen=True, slots=True)
 class IterationOutcome:
     """What all members agreed on for the end of an iteration.
 
-    `again`: those who learn begin anew, since the state was changed.
+    `again`: the transfer of the state begins anew, since the state was changed meanwhile.
     """
 
     switch: bool
@@ -73,25 +74,25 @@ class IterationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What a worker has for meeting others, for as long as its process lives."""
+    """What a worker needs to meet others, for as long as its process lives."""
 
     me: int
     agent: AgentChannel
     mailbox: Mailbox
-    host: RendezvousServer
-    at: str
+    server: RendezvousServer
+    address: str
     stall_s: float
 
 
 class Membership:
-    """This worker among the others. All but `ordered` is called by the training loop."""
+    """This worker among the others. Its public methods are for the training loop alone."""
 
     sends_while_training = True
-    """Whether joiners receive the state while others train; else all wait for it (to compare)."""
+    """Whether joiners receive the state while others train; else all wait (for benchmarks)."""
 
     def __init__(
         self,
-        home: WorkerContext,
+        context: WorkerContext,
         parts: Parts,
         progress: Progress,
         *,
@@ -100,13 +101,12 @@ class Membership:
         begin: Callable[[], Progress],
         enters: Callable[[], None],
     ) -> None:
-        """`begin` gives the first state of all: a checkpoint's, or that of the script.
+        """`begin` loads the first state of all: that of a checkpoint, or of the script.
 
-        `enters` is called before the word that this worker trains in a generation.
-        `script` is a number for data, batches and length, the same on workers that can train
-        together.
+        `enters` is called before this worker reports that it trains in a generation. `script` is a
+        number for data, batches and length, the same on all workers that can train together.
         """
-        self._home, self._parts, self._progress = home, parts, progress
+        self._context, self._parts, self._progress = context, parts, progress
         self._batch_size, self._script, self._begin = batch_size, script, begin
         self._enters = enters
         self._device = next(parts.model.parameters()).device
@@ -116,51 +116,51 @@ class Membership:
         self._tainted = False
         self._whole = True
         self._announced = -1
-        self._members: tuple[int, ...] = (home.me,)
+        self._members: tuple[int, ...] = (context.me,)
         self._iteration_s, self._began_s = 0.0, time.monotonic()
-        self._said = torch.zeros(6, dtype=torch.float64)
+        self._announcement = torch.zeros(6, dtype=torch.float64)
         self._agreeing: Waiting = DONE
         self._transfer: Transfer = Idle()
         self.group = Group(-1, 0, 1)
         self.manner = Manner(batch_size)
         self.learning: tuple[bool, ...] = (False,)
         self._alive_s = time.monotonic()
-        home.mailbox.listen(prepare=self._prepare, stop=self._stop, show_life=self._show_life)
+        context.mailbox.listen(prepare=self._prepare, stop=self._stop, show_life=self._show_life)
 
     @property
     def generation(self) -> int:
         """Returns the generation this worker trains in, -1 before the first."""
-        return self._home.mailbox.entered
+        return self._context.mailbox.entered
 
     @property
-    def learns(self) -> bool:
+    def is_catching_up(self) -> bool:
         """Returns whether this worker does not have the whole state yet."""
         return self.learning[self.group.rank]
 
     @property
     def leads(self) -> bool:
-        """Returns whether this worker is the first with the whole state: it reports and saves."""
+        """Returns whether this worker reports and saves: it is the first with the whole state."""
         return self.group.rank == self.learning.index(False)
 
     def again(self) -> list[FromWorker]:
-        """Returns what an agent that answers a new call must hear once more."""
-        return [Meeting(g, self._home.host.address()) for g in self._home.mailbox.hosted]
+        """Returns what an agent must be sent once more that accepts a new connection."""
+        return [Meeting(g, self._context.server.address()) for g in self._context.mailbox.hosted]
 
     def _handle(self, event: Event) -> None:
         """Passes an event to the protocol, and sends what follows."""
-        for instruction in self._home.mailbox.handle(event):
+        for instruction in self._context.mailbox.handle(event):
             if isinstance(instruction, Send):
-                self._home.agent.say(instruction.message)
+                self._context.agent.send(instruction.message)
 
     def _prepare(self, regroup: Regroup) -> None:
-        home = self._home
+        context = self._context
         builder = GroupBuilder(
             regroup,
-            home.me,
-            mailbox=home.mailbox,
-            agent=home.agent,
-            host=home.host,
-            at=home.at,
+            context.me,
+            mailbox=context.mailbox,
+            agent=context.agent,
+            server=context.server,
+            own_address=context.address,
             device=self._device,
         )
         with self._lock:
@@ -173,26 +173,25 @@ class Membership:
             group.abandon()
 
     def _show_life(self, answer: ShowLife) -> None:
-        """Answers an Abandon for the training loop, if that is known to be alive.
-
-        The loop itself may be in the user's code for a while yet, and cannot answer.
-        """
+        """Answers an Abandon for the training loop, if that is known to be alive."""
+        # The loop itself may be in the user's code for long, and cannot answer. A loop that hangs
+        # must not be answered for: the controller would never find it.
         silent_s = time.monotonic() - self._alive_s
         if silent_s < self._patience_s():
-            self._home.agent.say(answer.lost)
+            self._context.agent.send(answer.lost)
 
     def _patience_s(self) -> float:
-        return max(self._home.stall_s, ITERATIONS_OF_PATIENCE * self._iteration_s)
+        return max(self._context.stall_s, ITERATIONS_OF_PATIENCE * self._iteration_s)
 
-    def alive(self) -> None:
-        """Notes that the training loop is."""
+    def mark_alive(self) -> None:
+        """Records that the training loop is alive."""
         self._alive_s = time.monotonic()
 
     # An iteration: announce, train, agree.
 
     def announce(self, *, save: bool) -> None:
-        """Says to the other members which generation this one could enter after this iteration."""
-        mailbox = self._home.mailbox
+        """Announces which generation this worker proposes to enter after this iteration."""
+        mailbox = self._context.mailbox
         now_s = time.monotonic()
         self._iteration_s, self._began_s = now_s - self._began_s, now_s
         self._alive_s = now_s
@@ -203,23 +202,23 @@ class Membership:
         self._announced = g
         again = isinstance(self._transfer, Giving) and self._transfer.is_stale()
         flags = (save or mailbox.save, mailbox.leave, again or not self._transfer.complete, again)
-        self._said = torch.tensor([g, g * g, *flags], dtype=torch.float64)
+        self._announcement = torch.tensor([g, g * g, *flags], dtype=torch.float64)
         self._transfer.begin()
-        self._agreeing = self.group.sum_control(self._said)
+        self._agreeing = self.group.sum_control(self._announcement)
 
     def agree(self) -> IterationOutcome:
         """Returns what all members agreed on. Raises Broken."""
         self._agreeing.wait()
-        said = self._said.tolist()
+        said = self._announcement.tolist()
         switch = self._announced != self.generation and agreed(said[:2], self.group.size)
         return IterationOutcome(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN, AGAIN)))
 
-    def settle(self) -> None:
-        """Returns when the state may change: what is under way to joiners is. Raises Broken."""
+    def finish_transfer(self) -> None:
+        """Waits until the part of the state that is under way to joiners is sent. Raises Broken."""
         self._transfer.end()
 
-    def stepped(self, verdict: IterationOutcome) -> None:
-        """Takes note of a complete step."""
+    def record_step(self, verdict: IterationOutcome) -> None:
+        """Records a complete step."""
         self._trained = True
         if isinstance(self._transfer, Giving):
             self._transfer.stepped()
@@ -229,19 +228,20 @@ class Membership:
             self._transfer = Idle()
             self.learning = (False,) * self.group.size
 
-    def level(self) -> None:
-        """Takes note that all members have the same, also what no step makes."""
+    def mark_whole(self) -> None:
+        """Records that all members have the same state, also the parts that no step changes."""
         self._whole = True
 
-    def pass_on_again(self) -> None:
-        """Begins anew to pass on the state. Raises Broken."""
-        if self.learns:
+    def restart_transfer(self) -> None:
+        """Begins the transfer of the state anew. Raises Broken."""
+        if self.is_catching_up:
             self._progress.known = False
-        self._pass_on(again=True)
+        self._start_transfer(again=True)
 
-    def all_well(self, well: bool) -> bool:
-        """Returns whether all members are well, however long one saves. Raises Broken."""
+    def agree_all_well(self, well: bool) -> bool:
+        """Returns whether all members are well. Raises Broken."""
         count = torch.tensor([float(well)], dtype=torch.float64)
+        # One member may take long to write a checkpoint: that is no stall.
         self.group.have(self._patience(math.inf))
         self.group.sum_control(count).wait()
         self.group.have(self._patience(self._patience_s()))
@@ -250,30 +250,30 @@ class Membership:
     # Between iterations: entering, breaking, leaving.
 
     def switch(self, since_s: float) -> None:
-        """Enters the generation all announced; raises Leaving if it is without this worker."""
-        if not self._home.mailbox.is_ready(self._announced):
+        """Enters the generation that all announced. Raises LeavingJob if that lacks this one."""
+        if not self._context.mailbox.is_ready(self._announced):
             raise LeavingJob
         if not self._try_to_enter(self._announced, since_s):
             self.enter_next(since_s)
 
-    def broke(self, broken: Broken) -> None:
-        """Gives the generation up; the state stays that of the last complete step."""
-        if not self._home.mailbox.broken:
+    def give_up_generation(self, broken: Broken) -> None:
+        """Gives up the generation; the state stays that of the last complete step."""
+        if not self._context.mailbox.broken:
             self._handle(Broke(str(broken) or "broken"))
-        with suppress(Broken):  # it was part of what broke
+        with suppress(Broken):  # the transfer was part of what broke
             self._transfer.end()
         self._transfer, self._agreeing = Idle(), DONE
-        self.group.discard(broken=True)  # so that others notice at once
+        self.group.discard(broken=True)  # so that the others notice at once
 
     def enter_next(self, since_s: float) -> None:
-        """Enters what is built for this worker, the oldest first; waits until something is.
+        """Enters the oldest generation that this worker has joined; waits until it has joined one.
 
-        Raises Leaving when it has no place in the newest generation and none that is older can
-        still be entered by others.
+        Raises LeavingJob when it has no place in the newest generation and can still enter no
+        older one.
         """
-        mailbox = self._home.mailbox
+        mailbox = self._context.mailbox
         while True:
-            self.alive()
+            self.mark_alive()
             open_ones = mailbox.open_generations
             ready = [g for g in open_ones if mailbox.is_ready(g)]
             if ready:
@@ -286,15 +286,15 @@ class Membership:
                 mailbox.wait(WAIT_S)
 
     def leave(self) -> None:
-        """Says that this worker ends."""
+        """Reports that this worker ends."""
         self._handle(Leaves(self._progress.step))
 
     def finish(self) -> None:
-        """Says that the job is done."""
+        """Reports that the job is done."""
         self._handle(Finishes(self._progress.step, self._progress.samples))
 
     def close(self) -> None:
-        """Gives all connections up."""
+        """Closes all connections."""
         self._drop_builders(all_of_them=True)
         self.group.discard()
 
@@ -302,7 +302,7 @@ class Membership:
         try:
             self._enter(generation, since_s)
         except Broken as broken:
-            self.broke(broken)
+            self.give_up_generation(broken)
             return False
         return True
 
@@ -311,7 +311,7 @@ class Membership:
         with self._lock:
             builder = self._builders.pop(generation)
         old, self.group = self.group, builder.take()
-        if self._home.mailbox.is_abandoned(generation):
+        if self._context.mailbox.is_abandoned(generation):
             # The order to stop may have come before there was a group to stop.
             self.group.abandon()
         self._drop_builders()
@@ -333,12 +333,12 @@ class Membership:
         self._handle(Trains(p.step, p.samples, pause_s))
 
     def _share_state(self) -> None:
-        """Finds out who has the newest state, and starts passing it on to the others."""
+        """Finds the members with the newest state, and starts its transfer to the others."""
         p = self._progress
-        rows = self._tell_all(p.step if p.known else 0, self._trained)
+        rows = self._compare_states(p.step if p.known else 0, self._trained)
         if not any(known for known, *_ in rows):
-            self._first_state()
-            rows = self._tell_all(p.step, False)
+            self._load_first_state()
+            rows = self._compare_states(p.step, False)
         best = max(rows, key=lambda r: (r[0] > 0, r[1], r[0], r[4]))
         known, step, _, samples, passes, script = best
         if script != self._script:
@@ -349,17 +349,17 @@ class Membership:
         self.learning = tuple((r[0], r[1]) != (known, step) for r in rows)
         self._transfer = Idle()
         if any(self.learning):
-            self._pass_on()
+            self._start_transfer()
         self._whole = not self.learning[self.group.rank]
         if not self._whole:
             p.step, p.samples, p.passes, p.known = step, samples, passes, False
         meanwhile = self.sends_while_training and any(r[2] for r in rows)
         if any(self.learning) and not meanwhile:
-            self._pass_on_at_once()
+            self._transfer_at_once()
         assert best[1] == p.step
 
-    def _tell_all(self, step: int, trained: bool) -> list[list[int]]:
-        """Returns what all members say of themselves, by rank. Raises Broken."""
+    def _compare_states(self, step: int, trained: bool) -> list[list[int]]:
+        """Returns what all members report of their state, by rank. Raises Broken."""
         p = self._progress
         row = [
             p.known + (p.known and self._whole),
@@ -372,8 +372,8 @@ class Membership:
         found: list[list[int]] = self.group.gather(torch.tensor(row, dtype=torch.int64)).tolist()
         return found
 
-    def _first_state(self) -> None:
-        """Gives the first member the state that all begin with."""
+    def _load_first_state(self) -> None:
+        """Loads the state that all begin with, on the first member."""
         if self.group.rank != 0:
             return
         begun = self._begin()
@@ -384,8 +384,8 @@ class Membership:
         p.passes, p.loss = begun.passes, begun.loss
         self._tainted = False
 
-    def _pass_on(self, *, again: bool = False) -> None:
-        """Gets the state on its way to those who learn it."""
+    def _start_transfer(self, *, again: bool = False) -> None:
+        """Starts the transfer of the state, from the members that have it to the others."""
         ranks = range(self.group.size)
         learners = [r for r in ranks if self.learning[r]]
         givers = [r for r in ranks if not self.learning[r]]
@@ -399,8 +399,8 @@ class Membership:
             self._tainted = True
             self._transfer = Learning(self.group, source, self._parts)
 
-    def _pass_on_at_once(self) -> None:
-        """Passes on all of the state before the first iteration: nobody trains meanwhile."""
+    def _transfer_at_once(self) -> None:
+        """Transfers all of the state before the first iteration: no member trains meanwhile."""
         self._transfer.run()
         if isinstance(self._transfer, Learning):
             self._progress.known, self._tainted, self._whole = True, False, True
@@ -408,10 +408,10 @@ class Membership:
         self.learning = (False,) * self.group.size
 
     def _reason_to_give_up(self) -> str | None:
-        self.alive()  # who waits is
-        if self._home.mailbox.is_abandoned(self.generation):
+        self.mark_alive()  # a loop that waits here does not hang
+        if self._context.mailbox.is_abandoned(self.generation):
             return "abandoned"
-        return self._home.mailbox.broken or None
+        return self._context.mailbox.broken or None
 
     def _patience(self, stall_s: float) -> Patience:
         return Patience(
@@ -422,7 +422,7 @@ class Membership:
 
     def _drop_builders(self, *, all_of_them: bool = False) -> None:
         """Gives up the groups of generations that can no longer be entered."""
-        kept = [] if all_of_them else self._home.mailbox.open_generations
+        kept = [] if all_of_them else self._context.mailbox.open_generations
         with self._lock:
             old = [self._builders.pop(g) for g in sorted(self._builders) if g not in kept]
         for builder in old:
