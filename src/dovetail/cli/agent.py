@@ -236,7 +236,7 @@ def _emulated(words: EngineWords, given: Given) -> tuple[Nodes, int]:
         jobs=jobs,
         physics=live_physics(jobs, options),
         costs=SwitchCosts(**costs, prepare_s=switching.prepare_s),
-        shelf=FolderProgressStore(),
+        progress=FolderProgressStore(),
         report_s=REPORT_S * max(1.0, words.speed),
         write_s=WRITE_S * words.speed,
         incarnation=f"{os.getpid()}",

@@ -222,7 +222,7 @@ def test_other_programs_are_refused_with_a_word() -> None:
     assert "paced" in report.ended.why
 
 
-class Shelf:
+class MemoryProgressStore:
     """A folder that is a dictionary, and every write to it."""
 
     def __init__(self) -> None:
@@ -241,17 +241,17 @@ class Shelf:
 
 
 def test_progress_outlives_the_process_and_a_second_run_begins_anew() -> None:
-    shelf = Shelf()
+    store = MemoryProgressStore()
     costs = SwitchCosts(start_s=5.0, resume_s=30.0)
-    killed = PlainController(nodes_of(shelf=shelf, write_s=10.0, costs=costs))
+    killed = PlainController(nodes_of(progress=store, write_s=10.0, costs=costs))
     killed.run(1, SyntheticSpec(100.0), [(0, 0)], folder="1")
     killed.until(48.0)
-    assert shelf.writes == [0.0, 10.0, 20.0, 30.0, 40.0]
+    assert store.writes == [0.0, 10.0, 20.0, 30.0, 40.0]
 
-    c = PlainController(nodes_of(shelf=shelf, write_s=10.0, costs=costs))
+    c = PlainController(nodes_of(progress=store, write_s=10.0, costs=costs))
     c.run(1, SyntheticSpec(100.0), [(0, 0)], folder="1")
     assert c.until_finished(1) == 30.0 + 60.0
-    assert shelf.kept == {}, "complete and on record"
+    assert store.kept == {}, "complete and on record"
     c.log.clear()
     c.run(1, SyntheticSpec(100.0), [(0, 0)], folder="1")
     assert c.until_finished(1) == 90.0 + 5.0 + 100.0
@@ -273,12 +273,12 @@ def test_two_runs_are_the_same() -> None:
 def test_progress_is_kept_in_the_folder_of_a_job_and_brings_no_removed_cluster_back(
     tmp_path: Path,
 ) -> None:
-    shelf, jobs = FolderProgressStore(), tmp_path / "jobs"
-    shelf.write(str(jobs / "1"), 5.0)
-    assert not jobs.exists() and shelf.read(str(jobs / "1")) is None
+    store, jobs = FolderProgressStore(), tmp_path / "jobs"
+    store.write(str(jobs / "1"), 5.0)
+    assert not jobs.exists() and store.read(str(jobs / "1")) is None
     jobs.mkdir()
-    shelf.write(str(jobs / "1"), 5.0)
-    assert shelf.read(str(jobs / "1")) == 5.0
+    store.write(str(jobs / "1"), 5.0)
+    assert store.read(str(jobs / "1")) == 5.0
 
 
 def test_one_call_does_no_more_than_it_may_and_an_order_is_heard_between_two() -> None:

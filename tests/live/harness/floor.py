@@ -288,6 +288,6 @@ class _Watched(EmulatedNodes):
         finally:
             self._killing = False
 
-    def _hear(self, what: SyntheticEvent) -> list[AgentReport]:
+    def _report(self, what: SyntheticEvent) -> list[AgentReport]:
         self._floor.happened(what)
-        return super()._hear(what)
+        return super()._report(what)

@@ -1,9 +1,9 @@
 """Emulated nodes: real agents, and workers that are clocks. All nodes at once, without threads.
 
-A pure function of orders and the present: in a process of its own it is driven by a wall clock
-that may run faster than ours, in tests and studies by virtual time. How fast a paced job goes is
-told by a `Physics` that is the truth here as it is in simulation; neighbours on its GPUs re-time
-it when they come and go. It knows by itself when the next thing happens (`next_due`).
+A pure function of orders and the present. In a process of its own it is driven by a wall clock that
+may run faster than real time, in tests and studies by virtual time. A `Physics` decides how fast a
+synthetic job goes, as in simulation; neighbours on its GPUs re-time it when they come and go.
+`next_due` is when the next thing happens by itself.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ NEVER = float("inf")
 
 
 class ProgressStore(Protocol):
-    """Keeps how far jobs have come, should the process of the nodes die."""
+    """Stores the progress of jobs, in case the process of the nodes dies."""
 
     def read(self, folder: str) -> float | None:
         """Returns the solo seconds done by the job of this folder; None if it never ran."""
         ...
 
     def write(self, folder: str, done_s: float) -> None:
-        """Keeps the solo seconds done."""
+        """Stores the solo seconds done."""
         ...
 
     def drop(self, folder: str) -> None:
-        """Forgets a job that is complete and on record: run again, it begins anew."""
+        """Drops a job that is complete and on record: run again, it begins anew."""
         ...
 
 
 class NoProgressStore:
-    """Keeps nothing: in virtual time no process dies."""
+    """Stores nothing: in virtual time no process dies."""
 
     def read(self, folder: str) -> float | None:
         """Returns None."""
@@ -62,7 +62,7 @@ class NoProgressStore:
 
 
 class FolderProgressStore:
-    """Keeps a number in the folder of the job."""
+    """Stores a number in the folder of the job."""
 
     def read(self, folder: str) -> float | None:
         """Returns what was written last."""
@@ -73,9 +73,9 @@ class FolderProgressStore:
 
     def write(self, folder: str, done_s: float) -> None:
         """Replaces what was written, whole."""
-        # A full disk costs a paced job its progress at the next crash, nothing else.
+        # A full disk costs a synthetic job its progress at the next crash, nothing else.
         with suppress(OSError):
-            # The folder of jobs is not made: without it the cluster was removed, and stays so.
+            # The parent is not created: if it is missing, the cluster was removed, and stays so.
             Path(folder).mkdir(exist_ok=True, mode=0o700)
             write_private(Path(folder) / "paced", repr(done_s))
 
@@ -86,7 +86,7 @@ class FolderProgressStore:
 
 @dataclass(slots=True)
 class _Node:
-    """One node: its agent (None while the node is lost), and ends that its agent will poll."""
+    """One node: its agent (None while the node is lost), and the ends that its agent will poll."""
 
     agent: Agent | None
     launcher: SyntheticLauncher
@@ -95,33 +95,33 @@ class _Node:
 
 
 class SyntheticLauncher:
-    """The launcher of one emulated node: all it does happens to the paced jobs."""
+    """The launcher of one emulated node, for synthetic jobs."""
 
     def __init__(self, nodes: EmulatedNodes, node: int) -> None:
         self._nodes, self._node = nodes, node
 
     def found(self) -> Sequence[Found]:
-        """Returns nothing: paced workers die with the process of their agents."""
+        """Returns nothing: synthetic workers die with the process of their agents."""
         return ()
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker of a paced job. Raises LaunchError for any other."""
+        """Starts a worker of a synthetic job. Raises LaunchError for any other job."""
         self._nodes.start_worker(self._node, order, now)
 
     def limit(self, order: StartWorker) -> None:
-        """Gives a paced worker the share of a newer order; it counts from the next switch on."""
+        """Gives a worker the share of a newer order; it counts from the next switch on."""
         self._nodes.limit_worker(order)
 
     def signal(self, job: int, worker: int, number: int) -> None:
-        """Ends a worker at once; one that hangs heeds nothing but SIGKILL."""
+        """Ends a worker at once; one that hangs is ended by SIGKILL alone."""
         self._nodes.signal_worker(job, worker, number)
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
-        """Tells a worker something."""
+        """Passes a message to a worker."""
         self._nodes.tell_worker(job, worker, message)
 
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
-        """Does nothing: no later agent will find these workers."""
+        """Does nothing: no later agent will adopt these workers."""
 
     def poll(self) -> Sequence[Exit]:
         """Returns the ends of workers on this node."""
@@ -133,10 +133,10 @@ class SyntheticLauncher:
 
 
 class EmulatedNodes:
-    """N nodes of G GPUs (each, or as listed) with their agents, and the paced jobs on them.
+    """N nodes of G GPUs (each, or as listed) with their agents, and the synthetic jobs on them.
 
-    One call works on at most `steps_max` instants. On a machine too slow for its speed the nodes
-    fall behind the clock, and whoever calls can read orders between calls all the same.
+    One call processes at most `steps_max` instants. Where the machine is too slow for the speed of
+    the clock the nodes fall behind it, and the caller can still read orders between two calls.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class EmulatedNodes:
         jobs: JobTable,
         physics: Physics,
         costs: SwitchCosts | None = None,
-        shelf: ProgressStore | None = None,
+        progress: ProgressStore | None = None,
         report_s: float = 1.0,
         alive_s: float = NEVER,
         write_s: float = NEVER,
@@ -159,7 +159,7 @@ class EmulatedNodes:
         self._gpus = [each] * nodes if isinstance(each, int) else list(each)
         self._table, self._physics = jobs, physics
         self._costs = costs or SwitchCosts()
-        self._shelf = shelf or NoProgressStore()
+        self._progress = progress or NoProgressStore()
         self._report_s, self._alive_s, self._write_s = report_s, alive_s, write_s
         self._incarnation, self._speed, self._steps_max = incarnation, speed, steps_max
         self._jobs: dict[int, SyntheticJob] = {}
@@ -182,7 +182,7 @@ class EmulatedNodes:
     # What drives it.
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
-        """Lets the agent of a node carry an order out; returns all that is reported meanwhile."""
+        """Passes an order to the agent of a node; returns all reports up to now."""
         reports = self.tick(now)
         agent = self._nodes[node].agent
         if agent is not None:
@@ -192,7 +192,7 @@ class EmulatedNodes:
         return reports
 
     def tick(self, now: float) -> list[AgentReport]:
-        """Lets everything happen up to a time, each thing at its own; returns the reports.
+        """Processes everything up to a time, each thing at its own time; returns the reports.
 
         After `steps_max` instants it stops at the last one: `next_due` is past then.
         """
@@ -219,6 +219,7 @@ class EmulatedNodes:
     def next_due(self) -> float:
         """Returns when the next thing happens by itself."""
         heap = self._heap
+        # Entries of jobs that were re-timed since stay in the heap; `_due` tells which is current.
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         first = heap[0][0] if heap else NEVER
@@ -254,28 +255,28 @@ class EmulatedNodes:
         return reports
 
     def _settle(self) -> list[AgentReport]:
-        """Re-times what was touched and lets agents hear it, until nothing more happens."""
+        """Re-times the jobs that changed and informs the agents, until nothing more happens."""
         reports: list[AgentReport] = []
         while True:
             self._retime()
             if not self._queue:
                 return reports
             while self._queue:
-                reports += self._hear(self._queue.popleft())
+                reports += self._report(self._queue.popleft())
 
-    def _hear(self, what: SyntheticEvent) -> list[AgentReport]:
-        node = self._nodes[what.node]
+    def _report(self, event: SyntheticEvent) -> list[AgentReport]:
+        node = self._nodes[event.node]
         if node.agent is None:
             return []
-        if what.message is not None:
-            return node.agent.heard(what.job, what.worker, what.message, self._now)
-        node.ends.append(Exit(what.job, what.worker, what.exit_code))
-        return self._tick_agent(what.node)
+        if event.message is not None:
+            return node.agent.heard(event.job, event.worker, event.message, self._now)
+        node.ends.append(Exit(event.job, event.worker, event.exit_code))
+        return self._tick_agent(event.node)
 
     # Rates.
 
     def _touch(self, number: int) -> None:
-        """Marks a job, and all on the GPUs it had and has, to be re-timed."""
+        """Marks a job for re-timing, and all jobs on the GPUs that it had and has."""
         job = self._jobs[number]
         before, after = self._held.get(number, []), job.gpus
         for gpu in before:
@@ -288,13 +289,14 @@ class EmulatedNodes:
             self._touched.update(self._on_gpu[gpu])
 
     def _retime(self) -> None:
+        # In the order of job numbers, whatever touched them: a run must be repeatable.
         touched, self._touched = sorted(self._touched), {}
         for number in touched:
             job = self._jobs[number]
             job.pace(self._rate(job), self._now)
             job.phase_s = self._phase_s(job)
             self._queue.extend(job.out)
-            self._keep(job)
+            self._store_progress(job)
             job.out.clear()
             self._schedule(job)
 
@@ -328,14 +330,14 @@ class EmulatedNodes:
             self._complete[job.number] = self._folder.pop(job.number)
             self._drop(job.number)
 
-    def _keep(self, job: SyntheticJob) -> None:
-        """Writes down how far a job has come when a worker leaves or saves, and now and then."""
-        said = job.out
-        leaves = any(h.message is None or isinstance(h.message, Saved) for h in said)
+    def _store_progress(self, job: SyntheticJob) -> None:
+        """Stores the progress of a job when a worker leaves or saves, and every `write_s`."""
+        events = job.out
+        leaves = any(h.message is None or isinstance(h.message, Saved) for h in events)
         due = self._written_s.get(job.number, -NEVER) + self._write_s <= self._now
-        if leaves or (due and any(isinstance(h.message, Training) for h in said)):
+        if leaves or (due and any(isinstance(h.message, Training) for h in events)):
             self._written_s[job.number] = self._now
-            self._shelf.write(self._folder[job.number], self.done_s(job.number))
+            self._progress.write(self._folder[job.number], self.done_s(job.number))
 
     def _drop(self, number: int) -> None:
         del self._jobs[number]
@@ -361,16 +363,16 @@ class EmulatedNodes:
 
     def _admit(self, order: StartWorker) -> SyntheticJob:
         try:
-            paced = SyntheticSpec.read(order.launch.command)
+            spec = SyntheticSpec.read(order.launch.command)
         except WireError as error:
             raise LaunchError(str(error)) from None
-        row = self._table.append([paced.row(order.job, self._now)])[0]
+        row = self._table.append([spec.row(order.job, self._now)])[0]
         self._physics.admit(self._table)
-        done_s = self._shelf.read(order.launch.folder)
+        done_s = self._progress.read(order.launch.folder)
         job = SyntheticJob(
             order.job,
             row,
-            paced,
+            spec,
             self._costs,
             done_s=done_s or 0.0,
             lived=done_s is not None,
@@ -381,10 +383,10 @@ class EmulatedNodes:
         return job
 
     def tell_worker(self, number: int, worker: int, message: ToWorker) -> None:
-        """Tells a worker something."""
+        """Passes a message to a worker."""
         job = self._jobs.get(number)
         if job is not None:
-            job.tell(worker, message, self._now)
+            job.hear(worker, message, self._now)
             self._touch(number)
 
     def signal_worker(self, number: int, worker: int, signum: int) -> None:
@@ -398,37 +400,37 @@ class EmulatedNodes:
     def forget_worker(self, number: int) -> None:
         """Drops the progress of a job if it is complete."""
         if number in self._complete:
-            self._shelf.drop(self._complete.pop(number))
+            self._progress.drop(self._complete.pop(number))
 
     def take_ends(self, node: int) -> Sequence[Exit]:
-        """Returns the ends on a node that its agent has not heard of."""
+        """Returns the ends on a node that its agent has not polled yet."""
         ends, self._nodes[node].ends = self._nodes[node].ends, []
         return ends
 
     # Faults.
 
     def kill(self, job: int, worker: int, now: float) -> list[AgentReport]:
-        """Lets a worker die as by SIGKILL from outside."""
+        """Kills a worker, as by SIGKILL from outside."""
         reports = self.tick(now)
         self.signal_worker(job, worker, SIGKILL)
         return reports + self._settle()
 
     def hang(self, job: int, worker: int, now: float) -> list[AgentReport]:
-        """Lets a worker hang: it hears nothing and heeds SIGKILL alone."""
+        """Makes a worker hang: it hears nothing, and SIGKILL alone ends it."""
         reports = self.tick(now)
         self._jobs[job].hang(worker, self._now)
         self._touch(job)
         return reports + self._settle()
 
     def slow(self, job: int, worker: int, factor: float, now: float) -> list[AgentReport]:
-        """Makes a worker so many times slower, and with it the others of its job."""
+        """Makes a worker, and with it its whole job, so many times slower."""
         reports = self.tick(now)
         self._jobs[job].workers[worker].slowed = factor
         self._touch(job)
         return reports + self._settle()
 
     def lose_node(self, node: int, now: float) -> list[AgentReport]:
-        """Lets a node vanish with its agent and workers: no word comes from it any more."""
+        """Removes a node with its agent and workers: it reports nothing any more."""
         reports = self.tick(now)
         self._nodes[node].agent = None
         self._agent_due[node] = NEVER
@@ -439,7 +441,7 @@ class EmulatedNodes:
         return reports + self._settle()
 
     def return_node(self, node: int) -> None:
-        """Lets a node come (back), empty and with a new agent."""
+        """Adds a node (again), empty and with a new agent."""
         here = self._nodes[node]
         here.incarnation += 1
         here.ends.clear()
@@ -461,9 +463,9 @@ class EmulatedNodes:
         return [(w.node, j, n) for j, job in jobs for n, w in sorted(job.workers.items())]
 
     def close(self) -> None:
-        """Writes down how far jobs have come: their workers end with this process."""
+        """Stores the progress of all jobs: their workers end with this process."""
         for number in self._jobs:
-            self._shelf.write(self._folder[number], self.done_s(number))
+            self._progress.write(self._folder[number], self.done_s(number))
 
     def done_s(self, job: int) -> float:
         """Returns the progress of a job that is not over, in solo seconds."""

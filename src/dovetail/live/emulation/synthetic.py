@@ -1,7 +1,8 @@
-"""What a paced job is: a clock of a known length, for emulated nodes. And what its switches cost.
+"""What a synthetic job is: a clock of a known length, for emulated nodes; what its switches cost.
 
 One sample is a millisecond of the job's time alone on its requested GPUs, so that progress in
-samples and progress in solo seconds are one thing.
+samples and progress in solo seconds are the same. The user's word for such a job is "paced", in job
+specs as on the wire.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.spec import JobSpec
 
 SYNTHETIC_COMMAND = "paced"
-"""The first word of the command of a paced job; the second says all about it."""
+"""The first word of the command of a synthetic job; the second is its spec as JSON."""
 SAMPLES_PER_S = 1000
 STEP_SAMPLES = 100
-"""An iteration of a paced job: a tenth of a second alone."""
+"""An iteration of a synthetic job: a tenth of a second alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchCosts:
-    """Seconds that a placement costs, in the words of `core.messages.HOW`, as in simulation.
+    """Seconds that a placement costs, by `core.messages.HOW`, as in simulation.
 
     With `prepare_s` an elastic job trains on while GPUs it did not have are made ready.
     """
@@ -43,7 +44,7 @@ class SwitchCosts:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticSpec:
-    """A job as its clock knows it: how long it is alone, and what decides how fast it runs."""
+    """A synthetic job: how long it takes alone, and what decides how fast it runs."""
 
     duration_s: float
     gpus: int = 1
@@ -72,11 +73,11 @@ class SyntheticSpec:
 
     @staticmethod
     def read(command: Sequence[str]) -> SyntheticSpec:
-        """Returns what a command says. Raises WireError."""
+        """Returns the spec in a command. Raises WireError."""
         if len(command) != 2 or command[0] != SYNTHETIC_COMMAND:
             raise WireError("emulated nodes run paced jobs alone")
-        paced: SyntheticSpec = build(SyntheticSpec, parse_object(command[1].encode()))
-        return paced
+        spec: SyntheticSpec = build(SyntheticSpec, parse_object(command[1].encode()))
+        return spec
 
     def row(self, job: int, submit_s: float) -> Job:
         """Returns the row of the job table by which physics knows the job."""
@@ -95,7 +96,7 @@ class SyntheticSpec:
 
 
 def synthetic_spec(spec: JobSpec) -> SyntheticSpec:
-    """Returns the clock of a job that was submitted as paced."""
+    """Returns the synthetic job of a spec that was submitted as `paced`."""
     return SyntheticSpec(
         duration_s=spec.duration_s,
         gpus=spec.gpus,

@@ -1,8 +1,8 @@
-"""One paced job: workers that speak as those of a real elastic job do, around a clock.
+"""One synthetic job: workers that follow the protocol of real elastic ones, around a clock.
 
-Pure: orders and the present come in, words and ends of workers are collected in `out`. How fast
-the job goes is told from outside (`pace`). Costs and their timing are those of `sim.world`, so
-that an emulated run and a simulated one differ by nothing but the way of the messages.
+Pure: orders and the present come in; messages and ends of workers are collected in `out`. The
+caller sets how fast the job goes (`pace`). Costs and their timing are those of `sim.world`, so that
+an emulated run and a simulated one differ only by the delay of messages.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from dovetail.wire.worker import (
 )
 
 NEVER = float("inf")
-UNSAID = -1.0
-"""No rate at all: the next one is said whatever it is."""
+UNREPORTED = -1.0
+"""No rate at all: the next one is reported whatever it is."""
 
 
 @dataclass(slots=True)
 class SyntheticWorker:
-    """One worker: built from `built_s` on."""
+    """One worker. It is built at `built_s`; one that is `hung` neither hears nor says anything."""
 
     number: int
     node: int
@@ -71,7 +71,7 @@ class SyntheticWorker:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticEvent:
-    """A worker said something, or (`message` None) ended with an exit code."""
+    """A worker sent a message, or (`message` None) ended with an exit code."""
 
     node: int
     job: int
@@ -81,29 +81,29 @@ class SyntheticEvent:
 
 
 class SyntheticJob:
-    """A paced job and its workers on all nodes. `since_s` is when it (last) goes at `rate`."""
+    """A synthetic job and its workers on all nodes. It has gone at `rate` since `since_s`."""
 
     def __init__(
         self,
         number: int,
         row: int,
-        paced: SyntheticSpec,
+        spec: SyntheticSpec,
         costs: SwitchCosts,
         *,
         done_s: float = 0.0,
         lived: bool = False,
         report_s: float = 1.0,
     ) -> None:
-        self.number, self.row, self.paced = number, row, paced
+        self.number, self.row, self.spec = number, row, spec
         self.workers: dict[int, SyntheticWorker] = {}
-        self.done_s = min(done_s, paced.duration_s)
+        self.done_s = min(done_s, spec.duration_s)
         self.rate = 0.0
         self.since_s = 0.0
         self.out: list[SyntheticEvent] = []
         self.phase_s = NEVER
         self.training: Placement | None = None
         self._costs = costs
-        self._prepared = paced.elastic and costs.prepare_s > 0
+        self._prepared = spec.elastic and costs.prepare_s > 0
         self._lived = lived
         self._report_s = report_s
         self._wanted: Regroup | None = None
@@ -113,22 +113,22 @@ class SyntheticJob:
         self._stopped = False
         self._entered = -1
         self._lost_s = NEVER
-        self._said_rate = 0.0
-        self._said_s = 0.0
+        self._reported_rate = 0.0
+        self._reported_s = 0.0
 
     # What comes in.
 
     def start(self, order: StartWorker, node: int, now: float) -> None:
-        """Starts a worker, which listens at once and is built when its start has been paid."""
+        """Starts a worker, which listens at once and is built when its start-up time has passed."""
         worker = SyntheticWorker(
             order.worker, node, order.gpu, order.share, now, WorkerGenerations(order.worker)
         )
         self.workers[order.worker] = worker
-        self._say(worker, Hello(f"{self.number}/{order.worker}", "", 0))
+        self._send(worker, Hello(f"{self.number}/{order.worker}", "", 0))
         self._go_on(now)
 
-    def tell(self, number: int, message: ToWorker, now: float) -> None:
-        """Tells one worker something."""
+    def hear(self, number: int, message: ToWorker, now: float) -> None:
+        """Passes a message of its agent to a worker."""
         worker = self.workers.get(number)
         if worker is None or worker.hung:
             return
@@ -141,7 +141,7 @@ class SyntheticJob:
         self._go_on(now)
 
     def end(self, numbers: Iterable[int], exit_code: int, now: float) -> None:
-        """Lets workers end by a signal; whoever trained with them notices."""
+        """Ends workers by a signal; the workers that trained with them notice."""
         gone = [w for n in numbers if (w := self.workers.get(n)) is not None]
         for worker in gone:
             self._exit(worker, exit_code)
@@ -152,14 +152,15 @@ class SyntheticJob:
         self._tidy(now)
 
     def vanish(self, node: int, now: float) -> None:
-        """Lets all workers on a node be gone without a word."""
+        """Removes all workers on a node without a message."""
         here = [w.number for w in self.workers.values() if w.node == node]
-        heard = len(self.out)
+        before = len(self.out)
+        # The workers elsewhere notice the loss, and report it; those of the node report nothing.
         self.end(here, 0, now)
-        self.out[heard:] = [h for h in self.out[heard:] if h.node != node]
+        self.out[before:] = [e for e in self.out[before:] if e.node != node]
 
     def hang(self, number: int, now: float) -> None:
-        """Lets a worker hang: it hears and says nothing, and the others wait for it."""
+        """Makes a worker hang: it hears and says nothing, and the others wait for it."""
         worker = self.workers[number]
         worker.hung = True
         if self._current is not None and number in self._current.members:
@@ -170,7 +171,7 @@ class SyntheticJob:
 
     @property
     def due_s(self) -> float:
-        """Returns when something happens by itself."""
+        """Returns when the next thing happens by itself."""
         due = min(self._end_s, self.phase_s, self._lost_s)
         for worker in self.workers.values():
             if not worker.built and not worker.hung:
@@ -183,15 +184,16 @@ class SyntheticJob:
     def _end_s(self) -> float:
         if not self.rate or self._current is None:
             return NEVER
-        return self.since_s + (self.paced.duration_s - self.done_s) / self.rate
+        return self.since_s + (self.spec.duration_s - self.done_s) / self.rate
 
     @property
     def _report_due_s(self) -> float:
-        return self._said_s + self._report_s if self._said_rate else NEVER
+        return self._reported_s + self._report_s if self._reported_rate else NEVER
 
     def advance(self, now: float) -> None:
         """Does what is due."""
         if self._end_s <= now:
+            # The end comes first: what is due at the same instant concerns workers that are gone.
             self._finish()
             return
         if self._lost_s <= now:
@@ -204,18 +206,18 @@ class SyntheticJob:
             self._report(now)
 
     def settle(self, now: float) -> None:
-        """Books the progress up to now."""
+        """Adds the progress up to now."""
         if now > self.since_s:
             self.done_s += self.rate * (now - self.since_s)
             self.since_s = now
 
     def pace(self, rate: float, now: float) -> None:
-        """Gives the job a new rate from now on, or from when its switch is over."""
+        """Sets the rate from now on, or from when the switch under way is over."""
         if rate != self.rate:
             self.settle(now)
             self.rate = rate
         goes = rate if now >= self.since_s else 0.0
-        if goes != self._said_rate:
+        if goes != self._reported_rate:
             self._report(now)
 
     @property
@@ -227,7 +229,7 @@ class SyntheticJob:
 
     @property
     def placed(self) -> Placement | None:
-        """Returns where it is to run: the members of its newest generation that are there."""
+        """Returns where it is to run: the members of its newest generation that exist."""
         wanted = self._wanted
         if wanted is not None and any(n in self.workers for n in wanted.members):
             return self._placement(wanted)
@@ -246,13 +248,13 @@ class SyntheticJob:
         return self._samples_at(self.done_s)
 
     def _samples_at(self, done_s: float) -> int:
-        # A sample is done that lacks no more than what adding up has lost.
-        return min(int(done_s * SAMPLES_PER_S + 1e-6), self.paced.samples)
+        # A sample counts as done if only a rounding error is missing.
+        return min(int(done_s * SAMPLES_PER_S + 1e-6), self.spec.samples)
 
     @property
     def over(self) -> bool:
-        """Tells whether it is complete."""
-        return self.done_s >= self.paced.duration_s and not self.workers
+        """Returns whether it is complete."""
+        return self.done_s >= self.spec.duration_s and not self.workers
 
     # Generations.
 
@@ -262,11 +264,11 @@ class SyntheticJob:
             match instruction:
                 case Prepare() if instruction.hosts:
                     address = f"paced:{self.number}/{worker.number}"
-                    self._say(worker, Meeting(instruction.regroup.generation, address))
+                    self._send(worker, Meeting(instruction.regroup.generation, address))
                 case Send():
-                    self._say(worker, instruction.message)
+                    self._send(worker, instruction.message)
                 case ShowLife():
-                    self._say(worker, instruction.lost)
+                    self._send(worker, instruction.lost)
                 case Stop():
                     self._stop(now)
 
@@ -278,8 +280,8 @@ class SyntheticJob:
             self._leave(worker, now)
 
     def _go_on(self, now: float) -> None:
-        """Lets workers be built, be ready and switch, as far as they can by now."""
-        self._expect()
+        """Makes workers built and ready, and switches, as far as that is possible by now."""
+        self._schedule_builds()
         for worker in self.workers.values():
             if not worker.built and worker.built_s <= now and not worker.hung:
                 worker.built = True
@@ -292,13 +294,14 @@ class SyntheticJob:
         self._enter(now)
         self._tidy(now)
 
-    def _expect(self) -> None:
-        """Reckons when members of the newest generation will be built."""
+    def _schedule_builds(self) -> None:
+        """Sets when members of the newest generation will be built."""
         wanted = self._wanted
         if wanted is None:
             return
         there = [self.workers[n] for n in wanted.members if n in self.workers]
         if self._current is None:
+            # A job that ran before pays for reading its checkpoint, too.
             cost = self._costs.resume_s if self._lived else self._costs.start_s
             for worker in there:
                 worker.built_s = min(worker.built_s, worker.started_s + cost)
@@ -307,6 +310,7 @@ class SyntheticJob:
         keeps = any((w.node, w.gpu) in held for w in there)
         for worker in there:
             if worker.built_s == NEVER:
+                # A process on a GPU that the job had costs nothing: the old one hands it over.
                 new = (worker.node, worker.gpu) not in held
                 ahead_s = self._costs.prepare_s if self._prepared and keeps and new else 0.0
                 worker.built_s = worker.started_s + ahead_s
@@ -332,7 +336,7 @@ class SyntheticJob:
         return agree([w.generations.propose() for w in voters]) == wanted.generation
 
     def _switch(self, wanted: Regroup, now: float) -> None:
-        """Lets the members of a generation go on together, and the others leave."""
+        """Switches the members to a generation; the others leave."""
         self.settle(now)
         before, after = self.training, self._placement(wanted)
         trained = () if self._current is None else self._current.members
@@ -341,8 +345,8 @@ class SyntheticJob:
         self._current, self.training = wanted, after
         self._stopped = False
         self._lost_s = NEVER
-        # Said anew even if it stood already: who ordered the change believes that it goes on.
-        self.rate, self._said_rate = 0.0, UNSAID
+        # Reported anew even if it stood before: the controller believes that it goes on.
+        self.rate, self._reported_rate = 0.0, UNREPORTED
         for number in wanted.members:
             self._handle(self.workers[number], Entering(wanted.generation), now)
         for number in trained:
@@ -351,18 +355,18 @@ class SyntheticJob:
                 self._leave(worker, now)
 
     def _goes_from_s(self, before: Placement, after: Placement, now: float) -> float:
-        """Returns when a job makes progress again that switches now."""
+        """Returns when a job that switches now makes progress again."""
         how = _how(before, after)
         if self._prepared:
             same = set(before.named()) == set(after.named())
             if before.kept_in(after) is None:
-                # Elsewhere altogether: it stands until it is built there, and its GPUs are free.
+                # It keeps no GPU: it stands until it is built on the new ones.
                 return max(now, self._ordered_s + self._costs.move_s)
             pause = 0.0 if same else self._costs.resize_s
             pause += self._costs.limit_s if how == LIMIT else 0.0
             return max(self.since_s, now + pause)
         from_s = max(now, self._ordered_s + self._costs.of(how))
-        # To change the manner or some of the GPUs does not end a switch under way.
+        # A change of limits or of some of the GPUs does not shorten a switch under way.
         return from_s if how == MOVE else max(from_s, self.since_s)
 
     def _enter(self, now: float) -> None:
@@ -410,16 +414,16 @@ class SyntheticJob:
     def _save(self) -> None:
         first = self._first()
         if first is not None:
-            self._say(first, Saved(self._step, self.samples))
+            self._send(first, Saved(self._step, self.samples))
 
     def _finish(self) -> None:
         current = self._current
         assert current is not None
-        self.since_s, self.done_s = self._end_s, self.paced.duration_s
+        self.since_s, self.done_s = self._end_s, self.spec.duration_s
         for number in current.members:
             worker = self.workers.get(number)
             if worker is not None:
-                self._handle(worker, Finishes(self._step, self.paced.samples), self.since_s)
+                self._handle(worker, Finishes(self._step, self.spec.samples), self.since_s)
                 self._exit(worker, 0)
         self._tidy(self.since_s)
 
@@ -428,42 +432,42 @@ class SyntheticJob:
         self.out.append(SyntheticEvent(worker.node, self.number, worker.number, None, exit_code))
 
     def _tidy(self, now: float) -> None:
-        """Ends the training of a job none of whose members is left."""
+        """Ends the training if no member is left."""
         current = self._current
         if current is not None and not any(n in self.workers for n in current.members):
             self.settle(now)
             self._current = self.training = None
             self._stopped = False
-            self.rate = self._said_rate = 0.0
+            self.rate = self._reported_rate = 0.0
             self._lost_s = self.phase_s = NEVER
         if not self.workers:
             self._lived = True
 
-    # Words.
+    # Messages.
 
     def _report(self, now: float) -> None:
-        """Says how training goes. Nothing is booked: to look must not change the end by an ulp."""
+        """Reports how training goes; adds no progress, which would change the end by an ulp."""
         goes = self.rate if now >= self.since_s else 0.0
-        self._said_rate, self._said_s = goes, now
+        self._reported_rate, self._reported_s = goes, now
         first, current = self._first(), self._current
         if first is None or current is None or self._entered < 0:
             return
         per_s = goes * SAMPLES_PER_S
         samples = self._samples_at(self.done_s + goes * max(0.0, now - self.since_s))
-        said = Training(
+        report = Training(
             self._entered,
             samples // STEP_SAMPLES,
             samples,
             per_s,
             STEP_SAMPLES / per_s if per_s else 0.0,
-            self.paced.samples,
+            self.spec.samples,
         )
-        self._say(first, said)
+        self._send(first, report)
 
     def _first(self) -> SyntheticWorker | None:
         return None if self._current is None else self.workers.get(self._current.members[0])
 
-    def _say(self, worker: SyntheticWorker, message: FromWorker) -> None:
+    def _send(self, worker: SyntheticWorker, message: FromWorker) -> None:
         self.out.append(SyntheticEvent(worker.node, self.number, worker.number, message))
 
     @property
@@ -471,7 +475,7 @@ class SyntheticJob:
         return self.samples // STEP_SAMPLES
 
     def _placement(self, group: Regroup) -> Placement:
-        # Of two workers on one GPU one is about to leave: a GPU counts once.
+        # Of two workers on one GPU one is about to leave: the GPU counts once.
         by_gpu = {(w.node, w.gpu): w for n in group.members if (w := self.workers.get(n))}
         there = list(by_gpu.values())
         spans: list[tuple[int, list[int]]] = []
