@@ -36,18 +36,18 @@ from dovetail.wire.agent import (
     NotifyWorkers,
     StartWorker,
 )
-from dovetail.wire.worker import (
-    Abandon,
-    Checkpoint,
-    Entered,
-    FromWorker,
-    Hello,
-    Lost,
-    Ready,
-    Regroup,
-    ToWorker,
-    WorkerLeft,
+from dovetail.wire.generation import (
+    Entering,
+    Event,
+    Joined,
+    Leaves,
+    Send,
+    ShowLife,
+    Trains,
+    WorkerGenerations,
+    agree,
 )
+from dovetail.wire.worker import FromWorker, Hello, Regroup, ToWorker, WorkerRefused
 
 GPUS, MEMORY = 3, 100
 RULES = Rules(ready_s=20.0, start_s=20.0, hung_s=4.0, stall_s=1e9)
@@ -58,12 +58,24 @@ class Process:
     """A worker. An elastic one does what it is told at once."""
 
     order: StartWorker
-    entered: int = -1
-    regroup: Regroup | None = None
-    abandoned: int = -1
-    leaves: bool = False
     bound: int = 0
     said: list[FromWorker] = field(default_factory=list)
+    generations: WorkerGenerations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generations = WorkerGenerations(self.order.worker)
+
+    @property
+    def entered(self) -> int:
+        return self.generations.entered
+
+    def handle(self, event: Event) -> None:
+        """Passes an event to its protocol; what it says is collected."""
+        for instruction in self.generations.handle(event):
+            if isinstance(instruction, Send):
+                self.said.append(instruction.message)
+            elif isinstance(instruction, ShowLife):
+                self.said.append(instruction.lost)
 
 
 class Programs:
@@ -118,47 +130,44 @@ class Programs:
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
         process = self.alive.get((job, worker))
-        if process is None:
-            return
-        if isinstance(message, Regroup):
-            if process.regroup is None or message.generation > process.regroup.generation:
-                process.regroup = message
-        elif isinstance(message, Abandon):
-            process.abandoned = max(process.abandoned, message.generation)
-            process.said.append(Lost(message.generation, "abandoned"))
-        elif isinstance(message, Checkpoint):
-            process.leaves = True
+        if process is not None and not isinstance(message, WorkerRefused):
+            process.handle(message)
 
     def train(self) -> None:
         """Lets elastic workers agree: all who train know of a switch, all members are ready."""
         for job in {job for job, _ in self.alive}:
             crew = {k[1]: p for k, p in self.alive.items() if k[0] == job}
             for number, process in crew.items():
-                if process.leaves:
-                    process.said.append(WorkerLeft(process.entered, 0))
+                if process.generations.leave:
+                    process.handle(Leaves(0))
                     self.end(job, number, 0)
-            told = [p.regroup for p in crew.values() if p.regroup is not None]
+            told = [o for p in crew.values() if (o := p.generations.ordered) is not None]
             if told:
                 self._switch(job, crew, max(told, key=lambda r: r.generation))
 
     def _switch(self, job: int, crew: dict[int, Process], to: Regroup) -> None:
-        members = [crew.get(n) for n in to.members]
-        if any(p is None or p.regroup != to or p.abandoned >= to.generation for p in members):
+        members = [p for n in to.members if (p := crew.get(n)) is not None]
+        entered = all(p.entered == to.generation for p in members)
+        if len(members) < len(to.members) or entered:
             return
-        training = [p for p in crew.values() if p.entered > p.abandoned]
-        ready = all(p.regroup == to for p in training)
-        for number in to.members:
-            if crew[number].entered < to.generation:
-                crew[number].said.append(Ready(to.generation))
-        if not ready:
+        if not all(p.generations.wants(to.generation) for p in members):
+            return
+        for process in members:
+            if not process.generations.is_ready(to.generation):
+                process.handle(Joined(to.generation))
+        train = [p for p in crew.values() if p.entered >= 0]
+        training = [p for p in train if not p.generations.is_abandoned(p.entered)]
+        voters = [p.generations.propose() for p in (*members, *training)]
+        if agree(voters) != to.generation:
             return
         for number, process in crew.items():
-            if number in to.members and process.entered < to.generation:
-                process.entered, process.bound = to.generation, to.memory_bytes
+            if number in to.members:
+                process.handle(Entering(to.generation))
+                process.bound = to.memory_bytes
                 self.check_memory(process.order.gpu)
-                process.said.append(Entered(to.generation, 0, 0))
-            elif number not in to.members and process.regroup == to:
-                process.said.append(WorkerLeft(to.generation, 0))
+                process.handle(Trains(0, 0))
+            elif process.generations.newest == to.generation:
+                process.handle(Leaves(0))
                 self.end(job, number, 0)
 
 
