@@ -24,14 +24,14 @@ PLAIN = frozenset({str, int, float, bool, type(None)})
 """The types of values that are the same in a message and in JSON."""
 
 LINE_BYTES_MAX = 1 << 20
-"""A longer line is refused unread: nobody may fill our memory."""
+"""A longer line is refused unread: no peer may fill the memory of this process."""
 
 
 _text = json.JSONEncoder(separators=(",", ":"), allow_nan=True).encode
 
 
 class WireError(Exception):
-    """Says why a line is not one of the messages expected."""
+    """A line is not one of the expected messages, and why."""
 
 
 class Codec:

@@ -146,7 +146,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ShowLife:
-    """Send `lost`, unless the training loop hangs: whoever does not answer is taken for hung."""
+    """Send `lost`, unless the training loop hangs: no answer means that the worker hangs."""
 
     lost: Lost
 
@@ -162,8 +162,8 @@ class ProtocolError(Exception):
 class WorkerGenerations:
     """The generations of worker `number`: which it was ordered into, joined, entered and lost.
 
-    `ordered` is the newest order, of whomever; `entered` is -1 before the first generation.
-    `save` and `leave` are wishes of the agent for the next step boundary. `broken` says why the
+    `ordered` is the newest order, also one without this worker; `entered` is the generation that it
+    is in, -1 before the first. `save` and `leave` are what the agent asks for at the next step boundary. `broken` says why the
     generation it entered cannot go on, "" while it can.
     """
 
@@ -270,7 +270,7 @@ class WorkerGenerations:
     def _break(self, why: str) -> list[Instruction]:
         self.broken = self.broken or why
         if self.is_entering and self.is_overtaken(self.entered):
-            # The others turned to a newer order on the way in: nobody is lost.
+            # The others turned to a newer order on the way in: no member is lost.
             return []
         return [Send(Lost(self.entered, why))]
 
@@ -296,7 +296,7 @@ class WorkerGenerations:
 
         That is the newest one ordered if the worker has joined it, or is to leave for it; else the
         one it is in. One of the `holders`, the workers that have the whole state of the job, must
-        be a member of it: nobody leaves before others have learned the state. All workers must
+        be a member of it: they must not all leave before others have the state. All workers must
         pass the same ones.
         """
         newest = self.newest
@@ -346,7 +346,7 @@ class WorkerGenerations:
         return order is not None and len(order.members) > 1 and order.members[0] == self.number
 
     def knows_meeting(self, generation: int) -> bool:
-        """Returns whether it can meet the members of an open generation: nobody else, or where."""
+        """Returns whether it can meet the members of an open generation, or is the only one."""
         order = self._open.get(generation)
         alone = order is not None and len(order.members) == 1
         return alone or self.hosts(generation) or generation in self._addresses

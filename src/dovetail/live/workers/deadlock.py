@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 def deadlocked(waits_for: Mapping[int, Collection[int]]) -> list[int]:
     """Returns the jobs that wait in a circle, and those on the way from one circle to another.
 
-    A job that waits for one which waits for nobody gets its GPUs in time; a job that nobody waits
-    for blocks nobody. Both are removed until none is left.
+    A job that waits for one which waits for no other gets its GPUs in time, and a job that no
+    other waits for blocks none. Both are removed until no such job is left.
     """
     waiting = {job: {b for b in blockers if b != job} for job, blockers in waits_for.items()}
     while True:

@@ -67,7 +67,7 @@ class ElasticGang:
         if roster.complete:
             # All members reach the last step together: one that ended well is enough.
             roster.finish(-1)
-        roster.let_agent_forget(node, end.worker)
+        roster.release_end(node, end.worker)
 
     def heard(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
         """Takes a message of a worker; `fresh` is False if an inventory repeats it."""
@@ -101,7 +101,7 @@ class ElasticGang:
     def _heard_of_training(self, worker: Worker, report: WorkerReport) -> None:
         events = self.roster.events
         if report.training is not None:
-            # Its `Entered` may have been lost: whoever trains in a generation has entered it.
+            # Its `Entered` may have been lost: a worker that trains in a generation has entered it.
             self.enter(worker, report.training.generation)
             self._iteration_s = report.training.iteration_s
             worker.trained = report.training
@@ -195,25 +195,38 @@ class ElasticGang:
             return
         blocked = self._start_joiners(wanted, now, is_free)
         limited = roster.update_shares(wanted)
-        to_come = set(wanted.numbers) - set(roster.first.startable(wanted))
-        broken = any(self.detector.is_broken(w.entered) for w in trainers)
-        there = [n for n in wanted.numbers if n in roster.workers and roster.workers[n].stays]
-        able = [n for n in wanted.numbers if n in there or (there and n in to_come)]
-        if blocked and not broken and (not able or self._fixed):
-            roster.is_stuck = True
-            self._repeat_generation(now, limited=limited)
-            return
-        late = now >= self._wanted_s + roster.rules.yield_s
-        members = self._choose_members(able, trainers, broken=broken)
-        # A change that comes in one step is cheaper than one in two. So joiners are awaited for
-        # `yield_s`; not by survivors of a broken generation, which stand still meanwhile.
-        waits = blocked and not late and roster.target is not None and not broken
-        if not members or (waits and not self._has_leavers(trainers)):
+        members = self._next_members(wanted, trainers, now, blocked=blocked)
+        if not members:
             self._repeat_generation(now, limited=limited)
             return
         whole = members == wanted.numbers
         config = wanted.config if whole else replace(wanted.config, samples=())
         self._begin_if_changed(members, config, now, limited=limited)
+
+    def _next_members(
+        self, wanted: Desired, trainers: Sequence[Worker], now: float, *, blocked: bool
+    ) -> tuple[int, ...]:
+        """Returns the members of the next generation; none while it must wait for others."""
+        roster = self.roster
+        broken = any(self.detector.is_broken(w.entered) for w in trainers)
+        able = self._able(wanted)
+        if blocked and not broken and (not able or self._fixed):
+            roster.is_stuck = True
+            return ()
+        # A change that comes in one step is cheaper than one in two. So joiners are awaited for
+        # `yield_s`; not by survivors of a broken generation, which stand still meanwhile.
+        late = now >= self._wanted_s + roster.rules.yield_s
+        waits = blocked and not late and roster.target is not None and not broken
+        if waits and not self._has_leavers(trainers):
+            return ()
+        return self._choose_members(able, trainers, broken=broken)
+
+    def _able(self, wanted: Desired) -> list[int]:
+        """Returns the wanted workers that are there, or come once the first has made its job."""
+        roster = self.roster
+        to_come = set(wanted.numbers) - set(roster.first.startable(wanted))
+        there = [n for n in wanted.numbers if n in roster.workers and roster.workers[n].stays]
+        return [n for n in wanted.numbers if n in there or (there and n in to_come)]
 
     def _begin_if_changed(
         self, members: tuple[int, ...], config: WorkerConfig, now: float, *, limited: bool
@@ -364,6 +377,6 @@ class ElasticGang:
 
 
 def _shows_train_job(report: WorkerReport) -> bool:
-    """Returns whether only a program that made its training job says such a thing."""
+    """Returns whether only a program that has made its training job sends such a report."""
     r = report
     return any((r.meeting, r.ready, r.entered, r.training, r.saved, r.finished))

@@ -76,7 +76,7 @@ class FailureDetector:
         for generation, first_s in sorted(self._suspected_s.items()):
             inside = [w for w in workers if generation in (w.entered, w.regroup_sent)]
             if not inside or self.is_broken(generation):
-                # What broke it is known: nobody must be found any more.
+                # What broke it is known: there is no culprit to find any more.
                 del self._suspected_s[generation]
                 continue
             silent = [w for w in inside if w.lost < generation]

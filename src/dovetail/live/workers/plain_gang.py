@@ -46,7 +46,7 @@ class PlainGang:
             roster.complete.add(end.worker)
         if roster.complete and set(roster.group) <= roster.complete:
             roster.finish(-1)
-        roster.let_agent_forget(node, end.worker)
+        roster.release_end(node, end.worker)
 
     def _did_its_part(self, end: WorkerEnded) -> bool:
         """Returns whether a process that was to leave had ended well by itself just before."""
@@ -142,10 +142,10 @@ class PlainGang:
         roster.start_workers(wanted, [n for n in wanted.numbers if n not in known | blocked], now)
 
     def _update_limits(self, wanted: Desired) -> None:
-        """Gives running processes other limits."""
+        """Changes the limits of running processes."""
         roster = self.roster
         # A new generation means a new address of the master. While ranks are missing it must not
-        # change: the late ones would look for the others where nobody waits.
+        # change: late ranks would look for the others where none of them waits.
         if roster.formed == roster.generation and roster.update_shares(wanted):
             roster.begin_generation(wanted.numbers, wanted.config)
             roster.formed = roster.generation

@@ -211,8 +211,8 @@ class Roster:
             self.events.append(WorkerDied(end.worker, end.exit_code, why))
         return wanted or (end.exit_code != 0 and not worker.left)
 
-    def let_agent_forget(self, node: int, number: int) -> None:
-        """Lets the agent forget an end, unless the end is the only record of finished work.
+    def release_end(self, node: int, number: int) -> None:
+        """Releases the agent from keeping an end, unless that is the only record of finished work.
 
         The ranks of a plain gang exit one by one. Until the last one has, a controller that
         restarts learns only from the agents that the others are done.
