@@ -163,8 +163,8 @@ class WorkerGenerations:
     """The generations of worker `number`: which it was ordered into, joined, entered and lost.
 
     `ordered` is the newest order, also one without this worker; `entered` is the generation that it
-    is in, -1 before the first. `save` and `leave` are what the agent asks for at the next step boundary. `broken` says why the
-    generation it entered cannot go on, "" while it can.
+    is in, -1 before the first; `broken` says why that one cannot go on, "" while it can. `save` and
+    `leave` are what the agent asks for at the next step boundary.
     """
 
     number: int

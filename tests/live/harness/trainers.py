@@ -1,8 +1,8 @@
-"""Elastic programs that do not exist: workers that speak `wire.worker` as real training does.
+"""Puppets of elastic programs: workers that drive `wire.generation` around virtual time.
 
-What a worker knows is what its agent told it. A switch is agreed among the workers at a step
-boundary; a group that lost a member keeps its last step until a newer generation takes it on; who
-starts with nobody to ask reads the checkpoint in the job's folder.
+A switch is agreed among the workers at a step boundary. A group that lost a member keeps its last
+step until a newer generation continues from it. A worker that starts where no other has the state
+reads the checkpoint in the job's folder.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ NOTICES_DEATH_S, NOTICES_STALL_S = 0.5, 6.0
 CALLS_AGAIN_S = 0.3
 
 Call = Callable[[Process, str, FromWorker], bool]
-"""Passes what a process says to the agent of its node; False if nobody is there."""
+"""Passes a message of a process to the agent of its node; False if no agent runs."""
 
 
 @dataclass(eq=False)
 class Trainer(Process):
-    """One worker of the training side: its generations, and how far it has come."""
+    """One worker: its generations, and how far it has come."""
 
     token: str = ""
     connected: bool = False
@@ -75,12 +75,12 @@ class Trainer(Process):
 
     @property
     def works(self) -> bool:
-        """Tells whether it does anything at all, if only to end."""
+        """Returns whether it does anything at all, if only to end."""
         return self.exit_code is None and not self.hangs
 
     @property
     def begun(self) -> bool:
-        """Tells whether it ever trained."""
+        """Returns whether it ever trained."""
         return self.generations.entered >= 0
 
     @property
@@ -89,14 +89,14 @@ class Trainer(Process):
         return self.order.worker
 
     def wants(self) -> Regroup | None:
-        """Returns the generation it prepares for; who ends prepares for none."""
+        """Returns the generation that it prepares for; one that ends prepares for none."""
         state = self.generations
         ends = self.asked or state.has_left
         return state.ordered if state.wants(state.newest) and not ends else None
 
     @property
     def can_enter(self) -> bool:
-        """Tells whether it has come to the others of the generation it prepares for."""
+        """Returns whether it has joined the generation that it prepares for."""
         return self.wants() is not None and self.generations.is_ready(self.generations.newest)
 
 
@@ -128,7 +128,7 @@ class _Job:
     ends: int = 0
 
     def begin_anew(self) -> None:
-        """Runs once more a job that had come to its end."""
+        """Starts a job anew that was complete."""
         self.saved = self.reached = self.lost = 0.0
         self.finished = False
         self.workers.clear()
@@ -148,7 +148,7 @@ class Trainers:
     # Processes.
 
     def start(self, node: int, order: StartWorker, token: str) -> Trainer:
-        """Starts a worker; it calls its agent once it is built."""
+        """Starts a worker; it connects to its agent once it is built."""
         worker = Trainer(node, order, self._line.now, token=token)
         duration_s, gpus = json.loads(order.launch.command[-1])
         job = self.jobs.setdefault(order.job, _Job(duration_s * SAMPLES_PER_S, gpus))
@@ -185,10 +185,10 @@ class Trainers:
         self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
         self._watcher.ended_process(worker)
 
-    # The line to the agent.
+    # The connection to the agent.
 
     def agent_gone(self, worker: Trainer) -> None:
-        """Breaks the line of a worker; it calls again until somebody answers."""
+        """Breaks the connection of a worker; it retries until an agent answers."""
         worker.connected = False
         self._line.after(CALLS_AGAIN_S, lambda: self._dial(worker))
 
@@ -219,7 +219,7 @@ class Trainers:
             worker.waiting.append(message)
 
     def hear(self, worker: Trainer, message: ToWorker) -> None:
-        """Lets a worker hear what its agent says, a moment later."""
+        """Passes a message of its agent to a worker, a moment later."""
         self._line.after(0.001, lambda: self._heard(worker, message))
 
     def _heard(self, worker: Trainer, message: ToWorker) -> None:
@@ -279,7 +279,7 @@ class Trainers:
                 self._handle(worker, Broke("a member does not answer"))
 
     def _look(self, job: _Job) -> None:
-        """Lets the workers of a job do what they can do now."""
+        """Advances the workers of a job as far as they can go now."""
         for worker in list(job.workers.values()):
             if worker.works and worker.built:
                 self._prepare(job, worker)
@@ -307,12 +307,12 @@ class Trainers:
                     self._handle(member, Joined(wanted.generation, 0.1))
 
     def _leave_unwanted(self, worker: Trainer) -> None:
-        """Lets a worker end that trains with nobody and is in no newer generation."""
+        """Ends a worker that trains with no others and has no place in the newest generation."""
         if worker.generations.is_left_out and self._group_of(worker) is None:
             self._leave(worker)
 
     def _switch(self, job: _Job, wanted: Regroup) -> None:
-        """Agrees on a switch at the next step boundary, if all who must have been told."""
+        """Agrees on a switch at the next step boundary, if all workers propose it."""
         members = [job.workers[n] for n in wanted.members]
         if not all(m.works and m.can_enter for m in members):
             return
@@ -416,7 +416,7 @@ class Trainers:
             return
         self._progress(job, group)
         self._stop(job, group)
-        # Who takes up a job that is complete reads that in its checkpoint, and does no work.
+        # A worker that takes up a complete job reads that in its checkpoint, and does no work.
         job.ends += not job.finished
         job.finished, job.saved = True, job.total
         for member in group.members:
@@ -429,7 +429,7 @@ def _hosts(worker: Trainer, wanted: Regroup) -> bool:
 
 
 def _came(worker: Trainer, wanted: Regroup) -> bool:
-    """Tells whether a worker has come to the meeting of a generation."""
+    """Returns whether a worker has come to the meeting of a generation."""
     if not (worker.works and worker.built and worker.wants() == wanted):
         return False
     # The first member knows of the meeting from the start, but must have opened it.
