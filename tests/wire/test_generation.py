@@ -104,6 +104,13 @@ def test_a_generation_that_others_left_for_a_newer_order_is_not_reported_lost() 
     assert worker.handle(Broke("no answer")) == []
 
 
+def test_a_generation_is_overtaken_when_it_is_abandoned_or_a_newer_one_is_ordered() -> None:
+    worker = trains_in(3, 1, 2)
+    assert not worker.is_overtaken(3) and worker.is_overtaken(2)
+    worker.handle(Abandon(3))
+    assert worker.is_overtaken(3)
+
+
 def test_each_abandon_is_answered_and_stops_the_generation_it_names() -> None:
     worker = trains_in(3, 1, 2)
     answer = ShowLife(Lost(3, "abandoned"))
@@ -152,6 +159,7 @@ def test_a_leaver_proposes_nothing_new_until_a_stayer_has_the_state() -> None:
 def test_an_order_to_leave_outlives_a_save_and_not_a_newer_generation() -> None:
     worker = trains_in(3, 1)
     worker.handle(Checkpoint(leave=True))
+    worker.handle(Checkpoint())
     worker.handle(CheckpointDone(leaves=False))
     assert worker.leave and not worker.save
     worker.handle(Regroup(4, (1,)))
