@@ -308,6 +308,7 @@ class EmulatedNodes:
         return self._physics.speed(job.row, job.training, others, done_s) / job.slowed
 
     def _phase_s(self, job: SyntheticJob) -> float:
+        # Only a batch size of the plan's own makes a speed that depends on progress.
         if job.training is None or not job.training.batch_size or not job.rate:
             return NEVER
         end_s = self._physics.phase_end_s(job.row, job.done_s)
@@ -326,6 +327,7 @@ class EmulatedNodes:
                 heapq.heappush(self._heap, (due, job.number))
         else:
             self._due.pop(job.number, None)
+        # Its progress stays stored until the end is on record: a crash must not lose it.
         if job.over:
             self._complete[job.number] = self._folder.pop(job.number)
             self._drop(job.number)
@@ -393,6 +395,7 @@ class EmulatedNodes:
         """Ends a worker by a signal."""
         job = self._jobs.get(number)
         known = None if job is None else job.workers.get(worker)
+        # A hung process runs no handler: SIGTERM passes it by.
         if job is not None and known is not None and (signum == SIGKILL or not known.hung):
             job.end((worker,), -signum, self._now)
             self._touch(number)

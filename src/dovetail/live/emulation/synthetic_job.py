@@ -21,6 +21,7 @@ from dovetail.live.emulation.synthetic import (
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.generation import (
     Broke,
+    CheckpointDone,
     Entering,
     Event,
     Finishes,
@@ -164,6 +165,7 @@ class SyntheticJob:
         worker = self.workers[number]
         worker.hung = True
         if self._current is not None and number in self._current.members:
+            # Training stops at once; the others notice only when they have waited for so long.
             self._stop(now)
             self._lost_s = now + STALL_S
 
@@ -216,6 +218,7 @@ class SyntheticJob:
         if rate != self.rate:
             self.settle(now)
             self.rate = rate
+        # While a switch is under way the new rate is set, but the job does not go.
         goes = rate if now >= self.since_s else 0.0
         if goes != self._reported_rate:
             self._report(now)
@@ -330,6 +333,8 @@ class SyntheticJob:
         members = [w for n in wanted.members if (w := self.workers.get(n)) is not None]
         if len(members) < len(wanted.members):
             return False
+        # Members that are to leave agree too: they train on until they have heard of it. One that
+        # hangs will never hear of it, and must not keep the others.
         trained = () if self._current is None else self._current.members
         left = [self.workers[n] for n in trained if n in self.workers and n not in wanted.members]
         voters = [*members, *(w for w in left if not w.hung)]
@@ -404,7 +409,9 @@ class SyntheticJob:
             return
         self.settle(now)
         self._save()
+        self._handle(worker, CheckpointDone(order.leave), now)
         if order.leave:
+            # All members were to be told; they leave together, at the first of these orders.
             members = [self.workers[n] for n in current.members if n in self.workers]
             for member in members:
                 if not member.hung:

@@ -199,6 +199,7 @@ class ElasticGang:
         if not members:
             self._repeat_generation(now, limited=limited)
             return
+        # The split of samples is made for all wanted workers; any other set splits them evenly.
         whole = members == wanted.numbers
         config = wanted.config if whole else replace(wanted.config, samples=())
         self._begin_if_changed(members, config, now, limited=limited)
@@ -211,6 +212,7 @@ class ElasticGang:
         broken = any(self.detector.is_broken(w.entered) for w in trainers)
         able = self._able(wanted)
         if blocked and not broken and (not able or self._fixed):
+            # Without a member to train on, only the gangs on its GPUs can end this wait.
             roster.is_stuck = True
             return ()
         # A change that comes in one step is cheaper than one in two. So joiners are awaited for
@@ -248,6 +250,7 @@ class ElasticGang:
         holders = [w.worker for w in trainers]
         stayers = [n for n in able if n in holders]
         if not holders or (self._hands_over and not broken and not stayers):
+            # They read the checkpoint, or take the state over from outside the gang.
             return tuple(able)
         if broken or (stayers and self._has_leavers(trainers)):
             return tuple(stayers or holders[:1])
@@ -307,6 +310,7 @@ class ElasticGang:
         roster = self.roster
         roster.begin_generation(members, config)
         self._generation_s = now
+        # Workers still train in older generations: a death there must be known to break those.
         entered = [w.entered for w in roster.workers.values() if w.entered >= 0]
         self.detector.begin(roster.generation, members, entered)
         for old in [g for g in self.meetings if g < roster.generation - KEPT_GENERATIONS]:

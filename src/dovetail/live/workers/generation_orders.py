@@ -110,6 +110,7 @@ def _meet(gang: ElasticGang, workers: list[Worker], now: float) -> Iterator[Node
     due = []
     for worker in workers:
         late = now >= worker.meet_sent_s + roster.rules.resend_s
+        # A member that has entered has met the others, and needs no address any more.
         behind = worker.entered < target.generation and worker.stays
         again = worker.meet_sent < target.generation or late
         if worker.worker in target.members[1:] and behind and again:

@@ -66,6 +66,7 @@ class GpuAssignment:
             if not there:
                 del self.on[member.node, member.gpu]
         for name in self._names.pop(job, {}):
+            # The name may stand for another GPU once no job is placed on it.
             if not any(name in names for names in self._names.values()):
                 del self._gpu_of[name]
 
@@ -107,18 +108,19 @@ class GpuAssignment:
     def _keep(self, claim: _Claim, taken: set[Gpu]) -> None:
         """Keeps a job on the GPUs that it had, where possible: its workers there train on."""
         left = list(claim.own)
+        # First by the names of the plan, which other jobs may share; then what is left.
         for again in (False, True):
             for slot in claim.slots:
                 if slot.gpu >= 0:
                     continue
                 if again and (slot.node, slot.name) not in self._gpu_of:
-                    found = [g for g in left if g[0] == slot.node and self._is_open(g, taken)]
+                    gpus = [g for g in left if g[0] == slot.node and self._is_open(g, taken)]
                 else:
-                    found = self._same_name(claim, slot, taken)
-                if found:
-                    slot.gpu = found[0][1]
-                    if found[0] in left:
-                        left.remove(found[0])
+                    gpus = self._same_name(claim, slot, taken)
+                if gpus:
+                    slot.gpu = gpus[0][1]
+                    if gpus[0] in left:
+                        left.remove(gpus[0])
                     self._claim(claim.job, slot, taken)
 
     def _same_name(self, claim: _Claim, slot: _Slot, taken: set[Gpu]) -> list[Gpu]:
@@ -149,6 +151,7 @@ class GpuAssignment:
         ]
         if not free:
             raise DovetailError(f"the plan wants more GPUs of node {slot.node} than it has")
+        # A GPU that no worker is on saves the wait for one that leaves.
         return min(free, key=lambda gpu: (not vacant(slot.node, gpu), gpu != slot.name, gpu))
 
 

@@ -53,6 +53,7 @@ class GpuUsage:
             return
         for worker, gpus in before.items():
             unknown = self.unknown.get((job, worker))
+            # The same worker may be known both to its gang and as an unknown one.
             stays = (*workers.get(worker, ()), *(unknown.on if unknown is not None else ()))
             for gpu in gpus:
                 if gpu not in stays:
@@ -69,6 +70,7 @@ class GpuUsage:
         before = self._held.get(job, {})
         if before == held:
             return
+        # Workers that came or went change the GPUs too, which `update` notices.
         both = [(before[w], held[w]) for w in before.keys() & held.keys()]
         self.changed |= any(old != new and looser_bound(old, new) == old for old, new in both)
         if held:
@@ -83,6 +85,7 @@ class GpuUsage:
         held = [self._held.get(j, {}).get(w, 0) for j, w in self._on.get(gpu, ()) if j != job]
         if not held:
             return True
+        # A worker without a bound may hold all of it: beside such a one there is never room.
         bounded = wanted_bytes > 0 and all(held)
         return bounded and wanted_bytes + sum(held) <= memory_bytes * ROUNDED
 

@@ -22,6 +22,7 @@ def check_inventory(gang: Gang, node: int, rows: Iterable[WorkerState], now: flo
     seen = set()
     for row in rows:
         seen.add(row.worker)
+        # A worker that has ended may still be listed by an inventory that was under way.
         if row.worker not in roster.workers and row.worker not in roster.gone:
             _adopt(gang, row, node, now)
         if row.worker in roster.workers:

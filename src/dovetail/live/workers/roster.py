@@ -117,10 +117,12 @@ class Roster:
     def started(self, number: int, generation: int, now: float) -> bool:
         """Records that a worker runs under the limits of a generation; False if it is unknown."""
         worker = self.workers.get(number)
+        # The report of a start may come after that of the end, or for a limit that changed.
         if worker is not None:
             worker.limits_confirmed = max(worker.limits_confirmed, generation)
             self.begun.add(number)
         if worker is not None and not worker.alive:
+            # Patience counts from here: its order may have waited at its agent.
             worker.alive = True
             worker.since_s = self.heard_s = now
         return worker is not None or number in self.gone
@@ -203,6 +205,7 @@ class Roster:
     def record_end(self, worker: Worker, end: WorkerEnded) -> bool:
         """Records the end of a worker that was not to leave; True if it broke its generation."""
         wanted = self.is_wanted(end.worker)
+        # The reason to end it is the cause; how the process ended then says little.
         why = worker.why or end.why or (LEFT if worker.left and wanted else "")
         if wanted and end.exit_code == 0 and not why:
             self.complete.add(end.worker)

@@ -209,9 +209,11 @@ class Membership:
     def agree(self) -> IterationOutcome:
         """Returns what all members agreed on. Raises Broken."""
         self._agreeing.wait()
-        said = self._announcement.tolist()
-        switch = self._announced != self.generation and agreed(said[:2], self.group.size)
-        return IterationOutcome(switch, *(said[flag] > 0 for flag in (SAVE, LEAVE, LEARN, AGAIN)))
+        # The sums over all members. Those of a number and of its square show together whether all
+        # announced the same one, so that one small reduction carries everything.
+        sums = self._announcement.tolist()
+        switch = self._announced != self.generation and agreed(sums[:2], self.group.size)
+        return IterationOutcome(switch, *(sums[flag] > 0 for flag in (SAVE, LEAVE, LEARN, AGAIN)))
 
     def finish_transfer(self) -> None:
         """Waits until the part of the state that is under way to joiners is sent. Raises Broken."""
@@ -225,6 +227,7 @@ class Membership:
         if isinstance(self._transfer, Learning) and self._transfer.complete:
             self._progress.known, self._tainted = True, False
         if any(self.learning) and not verdict.learning:
+            # All members heard that the transfer is complete, and end it in the same iteration.
             self._transfer = Idle()
             self.learning = (False,) * self.group.size
 
@@ -252,6 +255,7 @@ class Membership:
     def switch(self, since_s: float) -> None:
         """Enters the generation that all announced. Raises LeavingJob if that lacks this one."""
         if not self._context.mailbox.is_ready(self._announced):
+            # It announced a generation that it has not joined: it is to leave for it.
             raise LeavingJob
         if not self._try_to_enter(self._announced, since_s):
             self.enter_next(since_s)
@@ -337,8 +341,11 @@ class Membership:
         p = self._progress
         rows = self._compare_states(p.step if p.known else 0, self._trained)
         if not any(known for known, *_ in rows):
+            # No member has the state: the first one loads it, and the others receive it from there.
             self._load_first_state()
             rows = self._compare_states(p.step, False)
+        # The newest state wins. Of equal steps the whole state, since that also has what no step
+        # changes, such as buffers.
         best = max(rows, key=lambda r: (r[0] > 0, r[1], r[0], r[4]))
         known, step, _, samples, passes, script = best
         if script != self._script:
@@ -353,6 +360,7 @@ class Membership:
         self._whole = not self.learning[self.group.rank]
         if not self._whole:
             p.step, p.samples, p.passes, p.known = step, samples, passes, False
+        # Only where some train already is there anything to gain from sending meanwhile.
         meanwhile = self.sends_while_training and any(r[2] for r in rows)
         if any(self.learning) and not meanwhile:
             self._transfer_at_once()
@@ -369,8 +377,8 @@ class Membership:
             p.passes,
             self._script,
         ]
-        found: list[list[int]] = self.group.gather(torch.tensor(row, dtype=torch.int64)).tolist()
-        return found
+        rows: list[list[int]] = self.group.gather(torch.tensor(row, dtype=torch.int64)).tolist()
+        return rows
 
     def _load_first_state(self) -> None:
         """Loads the state that all begin with, on the first member."""
@@ -378,6 +386,7 @@ class Membership:
             return
         begun = self._begin()
         if self._tainted and begun.step == 0:
+            # Its own state is half received: not even the script's first state is left.
             raise StateLost
         p = self._progress
         p.step, p.samples, p.known = begun.step, begun.samples, True
@@ -387,15 +396,16 @@ class Membership:
     def _start_transfer(self, *, again: bool = False) -> None:
         """Starts the transfer of the state, from the members that have it to the others."""
         ranks = range(self.group.size)
-        learners = [r for r in ranks if self.learning[r]]
-        givers = [r for r in ranks if not self.learning[r]]
-        pupils = {g: learners[i :: len(givers)] for i, g in enumerate(givers)}
+        receivers = [r for r in ranks if self.learning[r]]
+        senders = [r for r in ranks if not self.learning[r]]
+        # The receivers are spread evenly over the senders.
+        served = {s: receivers[i :: len(senders)] for i, s in enumerate(senders)}
         me = self.group.rank
-        if me in pupils:
-            if pupils[me]:
-                self._transfer = Giving(self.group, pupils[me], self._parts, again=again)
+        if me in served:
+            if served[me]:
+                self._transfer = Giving(self.group, served[me], self._parts, again=again)
         else:
-            source = next(g for g, theirs in pupils.items() if me in theirs)
+            source = next(s for s, theirs in served.items() if me in theirs)
             self._tainted = True
             self._transfer = Learning(self.group, source, self._parts)
 
@@ -422,8 +432,8 @@ class Membership:
 
     def _drop_builders(self, *, all_of_them: bool = False) -> None:
         """Gives up the groups of generations that can no longer be entered."""
-        kept = [] if all_of_them else self._context.mailbox.open_generations
+        still_open = [] if all_of_them else self._context.mailbox.open_generations
         with self._lock:
-            old = [self._builders.pop(g) for g in sorted(self._builders) if g not in kept]
+            old = [self._builders.pop(g) for g in sorted(self._builders) if g not in still_open]
         for builder in old:
             builder.drop()
