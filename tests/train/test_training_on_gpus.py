@@ -196,7 +196,7 @@ def test_a_worker_is_within_a_new_bound_before_it_says_that_it_trains_by_it(
         def close(self, wait_s: float) -> None:
             pass
 
-    monkeypatch.setattr(iterations, "Nobody", Telling)
+    monkeypatch.setattr(iterations, "NoAgent", Telling)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=2, environment={})

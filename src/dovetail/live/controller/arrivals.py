@@ -242,7 +242,7 @@ class Arrivals:
     def _requeue(self, life: Life) -> None:
         if life.is_placed:
             # It goes on where it was, so it saves that first, if it can.
-            how = SAVE if life.speaks else END
+            how = SAVE if life.uses_train_protocol else END
             self._endings.requeue(life, "requeued", life.spec.grace_s, how)
             self._site.lives.write(life, reason="", detail="", held=life.record.held)
             self.consider(life)

@@ -39,8 +39,8 @@ class Life:
     persisted_s: float = 0.0
 
     @property
-    def speaks(self) -> bool:
-        """Returns whether its workers speak the messages of training."""
+    def uses_train_protocol(self) -> bool:
+        """Returns whether its workers send and take the messages of `wire.worker`."""
         return self.spec.trains or self.spec.paced
 
     @property

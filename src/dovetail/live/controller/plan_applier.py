@@ -54,7 +54,7 @@ class Placements:
 
     def _stop(self, life: Life) -> None:
         site, row, now = self._site, life.row, self._site.now
-        if not life.speaks:
+        if not life.uses_train_protocol:
             # What an ordinary program did is lost with it, unless it keeps it by itself.
             site.state.settle(row)
             site.state.done[row] = 0.0
@@ -65,7 +65,7 @@ class Placements:
         site.lives.step(life, Step.STOPPED, placement=None, members=(), reason="", detail="")
         self._book(life)
         gang = site.gang(life)
-        how = SAVE if life.speaks else WAIT if gang.roster.complete else END
+        how = SAVE if life.uses_train_protocol else WAIT if gang.roster.complete else END
         gang.roster.vacate(now, life.spec.grace_s, how)
         site.touch(life)
 
@@ -85,7 +85,7 @@ class Placements:
         state = site.state
         how = state.how(change)
         training, delay_s = after, state.view.switch_s[how]
-        if change.before is not None and life.speaks:
+        if change.before is not None and life.uses_train_protocol:
             if how == RESIZE:
                 training, delay_s = change.before.kept_in(after) or after, 0.0
             delay_s = max(delay_s, state.since_s[row] - now)
@@ -94,7 +94,7 @@ class Placements:
         preparing = after.gpus - training.gpus
         site.facts.append(Started(now, row, how, after, rate, now + delay_s, preparing))
         life.placed_done_s, life.manner_s = state.done[row], now
-        life.starting = change.before is None or not life.speaks
+        life.starting = change.before is None or not life.uses_train_protocol
         if life.starting:
             site.lives.write(life, resumed_step=life.record.saved_step)
         self._seat(life, after, gpus)
@@ -106,10 +106,10 @@ class Placements:
         """
         site, record = self._site, life.record
         before = {(m.node, m.gpu): m.worker for m in record.members}
-        whole_anew = not life.speaks and tuple(before) != tuple(gpus)
+        whole_anew = not life.uses_train_protocol and tuple(before) != tuple(gpus)
         began = life.gang is not None and life.gang.roster.has_begun
         number, members = record.next_worker, []
-        each = 1 if life.speaks else len(gpus) // life.spec.tasks
+        each = 1 if life.uses_train_protocol else len(gpus) // life.spec.tasks
         for rank, (node, gpu) in enumerate(gpus):
             worker = before.get((node, gpu), -1)
             if whole_anew or worker < 0:
@@ -175,7 +175,7 @@ class Placements:
         number, members = record.next_worker, []
         named: dict[int, int] = {}
         for member in record.members:
-            if member.worker in absent or not life.speaks:
+            if member.worker in absent or not life.uses_train_protocol:
                 if member.worker not in named:
                     named[member.worker], number = number, number + 1
                 member = GangMember(named[member.worker], member.node, member.gpu)
@@ -189,7 +189,7 @@ class Placements:
         """Returns where an elastic job can train on without some nodes, None if it cannot."""
         site = self._site
         placement = site.placement(life)
-        if placement is None or not (life.speaks and life.spec.elastic):
+        if placement is None or not (life.uses_train_protocol and life.spec.elastic):
             return None
         if "resize" not in site.policy.powers or life.record.state is not State.RUNNING:
             return None
@@ -220,7 +220,7 @@ class Placements:
         if life.record.state is State.CONFIGURING:
             site.lives.step(life, Step.STARTED)
         if life.running_s == NEVER:
-            if not life.speaks:
+            if not life.uses_train_protocol:
                 # It begins anew, and what it ran before is lost: its limit is for this run.
                 site.lives.write(life, ran_s=0.0)
             life.running_s = now

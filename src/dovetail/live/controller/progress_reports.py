@@ -89,7 +89,7 @@ class ProgressReports:
         if not (guest.is_placed and self._site.state.view.preemptible[guest.row]):
             return
         # Stopped as for the policy: what it did is saved.
-        how = SAVE if guest.speaks else END
+        how = SAVE if guest.uses_train_protocol else END
         self._endings.requeue(guest, PARTED, guest.spec.grace_s, how)
         name = host.spec.called(host.record.job)
         said = f"{PARTED}: beside job {name} both lost more than waiting costs"

@@ -85,7 +85,7 @@ class Site:
             record, spec = life.record, life.spec
             life.gang = make_gang(
                 record.job,
-                replace(self.launches(record.job, spec), trains=life.speaks),
+                replace(self.launches(record.job, spec), trains=life.uses_train_protocol),
                 self.rules,
                 generation=record.generation,
                 fixed=not spec.elastic,

@@ -154,7 +154,7 @@ class Endings:
         site, row = self._site, life.row
         if not (saves or life.spec.paced):
             site.state.settle(row)
-            saved_s = life.record.saved_s if life.speaks else 0.0
+            saved_s = life.record.saved_s if life.uses_train_protocol else 0.0
             site.state.done[row] = min(site.state.done[row], saved_s)
         site.state.evict(row)
         site.facts.append(Stopped(site.now, row, why, site.state.done[row]))
@@ -195,7 +195,7 @@ class Endings:
         placement = site.placement(life)
         assert placement is not None
         touched = site.sharers(placement) - {life.row}
-        self.stop(life, why, saves=life.speaks and how == SAVE)
+        self.stop(life, why, saves=life.uses_train_protocol and how == SAVE)
         gang = site.gang(life)
         gang.roster.vacate(site.now, grace_s, how)
         site.touch(life)
@@ -216,7 +216,11 @@ class Endings:
         alive = any(number in gang.roster.workers for number in left)
         # One fault of NCCL or of a node ends workers one after the other: it is one failure.
         is_counted = bool(life.mend)
-        if life.speaks and alive and (is_counted or life.record.retries < life.spec.retries):
+        if (
+            life.uses_train_protocol
+            and alive
+            and (is_counted or life.record.retries < life.spec.retries)
+        ):
             self._go_on(life, left, _words(first))
             return
         detail = _words(first)
