@@ -18,7 +18,7 @@ from dovetail.core.job import JobTable
 from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts
-from dovetail.live.emulation.synthetic_job import SyntheticEvent
+from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker

@@ -20,7 +20,8 @@ from typing import Protocol
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
-from dovetail.live.emulation.synthetic_job import SyntheticEvent, SyntheticJob
+from dovetail.live.emulation.synthetic_event import SyntheticEvent
+from dovetail.live.emulation.synthetic_job import SyntheticJob
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found, LaunchError
 from dovetail.live.system.private_file import write_private

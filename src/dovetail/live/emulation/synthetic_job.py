@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE
+from dovetail.core.messages import LIMIT, MOVE
 from dovetail.core.placement import Interleave, Placement
+from dovetail.live.emulation.switch_kind import switch_kind
 from dovetail.live.emulation.synthetic import (
     SAMPLES_PER_S,
     STEP_SAMPLES,
     SwitchCosts,
     SyntheticSpec,
 )
+from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.generation import (
     Broke,
@@ -68,17 +70,6 @@ class SyntheticWorker:
     built: bool = False
     hung: bool = False
     slowed: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticEvent:
-    """A worker sent a message, or (`message` None) ended with an exit code."""
-
-    node: int
-    job: int
-    worker: int
-    message: FromWorker | None
-    exit_code: int = 0
 
 
 class SyntheticJob:
@@ -361,7 +352,7 @@ class SyntheticJob:
 
     def _goes_from_s(self, before: Placement, after: Placement, now: float) -> float:
         """Returns when a job that switches now makes progress again."""
-        how = _how(before, after)
+        how = switch_kind(before, after)
         if self._prepared:
             same = set(before.named()) == set(after.named())
             if before.kept_in(after) is None:
@@ -502,12 +493,3 @@ class SyntheticJob:
             interleave=None if group.seat is None else Interleave(*group.seat),
             batch_size=group.batch_size,
         )
-
-
-def _how(before: Placement, after: Placement) -> str:
-    """Returns why a training job is placed, as `control.state` does."""
-    if before.gpus != after.gpus:
-        return RESIZE
-    if before.moves_to(after):
-        return MOVE
-    return ADJUST if before.fractions == after.fractions else LIMIT
