@@ -35,13 +35,13 @@ from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.nodes import EmulatedNodes
-from dovetail.live.emulation.synthetic import paced_of
+from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
-from dovetail.wire.agent import Launch, Order
+from dovetail.wire.agent import AgentOrder, Launch
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
@@ -87,7 +87,7 @@ class Machine:
         self._due_s = float("inf")
         self.workers: set[tuple[int, int]] = set()
 
-    def deliver(self, node: int, order: Order) -> None:
+    def deliver(self, node: int, order: AgentOrder) -> None:
         if order.start is not None:
             self.workers.add((order.start.job, order.start.worker))
         self._pass_on(self._nodes.handle(node, order, self.line.now))
@@ -115,7 +115,7 @@ def empty_table() -> JobTable:
 
 
 def launch_of(number: int, spec: JobSpec) -> Launch:
-    return Launch(paced_of(spec).command(), f"/jobs/{number}", "out", "/", trains=True)
+    return Launch(synthetic_spec(spec).command(), f"/jobs/{number}", "out", "/", trains=True)
 
 
 def world_of(

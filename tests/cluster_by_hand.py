@@ -14,7 +14,7 @@ from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
 from dovetail.live.edges.protocols import Entry, Incoming
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
 from dovetail.live.server.messages.cluster import Pong
 from dovetail.live.server.request_handler import Desk, House
@@ -90,7 +90,7 @@ class ByHand:
 
     def run(self, number: int, seats: Sequence[tuple[int, int]], **status: float) -> RunningStatus:
         """Makes a job run on GPUs, in the store and in the picture."""
-        members = tuple(Member(i, node, gpu) for i, (node, gpu) in enumerate(seats))
+        members = tuple(GangMember(i, node, gpu) for i, (node, gpu) in enumerate(seats))
         placement = Placement(((seats[0][0], len(seats)),))
         self.record(
             number, state=State.RUNNING, members=members, placement=placement, first_start_s=90.0

@@ -2,11 +2,14 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from dovetail.wire.generation import WorkerGenerations
 
 # No time is judged: a property says nothing of how fast a machine is. The default run draws the
 # same examples each time. The other searches: `make slow` runs every property with a fresh seed
@@ -29,3 +32,19 @@ def data_dir() -> Path:
     if not (folder / "traces").is_dir():
         pytest.skip(f"needs the public traces: set DOVETAIL_DATA (looked in {folder})")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def generations_are_sound(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Checks, at the end of a test, the protocol of every worker that it made in this process."""
+    made: list[WorkerGenerations] = []
+    begin = WorkerGenerations.__init__
+
+    def remember(self: WorkerGenerations, *args: Any, **fields: Any) -> None:
+        begin(self, *args, **fields)
+        made.append(self)
+
+    monkeypatch.setattr(WorkerGenerations, "__init__", remember)
+    yield
+    for state in made:
+        state.check()

@@ -31,7 +31,7 @@ from dovetail.live.edges.virtual_time import (
     VirtualPost,
 )
 from dovetail.live.emulation.nodes import EmulatedNodes
-from dovetail.live.emulation.synthetic import Costs
+from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.metering import Meter
@@ -41,7 +41,7 @@ from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import Order, Report
+from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 from plain_meter import PlainMeter
@@ -72,7 +72,7 @@ class Stage:
         nodes: int = 2,
         gpus: int = 2,
         rules: Rules = RULES,
-        costs: Costs | None = None,
+        costs: SwitchCosts | None = None,
         meter: Callable[[], Meter] = PlainMeter,
         injected: float = 0.0,
         database: Database | None = None,
@@ -93,13 +93,13 @@ class Stage:
             gpus,
             jobs=table,
             physics=self._physics(table),
-            costs=costs or Costs(),
+            costs=costs or SwitchCosts(),
             alive_s=1.0,
             report_s=report_s,
         )
         self.facts: list[Fact] = []
         self.written: list[Entry] = []
-        self.orders: list[tuple[float, int, Order]] = []
+        self.orders: list[tuple[float, int, AgentOrder]] = []
         self.refuses: list[bool] = []
         self.inbox: VirtualInbox | None = None
         self.intake: Intake | None = None
@@ -205,13 +205,13 @@ class Stage:
         self.written.append(entry)
         self.facts.extend(entry.facts)
 
-    def _deliver(self, node: int, order: Order) -> None:
+    def _deliver(self, node: int, order: AgentOrder) -> None:
         self.orders.append((self.line.now, node, order))
         if node not in self.deaf:
             self.take(self.nodes.handle(node, order, self.line.now))
         self._arm()
 
-    def take(self, reports: list[Report]) -> None:
+    def take(self, reports: list[AgentReport]) -> None:
         """Lets reports travel to the controller of the time."""
         for report in reports:
             if report.node not in self.deaf:

@@ -19,14 +19,14 @@ from dovetail.live.node.launcher import (
 )
 from dovetail.wire.agent import (
     REPORTS,
+    AgentOrder,
+    AgentReport,
     EndWorker,
     Forget,
-    Hail,
+    InventoryRequest,
     Launch,
-    Order,
-    Report,
+    NotifyWorkers,
     StartWorker,
-    TellWorkers,
     WorkerDeferred,
     WorkerEnded,
     WorkerStarted,
@@ -116,8 +116,8 @@ def start(job: int = 1, worker: int = 0, generation: int = 1, gpu: int = 0) -> S
     return StartWorker(job, worker, generation, gpu, LAUNCH)
 
 
-def do(agent: Agent, epoch: int = 1, now: float = 0.0, **order: object) -> list[Report]:
-    return agent.handle(Order(epoch, **order), now)  # type: ignore[arg-type]
+def do(agent: Agent, epoch: int = 1, now: float = 0.0, **order: object) -> list[AgentReport]:
+    return agent.handle(AgentOrder(epoch, **order), now)  # type: ignore[arg-type]
 
 
 def states(agent: Agent) -> dict[tuple[int, int], int | None]:
@@ -126,7 +126,7 @@ def states(agent: Agent) -> dict[tuple[int, int], int | None]:
 
 def test_a_worker_is_started_once_and_said_to_run_each_time() -> None:
     agent, stage = scene()
-    started = [Report(3, started=WorkerStarted(1, 0, 1, 0))]
+    started = [AgentReport(3, started=WorkerStarted(1, 0, 1, 0))]
     assert do(agent, start=start()) == started
     assert do(agent, start=start()) == started
     assert stage.starts == [(1, 0)]
@@ -134,15 +134,15 @@ def test_a_worker_is_started_once_and_said_to_run_each_time() -> None:
 
 def test_an_older_controller_is_not_obeyed() -> None:
     agent, stage = scene()
-    assert do(agent, epoch=5, hail=Hail(5))[0].inventory is not None
-    for order in ({"start": start()}, {"hail": Hail(4)}, {"end": EndWorker(1, 0, 0.0)}):
+    assert do(agent, epoch=5, hail=InventoryRequest(5))[0].inventory is not None
+    for order in ({"start": start()}, {"hail": InventoryRequest(4)}, {"end": EndWorker(1, 0, 0.0)}):
         assert do(agent, epoch=4, **order) == []
     assert stage.starts == [] and states(agent) == {}
 
 
 def test_an_older_generation_is_not_started() -> None:
     agent, stage = scene()
-    do(agent, tell=TellWorkers(1, (9,), regroup=Regroup(4, (9,))))
+    do(agent, tell=NotifyWorkers(1, (9,), regroup=Regroup(4, (9,))))
     assert do(agent, start=start(generation=3)) == []
     assert stage.starts == []
     assert do(agent, start=start(generation=4))
@@ -265,7 +265,7 @@ MEMORY = "the driver has not yet freed the memory of an earlier worker on GPU 0"
 def waiting() -> tuple[Agent, Stage]:
     """Returns an agent that cannot start a worker yet, and has said so."""
     agent, stage = scene(waits_for=MEMORY)
-    assert do(agent, start=start()) == [Report(3, deferred=WorkerDeferred(1, 0, MEMORY))]
+    assert do(agent, start=start()) == [AgentReport(3, deferred=WorkerDeferred(1, 0, MEMORY))]
     return agent, stage
 
 
@@ -275,7 +275,7 @@ def test_a_start_that_must_wait_is_tried_again_until_it_succeeds() -> None:
     assert agent.tick(START_AGAIN_S) == [], "it is said once for each order"
     stage.waits_for = ""
     assert agent.tick(1.9 * START_AGAIN_S) == []
-    assert agent.tick(2 * START_AGAIN_S) == [Report(3, started=WorkerStarted(1, 0, 1, 0))]
+    assert agent.tick(2 * START_AGAIN_S) == [AgentReport(3, started=WorkerStarted(1, 0, 1, 0))]
     (row,) = agent.inventory().workers
     assert row.exit_code is None and row.started_s == 2 * START_AGAIN_S
     assert stage.starts == [(1, 0)] and agent.next_due() == float("inf")
@@ -293,7 +293,7 @@ def test_a_start_that_waits_goes_by_its_newest_order() -> None:
 
 def test_a_start_that_waits_is_dropped_when_its_job_goes_on_without_it() -> None:
     agent, stage = waiting()
-    do(agent, tell=TellWorkers(1, (9,), regroup=Regroup(2, (9,))))
+    do(agent, tell=NotifyWorkers(1, (9,), regroup=Regroup(2, (9,))))
     stage.waits_for = ""
     assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
     assert do(agent, start=start(generation=2))[0].started is not None
@@ -310,7 +310,7 @@ def test_a_worker_that_is_ended_while_it_waits_is_never_started() -> None:
 
 def test_a_newer_controller_decides_anew_about_a_start_that_waits() -> None:
     agent, stage = waiting()
-    (report,) = do(agent, epoch=2, hail=Hail(2))
+    (report,) = do(agent, epoch=2, hail=InventoryRequest(2))
     assert report.inventory is not None and report.inventory.workers == ()
     stage.waits_for = ""
     assert agent.tick(START_AGAIN_S) == [] and stage.starts == []
@@ -325,20 +325,20 @@ def test_nothing_that_waits_is_started_when_the_cluster_goes_down() -> None:
 
 
 def test_a_report_without_a_deferral_is_read_and_one_with_it_comes_back() -> None:
-    assert REPORTS.decode(REPORTS.encode(Report(3))) == Report(3)
-    said = Report(3, deferred=WorkerDeferred(1, 0, MEMORY))
+    assert REPORTS.decode(REPORTS.encode(AgentReport(3))) == AgentReport(3)
+    said = AgentReport(3, deferred=WorkerDeferred(1, 0, MEMORY))
     assert REPORTS.decode(REPORTS.encode(said)) == said
-    assert b"deferred" not in REPORTS.encode(Report(3))
+    assert b"deferred" not in REPORTS.encode(AgentReport(3))
 
 
 def test_a_worker_hears_what_was_said_before_it_listened() -> None:
     agent, stage = scene()
     do(agent, start=start())
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0, 5))))
-    do(agent, tell=TellWorkers(1, (0,), meet=Meet(1, "old")))
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0, 6))))
-    do(agent, tell=TellWorkers(1, (0,), meet=Meet(2, "here")))
-    do(agent, tell=TellWorkers(1, (0,), checkpoint=Checkpoint()))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0, 5))))
+    do(agent, tell=NotifyWorkers(1, (0,), meet=Meet(1, "old")))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(2, (0, 6))))
+    do(agent, tell=NotifyWorkers(1, (0,), meet=Meet(2, "here")))
+    do(agent, tell=NotifyWorkers(1, (0,), checkpoint=Checkpoint()))
     assert stage.told == []
     agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
     told = [message for _, _, message in stage.told]
@@ -346,7 +346,7 @@ def test_a_worker_hears_what_was_said_before_it_listened() -> None:
     stage.told.clear()
     agent.heard(1, 0, Saved(5, 50), 2.0)
     agent.hung_up(1, 0)
-    do(agent, tell=TellWorkers(1, (0,), abandon=Abandon(2)))
+    do(agent, tell=NotifyWorkers(1, (0,), abandon=Abandon(2)))
     agent.heard(1, 0, Hello("1/0", "secret", 1, generation=2), 3.0)
     assert [m for _, _, m in stage.told] == [Abandon(2)], "it trains in 2 and has saved"
 
@@ -355,9 +355,9 @@ def test_who_is_wanted_again_is_not_told_once_more_to_leave() -> None:
     agent, stage = scene()
     do(agent, start=start())
     agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
-    do(agent, tell=TellWorkers(1, (0,), checkpoint=Checkpoint(leave=True)))
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0,))))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    do(agent, tell=NotifyWorkers(1, (0,), checkpoint=Checkpoint(leave=True)))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(2, (0,))))
     agent.hung_up(1, 0)
     stage.told.clear()
     agent.heard(1, 0, Hello("1/0", "secret", 1, generation=1), 2.0)
@@ -368,7 +368,7 @@ def test_an_order_told_twice_lets_the_agent_repeat_the_answers() -> None:
     agent, _ = scene()
     do(agent, start=start())
     agent.heard(1, 0, Hello("1/0", "secret", 1), 1.0)
-    order = {"tell": TellWorkers(1, (0,), regroup=Regroup(1, (0, 1)))}
+    order = {"tell": NotifyWorkers(1, (0,), regroup=Regroup(1, (0, 1)))}
     assert do(agent, **order) == []
     for message in (Meeting(1, "here"), Ready(1), Entered(1, 0, 0)):
         agent.heard(1, 0, message, 2.0)
@@ -424,14 +424,14 @@ def test_one_that_trains_keeps_what_it_holds_until_it_enters_the_tighter_generat
     agent, stage = scene()
     do(agent, start=bounded(1, 0))
     agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
     agent.heard(1, 0, Entered(1, 0, 0), 0.0)
-    before = [Report(3, started=WorkerStarted(1, 0, 1, 0))]
+    before = [AgentReport(3, started=WorkerStarted(1, 0, 1, 0))]
     assert do(agent, start=bounded(2, 40)) == before, "it is not within that bound yet"
     assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
     said = agent.heard(1, 0, Entered(2, 5, 80), 1.0)
-    assert said[1:] == [Report(3, started=WorkerStarted(1, 0, 2, 0))]
+    assert said[1:] == [AgentReport(3, started=WorkerStarted(1, 0, 2, 0))]
     assert stage.limits[1:] == [bounded(2, 40)] and known(agent) == (2, 40)
     assert do(agent, start=bounded(2, 40)) == said[1:] and len(stage.limits) == 2
     assert agent.heard(1, 0, Entered(3, 9, 99), 2.0)[1:] == [], "once"
@@ -441,7 +441,7 @@ def test_more_memory_is_given_at_once() -> None:
     agent, stage = scene()
     do(agent, start=bounded(1, 40))
     agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,), memory_bytes=40)))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,), memory_bytes=40)))
     agent.heard(1, 0, Entered(1, 0, 0), 0.0)
     do(agent, start=bounded(2, 0))
     assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
@@ -450,12 +450,12 @@ def test_more_memory_is_given_at_once() -> None:
 def test_one_that_was_told_nothing_yet_begins_within_its_newest_bound() -> None:
     agent, stage = scene()
     do(agent, start=bounded(1, 0))
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
     do(agent, start=bounded(2, 40))
     assert stage.limits == [bounded(2, 40)] and known(agent) == (2, 40)
     agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
     assert stage.told == [], "the older generation, in which it was not bound, is not for it"
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(2, (0,), memory_bytes=40)))
     assert [m for *_, m in stage.told] == [Regroup(2, (0,), memory_bytes=40)]
 
 
@@ -463,7 +463,7 @@ def test_one_that_was_told_may_begin_by_what_it_was_told() -> None:
     agent, stage = scene()
     do(agent, start=bounded(1, 0))
     agent.heard(1, 0, Hello("1/0", "secret", 9), 0.0)
-    do(agent, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+    do(agent, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
     do(agent, start=bounded(2, 40))
     assert stage.limits == [bounded(1, 0)] and known(agent) == (1, 0)
 
@@ -474,7 +474,7 @@ def test_a_new_agent_believes_in_a_tighter_bound_when_its_worker_says_where_it_t
     do(agent, start=bounded(2, 40))
     assert known(agent) == (1, 0)
     said = agent.heard(1, 0, Hello("1/0", "t", 9, generation=2), 1.0)
-    assert said == [Report(3, started=WorkerStarted(1, 0, 2, 0))] and known(agent) == (2, 40)
+    assert said == [AgentReport(3, started=WorkerStarted(1, 0, 2, 0))] and known(agent) == (2, 40)
     agent, _ = scene(from_before=[Found(bounded(1, 0), "t", 1.0)])
     do(agent, start=bounded(2, 40))
     assert known(agent) == (1, 0), "nobody knows what the agent before told it"
@@ -530,11 +530,11 @@ ORDERS = st.one_of(
     ),
     st.builds(lambda w: {"forget": Forget(1, w)}, st.integers(0, 3)),
     st.builds(
-        lambda w, g: {"tell": TellWorkers(1, (w,), regroup=Regroup(g, (w,)))},
+        lambda w, g: {"tell": NotifyWorkers(1, (w,), regroup=Regroup(g, (w,)))},
         st.integers(0, 3),
         st.integers(0, 4),
     ),
-    st.just({"hail": Hail(0)}),
+    st.just({"hail": InventoryRequest(0)}),
 )
 
 
@@ -564,7 +564,7 @@ def test_nothing_is_ever_started_twice_or_by_the_past(
                 if begun.generation < generation:
                     assert len(stage.starts) == before
                 generation = max(generation, begun.generation)
-            elif isinstance(told := order.get("tell"), TellWorkers) and told.regroup:
+            elif isinstance(told := order.get("tell"), NotifyWorkers) and told.regroup:
                 generation = max(generation, told.regroup.generation)
             for report in [*reports, *agent.tick(now)]:
                 if report.ended is not None:

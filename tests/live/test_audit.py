@@ -21,7 +21,7 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Interleave, Placement
 from dovetail.live.edges.protocols import Entry
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
 from dovetail.live.store.audit import audit, audit_progress, audit_snapshot, late_cancels
 from dovetail.live.store.database import Database
@@ -63,9 +63,9 @@ class Scene:
             self.write(Submitted(2.0, job, 9.0), job=job)
         self.write(job=5, held=True, reason="JobHeldUser")
         self.write(Submitted(2.0, 6, 9.0), Explained(2.0, ()), job=6)
-        self.place(3.0, 1, WHOLE, Member(0, 0, 0), Member(1, 0, 1))
-        self.place(3.0, 2, HALF, Member(0, 1, 0))
-        self.place(4.0, 3, HALF, Member(0, 1, 0))
+        self.place(3.0, 1, WHOLE, GangMember(0, 0, 0), GangMember(1, 0, 1))
+        self.place(3.0, 2, HALF, GangMember(0, 1, 0))
+        self.place(4.0, 3, HALF, GangMember(0, 1, 0))
         self.write(Started(4.0, 4, "start", Placement(((1, 1),)), 1.0, 4.0), job=4)
         self.write(Stopped(6.0, 4, "preempted", 2.0), job=4, done_s=2.0)
         self.write(Ended(7.0, 6, "failed"), job=6, state=State.FAILED, end_s=7.0, exit_code=1)
@@ -78,7 +78,7 @@ class Scene:
         self.records[job] = replace(kept, **changes)
         self.store.write(Entry(facts, (self.records[job],)))
 
-    def place(self, t: float, job: int, placement: Placement, *members: Member) -> None:
+    def place(self, t: float, job: int, placement: Placement, *members: GangMember) -> None:
         self.write(
             Started(t, job, "start", placement, 1.0, t),
             job=job,
@@ -111,7 +111,7 @@ def test_a_job_that_is_requeued_by_its_owner_may_end_once_more(scene: Scene) -> 
     waiting = {"state": State.PENDING, "end_s": float("inf"), "exit_code": None}
     scene.write(Submitted(8.0, 6, 9.0), job=6, **waiting)
     assert scene.said() == []
-    scene.place(9.0, 6, Placement(((1, 1),)), Member(3, 1, 1))
+    scene.place(9.0, 6, Placement(((1, 1),)), GangMember(3, 1, 1))
     scene.records[6] = replace(scene.records[6], next_worker=4)
     scene.write(job=6)
     assert scene.said() == []
@@ -138,7 +138,7 @@ def shared(scene: Scene, **changes: Any) -> None:
         job=4,
         state=State.RUNNING,
         placement=placement,
-        members=(Member(1, 1, 0),),
+        members=(GangMember(1, 1, 0),),
         next_worker=2,
     )
 
@@ -194,20 +194,22 @@ BREACHES: dict[str, tuple[Callable[[Scene], object], str]] = {
     ),
     "progress of nobody": (lambda s: s.write(Measured(9.0, 4, 1.0, 1.0), job=4), "while waiting"),
     "first again": (
-        lambda s: s.place(9.0, 4, Placement(((1, 1),)), Member(1, 1, 1)),
+        lambda s: s.place(9.0, 4, Placement(((1, 1),)), GangMember(1, 1, 1)),
         "for the first time twice",
     ),
     "elsewhere": (
-        lambda s: sole(s, 2, placement=Placement(((1, 1),), ((1,),)), members=(Member(0, 1, 1),)),
+        lambda s: sole(
+            s, 2, placement=Placement(((1, 1),), ((1,),)), members=(GangMember(0, 1, 1),)
+        ),
         "job 2 is on .* by its facts",
     ),
-    "half a gang": (lambda s: sole(s, 1, members=(Member(0, 0, 0),)), "job 1 wants workers on"),
+    "half a gang": (lambda s: sole(s, 1, members=(GangMember(0, 0, 0),)), "job 1 wants workers on"),
     "one GPU twice": (
-        lambda s: sole(s, 1, members=(Member(0, 0, 0), Member(1, 0, 0))),
+        lambda s: sole(s, 1, members=(GangMember(0, 0, 0), GangMember(1, 0, 0))),
         "job 1 wants workers on",
     ),
     "number twice": (
-        lambda s: sole(s, 1, members=(Member(0, 0, 0), Member(0, 0, 1))),
+        lambda s: sole(s, 1, members=(GangMember(0, 0, 0), GangMember(0, 0, 1))),
         r"job 1 has workers \[0, 0\]",
     ),
     "number ahead": (lambda s: sole(s, 1, next_worker=1), r"job 1 has workers \[0, 1\], the next"),
@@ -218,7 +220,7 @@ BREACHES: dict[str, tuple[Callable[[Scene], object], str]] = {
             Started(9.0, 2, "resize", WHOLE, 1.0, 9.0),
             job=2,
             placement=WHOLE,
-            members=(Member(0, 0, 0), Member(1, 0, 1)),
+            members=(GangMember(0, 0, 0), GangMember(1, 0, 1)),
             next_worker=2,
         ),
         "job 2 runs on 2 GPUs, and takes 1 to 1",
@@ -229,7 +231,7 @@ BREACHES: dict[str, tuple[Callable[[Scene], object], str]] = {
             job=4,
             state=State.RUNNING,
             placement=Placement(((0, 1),)),
-            members=(Member(1, 0, 0),),
+            members=(GangMember(1, 0, 0),),
             next_worker=2,
         ),
         "node 0 holds 3 GPUs of 2",
@@ -240,7 +242,7 @@ BREACHES: dict[str, tuple[Callable[[Scene], object], str]] = {
             job=4,
             state=State.RUNNING,
             placement=Placement(((7, 1),)),
-            members=(Member(1, 7, 0),),
+            members=(GangMember(1, 7, 0),),
             next_worker=2,
         ),
         "node 7, which does not exist",
@@ -258,7 +260,7 @@ BREACHES: dict[str, tuple[Callable[[Scene], object], str]] = {
         lambda s: s.write(
             job=1,
             placement=replace(WHOLE, spans=((1, 2),)),
-            members=(Member(0, 1, 0), Member(1, 1, 1)),
+            members=(GangMember(0, 1, 0), GangMember(1, 1, 1)),
         ),
         "and no plan says so",
     ),
@@ -280,9 +282,9 @@ def test_a_broken_promise_is_named(scene: Scene, name: str) -> None:
 
 def test_a_name_of_the_plan_stands_for_one_gpu_of_its_node(scene: Scene) -> None:
     for job in (2, 3):
-        scene.write(job=job, members=(Member(0, 1, 1),))
+        scene.write(job=job, members=(GangMember(0, 1, 1),))
     assert scene.said() == []
-    scene.write(job=2, members=(Member(0, 1, 0),))
+    scene.write(job=2, members=(GangMember(0, 1, 0),))
     (said,) = scene.said()
     assert said == "jobs [2, 3] share GPU (1, 0) by the plan, and sit on [(1, 0), (1, 1)]"
 
@@ -319,15 +321,15 @@ def test_users_may_share_where_that_is_allowed(scene: Scene) -> None:
 
 
 def test_nothing_goes_backwards_between_two_looks() -> None:
-    before = {1: JobRecord(1, generation=3, next_worker=2, members=(Member(1, 0, 0),))}
-    later = replace(before[1], generation=4, next_worker=3, members=(Member(2, 0, 0),))
+    before = {1: JobRecord(1, generation=3, next_worker=2, members=(GangMember(1, 0, 0),))}
+    later = replace(before[1], generation=4, next_worker=3, members=(GangMember(2, 0, 0),))
     assert audit_progress(before, before) == audit_progress(before, {1: later}) == []
     for wrong, sentence in (
         ({}, "is not any more"),
         ({1: replace(later, generation=2)}, "generation 3 became 2"),
         ({1: replace(later, next_worker=1, members=())}, "given out again"),
         ({1: replace(later, submit_s=5.0)}, "its submission moved"),
-        ({1: replace(later, members=(Member(0, 0, 0),))}, "workers [0] are wanted again"),
+        ({1: replace(later, members=(GangMember(0, 0, 0),))}, "workers [0] are wanted again"),
     ):
         (said,) = audit_progress(before, wrong)
         assert sentence in said

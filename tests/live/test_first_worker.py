@@ -8,7 +8,7 @@ import pytest
 from test_gang import RULES, Table
 
 from dovetail.live.workers.first_worker import FirstWorker
-from dovetail.live.workers.gang_events import Finished, Formed, Unspoken
+from dovetail.live.workers.gang_events import GangFinished, GangFormed, TrainJobMissing
 from dovetail.wire.worker import Meeting
 
 BOTH = ((0, 0, 0), (1, 0, 1))
@@ -30,11 +30,11 @@ def test_one_worker_starts_and_trains_alone_until_the_others_join(ranged: Table)
     assert ranged.names(1.0) == []
     ranged.enter(1, 0, now=5.0)
     assert ranged.names(5.0) == ["start 1@0.1 g2", "0,1: g2 is 0,1"]
-    assert ranged.heard() == [Formed(1)]
+    assert ranged.heard() == [GangFormed(1)]
     ranged.start(1, now=5.0, generation=2)
     ranged.enter(2, 0, 1, now=9.0)
     ranged.orders(9.0)
-    assert ranged.heard() == [Formed(2)]
+    assert ranged.heard() == [GangFormed(2)]
 
 
 def test_an_ordinary_program_runs_once_and_its_end_is_the_end_of_the_job(ranged: Table) -> None:
@@ -44,8 +44,8 @@ def test_an_ordinary_program_runs_once_and_its_end_is_the_end_of_the_job(ranged:
     for now in (10.0, RULES.start_s + 1.0, 10 * RULES.start_s):
         assert not any("start" in said or "end" in said for said in ranged.names(now))
     ranged.end(0, 0, 20 * RULES.start_s)
-    assert Finished() in ranged.heard()
-    assert not ranged.gang.first.heard
+    assert GangFinished() in ranged.heard()
+    assert not ranged.gang.roster.first.heard
 
 
 def test_a_silent_program_counts_as_running_after_a_while(ranged: Table) -> None:
@@ -55,7 +55,7 @@ def test_a_silent_program_counts_as_running_after_a_while(ranged: Table) -> None
     ranged.orders(1.0)
     assert ranged.heard() == [] and ranged.gang.next_s(1.0) <= SILENT_S
     ranged.orders(SILENT_S)
-    assert ranged.heard() == [Unspoken()]
+    assert ranged.heard() == [TrainJobMissing()]
     ranged.orders(2 * SILENT_S)
     assert ranged.heard() == [], "once is enough"
     ranged.enter(1, 0, now=3 * SILENT_S)
@@ -86,4 +86,4 @@ def test_a_worker_that_is_moved_before_its_first_word_is_replaced_by_one(ranged:
     assert ranged.names(1.0) == ["end 0 in 5"]
     ranged.end(0, -15, 2.0)
     assert "start 2@1.0 g2" in ranged.names(2.0)
-    assert list(ranged.gang.workers) == [2]
+    assert list(ranged.gang.roster.workers) == [2]

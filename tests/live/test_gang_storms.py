@@ -15,38 +15,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.live.controller.rules import Rules
-from dovetail.live.jobs.record import Member
+from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found
-from dovetail.live.workers.gang import END, SAVE, Gang
-from dovetail.live.workers.gang_events import Died
-from dovetail.live.workers.gang_orders import instructions
-from dovetail.live.workers.gpu_assignment import Seats
-from dovetail.live.workers.gpu_usage import Floor
-from dovetail.live.workers.inventory_check import survey
+from dovetail.live.workers.gang import Gang, make_gang
+from dovetail.live.workers.gang_events import WorkerDied
+from dovetail.live.workers.gang_orders import due_orders
+from dovetail.live.workers.gpu_assignment import GpuAssignment
+from dovetail.live.workers.gpu_usage import GpuUsage
+from dovetail.live.workers.inventory_check import check_inventory
+from dovetail.live.workers.roster import END, SAVE
 from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
+    AgentOrder,
+    AgentReport,
     EndWorker,
     Forget,
-    Hail,
+    InventoryRequest,
     Launch,
-    Order,
-    Report,
+    NotifyWorkers,
     StartWorker,
-    TellWorkers,
 )
-from dovetail.wire.worker import (
-    Abandon,
-    Checkpoint,
-    Entered,
-    FromWorker,
-    Hello,
-    Left,
-    Lost,
-    Ready,
-    Regroup,
-    ToWorker,
+from dovetail.wire.generation import (
+    Entering,
+    Event,
+    Joined,
+    Leaves,
+    Send,
+    ShowLife,
+    Trains,
+    WorkerGenerations,
+    agree,
 )
+from dovetail.wire.worker import FromWorker, Hello, Regroup, ToWorker, WorkerRefused
 
 GPUS, MEMORY = 3, 100
 RULES = Rules(ready_s=20.0, start_s=20.0, hung_s=4.0, stall_s=1e9)
@@ -57,12 +58,24 @@ class Process:
     """A worker. An elastic one does what it is told at once."""
 
     order: StartWorker
-    entered: int = -1
-    regroup: Regroup | None = None
-    abandoned: int = -1
-    leaves: bool = False
     bound: int = 0
     said: list[FromWorker] = field(default_factory=list)
+    generations: WorkerGenerations = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generations = WorkerGenerations(self.order.worker)
+
+    @property
+    def entered(self) -> int:
+        return self.generations.entered
+
+    def handle(self, event: Event) -> None:
+        """Passes an event to its protocol; what it says is collected."""
+        for instruction in self.generations.handle(event):
+            if isinstance(instruction, Send):
+                self.said.append(instruction.message)
+            elif isinstance(instruction, ShowLife):
+                self.said.append(instruction.lost)
 
 
 class Programs:
@@ -117,47 +130,44 @@ class Programs:
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
         process = self.alive.get((job, worker))
-        if process is None:
-            return
-        if isinstance(message, Regroup):
-            if process.regroup is None or message.generation > process.regroup.generation:
-                process.regroup = message
-        elif isinstance(message, Abandon):
-            process.abandoned = max(process.abandoned, message.generation)
-            process.said.append(Lost(message.generation, "abandoned"))
-        elif isinstance(message, Checkpoint):
-            process.leaves = True
+        if process is not None and not isinstance(message, WorkerRefused):
+            process.handle(message)
 
     def train(self) -> None:
         """Lets elastic workers agree: all who train know of a switch, all members are ready."""
         for job in {job for job, _ in self.alive}:
             crew = {k[1]: p for k, p in self.alive.items() if k[0] == job}
             for number, process in crew.items():
-                if process.leaves:
-                    process.said.append(Left(process.entered, 0))
+                if process.generations.leave:
+                    process.handle(Leaves(0))
                     self.end(job, number, 0)
-            told = [p.regroup for p in crew.values() if p.regroup is not None]
+            told = [o for p in crew.values() if (o := p.generations.ordered) is not None]
             if told:
                 self._switch(job, crew, max(told, key=lambda r: r.generation))
 
     def _switch(self, job: int, crew: dict[int, Process], to: Regroup) -> None:
-        members = [crew.get(n) for n in to.members]
-        if any(p is None or p.regroup != to or p.abandoned >= to.generation for p in members):
+        members = [p for n in to.members if (p := crew.get(n)) is not None]
+        entered = all(p.entered == to.generation for p in members)
+        if len(members) < len(to.members) or entered:
             return
-        training = [p for p in crew.values() if p.entered > p.abandoned]
-        ready = all(p.regroup == to for p in training)
-        for number in to.members:
-            if crew[number].entered < to.generation:
-                crew[number].said.append(Ready(to.generation))
-        if not ready:
+        if not all(p.generations.wants(to.generation) for p in members):
+            return
+        for process in members:
+            if not process.generations.is_ready(to.generation):
+                process.handle(Joined(to.generation))
+        train = [p for p in crew.values() if p.entered >= 0]
+        training = [p for p in train if not p.generations.is_abandoned(p.entered)]
+        voters = [p.generations.propose() for p in (*members, *training)]
+        if agree(voters) != to.generation:
             return
         for number, process in crew.items():
-            if number in to.members and process.entered < to.generation:
-                process.entered, process.bound = to.generation, to.memory_bytes
+            if number in to.members:
+                process.handle(Entering(to.generation))
+                process.bound = to.memory_bytes
                 self.check_memory(process.order.gpu)
-                process.said.append(Entered(to.generation, 0, 0))
-            elif number not in to.members and process.regroup == to:
-                process.said.append(Left(to.generation, 0))
+                process.handle(Trains(0, 0))
+            elif process.generations.newest == to.generation:
+                process.handle(Leaves(0))
                 self.end(job, number, 0)
 
 
@@ -168,16 +178,16 @@ class Storm:
         self.now = 0.0
         self.programs = Programs()
         self.agent = Agent(0, ("0", "1", "2"), self.programs)
-        self.floor, self.seats = Floor(), Seats((GPUS,))
+        self.floor, self.seats = GpuUsage(), GpuAssignment((GPUS,))
         self.gangs = [
-            Gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
+            make_gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
             for job, t in enumerate(trains)
         ]
         self.next = [0, 0]
         self.down: list[Callable[[], None]] = []
         self.wishes: list[tuple[int, ...]] = [(), ()]
         self.parts = (MEMORY // 2, MEMORY // 2)
-        self.send(Hail(1))
+        self.send(InventoryRequest(1))
 
     def want(self, job: int, gpus: tuple[int, ...], part: int = 0) -> None:
         """Lets the plan give a job these GPUs; the other one keeps a part, or loses them."""
@@ -188,12 +198,14 @@ class Storm:
             self.parts = (part, MEMORY - part)
         if left != self.wishes[other]:
             # A plain job keeps its GPUs whole or not at all.
-            self.wishes[other] = left if self.gangs[other].elastic else ()
+            self.wishes[other] = left if self.gangs[other].roster.launch.trains else ()
             self._place(other)
         self._place(job)
         for gang in self.gangs:
-            if gang.wanted is not None:
-                gang.want(replace(gang.wanted, memory_bytes=self.bound(gang.job)), self.now)
+            if gang.roster.wanted is not None:
+                gang.want(
+                    replace(gang.roster.wanted, memory_bytes=self.bound(gang.roster.job)), self.now
+                )
 
     def bound(self, job: int) -> int:
         """Returns what each worker of a job may hold of its GPU."""
@@ -206,11 +218,11 @@ class Storm:
     def _place(self, job: int) -> None:
         gang, gpus = self.gangs[job], self.wishes[job]
         before = {m.gpu: m.worker for m in self.seats.members.get(job, ())}
-        self.seats.leave(job)
+        self.seats.release(job)
         if not gpus:
-            gang.vacate(self.now, 3.0, SAVE if gang.elastic else END)
+            gang.roster.vacate(self.now, 3.0, SAVE if gang.roster.launch.trains else END)
             return
-        anew = not gang.elastic and tuple(before) != gpus
+        anew = not gang.roster.launch.trains and tuple(before) != gpus
         self._seat(job, gpus, {} if anew else before)
 
     def _seat(self, job: int, gpus: Sequence[int], kept: dict[int, int]) -> None:
@@ -219,37 +231,37 @@ class Storm:
             number = kept.get(gpu, -1)
             if number < 0:
                 number, self.next[job] = self.next[job], self.next[job] + 1
-            members.append(Member(number, 0, gpu))
-        self.seats.sit(job, members)
+            members.append(GangMember(number, 0, gpu))
+        self.seats.occupy(job, members)
         self.gangs[job].want(Desired(tuple(members), memory_bytes=self.bound(job)), self.now)
 
     def send(self, payload: object) -> None:
         words = {
             StartWorker: "start",
             EndWorker: "end",
-            TellWorkers: "tell",
+            NotifyWorkers: "tell",
             Forget: "forget",
-            Hail: "hail",
+            InventoryRequest: "hail",
         }
-        order = replace(Order(1), **{words[type(payload)]: payload})
+        order = replace(AgentOrder(1), **{words[type(payload)]: payload})
         self.down.append(lambda: self.report(self.agent.handle(order, self.now)))
 
-    def report(self, reports: Sequence[Report]) -> None:
+    def report(self, reports: Sequence[AgentReport]) -> None:
         for report in reports:
             self.down.append(lambda report=report: self.hear(report))  # type: ignore[misc]
 
-    def hear(self, report: Report) -> None:
+    def hear(self, report: AgentReport) -> None:
         if report.inventory is not None:
             for gang in self.gangs:
-                rows = [w for w in report.inventory.workers if w.job == gang.job]
-                survey(gang, 0, rows, self.now)
+                rows = [w for w in report.inventory.workers if w.job == gang.roster.job]
+                check_inventory(gang, 0, rows, self.now)
         for said, verb in ((report.started, "started"), (report.said, "heard")):
             if said is not None:
                 gang = self.gangs[said.job]
                 if verb == "heard":
                     gang.heard(said, self.now)  # type: ignore[arg-type]
                 else:
-                    gang.started(said.worker, said.generation, self.now)  # type: ignore[union-attr]
+                    gang.roster.started(said.worker, said.generation, self.now)  # type: ignore[union-attr]
         if report.ended is not None:
             self.gangs[report.ended.job].ended(0, report.ended, self.now)
 
@@ -257,25 +269,27 @@ class Storm:
         """Lets gangs decide and speak, workers do what they are told, and the agent look."""
         for gang in (*self.gangs, *self.gangs):
             self._put(gang)
-            dead = {n.worker for n in gang.news() if isinstance(n, Died)}
-            if dead and gang.wanted is not None:
-                kept = {m.gpu: m.worker for m in self.seats.members[gang.job]}
+            dead = {n.worker for n in gang.roster.take_events() if isinstance(n, WorkerDied)}
+            if dead and gang.roster.wanted is not None:
+                kept = {m.gpu: m.worker for m in self.seats.members[gang.roster.job]}
                 gpus = tuple(kept)
-                alive = {g: w for g, w in kept.items() if w not in dead and gang.elastic}
-                self.seats.leave(gang.job)
-                self._seat(gang.job, gpus, alive)
+                alive = {
+                    g: w for g, w in kept.items() if w not in dead and gang.roster.launch.trains
+                }
+                self.seats.release(gang.roster.job)
+                self._seat(gang.roster.job, gpus, alive)
             gang.step(
                 self.now,
                 lambda node, gpu, gang=gang: (  # type: ignore[misc]
-                    self.floor.is_free(gang.job, node, gpu, self.seats)
-                    and self.has_room(gang.job, gpu, gang.bound)
+                    self.floor.is_free(gang.roster.job, node, gpu, self.seats)
+                    and self.has_room(gang.roster.job, gpu, gang.roster.bound)
                 ),
                 lambda _: 0.0,
-                lambda node, gpu, bound, job=gang.job: self.has_room(job, gpu, bound),  # type: ignore[misc]
+                lambda node, gpu, bound, job=gang.roster.job: self.has_room(job, gpu, bound),  # type: ignore[misc]
             )
             self._put(gang)
         for gang in self.gangs:
-            for _, payload in instructions(gang, self.now):
+            for _, payload in due_orders(gang, self.now):
                 self.send(payload)
         self.programs.train()
         for (job, number), process in list(self.programs.alive.items()):
@@ -288,9 +302,9 @@ class Storm:
         self.report(self.agent.tick(self.now))
 
     def _put(self, gang: Gang) -> None:
-        workers = gang.workers.values()
+        workers = gang.roster.workers.values()
         gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
-        self.floor.put(gang.job, gpus, {w.worker: w.loosest for w in workers})
+        self.floor.update(gang.roster.job, gpus, {w.worker: w.memory_held_max for w in workers})
 
     def calm(self) -> None:
         """Lets everything arrive, in turn, until nothing changes any more."""
@@ -302,7 +316,7 @@ class Storm:
                     arrive()
             self.now += 1.0
             if int(self.now) % 5 == 0:
-                self.send(Hail(1))
+                self.send(InventoryRequest(1))
 
     def check(self) -> None:
         """Checks that what is there is what is wanted."""
@@ -313,7 +327,7 @@ class Storm:
             bounds = {p.bound for p in mine}
             assert bounds <= {self.bound(job)}, f"job {job} is bound by {bounds}"
             gang = self.gangs[job]
-            if gang.elastic and gpus:
+            if gang.roster.launch.trains and gpus:
                 entered = {p.entered for k, p in self.programs.alive.items() if k[0] == job}
                 assert len(entered) == 1 and entered != {-1}
 
@@ -351,7 +365,7 @@ def test_any_storm_ends_with_what_is_wanted_and_no_gpu_held_twice(
         elif what == "wait":
             storm.now += number
         elif what == "hail":
-            storm.send(Hail(1))
+            storm.send(InventoryRequest(1))
         elif what == "kill" and storm.programs.alive:
             keys = sorted(storm.programs.alive)
             storm.programs.end(*keys[number % len(keys)], -signal.SIGKILL)

@@ -5,7 +5,7 @@ from live_stage import Stage
 
 from dovetail.live.controller.site import Site
 from dovetail.live.jobs.lifecycle import State
-from dovetail.wire.agent import Report, WorkerEnded
+from dovetail.wire.agent import AgentReport, WorkerEnded
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -15,7 +15,7 @@ def test_no_room_on_a_gpu_is_the_jobs_own_doing_only_if_it_is_alone(shared: bool
     for t in range(number):
         s.submit(1.0 + t, duration_s=20.0, shareable=True, trains=True)
     end = WorkerEnded(number, 0, 1, 5, "")
-    s.at(5.0, lambda: s.take([Report(0, ended=end)]))
+    s.at(5.0, lambda: s.take([AgentReport(0, ended=end)]))
     s.play(6.0)
     record = s.record(number)
     if shared:
@@ -33,7 +33,7 @@ def test_who_is_still_bound_when_its_neighbour_has_left_is_not_to_blame(
     monkeypatch.setattr(Site, "bound", lambda site, life: 1 << 30)
     s = Stage("fifo", nodes=1, gpus=1)
     s.submit(1.0, duration_s=20.0, trains=True)
-    s.at(5.0, lambda: s.take([Report(0, ended=WorkerEnded(1, 0, 1, 5, ""))]))
+    s.at(5.0, lambda: s.take([AgentReport(0, ended=WorkerEnded(1, 0, 1, 5, ""))]))
     s.play(5.5)
     record = s.record(1)
     assert (record.state, record.retries) == (State.PENDING, 1)
@@ -47,7 +47,7 @@ def test_an_ordinary_program_that_said_so_is_treated_alike(shared: bool) -> None
     for t in range(number):
         s.submit(1.0 + t, duration_s=20.0, shareable=True)
     end = WorkerEnded(number, 0, 1, 1, "out of memory")
-    s.at(5.0, lambda: s.take([Report(0, ended=end)]))
+    s.at(5.0, lambda: s.take([AgentReport(0, ended=end)]))
     s.play(6.0)
     record = s.record(number)
     if shared:

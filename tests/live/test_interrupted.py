@@ -21,7 +21,7 @@ from harness.story import NODES, ORDERS_LOST, STOPPED, Fault, Story, Submission,
 from dovetail.live.jobs.job_environment import RESTARTS
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.wire.agent import Order
+from dovetail.wire.agent import AgentOrder
 
 BLOCK = 30
 ONCE_BROKEN = (65, 80, 507)
@@ -138,7 +138,7 @@ class Lone:
         ]
 
 
-def _second_start(orders: list[Order]) -> int:
+def _second_start(orders: list[AgentOrder]) -> int:
     return next((i for i, o in enumerate(orders) if o.start and o.start.worker == 1), 0)
 
 

@@ -26,14 +26,14 @@ from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Accepted, Edges, Entry, Request
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.nodes import EmulatedNodes
-from dovetail.live.emulation.synthetic import Costs, paced_of
+from dovetail.live.emulation.synthetic import SwitchCosts, synthetic_spec
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.meter import Meters
 from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import Launch, Order, Report
+from dovetail.wire.agent import AgentOrder, AgentReport, Launch
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
 
@@ -71,7 +71,7 @@ class Kept:
 
 
 def launch_of(number: int, spec: JobSpec) -> Launch:
-    return Launch(paced_of(spec).command(), f"jobs/{number}", "output.log", ".", trains=True)
+    return Launch(synthetic_spec(spec).command(), f"jobs/{number}", "output.log", ".", trains=True)
 
 
 @dataclass
@@ -124,11 +124,11 @@ class Play:
         group = self.cluster.groups[0]
         nodes = EmulatedNodes(
             group.nodes, group.gpus_per_node, jobs=self.nodes_table, physics=self.truth,
-            costs=Costs(), alive_s=1.0,
+            costs=SwitchCosts(), alive_s=1.0,
         )  # fmt: skip
         armed = [float("inf")]
 
-        def take(reports: Sequence[Report]) -> None:
+        def take(reports: Sequence[AgentReport]) -> None:
             for report in reports:
                 line.after(0.0005, lambda r=report: inbox.put(r))
             due = nodes.next_due()
@@ -141,7 +141,7 @@ class Play:
                 armed[0] = float("inf")
                 take(nodes.tick(line.now))
 
-        def handle(node: int, order: Order) -> None:
+        def handle(node: int, order: AgentOrder) -> None:
             take(nodes.handle(node, order, line.now))
 
         def lack(job: int) -> None:
@@ -156,7 +156,7 @@ class Play:
         return handle
 
 
-def _without_room(report: Report, how: str) -> Report:
+def _without_room(report: AgentReport, how: str) -> AgentReport:
     """Lets a worker that was killed have ended for want of memory: by itself, or by the kernel."""
     said = {"exit_code": 5} if how == "by itself" else {"why": "out of memory"}
     return replace(report, ended=report.ended and replace(report.ended, **said))  # type: ignore[arg-type]

@@ -27,10 +27,10 @@ from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.edges.protocols import Accepted, StoreError
 from dovetail.live.edges.virtual_time import VirtualClock
-from dovetail.live.emulation.synthetic import Costs
+from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.store.intake import Intake
-from dovetail.wire.agent import Report, WorkerEnded
+from dovetail.wire.agent import AgentReport, WorkerEnded
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.worker import Checkpoint
 
@@ -605,7 +605,9 @@ def test_jobs_that_trade_their_gpus_do_so_at_once(stage: Make, free: int) -> Non
     spare = Placement(((1, 2), (0, 1))), Placement(((0, 2), (1, 1)))
     then = dict(enumerate(spare if free else (other, one)))
     first = {0: Placement(((0, 2 + free),)), 1: Placement(((1, 2 + free),))}
-    s = stage(Trades(first, then), gpus=4 if free else 2, costs=Costs(3.0, 3.0, 3.0, 3.0, 3.0))
+    s = stage(
+        Trades(first, then), gpus=4 if free else 2, costs=SwitchCosts(3.0, 3.0, 3.0, 3.0, 3.0)
+    )
     for _ in range(2):
         s.submit(1.0, gpus=2 + free, duration_s=60.0)
     s.play(200.0)
@@ -675,7 +677,7 @@ def test_progress_that_is_as_expected_writes_no_facts(stage: Make) -> None:
 
 def test_a_job_that_completed_has_done_all_its_work(stage: Make) -> None:
     """Its last report was made before its end, and may have been within the slack of belief."""
-    s = stage("afs-p", nodes=1, gpus=4, costs=Costs(resume_s=0.7))
+    s = stage("afs-p", nodes=1, gpus=4, costs=SwitchCosts(resume_s=0.7))
     for number in range(6):
         s.submit(1.0 + number, duration_s=9.7 + 3.1 * number, gpus=1, max_gpus=4)
     s.play(200.0)
@@ -692,7 +694,7 @@ def test_a_command_that_cannot_run_is_not_tried_again(stage: Make, code: int, re
     s = stage(nodes=1, gpus=1)
     s.submit(1.0, duration_s=5.0)
     end = WorkerEnded(1, 0, 1, code, "nosuch: No such file or directory")
-    s.at(1.5, lambda: s.take([Report(0, ended=end)]))
+    s.at(1.5, lambda: s.take([AgentReport(0, ended=end)]))
     s.play(30.0)
     record = s.record(1)
     assert record.retries == retries

@@ -12,14 +12,14 @@ from cluster_by_hand import ByHand, by_hand, spec
 from dovetail.core.errors import InputError
 from dovetail.live.client.client import Client
 from dovetail.live.controller.launches import launch_of
-from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.node.transport import TO_AGENTS, Addressed
 from dovetail.live.server.messages.changes import Submit, Submitted
 from dovetail.live.server.messages.listing import Listed, ListJobs
 from dovetail.live.server.protocol import line_of_question
 from dovetail.live.server.server import Server
 from dovetail.live.store.record_codec import record_of, record_text
-from dovetail.wire.agent import Order, StartWorker
+from dovetail.wire.agent import AgentOrder, StartWorker
 from dovetail.wire.codec import LINE_BYTES_MAX
 from dovetail.wire.spec_faults import COMMAND_BYTES_MAX, ENVIRONMENT_BYTES_MAX
 from dovetail.wire.submission import Submission
@@ -46,7 +46,7 @@ def test_the_longest_request_is_read_again_and_starts_its_worker(cluster: ByHand
     kept = cluster.store.find(1)
     assert kept is not None and kept[0].environment == longest.environment
     start = StartWorker(1, 0, 1, 0, launch_of(cluster.home / "jobs")(1, kept[0]))
-    assert len(TO_AGENTS.encode(Addressed(0, Order(1, start=start)))) <= LINE_BYTES_MAX
+    assert len(TO_AGENTS.encode(Addressed(0, AgentOrder(1, start=start)))) <= LINE_BYTES_MAX
 
 
 def test_what_no_order_could_carry_is_refused_before_it_is_kept(cluster: ByHand) -> None:
@@ -61,7 +61,7 @@ def test_what_no_order_could_carry_is_refused_before_it_is_kept(cluster: ByHand)
 
 
 def test_a_record_is_read_again_however_many_workers_it_names() -> None:
-    members = tuple(Member(n, n // 8, n % 8) for n in range(40_000))
+    members = tuple(GangMember(n, n // 8, n % 8) for n in range(40_000))
     record = JobRecord(1, members=members)
     text = record_text(record)
     assert len(text) > LINE_BYTES_MAX

@@ -11,7 +11,7 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.measuring.memory_bounds import MemoryBounds, bounds
-from dovetail.live.workers.gpu_usage import Floor
+from dovetail.live.workers.gpu_usage import GpuUsage
 from dovetail.physics.linear import LinearPhysics
 
 
@@ -111,19 +111,19 @@ def test_the_least_of_the_gpus_that_are_shared_bounds_all_workers_of_a_job() -> 
 
 
 def test_on_a_floor_bounds_never_add_up_to_more_than_there_is() -> None:
-    floor, gpu = Floor(), (0, 1)
-    floor.put(1, {0: (gpu,)}, {0: 0})
+    floor, gpu = GpuUsage(), (0, 1)
+    floor.update(1, {0: (gpu,)}, {0: 0})
     assert floor.has_room(1, gpu, 0, 16.0), "alone it may hold all"
     assert not floor.has_room(2, gpu, 8, 16.0), "who is not bound may hold all"
     floor.changed = False
-    floor.put(1, {0: (gpu,)}, {0: 10})
+    floor.update(1, {0: (gpu,)}, {0: 10})
     assert floor.changed, "memory was given back"
     assert floor.has_room(2, gpu, 6, 16.0) and not floor.has_room(2, gpu, 7, 16.0)
     assert not floor.has_room(2, gpu, 0, 16.0), "who is not bound may want all"
     floor.changed = False
-    floor.put(1, {0: (gpu,)}, {0: 12})
+    floor.update(1, {0: (gpu,)}, {0: 12})
     assert not floor.changed and not floor.has_room(2, gpu, 6, 16.0)
-    floor.put(1, {}, {})
+    floor.update(1, {}, {})
     assert floor.changed and floor.has_room(2, gpu, 0, 16.0)
-    floor.add_stray((3, 0), 0, (1,))
+    floor.add_unknown((3, 0), 0, (1,))
     assert not floor.has_room(2, gpu, 6, 16.0), "nobody knows what a stray may hold"

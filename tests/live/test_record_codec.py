@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dovetail.core.placement import Interleave, Placement
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.store.record_codec import record_of, record_text, spec_of, spec_text
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import EACH_GPU, Dependency, JobSpec
@@ -38,7 +38,7 @@ records = st.builds(
     submit_s=seconds,
     generation=whole,
     placement=st.none() | placements(),
-    members=st.lists(st.builds(Member, whole, whole, whole), max_size=3).map(tuple),
+    members=st.lists(st.builds(GangMember, whole, whole, whole), max_size=3).map(tuple),
     group=st.lists(whole, max_size=3).map(tuple),
     next_worker=whole,
     done_s=seconds,

@@ -12,7 +12,7 @@ from live_stage import NEVER, RULES, Stage
 from dovetail.core.messages import ControllerChanged, NodeChanged
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.store.database import Database
-from dovetail.wire.agent import Inventory, Report
+from dovetail.wire.agent import AgentReport, Inventory
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
@@ -130,7 +130,7 @@ def test_an_inventory_from_before_a_node_was_lost_does_not_bring_it_back() -> No
         hail = next(o.hail for _, _, o in s.orders if o.hail is not None)
         late = Inventory(1, "emulated-1", ("paced-0",), (), hail.epoch, serial or hail.serial)
         assert s.inbox is not None
-        s.inbox.put(Report(1, inventory=late))
+        s.inbox.put(AgentReport(1, inventory=late))
 
     s.at(20.0, lambda: answer(0))
     s.at(22.0, lambda: answer(max(o.hail.serial for _, _, o in s.orders if o.hail is not None)))

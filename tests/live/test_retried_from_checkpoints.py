@@ -9,7 +9,7 @@ from live_stage import Stage
 
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.wire.agent import Report, WorkerSaid
+from dovetail.wire.agent import AgentReport, WorkerReport
 from dovetail.wire.worker import Saved
 
 PATIENT_S = 400.0
@@ -27,7 +27,7 @@ def saves(s: Stage, t: float, step: int) -> None:
 
     def do() -> None:
         worker = s.starts(1)[-1][0]
-        s.take([Report(0, said=WorkerSaid(1, worker, saved=Saved(step, 10 * step)))])
+        s.take([AgentReport(0, said=WorkerReport(1, worker, saved=Saved(step, 10 * step)))])
 
     s.at(t, do)
 
@@ -42,7 +42,7 @@ def ends(s: Stage, t: float, code: int = 1, worker: int = -1) -> None:
     s.at(t, do)
 
 
-def _with_code(report: Report, code: int) -> Report:
+def _with_code(report: AgentReport, code: int) -> AgentReport:
     if report.ended is None:
         return report
     return replace(report, ended=replace(report.ended, exit_code=code))

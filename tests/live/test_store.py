@@ -13,7 +13,7 @@ from dovetail.core.messages import Ended, NodeChanged, Started, Submitted
 from dovetail.core.placement import Placement
 from dovetail.live.edges.protocols import Entry, Request, StoreError
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries, Reader
 from dovetail.live.store.store import Store, add_jobs, add_requests
@@ -61,7 +61,7 @@ def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None
     store = store_of(database)
     assert submit(store, spec("a", script=SCRIPT, hold=True), spec("b")) == [1, 2]
     where = Placement(((0, 2),))
-    running = JobRecord(1, State.RUNNING, 1.0, 3, where, (Member(4, 0, 1),), held=True)
+    running = JobRecord(1, State.RUNNING, 1.0, 3, where, (GangMember(4, 0, 1),), held=True)
     store.write(
         Entry(
             (Submitted(1.0, 1, 60.0), Started(2.0, 1, "start", where, 1.5, 2.0)),
@@ -89,7 +89,7 @@ def test_the_clock_goes_on_from_the_newest_time_that_any_record_knows(path: Path
     submit(store, spec("a"), spec("b"))
     where = Placement(((0, 2),))
     starts = tuple(Started(2.0, job, "start", where, 1.5, 2.0) for job in (1, 2))
-    running = JobRecord(1, State.RUNNING, 1.0, 3, where, (Member(4, 0, 1),), since_s=50.0)
+    running = JobRecord(1, State.RUNNING, 1.0, 3, where, (GangMember(4, 0, 1),), since_s=50.0)
     ending = JobRecord(2, State.COMPLETING, 1.0, 3, since_s=3.0)
     store.write(Entry((Submitted(1.0, 1, 60.0), Submitted(1.0, 2, 60.0), *starts), (ending,)))
     assert store.recover().now_s == 2.0 + 1.0

@@ -9,7 +9,7 @@ from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbo
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.serving.scheduler import build_mind
 from dovetail.live.store.recovered import Recovered
-from dovetail.wire.agent import Launch, Order
+from dovetail.wire.agent import AgentOrder, Launch
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
 
@@ -17,7 +17,7 @@ from plain_meter import PlainMeter
 class Nothing:
     """Keeps nothing, sends nothing, knows nothing."""
 
-    def send(self, node: int, order: Order) -> None: ...
+    def send(self, node: int, order: AgentOrder) -> None: ...
 
     def write(self, entry: Entry) -> None: ...
 

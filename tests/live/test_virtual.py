@@ -7,7 +7,7 @@ import pytest
 from dovetail.core.errors import DovetailError
 from dovetail.live.edges.protocols import NodeLost
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.wire.agent import Hail, Order
+from dovetail.wire.agent import AgentOrder, InventoryRequest
 
 
 def test_events_happen_in_order_of_time_and_of_one_instant_in_the_order_put_in() -> None:
@@ -54,7 +54,7 @@ class _Odd:
 def test_orders_arrive_as_the_road_has_it() -> None:
     line, come = Timeline(), []
     post = VirtualPost(line, lambda node, order: come.append((line.now, node, order)), _Odd())
-    order = Order(1, hail=Hail(1))
+    order = AgentOrder(1, hail=InventoryRequest(1))
     for node in (0, 1, 2):
         post.send(node, order)
     line.pass_until(5.0)

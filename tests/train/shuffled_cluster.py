@@ -51,7 +51,7 @@ from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import Alive, Launch, Order, Report, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, Launch, StartWorker
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 from dovetail.wire.worker import FOLDER, REPORT, SOCKET, STALL, TOKEN, WORKER, FromWorker, ToWorker
@@ -229,7 +229,7 @@ class Node:
         self._path = cluster.place / f"agent-{node}"
         self.forks = Forks(self._path, cluster)
         self._fence = Fence()
-        self.said: list[Report] = []
+        self.said: list[AgentReport] = []
         self.begin()
 
     def begin(self) -> None:
@@ -250,7 +250,7 @@ class Node:
         self._fence = Fence(self.agent.fence.epoch, self.agent.fence.jobs())
         self.said.clear()
 
-    def tick(self, now: float) -> list[Report]:
+    def tick(self, now: float) -> list[AgentReport]:
         self._hub.tick()
         ticked = self.agent.tick(now)
         said, self.said = self.said, []
@@ -366,7 +366,7 @@ class ShuffledCluster:
                 self._hear(node.tick(now))
             if now >= self._alive_s:
                 self._alive_s = now + 0.2
-                self._come += [Report(n, alive=Alive(n)) for n in range(NODES)]
+                self._come += [AgentReport(n, alive=Heartbeat(n)) for n in range(NODES)]
             self._look_for_the_end(now)
             if now >= self._fault_s:
                 self._fault_s = now + self._draw.choice((0.05, 0.3, 0.8))
@@ -376,7 +376,7 @@ class ShuffledCluster:
                 return come
             self.loop.wait(min(until - now, LOOK_S))
 
-    def send(self, node: int, order: Order) -> None:
+    def send(self, node: int, order: AgentOrder) -> None:
         """Hands an order to the agent of a node."""
         what = order.start or order.end or order.tell or order.forget
         if what is not None:
@@ -390,7 +390,7 @@ class ShuffledCluster:
         for record in entry.records:
             self.records[record.job] = record
 
-    def _hear(self, reports: Sequence[Report]) -> None:
+    def _hear(self, reports: Sequence[AgentReport]) -> None:
         for report in reports:
             if report.started or report.ended or (report.said and not report.said.training):
                 self._tell(f"from {report.node}: {report.started or report.ended or report.said}")

@@ -223,7 +223,7 @@ def _train(job: Shuffled, live: Job, t: Trained, tell: Any) -> None:
 
     def told() -> None:
         made()
-        digest = None if members.learns else live._parts.digest()
+        digest = None if members.is_catching_up else live._parts.digest()
         step, loss = live._progress.step, gradients.loss()
         tell(made=step, generation=members.generation, loss=loss, digest=digest)
 

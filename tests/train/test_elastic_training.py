@@ -18,10 +18,10 @@ from dovetail.wire.worker import (
     Entered,
     Finished,
     FromWorker,
-    Left,
     Ready,
     Saved,
     Training,
+    WorkerLeft,
 )
 
 PACED = Scene(samples=500, pace_s=0.003)
@@ -38,7 +38,7 @@ def test_a_job_that_grows_from_1_to_4_and_shrinks_to_1_trains_as_alone(tmp_path:
         stage.entered(stage.regroup(2))
         let_end(tmp_path / "log")
         assert stage.ended(1, 2) == [0, 0]
-        assert [m.generation for m in stage.all_said(0, Left)] == [4]
+        assert [m.generation for m in stage.all_said(0, WorkerLeft)] == [4]
         done = stage.all_said(2, Finished)
         assert [(f.step, f.samples) for f in done] == [(96, 1500)]
         steps = [e.step for e in stage.all_said(2, Entered)]
@@ -146,7 +146,7 @@ def test_a_job_stopped_with_2_workers_goes_on_with_3(tmp_path: Path) -> None:
         assert stage.ended(0, 1) == [0, 0]
         (saved,) = stage.all_said(0, Saved)
         assert stage.all_said(1, Saved) == []
-        assert [m.step for n in (0, 1) for m in stage.all_said(n, Left)] == [saved.step] * 2
+        assert [m.step for n in (0, 1) for m in stage.all_said(n, WorkerLeft)] == [saved.step] * 2
     with rehearse(PACED, second, folder=folder) as stage:
         stage.start(10, 11, 12)
         entered = stage.entered(stage.regroup(12, 10, 11))

@@ -23,7 +23,7 @@ from train_scene import (
 )
 
 from dovetail.train.rehearsal import Rehearsal
-from dovetail.wire.worker import Abandon, Entered, Hello, Lost, Refused
+from dovetail.wire.worker import Abandon, Entered, Hello, Lost, WorkerRefused
 from patience import is_there
 
 PACED = Scene(samples=500, pace_s=0.003)
@@ -152,7 +152,7 @@ def test_a_refused_worker_ends_at_once_and_saves_nothing(tmp_path: Path) -> None
     with rehearse(PACED, tmp_path / "log") as stage:
         stage.start(0)
         stage.entered(stage.regroup(0))
-        stage.tell(Refused("replaced by worker 4"), 0)
+        stage.tell(WorkerRefused("replaced by worker 4"), 0)
         assert stage.ended(0) == [3]
         assert list(stage.folder.glob("*")) == []
 

@@ -89,7 +89,7 @@ def test_nobody_leaves_before_what_it_has_is_saved(
     monkeypatch.setattr(aside, "_leaving", None)  # or the tests themselves would end with 0
     parts = SCENE.parts()
     job = job_of(SCENE, parts, folder=tmp_path, environment={})
-    job._desk.hear(Checkpoint(leave=True))
+    job._mailbox.hear(Checkpoint(leave=True))
     with monkeypatch.context() as disk:
         if full:
             disk.setattr(checkpoint.os, "fsync", no_room)

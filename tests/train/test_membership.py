@@ -13,12 +13,13 @@ import torch
 from train_scene import Scene
 
 from dovetail.train.data.samples import Manner
-from dovetail.train.membership.mailbox import Desk
-from dovetail.train.membership.membership import Home, Membership, Spoiled
-from dovetail.train.membership.rendezvous import Builder, Host
+from dovetail.train.membership.mailbox import Mailbox
+from dovetail.train.membership.membership import Membership, StateLost, WorkerContext
+from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer
 from dovetail.train.state.checkpoint import Progress
 from dovetail.train.sync.process_group import DONE, Group, Waiting
-from dovetail.wire.worker import FromWorker, Lost, Ready, Regroup
+from dovetail.wire.generation import Entering, Joined, Trains
+from dovetail.wire.worker import Abandon, FromWorker, Lost, Ready, Regroup
 
 SCRIPT = 11
 STALL_S = 60.0
@@ -30,7 +31,7 @@ class Told:
     def __init__(self) -> None:
         self.said: list[FromWorker] = []
 
-    def say(self, message: FromWorker) -> None:
+    def send(self, message: FromWorker) -> None:
         self.said.append(message)
 
     def close(self, wait_s: float) -> None:
@@ -65,10 +66,12 @@ def member(
     begin: Callable[[], Progress] = lambda: Progress(known=True),
 ) -> tuple[Membership, Others]:
     """Returns worker 10 + rank of generation 3, among others that are 10, 11, ..."""
-    home = Home(10 + rank, Told(), Desk(), Host("127.0.0.1"), "127.0.0.1", STALL_S)
+    context = WorkerContext(
+        10 + rank, Told(), Mailbox(10 + rank), RendezvousServer("127.0.0.1"), "127.0.0.1", STALL_S
+    )
     progress = Progress(step, 16 * step, known)
     one = Membership(
-        home,
+        context,
         Scene().parts(),
         progress,
         batch_size=16,
@@ -77,10 +80,14 @@ def member(
         enters=lambda: None,
     )
     one.group = others = Others(rank, size)
-    one._members, one._entered = tuple(range(10, 10 + size)), 3
+    one._members = tuple(range(10, 10 + size))
+    one._prepare = lambda _: None  # type: ignore[method-assign]
+    one._context.mailbox.listen(prepare=one._prepare, stop=one._stop, show_life=one._show_life)
+    for event in (Regroup(3, one._members), Joined(3), Entering(3), Trains(step, 16 * step)):
+        one._context.mailbox.handle(event)
     one._trained, one.learning = known, (False,) * size
     one.manner = Manner(16, size)
-    one._pass_on = lambda **_: None  # type: ignore[method-assign]
+    one._start_transfer = lambda **_: None  # type: ignore[method-assign]
     return one, others
 
 
@@ -97,12 +104,12 @@ def test_who_is_a_step_behind_learns_from_who_is_ahead() -> None:
     behind, others = member(1, step=4, known=True)
     others.rows = [row(5)]
     behind._share_state()
-    assert behind.learning == (False, True) and behind.learns
+    assert behind.learning == (False, True) and behind.is_catching_up
     assert (behind._progress.step, behind._progress.known) == (5, False)
     ahead, others = member(0, step=5, known=True)
     others.rows = [row(4)]
     ahead._share_state()
-    assert ahead.learning == (False, True) and not ahead.learns
+    assert ahead.learning == (False, True) and not ahead.is_catching_up
     assert ahead._progress == Progress(5, 80, True)
 
 
@@ -129,7 +136,7 @@ def test_members_of_another_script_do_not_train_together() -> None:
 def test_who_has_half_a_state_begins_only_from_a_checkpoint() -> None:
     one, _ = member(0, 1)
     one._tainted = True
-    with pytest.raises(Spoiled):
+    with pytest.raises(StateLost):
         one._share_state()
     one, _ = member(0, 1, begin=lambda: Progress(7, 112, True))
     one._tainted = True
@@ -139,7 +146,7 @@ def test_who_has_half_a_state_begins_only_from_a_checkpoint() -> None:
 
 def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
     one, _ = member(0, 2, step=5, known=True)
-    one._home.desk.hear(Regroup(4, (11, 12)))
+    one._context.mailbox.hear(Regroup(4, (11, 12)))
     one.learning = (False, True)
     one.announce(save=False)
     assert one._announced == 3
@@ -152,7 +159,7 @@ def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
 def test_nobody_switches_unless_all_announce_the_same(theirs: int, *, switches: bool) -> None:
     one, others = member(0, 2, step=5, known=True)
     others.add = (theirs, theirs * theirs)
-    one._home.desk.hear(Regroup(4, (11,)))
+    one._context.mailbox.hear(Regroup(4, (11,)))
     one.announce(save=False)
     assert one.agree().switch is switches
 
@@ -160,28 +167,28 @@ def test_nobody_switches_unless_all_announce_the_same(theirs: int, *, switches: 
 def test_all_are_well_only_if_each_is() -> None:
     one, others = member(0, 3)
     others.add = (2.0,)
-    assert one.all_well(True) and not one.all_well(False)
+    assert one.agree_all_well(True) and not one.agree_all_well(False)
     others.add = (1.0,)
-    assert not one.all_well(True)
+    assert not one.agree_all_well(True)
 
 
 def test_a_training_loop_that_hangs_does_not_answer() -> None:
     """The thread that listens lives on; if it answered nobody would ever find the loop."""
     one, _ = member(0, 2, step=5, known=True)
-    told = one._home.agent
+    told = one._context.agent
     assert isinstance(told, Told)
-    one.alive()
-    one._probed(3)
+    one.mark_alive()
+    one._context.mailbox.hear(Abandon(3))
     assert told.said == [Lost(3, "abandoned")]
     one._alive_s -= STALL_S + 1
-    one._probed(3)
+    one._context.mailbox.hear(Abandon(3))
     assert told.said == [Lost(3, "abandoned")]
 
 
 class Greedy:
     """A lock after which whoever waits for the group of a builder has it at once."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: GroupBuilder) -> None:
         self._builder, self._lock = builder, threading.Lock()
 
     def __enter__(self) -> None:
@@ -194,14 +201,15 @@ class Greedy:
 
 
 def test_who_enters_at_once_has_said_that_it_is_ready() -> None:
-    told = Told()
-    builder = Builder(
+    told, mailbox = Told(), Mailbox(10)
+    mailbox.hear(Regroup(4, (10,)))
+    builder = GroupBuilder(
         Regroup(4, (10,)),
         10,
-        desk=Desk(),
+        mailbox=mailbox,
         agent=told,
-        host=Host("127.0.0.1"),
-        at="127.0.0.1",
+        server=RendezvousServer("127.0.0.1"),
+        own_address="127.0.0.1",
         device=torch.device("cpu"),
     )
     builder._lock = Greedy(builder)  # type: ignore[assignment]

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from train_scene import Scene, assert_untouched, let_end, read, rehearse, stands_still
 
-from dovetail.wire.worker import Entered, Finished, Left, Lost
+from dovetail.wire.worker import Entered, Finished, Lost, WorkerLeft
 
 LONG = Scene(samples=3000, epochs=1, pace_s=0.003)
 
@@ -27,7 +27,7 @@ def test_who_has_the_state_stays_until_the_one_that_is_to_go_on_alone_has_it(
         stage.entered(stage.regroup(1))
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
-        (left,) = stage.all_said(0, Left)
+        (left,) = stage.all_said(0, WorkerLeft)
         assert left.step > joined.step + 5, "the state takes so many iterations to arrive"
     assert_untouched(scene, read(tmp_path / "log"))
 

@@ -440,6 +440,6 @@ def test_who_waits_for_a_checkpoint_before_leaving_does_not_complain() -> None:
     next(job.batches())
     job._membership.group = group
     group.sum_control = seen_in_between  # type: ignore[method-assign,assignment]
-    assert job._membership.all_well(True)
+    assert job._membership.agree_all_well(True)
     assert seen == [math.inf]
     assert math.isfinite(group.patience._stall_s)

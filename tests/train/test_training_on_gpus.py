@@ -189,14 +189,14 @@ def test_a_worker_is_within_a_new_bound_before_it_says_that_it_trains_by_it(
     done: list[int | str] = []
 
     class Telling:
-        def say(self, message: FromWorker) -> None:
+        def send(self, message: FromWorker) -> None:
             if isinstance(message, Entered):
                 done.append(f"entered {message.generation}")
 
         def close(self, wait_s: float) -> None:
             pass
 
-    monkeypatch.setattr(iterations, "Nobody", Telling)
+    monkeypatch.setattr(iterations, "NoAgent", Telling)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=2, environment={})
@@ -205,9 +205,9 @@ def test_a_worker_is_within_a_new_bound_before_it_says_that_it_trains_by_it(
         if job.steps_done in (4, 8):
             generation = job.steps_done // 4
             bound = GIB if generation == 1 else 0
-            job._desk.hear(Regroup(generation, (0,), memory_bytes=bound))
+            job._mailbox.hear(Regroup(generation, (0,), memory_bytes=bound))
             give_up_s = time.monotonic() + 300.0
-            while not job._membership._is_built(generation):
+            while not job._mailbox.is_ready(generation):
                 assert time.monotonic() < give_up_s
                 time.sleep(0.001)
         job.backward(model(x).mean())
@@ -280,7 +280,7 @@ def test_who_computes_for_a_joiner_does_so_at_once_where_the_gpu_is_its_own(
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=16, environment={})
-    job._desk.hear(Regroup(1, (0, 1), memory_bytes=bound))
+    job._mailbox.hear(Regroup(1, (0, 1), memory_bytes=bound))
     job._was_cut = was_cut
     job._membership.manner = Manner(16, members=2, steps=steps)
     job._membership.group.rank, job._membership.learning = 0, (False, True)

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from dovetail.train import Job
 from dovetail.train.data.samples import permutation
-from dovetail.train.membership.membership import Verdict
+from dovetail.train.membership.membership import IterationOutcome
 from dovetail.train.rehearsal import Rehearsal
 from dovetail.train.state.state import Parts
 from dovetail.train.sync import state_transfer as transfer
@@ -137,7 +137,7 @@ def worker(scene: Scene, environment: dict[str, str]) -> None:
     if number == 1 and scene.breaks_at >= 0:
         agree = job._membership.agree
 
-        def broken() -> Verdict:
+        def broken() -> IterationOutcome:
             verdict = agree()
             if job.steps_done == scene.breaks_at and job._membership.generation == 1:
                 raise Broken("pretended")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.wire.agent import ORDERS, Launch, Order, StartWorker, TellWorkers
+from dovetail.wire.agent import ORDERS, AgentOrder, Launch, NotifyWorkers, StartWorker
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, Meet, Regroup, Training
 
@@ -16,8 +16,8 @@ def test_an_order_with_messages_inside_survives() -> None:
     launch = Launch(
         ("python", "train.py", "--name=a b;$(rm)"), "/f", "/o", "/w", (("A", "b"),), True
     )
-    order = Order(3, start=StartWorker(7, 2, 5, 1, launch, share=0.5))
-    tell = Order(3, tell=TellWorkers(7, (1, 2), regroup=Regroup(6, (1, 2), 2, (3, 5))))
+    order = AgentOrder(3, start=StartWorker(7, 2, 5, 1, launch, share=0.5))
+    tell = AgentOrder(3, tell=NotifyWorkers(7, (1, 2), regroup=Regroup(6, (1, 2), 2, (3, 5))))
     assert ORDERS.decode(ORDERS.encode(order)) == order
     assert ORDERS.decode(ORDERS.encode(tell)) == tell
 

@@ -220,8 +220,8 @@ def _emulated(words: EngineWords, given: OptionTexts) -> tuple[Nodes, int]:
 
     from dovetail.core.job import JobTable
     from dovetail.core.messages import HOW
-    from dovetail.live.emulation.nodes import EmulatedNodes, FolderShelf
-    from dovetail.live.emulation.synthetic import Costs
+    from dovetail.live.emulation.nodes import EmulatedNodes, FolderProgressStore
+    from dovetail.live.emulation.synthetic import SwitchCosts
     from dovetail.live.engines.engine import cluster_of
     from dovetail.live.serving.scheduler import live_options, live_physics
 
@@ -235,8 +235,8 @@ def _emulated(words: EngineWords, given: OptionTexts) -> tuple[Nodes, int]:
         cluster.installed,
         jobs=jobs,
         physics=live_physics(jobs, options),
-        costs=Costs(**costs, prepare_s=switching.prepare_s),
-        shelf=FolderShelf(),
+        costs=SwitchCosts(**costs, prepare_s=switching.prepare_s),
+        progress=FolderProgressStore(),
         report_s=REPORT_S * max(1.0, words.speed),
         write_s=WRITE_S * words.speed,
         incarnation=f"{os.getpid()}",

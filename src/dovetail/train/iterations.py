@@ -21,11 +21,17 @@ from dovetail.train.dry_run import DryRun
 from dovetail.train.guards import Guard
 from dovetail.train.measure.reporter import Reporter
 from dovetail.train.measure.stages import Stopwatch
-from dovetail.train.membership.agent_connection import Agent, Line, Nobody
-from dovetail.train.membership.liveness import Pulse
-from dovetail.train.membership.mailbox import Desk
-from dovetail.train.membership.membership import Home, Leaving, Membership, Spoiled, Verdict
-from dovetail.train.membership.rendezvous import Host
+from dovetail.train.membership.agent_connection import AgentChannel, AgentConnection, NoAgent
+from dovetail.train.membership.liveness import LivenessThread
+from dovetail.train.membership.mailbox import Mailbox
+from dovetail.train.membership.membership import (
+    IterationOutcome,
+    LeavingJob,
+    Membership,
+    StateLost,
+    WorkerContext,
+)
+from dovetail.train.membership.rendezvous import RendezvousServer
 from dovetail.train.process import out_of_memory as no_room
 from dovetail.train.process.background import leave
 from dovetail.train.process.device_memory import DeviceMemory
@@ -39,7 +45,7 @@ from dovetail.train.sync.gradients import Gradients
 from dovetail.train.sync.process_group import Broken, Stuck
 from dovetail.train.sync.replica_check import alike, make_alike
 from dovetail.train.sync.state_transfer import flattened, is_dense
-from dovetail.wire.worker import Finished, Regroup, Saved
+from dovetail.wire.worker import Regroup, Saved
 
 CLOSING_S = 30.0
 """How long a worker that ends waits until its last words are said, if anybody is there to hear."""
@@ -114,7 +120,7 @@ class Iterations:
         # What a batch needs next: 1 backward, 2 step, 0 nothing. 3: it was begun, and failed maybe.
         self._due = 0
         self._data, self._compared_in, self._told = data, -1, set[str]()
-        self._outcome: Verdict | Broken | None = None
+        self._outcome: IterationOutcome | Broken | None = None
         self._under_way = self._stopping = self._ends = self._stopped = False
         self._open(about)
 
@@ -135,11 +141,11 @@ class Iterations:
         """Ends the process when the job goes on without it, or cannot go on here."""
         try:
             yield
-        except Leaving:
+        except LeavingJob:
             self._membership.leave()
             self._close()
             raise leave(0) from None
-        except Spoiled:
+        except StateLost:
             self._close()
             warn("nobody is left with the state of the job")
             raise leave(SPOILED_EXIT) from None
@@ -197,7 +203,7 @@ class Iterations:
     @property
     def _memory_is_short(self) -> bool:
         """Returns whether a GPU that others use may not hold a larger part of a batch at once."""
-        ordered = self._desk.regroup
+        ordered = self._mailbox.regroup
         bounded = ordered is not None and ordered.memory_bytes > 0
         return bounded or self._was_cut or self._membership.manner.steps > 1
 
@@ -238,7 +244,7 @@ class Iterations:
                     end=self._ends,
                 )
                 verdict = members.agree()
-                members.settle()
+                members.finish_transfer()
                 if not stopped:
                     self._level(new_pass=p.samples % self._order.per_epoch == 0)
         except Broken as broken:
@@ -258,7 +264,7 @@ class Iterations:
                 self._guard.scheduled()
             if not any(members.learning):
                 self._was_cut = members.manner.steps > 1
-            members.stepped(verdict)
+            members.record_step(verdict)
             self._watch.end()
 
     @property
@@ -289,7 +295,7 @@ class Iterations:
             except Broken as broken:
                 self._recover(broken)
 
-    def _boundary(self, verdict: Verdict) -> None:
+    def _boundary(self, verdict: IterationOutcome) -> None:
         """Does what was agreed on. Raises Broken, Leaving."""
         since_s = time.monotonic()
         if self._dry_run is not None:
@@ -307,7 +313,7 @@ class Iterations:
             self._membership.switch(since_s)
             self._regrouped()
         elif verdict.again:
-            self._membership.pass_on_again()
+            self._membership.restart_transfer()
 
     def _level_all(self) -> None:
         """Gives all that may have changed in the loop to who did not run it. Raises Broken."""
@@ -319,7 +325,7 @@ class Iterations:
         if without or (group.size > 1 and self._progress.samples % self._order.per_epoch == 0):
             self._level_model()
         if without:
-            members.level()
+            members.mark_whole()
         if group.size > 1 and self._compared_in != group.generation:
             self._compared_in = group.generation
             self._compare_data()
@@ -355,7 +361,7 @@ class Iterations:
     def _recover(self, broken: Broken) -> None:
         """Gives up the iteration that is under way; it is done again by those who are left."""
         since_s = time.monotonic()
-        self._membership.broke(broken)
+        self._membership.give_up_generation(broken)
         self._gradients.take_back()
         self._membership.enter_next(since_s)
         self._regrouped()
@@ -378,15 +384,15 @@ class Iterations:
 
     def _keep_within_bound(self) -> None:
         """Takes the newest bound of memory that was told: others may have come to the GPU."""
-        if self._desk.regroup is not None:
-            self._memory.bound(self._desk.regroup.memory_bytes)
+        if self._mailbox.regroup is not None:
+            self._memory.bound(self._mailbox.regroup.memory_bytes)
 
     def _save(self, *, leave: bool) -> None:
         """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
         safe = not self._membership.leads or self._saving.save(at_once=leave)
-        self._desk.checkpoint_done(left=leave)
-        if leave and self._membership.all_well(safe):
-            raise Leaving
+        self._mailbox.checkpoint_done(left=leave)
+        if leave and self._membership.agree_all_well(safe):
+            raise LeavingJob
 
     # The beginning and the end.
 
@@ -399,9 +405,10 @@ class Iterations:
                 raise RuntimeError("a script that is submitted has one Job: make it several jobs")
             Iterations._with_agent = True
             no_room.watch()
-        self._desk = desk = Desk()
-        line = Line(identity, desk) if identity is not None else None
-        self._agent: Agent = line or Nobody()
+        number = identity.number if identity is not None else 0
+        self._mailbox = mailbox = Mailbox(number)
+        line = AgentConnection(identity, mailbox) if identity is not None else None
+        self._agent: AgentChannel = line or NoAgent()
         self._dry_run: DryRun | None = None
         if about.dry_run_steps:
             self._dry_run = DryRun(
@@ -416,16 +423,16 @@ class Iterations:
             self._folder,
             self._checkpoint_s,
             what,
-            told=lambda step, samples: self._agent.say(Saved(step, samples)),
+            told=lambda step, samples: self._agent.send(Saved(step, samples)),
             waits=self._lives,
         )
         self._membership = Membership(
-            Home(
-                me=identity.number if identity else 0,
+            WorkerContext(
+                me=number,
                 agent=self._agent,
-                desk=desk,
-                host=Host(about.at),
-                at=about.at,
+                mailbox=mailbox,
+                server=RendezvousServer(about.at),
+                address=about.at,
                 stall_s=about.stall_s,
             ),
             self._parts,
@@ -443,9 +450,9 @@ class Iterations:
             total=order.total,
             every_s=about.report_s,
         )
-        self._pulse = Pulse(self._lives)
+        self._pulse = LivenessThread(self._lives)
         if line is None:
-            desk.hear(Regroup(0, (0,)))
+            mailbox.hear(Regroup(0, (0,)))
         else:
             self._pulse.start()
             line.open(generation=lambda: self._membership.generation, again=self._membership.again)
@@ -463,14 +470,14 @@ class Iterations:
     def _finish(self) -> None:
         if self._membership.leads:
             self._saving.save_the_end()
-        self._agent.say(Finished(self._progress.step, self._progress.samples))
+        self._membership.finish()
         self._close()
-        if self._membership.learns:  # it has half a model: no script must come to see that
+        if self._membership.is_catching_up:  # it has half a model: no script must come to see that
             raise leave(0)
 
     def _lives(self) -> None:
         """Hears, on another thread, that this one does something."""
-        self._membership.alive()
+        self._membership.mark_alive()
         self._reporter.lives()
 
     def _close(self) -> None:

@@ -28,7 +28,7 @@ from dovetail.train.data.loader import Source, mixed, seed_all
 from dovetail.train.data.source import Given
 from dovetail.train.guards import look_at
 from dovetail.train.iterations import Iterations, Step
-from dovetail.train.membership.membership import Verdict
+from dovetail.train.membership.membership import IterationOutcome
 from dovetail.train.process.environment import Surroundings
 from dovetail.train.state.save_policy import warn
 from dovetail.train.state.state import Parts, Stateful
@@ -175,7 +175,7 @@ class Job(Iterations):
                 " added up before"
             )
         self._due = 3
-        self._membership.alive()
+        self._membership.mark_alive()
         if weight is None and not self._looked_at_loss:
             self._look_at_loss(loss)
         self._gradients.backward(
@@ -204,7 +204,7 @@ class Job(Iterations):
         self._due = 0
         if self._mine:
             return False
-        return isinstance(self._outcome, Verdict) and not self._stopped
+        return isinstance(self._outcome, IterationOutcome) and not self._stopped
 
     def stop(self) -> None:
         """Ends training early, on all workers, after the iteration that is under way."""
@@ -242,7 +242,7 @@ class Job(Iterations):
         p, per_epoch = self._progress, self._order.per_epoch
         while not self._complete_or_stopped:
             self._find_pass()
-            if p.samples >= (p.passes + 1) * per_epoch and not self._membership.learns:
+            if p.samples >= (p.passes + 1) * per_epoch and not self._membership.is_catching_up:
                 break
             yield from self._iteration()
         self._seed_outside(self._progress.samples)
@@ -266,7 +266,7 @@ class Job(Iterations):
         p, per_epoch = self._progress, self._order.per_epoch
         try:
             while True:
-                while self._membership.learns and not self._complete_or_stopped:
+                while self._membership.is_catching_up and not self._complete_or_stopped:
                     self._work_without_samples()
                 self._find_pass()
                 if self._stopped or p.passes * per_epoch >= self._order.total:

@@ -1,13 +1,14 @@
-"""What the controller and the agents of the nodes say to each other.
+"""The messages between the controller and the agents of the nodes.
 
-Every order may arrive twice, late or out of turn and does no harm: workers are known by (job,
+An order may arrive twice, late or out of order and does no harm: workers are identified by (job,
 number), which is never used twice, and an agent obeys no controller older than the newest it has
-heard (`epoch`) and no generation of a job older than the newest it has started. Every report may be
-lost: an `Inventory` says all of it again.
+heard of (`epoch`) and no generation of a job older than the newest it has started. A report may be
+lost: an `Inventory` repeats everything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.wire.codec import Codec
@@ -16,7 +17,6 @@ from dovetail.wire.worker import (
     Checkpoint,
     Entered,
     Finished,
-    Left,
     Lost,
     Meet,
     Meeting,
@@ -24,6 +24,7 @@ from dovetail.wire.worker import (
     Regroup,
     Saved,
     Training,
+    WorkerLeft,
 )
 
 WIRE_VERSION = 2
@@ -32,14 +33,15 @@ WIRE_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a worker executes. `command` is the user's own, passed on word by word.
+    """What a worker executes. `command` is the user's own, word by word.
 
-    `trains` says that it speaks the messages of `wire.worker`; else it is a plain process that gets
+    With `trains` it speaks the messages of `wire.worker`; else it is a plain process with
     torchrun's environment. `output` is the log file; `folder` the job's own for checkpoints.
-    `user` is whose job it is, by the word of the kernel: for launchers of other identities.
+    `user` is the owner of the job as the kernel knows it, for launchers of other identities.
 
-    A plain process gets torchrun's variables if `distributed`, with how often it was restarted and
-    may be; Slurm's for each task if `slurm_variables`, and `slurm_ntasks` (0: not set) among them.
+    A plain process gets torchrun's variables if `distributed`, with the number of its restarts so
+    far and at most; Slurm's variables of each task if `slurm_variables`, among them `slurm_ntasks`
+    (0: not set).
     """
 
     command: tuple[str, ...]
@@ -100,8 +102,8 @@ class EndWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class TellWorkers:
-    """Pass one message on to the workers of a job on this node that are named."""
+class NotifyWorkers:
+    """Pass a message on to workers of a job on this node."""
 
     job: int
     workers: tuple[int, ...]
@@ -113,17 +115,17 @@ class TellWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The end of this worker is on record; the agent need not say it again."""
+    """The end of this worker is on record; the agent need not report it again."""
 
     job: int
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
-class Hail:
-    """The controller of this epoch is there, and asks for the inventory.
+class InventoryRequest:
+    """The controller of this epoch is running, and requests the inventory.
 
-    Each hail of a controller has a greater `serial` than those before it.
+    Each request of a controller has a greater `serial` than those before it.
     """
 
     epoch: int
@@ -131,15 +133,15 @@ class Hail:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One order of the controller of an epoch."""
+class AgentOrder:
+    """An order of the controller of an epoch: one of the fields is set."""
 
     epoch: int
     start: StartWorker | None = None
     end: EndWorker | None = None
-    tell: TellWorkers | None = None
+    tell: NotifyWorkers | None = None
     forget: Forget | None = None
-    hail: Hail | None = None
+    hail: InventoryRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,9 @@ class WorkerState:
     """One worker as its agent knows it. `exit_code` is None while it lives, -N after signal N.
 
     `entered` is the generation it trains in, -1 if it has entered none or is a plain process;
-    `ready` the newest one it said it was ready for; `why` and `asked` as in `WorkerEnded`;
-    `generation` as in `WorkerStarted`, and `memory_bytes` the most it may hold for all that is
-    known (0: no bound). The rest is what it said last, if it did.
+    `ready` the newest one it reported to be ready for; `why` and `asked` as in `WorkerEnded`;
+    `generation` as in `WorkerStarted`, and `memory_bytes` the most it may hold, for all that is
+    known (0: no bound). The rest are the last messages of their kinds, if there were any.
     """
 
     job: int
@@ -163,7 +165,7 @@ class WorkerState:
     ready: int = -1
     meeting: Meeting | None = None
     lost: Lost | None = None
-    left: Left | None = None
+    left: WorkerLeft | None = None
     training: Training | None = None
     saved: Saved | None = None
     finished: Finished | None = None
@@ -181,8 +183,8 @@ class WorkerState:
 class Inventory:
     """All workers of a node, ended ones included until they are forgotten.
 
-    Orders of controllers before `epoch` are not obeyed any more: who is not here will not start.
-    `serial` is that of the hail that it answers; what was ordered before that has been done.
+    Orders of controllers before `epoch` are obeyed no more: a worker that is not listed will not
+    start. `serial` is that of the request that it answers; all orders before that are carried out.
     """
 
     node: int
@@ -211,9 +213,9 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeferred:
-    """A worker is not started yet, and `why`; its agent tries again until it can be.
+    """A worker cannot be started yet, and `why`; its agent retries until it can.
 
-    No inventory has it: to a later controller it is as if its order had been lost.
+    No inventory lists it: to a later controller it is as if its order had been lost.
     """
 
     job: int
@@ -225,7 +227,7 @@ class WorkerDeferred:
 class WorkerEnded:
     """The process of a worker is gone: exit code, or -N after signal N; `why` if it never was.
 
-    `asked` says that it had been told to end before, or may have been by an agent that is gone.
+    `asked` if it had been ordered to end, or may have been by an agent that is gone.
     """
 
     job: int
@@ -237,45 +239,58 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSaid:
-    """A worker of the training side said this."""
+class WorkerReport:
+    """A message of a worker of `dovetail.train`: one of the fields is set."""
 
     job: int
     worker: int
     meeting: Meeting | None = None
     ready: Ready | None = None
     entered: Entered | None = None
-    left: Left | None = None
+    left: WorkerLeft | None = None
     lost: Lost | None = None
     training: Training | None = None
     saved: Saved | None = None
     finished: Finished | None = None
 
 
+REPORTED_IN: Mapping[type, str] = {
+    Meeting: "meeting",
+    Ready: "ready",
+    Entered: "entered",
+    WorkerLeft: "left",
+    Lost: "lost",
+    Training: "training",
+    Saved: "saved",
+    Finished: "finished",
+}
+"""The field of a `WorkerReport`, and of a `WorkerState`, for each message of a worker."""
+
+
 @dataclass(frozen=True, slots=True)
-class Alive:
-    """The agent is there; said every second or so."""
+class Heartbeat:
+    """The agent lives; sent about every second."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """One report of a node's agent."""
+class AgentReport:
+    """A report of a node's agent: one of the fields is set."""
 
     node: int
     inventory: Inventory | None = None
     started: WorkerStarted | None = None
     ended: WorkerEnded | None = None
-    said: WorkerSaid | None = None
-    alive: Alive | None = None
+    said: WorkerReport | None = None
+    alive: Heartbeat | None = None
     deferred: WorkerDeferred | None = None
 
 
-def looser(one: int, other: int) -> int:
-    """Returns the one of two bounds of memory that allows more (0: no bound)."""
+def looser_bound(one: int, other: int) -> int:
+    """Returns the bound of two that allows more memory (0: no bound)."""
     return max(one, other) if one and other else 0
 
 
-ORDERS = Codec((Order,))
-REPORTS = Codec((Report,))
+ORDERS = Codec({"Order": AgentOrder})
+REPORTS = Codec({"Report": AgentReport})

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -24,25 +24,29 @@ PLAIN = frozenset({str, int, float, bool, type(None)})
 """The types of values that are the same in a message and in JSON."""
 
 LINE_BYTES_MAX = 1 << 20
-"""A longer line is refused unread: nobody may fill our memory."""
+"""A longer line is refused unread: no peer may fill the memory of this process."""
 
 
 _text = json.JSONEncoder(separators=(",", ":"), allow_nan=True).encode
 
 
 class WireError(Exception):
-    """Says why a line is not one of the messages expected."""
+    """A line is not one of the expected messages, and why."""
 
 
 class Codec:
-    """Turns messages of a closed set of classes into lines and back; `m` names the class."""
+    """Turns messages of a closed set of classes into lines and back; `m` names the class.
 
-    def __init__(self, classes: Iterable[type]) -> None:
-        self._class: dict[str, type] = {c.__name__: c for c in classes}
+    The name on the wire is part of the protocol and is given here, so that a class may be renamed.
+    """
+
+    def __init__(self, classes: Mapping[str, type]) -> None:
+        self._class = dict(classes)
+        self._name = {cls: name for name, cls in classes.items()}
 
     def encode(self, message: object) -> bytes:
         """Returns the line of a message, with its end. Raises WireError if it is too long."""
-        said = {"m": type(message).__name__, **_plain(message)}
+        said = {"m": self._name[type(message)], **_plain(message)}
         line = _text(said).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:
             raise WireError(f"a message of {len(line)} bytes is over {LINE_BYTES_MAX}")

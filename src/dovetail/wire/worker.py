@@ -1,11 +1,11 @@
-"""What an agent and a worker of the training side say to each other.
+"""The messages between an agent and a worker of `dovetail.train`.
 
-A *worker* is one process on one GPU; its number is never used twice in a job. A *generation* is
-one set of workers in rank order with a manner of training. Workers of a generation find each
-other at the address that its first member announces (`Meeting`), passed on as `Meet`.
+A *worker* is one process on one GPU; its number is never used twice in a job. A *generation* is a
+set of workers in rank order and how they train. The workers of a generation meet at the address
+that its first member announces (`Meeting`), which the controller passes on as `Meet`.
 
-Switching is agreed among the workers at a step boundary, never commanded: a `Regroup` that a newer
-one overtakes is forgotten by all or entered by all.
+A switch is agreed among the workers at a step boundary, never commanded: a `Regroup` that a newer
+one overtakes is ignored by all workers or entered by all. `wire.generation` is that protocol.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ SOCKET, WORKER, TOKEN, FOLDER = (
 )
 """The environment of a worker: the agent's socket, "job/number", its secret, the job's folder."""
 HOST, MEMORY = "DOVETAIL_HOST", "DOVETAIL_MEMORY_BYTES"
-"""Where workers on other nodes reach this one (loopback if not said); its bound of GPU memory."""
+"""Where workers on other nodes reach this one (default: loopback); its bound of GPU memory."""
 REPORT, STALL, CHECKPOINT = "DOVETAIL_REPORT_S", "DOVETAIL_STALL_S", "DOVETAIL_CHECKPOINT_S"
-"""Seconds between two `Training`, of silence until `Lost`, and between two checkpoints."""
+"""Seconds between two `Training` reports, of silence until `Lost`, between two checkpoints."""
 STALL_S = 60.0
-"""Members notice after so long that one of them hangs, unless told otherwise."""
+"""Members notice after so long that one of them hangs, unless STALL is set."""
 PROFILE_STEPS, PROFILE_FILE = "DOVETAIL_PROFILE_STEPS", "DOVETAIL_PROFILE_FILE"
 """A dry run: so many iterations per sub-batch, then one JSON line into the file, and the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regroup:
-    """Train as this generation from the next step boundary on which all its members are ready.
+    """Train as this generation from the next step boundary at which all its members are ready.
 
     `members` are worker numbers in rank order. `steps` accumulation steps; `samples` of each
     member per iteration, empty for even; `batch_size` 0 for the job's own. `seat` is the interleave
     set and the phase in it of a job that takes turns with others on its GPUs (Muri). From then on
-    each holds at most `memory_bytes` of its GPU (0: no bound).
+    each member holds at most `memory_bytes` of its GPU (0: no bound).
     """
 
     generation: int
@@ -60,7 +60,10 @@ class Meet:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A member of this generation is gone: leave its collectives at once and await a newer one."""
+    """A member of this generation is gone: leave its collectives at once and await a newer one.
+
+    Every worker that gets this answers `Lost`, and so shows that it lives.
+    """
 
     generation: int
 
@@ -73,7 +76,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class WorkerRefused:
     """The agent does not know this worker, or it was replaced: it ends at once and saves nothing.
 
     A connection that merely breaks means nothing: the worker trains on and calls again.
@@ -83,13 +86,13 @@ class Refused:
 
 
 NUMBER_MAX = float(1 << 53)
-"""What a worker counts or measures stays below; a float holds whole numbers so far."""
+"""What a worker counts or measures stays below this; a float is exact for whole numbers so far."""
 MEASURED_MIN = 1e-9
-"""What a worker measures is 0 or above this: its inverse is a number too."""
+"""What a worker measures is 0 or at least this, so that its inverse is a number too."""
 
 
-class _Said:
-    """What workers say. Their numbers are reckoned with, so one out of bounds is refused."""
+class _Report:
+    """A message of a worker. The controller computes with its numbers, so bounds are checked."""
 
     __slots__ = ()
 
@@ -108,8 +111,8 @@ def _is_sound(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello(_Said):
-    """A worker is there. `generation` is the one it trains in, -1 if none yet."""
+class Hello(_Report):
+    """The first message of a connection. `generation` is the one it trains in, -1 if none yet."""
 
     worker: str
     token: str
@@ -118,15 +121,15 @@ class Hello(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting(_Said):
-    """The first member of a generation hosts its meeting at this address."""
+class Meeting(_Report):
+    """The first member of a generation hosts the meeting of its members at this address."""
 
     generation: int
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ready(_Said):
+class Ready(_Report):
     """The worker is built and joined to the generation; it enters with the others."""
 
     generation: int
@@ -134,7 +137,7 @@ class Ready(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class Entered(_Said):
+class Entered(_Report):
     """The worker trains in the generation, having done `step` iterations and `samples` in all.
 
     `pause_s` is how long its training loop stood still for the switch.
@@ -147,19 +150,20 @@ class Entered(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class Left(_Said):
-    """The worker is no member of the generation the others entered, or all were told to leave
-    after a checkpoint, which is on disk: it ends."""
+class WorkerLeft(_Report):
+    """The worker ends: it is no member of the generation that the others entered, or all were to
+    leave after a checkpoint, which is on disk.
+    """
 
     generation: int
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Lost(_Said):
+class Lost(_Report):
     """A collective of the generation failed, or a member does not answer.
 
-    Every member that waits in vain says so; one that hangs is the one that does not.
+    Every member that waits in vain reports it; the member that hangs is the one that does not.
     """
 
     generation: int
@@ -167,8 +171,8 @@ class Lost(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class Training(_Said):
-    """How training goes, said about once a second by the first member of a generation.
+class Training(_Report):
+    """How training goes, reported about once a second by the first member of a generation.
 
     `samples` done of `total_samples` (0: not known); `rate` is samples a second since the last
     report, and `iteration_s` the median iteration. `stage_s` are the seconds of an iteration spent
@@ -187,7 +191,7 @@ class Training(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class Saved(_Said):
+class Saved(_Report):
     """The state after `step` iterations is on disk."""
 
     step: int
@@ -195,15 +199,35 @@ class Saved(_Said):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished(_Said):
-    """Training is complete; the worker ends. Every member says it."""
+class Finished(_Report):
+    """Training is complete; the worker ends. Every member reports it."""
 
     step: int
     samples: int
 
 
-ToWorker = Regroup | Meet | Abandon | Checkpoint | Refused
-FromWorker = Hello | Meeting | Ready | Entered | Left | Lost | Training | Saved | Finished
+ToWorker = Regroup | Meet | Abandon | Checkpoint | WorkerRefused
+FromWorker = Hello | Meeting | Ready | Entered | WorkerLeft | Lost | Training | Saved | Finished
 
-TO_WORKER = Codec((Regroup, Meet, Abandon, Checkpoint, Refused))
-FROM_WORKER = Codec((Hello, Meeting, Ready, Entered, Left, Lost, Training, Saved, Finished))
+TO_WORKER = Codec(
+    {
+        "Regroup": Regroup,
+        "Meet": Meet,
+        "Abandon": Abandon,
+        "Checkpoint": Checkpoint,
+        "Refused": WorkerRefused,
+    }
+)
+FROM_WORKER = Codec(
+    {
+        "Hello": Hello,
+        "Meeting": Meeting,
+        "Ready": Ready,
+        "Entered": Entered,
+        "Left": WorkerLeft,
+        "Lost": Lost,
+        "Training": Training,
+        "Saved": Saved,
+        "Finished": Finished,
+    }
+)

@@ -9,16 +9,16 @@ import numpy as np
 
 from dovetail.core.job import JobTable
 from dovetail.live.emulation.nodes import EmulatedNodes
-from dovetail.live.emulation.synthetic import Costs, Paced
+from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.physics.linear import LinearPhysics
 from dovetail.wire.agent import (
+    AgentOrder,
+    AgentReport,
     EndWorker,
     Forget,
     Launch,
-    Order,
-    Report,
+    NotifyWorkers,
     StartWorker,
-    TellWorkers,
 )
 from dovetail.wire.worker import Checkpoint, Meet, Regroup
 
@@ -30,7 +30,7 @@ def empty_table() -> JobTable:
 
 
 def nodes_of(
-    nodes: int = 1, gpus: int = 4, costs: Costs | None = None, **rest: Any
+    nodes: int = 1, gpus: int = 4, costs: SwitchCosts | None = None, **rest: Any
 ) -> EmulatedNodes:
     jobs = rest.pop("jobs", None) or empty_table()
     physics = rest.pop("physics", None) or LinearPhysics(jobs)
@@ -42,16 +42,16 @@ class PlainController:
 
     def __init__(self, nodes: EmulatedNodes, epoch: int = 1) -> None:
         self.nodes, self.epoch, self.now = nodes, epoch, 0.0
-        self.log: list[tuple[float, Report]] = []
+        self.log: list[tuple[float, AgentReport]] = []
         self.at: dict[tuple[int, int], Gpu] = {}
         self.members: dict[int, tuple[int, ...]] = {}
         self.group: dict[int, Regroup] = {}
         self.next: dict[int, int] = {}
 
     def send(self, node: int, **order: Any) -> None:
-        self.take(self.nodes.handle(node, Order(self.epoch, **order), self.now))
+        self.take(self.nodes.handle(node, AgentOrder(self.epoch, **order), self.now))
 
-    def take(self, reports: Sequence[Report]) -> None:
+    def take(self, reports: Sequence[AgentReport]) -> None:
         for report in reports:
             self.log.append((self.now, report))
             if report.said is not None and report.said.meeting is not None:
@@ -64,9 +64,11 @@ class PlainController:
     def tell(self, job: int, workers: Sequence[int] | None = None, **message: Any) -> None:
         for worker in list(self.members[job]) if workers is None else workers:
             node = self.at[job, worker][0]
-            self.send(node, tell=TellWorkers(job, (worker,), **message))
+            self.send(node, tell=NotifyWorkers(job, (worker,), **message))
 
-    def start(self, job: int, paced: Paced, gpus: Sequence[Gpu], **start: Any) -> tuple[int, ...]:
+    def start(
+        self, job: int, paced: SyntheticSpec, gpus: Sequence[Gpu], **start: Any
+    ) -> tuple[int, ...]:
         """Starts one more worker on each of these GPUs; returns their numbers."""
         first = self.next.get(job, 0)
         self.next[job] = first + len(gpus)
@@ -87,15 +89,15 @@ class PlainController:
         told = [*before, *(m for m in members if m not in before)]
         self.tell(job, told, regroup=self.group[job])
 
-    def run(self, job: int, paced: Paced, gpus: Sequence[Gpu], **start: Any) -> None:
+    def run(self, job: int, paced: SyntheticSpec, gpus: Sequence[Gpu], **start: Any) -> None:
         """Starts a gang afresh."""
         self.members[job] = ()
         self.regroup(job, self.start(job, paced, gpus, **start))
 
-    def grow(self, job: int, paced: Paced, gpus: Sequence[Gpu]) -> None:
+    def grow(self, job: int, paced: SyntheticSpec, gpus: Sequence[Gpu]) -> None:
         self.regroup(job, (*self.members[job], *self.start(job, paced, gpus)))
 
-    def limit(self, job: int, paced: Paced, share: float) -> None:
+    def limit(self, job: int, paced: SyntheticSpec, share: float) -> None:
         """Puts all workers of a job under another share of their GPUs."""
         generation = self.group[job].generation + 1
         launch = Launch(paced.command(), "", "", "", trains=True)

@@ -18,20 +18,20 @@ import pytest
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodeLost
-from dovetail.live.emulation.synthetic import Paced
+from dovetail.live.emulation.synthetic import SyntheticSpec
 from dovetail.live.engines.engine import AgentsHere, is_running, open_engine
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S
 from dovetail.live.node.transport import TO_AGENTS, AgentLink, Dismiss
 from dovetail.live.system import unix_socket as own_socket
 from dovetail.wire.agent import (
+    AgentOrder,
+    AgentReport,
     EndWorker,
     Forget,
-    Hail,
+    InventoryRequest,
     Launch,
-    Order,
-    Report,
+    NotifyWorkers,
     StartWorker,
-    TellWorkers,
 )
 from dovetail.wire.worker import (
     FROM_WORKER,
@@ -40,8 +40,8 @@ from dovetail.wire.worker import (
     Entered,
     Hello,
     Ready,
-    Refused,
     Regroup,
+    WorkerRefused,
 )
 from patience import FOR_EVER_S, PATIENCE_S, is_there, until
 
@@ -69,7 +69,7 @@ class Caller:
         self.post = self.engine.connect(self.come.put)
 
     def __enter__(self) -> "Caller":
-        self.send(hail=Hail(self.epoch))
+        self.send(hail=InventoryRequest(self.epoch))
         self.inventory = self.hear("inventory")
         return self
 
@@ -77,21 +77,21 @@ class Caller:
         self.post.close()
 
     def send(self, node: int = 0, **order: object) -> None:
-        self.post.send(node, Order(self.epoch, **order))  # type: ignore[arg-type]
+        self.post.send(node, AgentOrder(self.epoch, **order))  # type: ignore[arg-type]
 
     def hear(self, what: str, **fields: object) -> object:
         """Returns the next report of a kind (of a said message: its field) with these fields."""
         give_up_s = time.monotonic() + PATIENCE_S
         while True:
             report = self.come.get(timeout=max(0.01, give_up_s - time.monotonic()))
-            if isinstance(report, Report):
+            if isinstance(report, AgentReport):
                 found = getattr(report, what, None) or getattr(report.said, what, None)
                 if found and all(getattr(found, k) == v for k, v in fields.items()):
                     return found
 
     def exit_codes(self) -> dict[int, int | None]:
         """Returns how workers ended, as the agent says now."""
-        self.send(hail=Hail(self.epoch))
+        self.send(hail=InventoryRequest(self.epoch))
         return {s.worker: s.exit_code for s in self.hear("inventory").workers}  # type: ignore[attr-defined]
 
     def start(self, *command: str, worker: int = 0, trains: bool = False) -> None:
@@ -111,7 +111,7 @@ def test_a_worker_lives_through_its_controllers(home: Path) -> None:
         second.epoch = 1
         second.send(end=EndWorker(1, 0, 0.0))
         second.epoch = 2
-        second.send(hail=Hail(2))
+        second.send(hail=InventoryRequest(2))
         (state,) = second.hear("inventory").workers  # type: ignore[attr-defined]
         assert state.exit_code is None, "an older controller is not obeyed"
         second.send(end=EndWorker(1, 0, POLITE_S))
@@ -235,15 +235,15 @@ TELLS_TOKEN = ("sh", "-c", TELL)
 def test_workers_and_controller_talk_through_the_agent(home: Path) -> None:
     with Caller(home) as caller:
         caller.start(*TELLS_TOKEN, trains=True)
-        caller.send(tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
-        caller.send(hail=Hail(1))
+        caller.send(tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
+        caller.send(hail=InventoryRequest(1))
         caller.hear("inventory")
         worker = Worker(home, 0, token_of(home))
         assert worker.hear() == Regroup(1, (0,)), "what came before it listened is told then"
         worker.say(Ready(1))
         worker.say(Entered(1, 0, 0))
         assert caller.hear("entered") == Entered(1, 0, 0)
-        caller.send(tell=TellWorkers(1, (0,), checkpoint=Checkpoint()))
+        caller.send(tell=NotifyWorkers(1, (0,), checkpoint=Checkpoint()))
         assert worker.hear() == Checkpoint()
         again = Worker(home, 0, token_of(home), generation=1)
         assert again.hear() == Checkpoint(), "said again, for nothing was saved yet"
@@ -280,9 +280,9 @@ def test_last_words_come_before_the_end(home: Path) -> None:
         # On a busy machine an end is said again before the other worker has come to its own.
         while len({worker for worker, what in order if what == "ended"}) < 2:
             report = caller.come.get(timeout=PATIENCE_S)
-            if isinstance(report, Report) and report.ended is not None:
+            if isinstance(report, AgentReport) and report.ended is not None:
                 order.append((report.ended.worker, "ended"))
-            elif isinstance(report, Report) and report.said and report.said.finished:
+            elif isinstance(report, AgentReport) and report.said and report.said.finished:
                 order.append((report.said.worker, "finished"))
         for worker in range(2):
             said = dict.fromkeys(what for w, what in order if w == worker)
@@ -295,7 +295,7 @@ def test_a_stranger_is_refused_and_told_so(home: Path) -> None:
         token = token_of(home)
         for number, secret in ((0, "wrong"), (0, ""), (1, token)):
             stranger = Worker(home, number, secret)
-            assert isinstance(stranger.hear(), Refused)
+            assert isinstance(stranger.hear(), WorkerRefused)
             assert stranger.file.readline() == b""
             stranger.close()
 
@@ -314,7 +314,7 @@ def test_a_babbling_worker_and_a_deaf_one_delay_nobody(home: Path) -> None:
         babbles = threading.Thread(target=babble, args=(babbler,), daemon=True)
         babbles.start()
         caller.hear("ready")
-        caller.send(hail=Hail(1))
+        caller.send(hail=InventoryRequest(1))
         caller.hear("inventory")
         assert babbles.is_alive(), "the controller was answered meanwhile"
         nonsense = Worker(home, 0, token_of(home))
@@ -330,10 +330,12 @@ def test_emulated_nodes_run_faster_than_time(home: Path) -> None:
     given = {"switching": "none", "physics": "linear"}
     length_s = 10 * PATIENCE_S
     with Caller(home, "emulated:2x2@5000", **given) as caller:
-        launch = Launch(Paced(length_s).command(), str(home / "jobs" / "1"), "", "", trains=True)
+        launch = Launch(
+            SyntheticSpec(length_s).command(), str(home / "jobs" / "1"), "", "", trains=True
+        )
         began_s = time.monotonic()
         caller.send(1, start=StartWorker(1, 0, 1, 0, launch))
-        caller.send(1, tell=TellWorkers(1, (0,), regroup=Regroup(1, (0,))))
+        caller.send(1, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
         # It is heard within the patience of this test, a tenth of the job's own time.
         assert caller.hear("finished").samples == 1000 * length_s  # type: ignore[attr-defined]
         assert time.monotonic() - began_s >= length_s / 5000
@@ -346,7 +348,7 @@ def test_emulated_nodes_run_faster_than_time(home: Path) -> None:
 def test_a_link_to_nobody_loses_orders_and_closes(home: Path) -> None:
     come: list[Incoming] = []
     link = AgentLink(home / "nodes" / "agents.sock", range(1), come.append)
-    link.send(0, Order(1, hail=Hail(1)))
+    link.send(0, AgentOrder(1, hail=InventoryRequest(1)))
     link.close()
     assert come == []
 

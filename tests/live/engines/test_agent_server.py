@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.live.engines.agent_server import AgentServer
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Loop
-from dovetail.wire.agent import REPORTS, Alive, Hail, Order, Report
+from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat, InventoryRequest
 
 
 class Scene:
@@ -22,20 +22,20 @@ class Scene:
         self.path = path
         self.loop = Loop()
         self.carried_out: list[int] = []
-        self.says: list[Report] = []
+        self.says: list[AgentReport] = []
         self.server = AgentServer(self.loop, path, self, 1, lambda: 0.0)
 
-    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+    def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         self.carried_out.append(order.epoch)
         return self.says
 
-    def tick(self, now: float) -> list[Report]:
+    def tick(self, now: float) -> list[AgentReport]:
         return []
 
     def next_due(self) -> float:
         return 0.0
 
-    def end_all(self, grace_s: float, now: float) -> list[Report]:
+    def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         return []
 
     def close(self) -> None:
@@ -53,7 +53,9 @@ class Scene:
         return link
 
     def say(self, link: socket.socket, epoch: int) -> None:
-        link.sendall(TO_AGENTS.encode(Addressed(0, Order(epoch, hail=Hail(epoch)))))
+        link.sendall(
+            TO_AGENTS.encode(Addressed(0, AgentOrder(epoch, hail=InventoryRequest(epoch))))
+        )
         self.turn()
 
     def turn(self) -> None:
@@ -61,10 +63,10 @@ class Scene:
             self.loop.wait(0.0)
 
 
-REPORT = Report(0, alive=Alive(0))
+REPORT = AgentReport(0, alive=Heartbeat(0))
 
 
-def told(link: socket.socket) -> list[Report]:
+def told(link: socket.socket) -> list[AgentReport]:
     try:
         return [REPORTS.decode(line) for line in link.recv(10_000).splitlines()]
     except BlockingIOError:
@@ -112,7 +114,7 @@ def test_another_user_is_not_even_listened_to(
 def test_nonsense_and_nodes_that_do_not_exist_reach_no_agent(scene: Scene) -> None:
     with scene.call() as link:
         for node in (-1, 1):
-            link.sendall(TO_AGENTS.encode(Addressed(node, Order(1, hail=Hail(1)))))
+            link.sendall(TO_AGENTS.encode(Addressed(node, AgentOrder(1, hail=InventoryRequest(1)))))
         scene.turn()
         assert scene.carried_out == []
         link.sendall(b"{}\n")
@@ -160,6 +162,6 @@ def test_orders_of_a_controller_that_was_killed_are_all_carried_out(scene: Scene
     scene.says = [REPORT]
     with scene.call() as link:
         for _ in range(3):
-            link.sendall(TO_AGENTS.encode(Addressed(0, Order(1, hail=Hail(1)))))
+            link.sendall(TO_AGENTS.encode(Addressed(0, AgentOrder(1, hail=InventoryRequest(1)))))
     scene.turn()
     assert scene.carried_out == [1, 1, 1]

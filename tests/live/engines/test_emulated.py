@@ -6,20 +6,20 @@ import pytest
 from plain_controller import PlainController, empty_table, nodes_of
 
 from dovetail.core.placement import Placement
-from dovetail.live.emulation.nodes import NEVER, FolderShelf
-from dovetail.live.emulation.synthetic import Costs, Paced
+from dovetail.live.emulation.nodes import NEVER, FolderProgressStore
+from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import Hail, Launch, Order, Report, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, InventoryRequest, Launch, StartWorker
 
-RESTART = Costs(start_s=0.0, resume_s=30.0, move_s=30.0, resize_s=30.0)
-PREPARED = Costs(start_s=2.0, resume_s=30.0, move_s=30.0, resize_s=0.004, prepare_s=10.0)
-ELASTIC = Paced(100.0, gpus=2, min_gpus=1, max_gpus=4, elastic=True)
+RESTART = SwitchCosts(start_s=0.0, resume_s=30.0, move_s=30.0, resize_s=30.0)
+PREPARED = SwitchCosts(start_s=2.0, resume_s=30.0, move_s=30.0, resize_s=0.004, prepare_s=10.0)
+ELASTIC = SyntheticSpec(100.0, gpus=2, min_gpus=1, max_gpus=4, elastic=True)
 
 
 def test_a_job_alone_ends_after_exactly_its_length() -> None:
     c = PlainController(nodes_of())
-    c.run(1, Paced(1234.567, gpus=2, max_gpus=2), [(0, 0), (0, 1)])
+    c.run(1, SyntheticSpec(1234.567, gpus=2, max_gpus=2), [(0, 0), (0, 1)])
 
     assert c.until_finished(1) == 1234.567
     assert c.ends(1) == [(1234.567, 0, 0), (1234.567, 1, 0)]
@@ -27,8 +27,8 @@ def test_a_job_alone_ends_after_exactly_its_length() -> None:
 
 
 def test_a_start_costs_what_it_costs_and_a_resumption_too() -> None:
-    c = PlainController(nodes_of(costs=Costs(start_s=5.0, resume_s=30.0)))
-    paced = Paced(100.0)
+    c = PlainController(nodes_of(costs=SwitchCosts(start_s=5.0, resume_s=30.0)))
+    paced = SyntheticSpec(100.0)
     c.run(1, paced, [(0, 0)])
     c.until(45.0)
     c.preempt(1)
@@ -43,11 +43,11 @@ def test_a_start_costs_what_it_costs_and_a_resumption_too() -> None:
 
 def test_a_preemption_by_signal_keeps_what_was_done() -> None:
     c = PlainController(nodes_of())
-    c.run(1, Paced(100.0), [(0, 0)])
+    c.run(1, SyntheticSpec(100.0), [(0, 0)])
     c.until(25.0)
     c.end(1, 0, 10.0)
     assert c.ends(1) == [(25.0, 0, -15)]
-    c.run(1, Paced(100.0), [(0, 0)])
+    c.run(1, SyntheticSpec(100.0), [(0, 0)])
 
     assert c.until_finished(1) == 100.0
 
@@ -114,10 +114,10 @@ def test_neighbours_are_retimed_when_they_come_and_go() -> None:
     jobs = empty_table()
     physics = LinearPhysics(jobs, Injected(1.6))
     c = PlainController(nodes_of(jobs=jobs, physics=physics))
-    paced = Paced(100.0, shareable=True)
+    paced = SyntheticSpec(100.0, shareable=True)
     c.run(1, paced, [(0, 0)])
     c.until(10.0)
-    c.run(2, Paced(20.0, shareable=True), [(0, 0)])
+    c.run(2, SyntheticSpec(20.0, shareable=True), [(0, 0)])
     here = Placement(((0, 1),), ((0,),))
     slow = physics.speed(0, here, [(1, here)])
     assert slow < 1.0
@@ -132,8 +132,8 @@ def test_neighbours_are_retimed_when_they_come_and_go() -> None:
 def test_another_share_of_its_gpus_slows_a_job_after_the_pause_that_it_costs() -> None:
     jobs = empty_table()
     physics = LinearPhysics(jobs)
-    c = PlainController(nodes_of(jobs=jobs, physics=physics, costs=Costs(limit_s=3.6)))
-    paced = Paced(100.0, shareable=True)
+    c = PlainController(nodes_of(jobs=jobs, physics=physics, costs=SwitchCosts(limit_s=3.6)))
+    paced = SyntheticSpec(100.0, shareable=True)
     c.run(1, paced, [(0, 0)])
     c.until(10.0)
     c.limit(1, paced, 0.4)
@@ -145,15 +145,15 @@ def test_another_share_of_its_gpus_slows_a_job_after_the_pause_that_it_costs() -
 
 def test_jobs_on_other_gpus_do_not_touch_each_other() -> None:
     c = PlainController(nodes_of())
-    c.run(1, Paced(100.0), [(0, 0)])
+    c.run(1, SyntheticSpec(100.0), [(0, 0)])
     c.until(10.0)
-    c.run(2, Paced(20.0), [(0, 1)])
+    c.run(2, SyntheticSpec(20.0), [(0, 1)])
     assert c.until_finished(1) == 100.0
 
 
 def test_training_is_reported_each_second_of_the_cluster() -> None:
     c = PlainController(nodes_of(report_s=10.0))
-    c.run(1, Paced(35.0), [(0, 0)])
+    c.run(1, SyntheticSpec(35.0), [(0, 0)])
     c.until_finished(1)
     assert [(t, m.samples) for t, m in c.heard(1, "training")] == [
         (0.0, 0),
@@ -200,7 +200,7 @@ def test_a_slow_worker_slows_its_gang() -> None:
 
 def test_a_lost_node_says_nothing_and_returns_empty() -> None:
     c = PlainController(nodes_of(nodes=2, gpus=1, alive_s=1.0))
-    paced = Paced(100.0, gpus=2, min_gpus=1, max_gpus=2, elastic=True)
+    paced = SyntheticSpec(100.0, gpus=2, min_gpus=1, max_gpus=2, elastic=True)
     c.run(1, paced, [(0, 0), (1, 0)])
     c.until(10.5)
     c.take(c.nodes.lose_node(1, 10.5))
@@ -208,7 +208,7 @@ def test_a_lost_node_says_nothing_and_returns_empty() -> None:
     heard = [t for t, r in c.log if r.node == 1]
     assert max(heard) == 10.0
     assert [m.generation for _, m in c.heard(1, "lost")] == [1]
-    assert all(r.node == 0 for r in c.nodes.handle(1, Order(1), 13.0))
+    assert all(r.node == 0 for r in c.nodes.handle(1, AgentOrder(1), 13.0))
     c.nodes.return_node(1)
     c.until(14.0)
     assert max(t for t, r in c.log if r.node == 1) == 14.0
@@ -222,7 +222,7 @@ def test_other_programs_are_refused_with_a_word() -> None:
     assert "paced" in report.ended.why
 
 
-class Shelf:
+class MemoryProgressStore:
     """A folder that is a dictionary, and every write to it."""
 
     def __init__(self) -> None:
@@ -241,19 +241,19 @@ class Shelf:
 
 
 def test_progress_outlives_the_process_and_a_second_run_begins_anew() -> None:
-    shelf = Shelf()
-    costs = Costs(start_s=5.0, resume_s=30.0)
-    killed = PlainController(nodes_of(shelf=shelf, write_s=10.0, costs=costs))
-    killed.run(1, Paced(100.0), [(0, 0)], folder="1")
+    store = MemoryProgressStore()
+    costs = SwitchCosts(start_s=5.0, resume_s=30.0)
+    killed = PlainController(nodes_of(progress=store, write_s=10.0, costs=costs))
+    killed.run(1, SyntheticSpec(100.0), [(0, 0)], folder="1")
     killed.until(48.0)
-    assert shelf.writes == [0.0, 10.0, 20.0, 30.0, 40.0]
+    assert store.writes == [0.0, 10.0, 20.0, 30.0, 40.0]
 
-    c = PlainController(nodes_of(shelf=shelf, write_s=10.0, costs=costs))
-    c.run(1, Paced(100.0), [(0, 0)], folder="1")
+    c = PlainController(nodes_of(progress=store, write_s=10.0, costs=costs))
+    c.run(1, SyntheticSpec(100.0), [(0, 0)], folder="1")
     assert c.until_finished(1) == 30.0 + 60.0
-    assert shelf.kept == {}, "complete and on record"
+    assert store.kept == {}, "complete and on record"
     c.log.clear()
-    c.run(1, Paced(100.0), [(0, 0)], folder="1")
+    c.run(1, SyntheticSpec(100.0), [(0, 0)], folder="1")
     assert c.until_finished(1) == 90.0 + 5.0 + 100.0
 
 
@@ -262,7 +262,7 @@ def test_two_runs_are_the_same() -> None:
         c = PlainController(nodes_of(costs=PREPARED))
         c.run(1, ELASTIC, [(0, 0), (0, 1)])
         c.until(3.0)
-        c.run(2, Paced(20.0, shareable=True), [(0, 0)])
+        c.run(2, SyntheticSpec(20.0, shareable=True), [(0, 0)])
         c.grow(1, ELASTIC, [(0, 2)])
         c.until_finished(1)
         return list(c.log)
@@ -273,28 +273,28 @@ def test_two_runs_are_the_same() -> None:
 def test_progress_is_kept_in_the_folder_of_a_job_and_brings_no_removed_cluster_back(
     tmp_path: Path,
 ) -> None:
-    shelf, jobs = FolderShelf(), tmp_path / "jobs"
-    shelf.write(str(jobs / "1"), 5.0)
-    assert not jobs.exists() and shelf.read(str(jobs / "1")) is None
+    store, jobs = FolderProgressStore(), tmp_path / "jobs"
+    store.write(str(jobs / "1"), 5.0)
+    assert not jobs.exists() and store.read(str(jobs / "1")) is None
     jobs.mkdir()
-    shelf.write(str(jobs / "1"), 5.0)
-    assert shelf.read(str(jobs / "1")) == 5.0
+    store.write(str(jobs / "1"), 5.0)
+    assert store.read(str(jobs / "1")) == 5.0
 
 
 def test_one_call_does_no_more_than_it_may_and_an_order_is_heard_between_two() -> None:
     nodes = nodes_of(gpus=4, alive_s=1.0, steps_max=3)
     assert [r.alive is not None for r in nodes.tick(1000.0)] == [True] * 3
     assert nodes.next_due() == 3.0
-    (*_, answer) = nodes.handle(0, Order(1, hail=Hail(1)), 1000.0)
+    (*_, answer) = nodes.handle(0, AgentOrder(1, hail=InventoryRequest(1)), 1000.0)
     assert answer.inventory is not None
     assert nodes.next_due() == 6.0, "what was due is not left out"
 
 
 def test_nodes_that_fell_behind_say_the_same_as_those_that_did_not() -> None:
-    said: list[list[Report]] = []
+    said: list[list[AgentReport]] = []
     for most in (2, NEVER):
         c = PlainController(nodes_of(alive_s=1.0, steps_max=most))
-        c.run(1, Paced(50.0), [(0, 0)])
+        c.run(1, SyntheticSpec(50.0), [(0, 0)])
         said.append([])
         while c.nodes.next_due() <= 100.0:
             said[-1] += c.nodes.tick(100.0)

@@ -22,7 +22,14 @@ from dovetail.live.engines.gpu_release import RELEASE_WITHIN_S, SETTLED_S, GpuRe
 from dovetail.live.engines.local import LocalSetting
 from dovetail.live.engines.processes import ProcessLauncher
 from dovetail.live.node.agent import START_AGAIN_S, Agent
-from dovetail.wire.agent import EndWorker, Launch, Order, Report, StartWorker, WorkerDeferred
+from dovetail.wire.agent import (
+    AgentOrder,
+    AgentReport,
+    EndWorker,
+    Launch,
+    StartWorker,
+    WorkerDeferred,
+)
 from patience import FOR_EVER_S, until
 
 GIB = float(1 << 30)
@@ -177,20 +184,20 @@ def test_the_successor_of_a_killed_worker_waits_and_the_others_do_not(folder: Pa
     with closing(ProcessLauncher(folder / "workers", setting)) as launcher:
         agent = Agent(0, NAMES, launcher)
 
-        def start(worker: int, gpu: int) -> list[Report]:
-            return agent.handle(Order(1, start=replace(order, worker=worker, gpu=gpu)), 0.0)
+        def start(worker: int, gpu: int) -> list[AgentReport]:
+            return agent.handle(AgentOrder(1, start=replace(order, worker=worker, gpu=gpu)), 0.0)
 
         (report,) = start(0, 0)
         assert report.started is not None
         until(lambda: list(work.iterdir()))
         driver.pids["GPU-0"] = [int(path.name) for path in work.iterdir()]
-        agent.handle(Order(1, end=EndWorker(7, 0, 0.0)), 0.0)
-        ended: list[Report] = []
+        agent.handle(AgentOrder(1, end=EndWorker(7, 0, 0.0)), 0.0)
+        ended: list[AgentReport] = []
         until(lambda: ended.extend(agent.tick(0.0)) or ended)
         assert ended[0].ended is not None and ended[0].ended.exit_code == -signal.SIGKILL
 
         why = "the driver has not yet freed the memory of an earlier worker on GPU 0"
-        assert start(1, 0) == [Report(0, deferred=WorkerDeferred(7, 1, why))]
+        assert start(1, 0) == [AgentReport(0, deferred=WorkerDeferred(7, 1, why))]
         assert agent.next_due() <= START_AGAIN_S and agent.alive == ()
         (report,) = start(2, 1)
         assert report.started is not None, "the rest of the gang starts at once"

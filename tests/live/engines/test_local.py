@@ -28,13 +28,13 @@ from dovetail.live.node.launcher import Exit
 from dovetail.live.node.transport import Loop
 from dovetail.wire.agent import (
     WIRE_VERSION,
+    AgentOrder,
     EndWorker,
     Forget,
-    Hail,
+    InventoryRequest,
     Launch,
-    Order,
+    NotifyWorkers,
     StartWorker,
-    TellWorkers,
 )
 from dovetail.wire.worker import Regroup
 from patience import FOR_EVER_S, until
@@ -314,7 +314,7 @@ def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
             pass
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
             start = StartWorker(7, 0, 1, 1, launch)
-            nodes.handle(0, Order(1, start=start), 0.0)
+            nodes.handle(0, AgentOrder(1, start=start), 0.0)
             assert nodes.alive == [(0, 7, 0)]
         with pytest.raises(DovetailError, match=r"on the GPUs GPU-0, GPU-1, and now .* GPU-1, GPU"):
             nodes_of(folder, swapped, loop)
@@ -328,15 +328,17 @@ def test_a_later_agent_starts_nothing_that_was_started_before(folder: Path) -> N
     with closing(Loop()) as loop:
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
             for worker in (0, 1):
-                nodes.handle(0, Order(2, end=EndWorker(7, worker, 0.0)), 0.0)
-            told = TellWorkers(7, (1,), regroup=Regroup(3, (1,)))
-            nodes.handle(0, Order(2, tell=told), 0.0)
-            nodes.handle(0, Order(2, forget=Forget(7, 0)), 0.0)
+                nodes.handle(0, AgentOrder(2, end=EndWorker(7, worker, 0.0)), 0.0)
+            told = NotifyWorkers(7, (1,), regroup=Regroup(3, (1,)))
+            nodes.handle(0, AgentOrder(2, tell=told), 0.0)
+            nodes.handle(0, AgentOrder(2, forget=Forget(7, 0)), 0.0)
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
-            assert nodes.handle(0, Order(1, hail=Hail(1)), 0.0) == [], "an older controller"
-            assert nodes.handle(0, Order(2, start=start), 0.0) == [], "a number of before"
+            assert nodes.handle(0, AgentOrder(1, hail=InventoryRequest(1)), 0.0) == [], (
+                "an older controller"
+            )
+            assert nodes.handle(0, AgentOrder(2, start=start), 0.0) == [], "a number of before"
             older = replace(start, worker=2, generation=2)
-            assert nodes.handle(0, Order(2, start=older), 0.0) == [], "an older generation"
+            assert nodes.handle(0, AgentOrder(2, start=older), 0.0) == [], "an older generation"
 
 
 def test_agents_that_are_coming_up_or_were_faster_are_waited_for(

@@ -23,7 +23,7 @@ from dovetail.live.engines import orphans as strays
 from dovetail.live.engines.processes import LOST, OUT_OF_MEMORY, ProcessLauncher, Setting
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
-from dovetail.wire.agent import EndWorker, Forget, Hail, Launch, Order, StartWorker
+from dovetail.wire.agent import AgentOrder, EndWorker, Forget, InventoryRequest, Launch, StartWorker
 from dovetail.wire.worker import Entered, Finished
 from out_of_memory_texts import NO_ROOM, OTHERS
 from patience import FOR_EVER_S, is_there, until
@@ -261,10 +261,10 @@ def test_a_worker_that_ignores_sigterm_is_killed_after_its_grace(folder: Path) -
         "time.sleep(3600)"
     )
     agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
-    agent.handle(Order(1, start=order(folder, *python(text))), time.monotonic())
+    agent.handle(AgentOrder(1, start=order(folder, *python(text))), time.monotonic())
     until((folder / "there").exists)
     asked_s = time.monotonic()
-    agent.handle(Order(1, end=EndWorker(7, 0, 0.3)), asked_s)
+    agent.handle(AgentOrder(1, end=EndWorker(7, 0, 0.3)), asked_s)
     reports = []
     until(lambda: reports.extend(agent.tick(time.monotonic())) or reports)
     assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGKILL
@@ -309,7 +309,7 @@ def agent_that_dies(folder: Path, start: StartWorker) -> int:
     if pid == 0:
         try:
             agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
-            agent.handle(Order(1, start=start), 5.0)
+            agent.handle(AgentOrder(1, start=start), 5.0)
             agent.heard(7, 0, Entered(1, 10, 100), 6.0)
             os.write(write, b"started")
             time.sleep(60)
@@ -326,20 +326,20 @@ def agent_that_dies(folder: Path, start: StartWorker) -> int:
 def test_a_new_agent_finds_a_worker_that_runs_and_ends_it(folder: Path) -> None:
     agent_that_dies(folder, order(folder, "sleep", FOR_EVER_S))
     agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
-    (report,) = agent.handle(Order(2, hail=Hail(2)), 0.0)
+    (report,) = agent.handle(AgentOrder(2, hail=InventoryRequest(2)), 0.0)
     assert report.inventory is not None
     (state,) = report.inventory.workers
     assert (state.job, state.worker, state.exit_code, state.started_s) == (7, 0, None, 5.0)
     assert state.entered == 1
 
-    again = agent.handle(Order(2, start=order(folder, "sleep", FOR_EVER_S)), 0.0)
+    again = agent.handle(AgentOrder(2, start=order(folder, "sleep", FOR_EVER_S)), 0.0)
     assert again[0].started is not None, "it runs already: nothing is started twice"
     assert len(list((folder / "workers").iterdir())) == 1
-    agent.handle(Order(2, end=EndWorker(7, 0, 5.0)), 0.0)
+    agent.handle(AgentOrder(2, end=EndWorker(7, 0, 5.0)), 0.0)
     reports = []
     until(lambda: reports.extend(agent.tick(1.0)) or reports)
     assert reports[0].ended is not None and reports[0].ended.exit_code == -signal.SIGTERM
-    agent.handle(Order(2, forget=Forget(7, 0)), 2.0)
+    agent.handle(AgentOrder(2, forget=Forget(7, 0)), 2.0)
     assert list((folder / "workers").iterdir()) == []
 
 
@@ -468,7 +468,7 @@ def test_nothing_is_left_when_an_agent_and_a_keeper_are_killed(
     agent = Agent(0, ("slot",), ProcessLauncher(folder / "workers"))
     if not keeper_first:
         os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
-    (report,) = agent.handle(Order(2, hail=Hail(2)), 0.0)
+    (report,) = agent.handle(AgentOrder(2, hail=InventoryRequest(2)), 0.0)
     assert report.inventory is not None
     (state,) = report.inventory.workers
     assert state.exit_code is None, "its processes are there, so its GPU is not free"

@@ -17,15 +17,15 @@ from harness.truth import Truth
 from dovetail.core.job import JobTable
 from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.emulation.nodes import EmulatedNodes
-from dovetail.live.emulation.synthetic import Costs
-from dovetail.live.emulation.synthetic_job import Happening
+from dovetail.live.emulation.synthetic import SwitchCosts
+from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import Order, Report, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import Finished, FromWorker
 
-Send = Callable[[int, Report], None]
-COSTS = Costs(start_s=1.0, resume_s=2.0, move_s=2.0, resize_s=0.1, prepare_s=1.0)
+Send = Callable[[int, AgentReport], None]
+COSTS = SwitchCosts(start_s=1.0, resume_s=2.0, move_s=2.0, resize_s=0.1, prepare_s=1.0)
 SLOWS = 3.0
 
 
@@ -46,7 +46,7 @@ class Work:
 class Floor(Protocol):
     """The nodes of a story and the processes on them."""
 
-    def deliver(self, node: int, order: Order) -> None:
+    def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order to the agent of a node."""
         ...
 
@@ -87,7 +87,7 @@ class Machines:
             for n in range(NODES)
         ]
 
-    def deliver(self, node: int, order: Order) -> None:
+    def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order to the agent of a node."""
         self._nodes[node].deliver(order)
 
@@ -169,7 +169,7 @@ class Emulated:
         self._nodes = _Watched(self, table, LinearPhysics(table, Injected(1.3)))
         self._wake()
 
-    def deliver(self, node: int, order: Order) -> None:
+    def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order to the agent of a node."""
         self._pass_on(self._nodes.handle(node, order, self._line.now))
 
@@ -221,14 +221,14 @@ class Emulated:
         self._alive[order.job, order.worker] = process
         self._truth.started(process)
 
-    def happened(self, what: Happening) -> None:
+    def happened(self, what: SyntheticEvent) -> None:
         """Sees a worker end or finish."""
         if what.message is None:
             self.end(what.job, what.worker, what.exit_code)
         elif isinstance(what.message, Finished):
             self._finished(what)
 
-    def _finished(self, what: Happening) -> None:
+    def _finished(self, what: SyntheticEvent) -> None:
         """All members say at once that they are done; that counts once."""
         if (what.job, self._line.now) != self._last:
             self._last = (what.job, self._line.now)
@@ -247,7 +247,7 @@ class Emulated:
         if process is not None:
             self._truth.signalled(process, number)
 
-    def _pass_on(self, reports: list[Report]) -> None:
+    def _pass_on(self, reports: list[AgentReport]) -> None:
         for report in reports:
             self._send(report.node, report)
         self._wake()
@@ -281,13 +281,13 @@ class _Watched(EmulatedNodes):
             self._floor.signalled(number, worker, signum)
         super().signal_worker(number, worker, signum)
 
-    def kill(self, job: int, worker: int, now: float) -> list[Report]:
+    def kill(self, job: int, worker: int, now: float) -> list[AgentReport]:
         self._killing = True
         try:
             return super().kill(job, worker, now)
         finally:
             self._killing = False
 
-    def _hear(self, what: Happening) -> list[Report]:
+    def _report(self, what: SyntheticEvent) -> list[AgentReport]:
         self._floor.happened(what)
-        return super()._hear(what)
+        return super()._report(what)

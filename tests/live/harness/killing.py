@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 from dovetail.live.edges.protocols import Entry, Journal, Post, StoreError
-from dovetail.wire.agent import Order
+from dovetail.wire.agent import AgentOrder
 
 
 class Killed(BaseException):
@@ -45,21 +45,21 @@ class Unread:
     """
 
     def __init__(self) -> None:
-        self._unread: dict[int, tuple[int, Order]] = {}
-        self._lost: dict[int, Order] = {}
+        self._unread: dict[int, tuple[int, AgentOrder]] = {}
+        self._lost: dict[int, AgentOrder] = {}
 
-    def sent(self, node: int, order: Order) -> None:
+    def sent(self, node: int, order: AgentOrder) -> None:
         """Sees an order sent."""
         self._unread[id(order)] = (node, order)
 
-    def read(self, order: Order) -> bool:
+    def read(self, order: AgentOrder) -> bool:
         """Sees an order come to its agent; False if it was lost with its controller."""
         self._unread.pop(id(order), None)
         return id(order) not in self._lost
 
     def lose(self, rng: Random) -> int:
         """Loses what each node has not read yet, from some order on; returns how much."""
-        by_node: dict[int, list[Order]] = {}
+        by_node: dict[int, list[AgentOrder]] = {}
         for node, order in self._unread.values():
             by_node.setdefault(node, []).append(order)
         lost = [o for _, those in sorted(by_node.items()) for o in those[_cut(rng, those) :]]
@@ -67,7 +67,7 @@ class Unread:
         return len(lost)
 
 
-def _cut(rng: Random, orders: Sequence[Order]) -> int:
+def _cut(rng: Random, orders: Sequence[AgentOrder]) -> int:
     return rng.randrange(len(orders) + 1)
 
 
@@ -97,7 +97,7 @@ class KillingPost:
         self._points = points
         self._unread = unread
 
-    def send(self, node: int, order: Order) -> None:
+    def send(self, node: int, order: AgentOrder) -> None:
         """Sends the order."""
         self._points.reach("send")
         self._unread.sent(node, order)

@@ -13,7 +13,7 @@ from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import Exit, Found
-from dovetail.wire.agent import Alive, Order, Report, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
 from dovetail.wire.worker import FromWorker, ToWorker
 
 ALIVE_S = 1.0
@@ -126,7 +126,7 @@ class Node:
     """A machine, its agent while one runs, and the line to the controller."""
 
     def __init__(
-        self, node: int, machine: Machine, line: Timeline, send: Callable[[int, Report], None]
+        self, node: int, machine: Machine, line: Timeline, send: Callable[[int, AgentReport], None]
     ) -> None:
         self.node = node
         self.machine = machine
@@ -177,7 +177,7 @@ class Node:
         self.machine.reboot()
         self._boots += 1
 
-    def deliver(self, order: Order) -> None:
+    def deliver(self, order: AgentOrder) -> None:
         """Hands an order to the agent, if there is one."""
         if self.agent is not None:
             self._pass_on(self.agent.handle(order, self._line.now))
@@ -196,7 +196,7 @@ class Node:
         """Lets the agent look for what has ended, soon."""
         self._wake(self._line.now + LOOKS_S)
 
-    def _pass_on(self, reports: Sequence[Report]) -> None:
+    def _pass_on(self, reports: Sequence[AgentReport]) -> None:
         for report in reports:
             self._send(self.node, report)
         if self.agent is not None:
@@ -216,5 +216,5 @@ class Node:
 
     def _say_alive(self, life: int) -> None:
         if life == self._lives and self.agent is not None:
-            self._send(self.node, Report(self.node, alive=Alive(self.node)))
+            self._send(self.node, AgentReport(self.node, alive=Heartbeat(self.node)))
             self._line.after(ALIVE_S, lambda: self._say_alive(life))

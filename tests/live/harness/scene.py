@@ -38,7 +38,7 @@ from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, NodeLost, StoreError
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.emulation.synthetic import paced_of
+from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.audit import audit
 from dovetail.live.store.database import Database
@@ -48,7 +48,7 @@ from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import ORDERS, REPORTS, Launch, Order, Report
+from dovetail.wire.agent import ORDERS, REPORTS, AgentOrder, AgentReport, Launch
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
 
@@ -211,7 +211,7 @@ class Scene:
 
     # Nodes and processes.
 
-    def _deliver(self, node: int, order: Order) -> None:
+    def _deliver(self, node: int, order: AgentOrder) -> None:
         if self.story.seed % 10 == 0:
             assert ORDERS.decode(ORDERS.encode(order)) == order, "an order is not what it was"
         until_s = self.road.stopped.get(node, -1.0)
@@ -220,13 +220,13 @@ class Scene:
         elif self._unread.read(order):
             self.floor.deliver(node, order)
 
-    def _send(self, node: int, report: Report) -> None:
+    def _send(self, node: int, report: AgentReport) -> None:
         if self.story.seed % 10 == 0:
             assert REPORTS.decode(REPORTS.encode(report)) == report, "a report is not what it was"
         for delay_s in self.road.delays_s(node, up=True):
             self.line.after(delay_s, lambda: self._arrive(report))
 
-    def _arrive(self, report: Report) -> None:
+    def _arrive(self, report: AgentReport) -> None:
         if self._inbox is not None:
             self._inbox.put(report)
 
@@ -349,7 +349,7 @@ class Scene:
 def launch_of(number: int, spec: JobSpec) -> Launch:
     """Returns what a worker of a job executes: a program of ours that does not exist."""
     folder = f"/jobs/{number}"
-    command = paced_of(spec).command() if spec.paced else spec.command
+    command = synthetic_spec(spec).command() if spec.paced else spec.command
     return Launch(
         command, folder, "out", "/", trains=spec.trains or spec.paced, grace_s=spec.grace_s
     )

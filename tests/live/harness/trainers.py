@@ -1,8 +1,8 @@
-"""Elastic programs that do not exist: workers that speak `wire.worker` as real training does.
+"""Puppets of elastic programs: workers that drive `wire.generation` around virtual time.
 
-What a worker knows is what its agent told it. A switch is agreed among the workers at a step
-boundary; a group that lost a member keeps its last step until a newer generation takes it on; who
-starts with nobody to ask reads the checkpoint in the job's folder.
+A switch is agreed among the workers at a step boundary. A group that lost a member keeps its last
+step until a newer generation continues from it. A worker that starts where no other has the state
+reads the checkpoint in the job's folder.
 """
 
 from __future__ import annotations
@@ -18,23 +18,32 @@ from harness.processes import DIES_S, Process, Watcher
 
 from dovetail.live.edges.virtual_time import Timeline
 from dovetail.wire.agent import StartWorker
+from dovetail.wire.generation import (
+    Broke,
+    CheckpointDone,
+    Entering,
+    Event,
+    Finishes,
+    Joined,
+    Leaves,
+    Send,
+    ShowLife,
+    Stop,
+    Trains,
+    WorkerGenerations,
+    agree,
+)
 from dovetail.wire.worker import (
-    Abandon,
     Checkpoint,
-    Entered,
-    Finished,
     FromWorker,
     Hello,
-    Left,
-    Lost,
-    Meet,
     Meeting,
     Ready,
-    Refused,
     Regroup,
     Saved,
     ToWorker,
     Training,
+    WorkerRefused,
 )
 
 SAMPLES_PER_S = 1000.0
@@ -45,37 +54,34 @@ NOTICES_DEATH_S, NOTICES_STALL_S = 0.5, 6.0
 CALLS_AGAIN_S = 0.3
 
 Call = Callable[[Process, str, FromWorker], bool]
-"""Passes what a process says to the agent of its node; False if nobody is there."""
+"""Passes a message of a process to the agent of its node; False if no agent runs."""
 
 
 @dataclass(eq=False)
 class Trainer(Process):
-    """One worker of the training side: what it was told, and how far it has come."""
+    """One worker: its generations, and how far it has come."""
 
     token: str = ""
     connected: bool = False
     built: bool = False
-    generation: int = -1
-    ready: int = -1
     samples: float = -1.0
-    regroup: Regroup | None = None
-    abandoned: int = -1
-    leave: bool = False
-    leaving: bool = False
-    save: bool = False
-    meets: dict[int, str] = field(default_factory=dict)
     hosts: Meeting | None = None
     waiting: deque[FromWorker] = field(default_factory=deque)
+    generations: WorkerGenerations = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.generations = WorkerGenerations(self.number)
 
     @property
     def works(self) -> bool:
-        """Tells whether it does anything at all, if only to end."""
+        """Returns whether it does anything at all, if only to end."""
         return self.exit_code is None and not self.hangs
 
     @property
     def begun(self) -> bool:
-        """Tells whether it ever trained."""
-        return self.generation >= 0
+        """Returns whether it ever trained."""
+        return self.generations.entered >= 0
 
     @property
     def number(self) -> int:
@@ -83,11 +89,15 @@ class Trainer(Process):
         return self.order.worker
 
     def wants(self) -> Regroup | None:
-        """Returns the generation it prepares for; who ends prepares for none."""
-        r = self.regroup
-        if self.asked or self.leaving or r is None or self.number not in r.members:
-            return None
-        return r if r.generation > max(self.generation, self.abandoned) else None
+        """Returns the generation that it prepares for; one that ends prepares for none."""
+        state = self.generations
+        ends = self.asked or state.has_left
+        return state.ordered if state.wants(state.newest) and not ends else None
+
+    @property
+    def can_enter(self) -> bool:
+        """Returns whether it has joined the generation that it prepares for."""
+        return self.wants() is not None and self.generations.is_ready(self.generations.newest)
 
 
 @dataclass(eq=False)
@@ -118,7 +128,7 @@ class _Job:
     ends: int = 0
 
     def begin_anew(self) -> None:
-        """Runs once more a job that had come to its end."""
+        """Starts a job anew that was complete."""
         self.saved = self.reached = self.lost = 0.0
         self.finished = False
         self.workers.clear()
@@ -138,7 +148,7 @@ class Trainers:
     # Processes.
 
     def start(self, node: int, order: StartWorker, token: str) -> Trainer:
-        """Starts a worker; it calls its agent once it is built."""
+        """Starts a worker; it connects to its agent once it is built."""
         worker = Trainer(node, order, self._line.now, token=token)
         duration_s, gpus = json.loads(order.launch.command[-1])
         job = self.jobs.setdefault(order.job, _Job(duration_s * SAMPLES_PER_S, gpus))
@@ -175,10 +185,10 @@ class Trainers:
         self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
         self._watcher.ended_process(worker)
 
-    # The line to the agent.
+    # The connection to the agent.
 
     def agent_gone(self, worker: Trainer) -> None:
-        """Breaks the line of a worker; it calls again until somebody answers."""
+        """Breaks the connection of a worker; it retries until an agent answers."""
         worker.connected = False
         self._line.after(CALLS_AGAIN_S, lambda: self._dial(worker))
 
@@ -191,14 +201,14 @@ class Trainers:
         if not worker.works or worker.connected:
             return
         o = worker.order
-        hello = Hello(f"{o.job}/{o.worker}", worker.token, o.worker, worker.generation)
+        hello = Hello(f"{o.job}/{o.worker}", worker.token, o.worker, worker.generations.entered)
         if not self._call(worker, worker.token, hello):
             self._line.after(CALLS_AGAIN_S, lambda: self._dial(worker))
             return
         worker.connected = True
         again: list[FromWorker] = [worker.hosts] if worker.hosts else []
-        if worker.ready > worker.generation:
-            again.append(Ready(worker.ready))
+        if worker.generations.is_ready(worker.generations.newest):
+            again.append(Ready(worker.generations.newest))
         for message in (*again, *worker.waiting):
             self._call(worker, worker.token, message)
         worker.waiting.clear()
@@ -209,26 +219,28 @@ class Trainers:
             worker.waiting.append(message)
 
     def hear(self, worker: Trainer, message: ToWorker) -> None:
-        """Lets a worker hear what its agent says, a moment later."""
+        """Passes a message of its agent to a worker, a moment later."""
         self._line.after(0.001, lambda: self._heard(worker, message))
 
     def _heard(self, worker: Trainer, message: ToWorker) -> None:
         if not worker.works:
             return
-        if isinstance(message, Regroup):
-            if worker.regroup is None or message.generation > worker.regroup.generation:
-                worker.regroup = message
-        elif isinstance(message, Meet):
-            worker.meets[message.generation] = message.address
-        elif isinstance(message, Abandon):
-            worker.abandoned = max(worker.abandoned, message.generation)
-            self._abandon(worker)
-        elif isinstance(message, Checkpoint):
-            worker.save, worker.leave = True, worker.leave or message.leave
-        elif isinstance(message, Refused):
+        if isinstance(message, WorkerRefused):
             self.end(worker, 3)
             return
+        self._handle(worker, message)
         self._look(self.jobs[worker.job])
+
+    def _handle(self, worker: Trainer, event: Event) -> None:
+        """Passes an event to the protocol of a worker, and follows its instructions."""
+        for instruction in worker.generations.handle(event):
+            match instruction:
+                case Send():
+                    self._say(worker, instruction.message)
+                case ShowLife():
+                    self._say(worker, instruction.lost)
+                case Stop():
+                    self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
 
     # Groups.
 
@@ -262,34 +274,27 @@ class Trainers:
 
     def _complain(self, workers: list[Trainer], generation: int) -> None:
         for worker in workers:
-            if worker.works and worker.generation == generation and worker.abandoned < generation:
-                self._say(worker, Lost(generation, "a member does not answer"))
-
-    def _abandon(self, worker: Trainer) -> None:
-        """Leaves the collectives of a generation, and says so each time it is told to."""
-        group = self._group_of(worker)
-        if group is not None and group.generation <= worker.abandoned:
-            self._break(self.jobs[worker.job], worker, NOTICES_DEATH_S)
-        if 0 <= worker.generation <= worker.abandoned:
-            self._say(worker, Lost(worker.generation, "abandoned"))
+            state = worker.generations
+            if worker.works and state.entered == generation and not state.is_abandoned(generation):
+                self._handle(worker, Broke("a member does not answer"))
 
     def _look(self, job: _Job) -> None:
-        """Lets the workers of a job do what they can do now."""
+        """Advances the workers of a job as far as they can go now."""
         for worker in list(job.workers.values()):
             if worker.works and worker.built:
                 self._prepare(job, worker)
                 self._leave_unwanted(worker)
         for worker in list(job.workers.values()):
             wanted = worker.wants()
-            if worker.works and wanted and worker.ready == wanted.generation:
+            if worker.works and wanted and worker.can_enter:
                 self._switch(job, wanted)
         for group in list(job.groups):
-            if any(m.save for m in group.members) and not group.switching:
+            if any(m.generations.save for m in group.members) and not group.switching:
                 self._save(job, group)
 
     def _prepare(self, job: _Job, worker: Trainer) -> None:
         wanted = worker.wants()
-        if wanted is None or worker.ready == wanted.generation:
+        if wanted is None or worker.can_enter:
             return
         first = wanted.members[0] == worker.number
         if len(wanted.members) > 1 and first and not _hosts(worker, wanted):
@@ -298,28 +303,24 @@ class Trainers:
         come = [job.workers.get(n) for n in wanted.members]
         if all(m is not None and _came(m, wanted) for m in come):
             for member in come:
-                if member is not None and member.ready != wanted.generation:
-                    member.ready = wanted.generation
-                    self._say(member, Ready(wanted.generation, 0.1))
+                if member is not None and not member.can_enter:
+                    self._handle(member, Joined(wanted.generation, 0.1))
 
     def _leave_unwanted(self, worker: Trainer) -> None:
-        """Lets a worker end that trains with nobody and is in no newer generation."""
-        r = worker.regroup
-        newer = r is not None and r.generation > worker.generation
-        if r is None or not newer or worker.number in r.members or worker.leaving:
-            return
-        if self._group_of(worker) is None:
-            self._leave(worker, r.generation)
+        """Ends a worker that trains with no others and has no place in the newest generation."""
+        if worker.generations.is_left_out and self._group_of(worker) is None:
+            self._leave(worker)
 
     def _switch(self, job: _Job, wanted: Regroup) -> None:
-        """Agrees on a switch at the next step boundary, if all who must have been told."""
+        """Agrees on a switch at the next step boundary, if all workers propose it."""
         members = [job.workers[n] for n in wanted.members]
-        if not all(m.works and m.ready == wanted.generation for m in members):
+        if not all(m.works and m.can_enter for m in members):
             return
         groups = [g for g in job.groups if any(m in g.members for m in members)]
-        for group in groups:
-            if group.switching or not all(m.regroup == wanted for m in group.members):
-                return
+        voters = [*members, *(m for g in groups for m in g.members)]
+        agreed = agree([m.generations.propose() for m in voters]) == wanted.generation
+        if not agreed or any(g.switching for g in groups):
+            return
         for group in groups:
             group.switching = True
         self._line.after(STEP_S, lambda: self._enter(job, wanted, groups))
@@ -330,7 +331,7 @@ class Trainers:
         members = [job.workers[n] for n in wanted.members]
         alive = all(m.works and m.wants() == wanted for m in members)
         if not alive or any(
-            g.broken or any(m.regroup != wanted for m in g.members) for g in groups
+            g.broken or any(m.generations.ordered != wanted for m in g.members) for g in groups
         ):
             self._look(job)
             return
@@ -346,20 +347,20 @@ class Trainers:
         group = _Group(wanted.generation, members, samples, self._line.now, rate)
         job.groups.append(group)
         for member in members:
-            member.generation, member.samples, member.hosts = wanted.generation, samples, None
+            self._handle(member, Entering(wanted.generation))
+            member.samples, member.hosts = samples, None
             member.bound = wanted.memory_bytes
             self._watcher.bounded(member)
-            self._say(member, Entered(wanted.generation, _step(samples), int(samples), 0.004))
+            self._handle(member, Trains(_step(samples), int(samples), 0.004))
         for leaver in [m for g in groups for m in g.members if m not in members]:
-            self._leave(leaver, wanted.generation)
+            self._leave(leaver)
         self._line.after((job.total - samples) / rate, lambda: self._finish(job, group))
         self._line.after(1.0, lambda: self._report(job, group))
         self._line.after(SAVES_S, lambda: self._save_again(job, group))
         self._look(job)
 
-    def _leave(self, worker: Trainer, generation: int) -> None:
-        worker.leaving = True
-        self._say(worker, Left(generation, _step(worker.samples)))
+    def _leave(self, worker: Trainer) -> None:
+        self._handle(worker, Leaves(_step(worker.samples)))
         self._line.after(0.05, lambda: self._exit(worker))
 
     def _exit(self, worker: Trainer) -> None:
@@ -383,7 +384,7 @@ class Trainers:
 
     def _save_again(self, job: _Job, group: _Group) -> None:
         if not group.broken:
-            group.members[0].save = True
+            self._handle(group.members[0], Checkpoint())
             self._save(job, group)
             self._line.after(SAVES_S, lambda: self._save_again(job, group))
 
@@ -397,14 +398,14 @@ class Trainers:
             return
         self._progress(job, group)
         job.saved = group.samples
-        leave = any(m.leave for m in group.members)
+        leave = any(m.generations.leave for m in group.members)
         self._say(group.members[0], Saved(_step(group.samples), int(group.samples)))
         for member in group.members:
-            member.save = member.leave = False
+            self._handle(member, CheckpointDone(leaves=leave))
         if leave:
             self._stop(job, group)
             for member in group.members:
-                self._leave(member, group.generation)
+                self._leave(member)
         self._look(job)
 
     def _finish(self, job: _Job, group: _Group) -> None:
@@ -415,12 +416,11 @@ class Trainers:
             return
         self._progress(job, group)
         self._stop(job, group)
-        # Who takes up a job that is complete reads that in its checkpoint, and does no work.
+        # A worker that takes up a complete job reads that in its checkpoint, and does no work.
         job.ends += not job.finished
         job.finished, job.saved = True, job.total
         for member in group.members:
-            member.leaving = True
-            self._say(member, Finished(_step(job.total), int(job.total)))
+            self._handle(member, Finishes(_step(job.total), int(job.total)))
             self._line.after(self._rng.choice((0.01, 0.3)), lambda m=member: self._exit(m))
 
 
@@ -429,10 +429,12 @@ def _hosts(worker: Trainer, wanted: Regroup) -> bool:
 
 
 def _came(worker: Trainer, wanted: Regroup) -> bool:
-    """Tells whether a worker has come to the meeting of a generation."""
+    """Returns whether a worker has come to the meeting of a generation."""
     if not (worker.works and worker.built and worker.wants() == wanted):
         return False
-    return len(wanted.members) == 1 or _hosts(worker, wanted) or wanted.generation in worker.meets
+    # The first member knows of the meeting from the start, but must have opened it.
+    hosts = len(wanted.members) == 1 or wanted.members[0] != worker.number
+    return worker.generations.knows_meeting(wanted.generation) and (hosts or _hosts(worker, wanted))
 
 
 def _step(samples: float) -> int:

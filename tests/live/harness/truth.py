@@ -11,7 +11,7 @@ from dovetail.core.cluster import DRAINING
 from dovetail.core.messages import PREEMPTED, Ended, Fact, NodeChanged, Started, Stopped
 from dovetail.live.edges.protocols import Entry
 from dovetail.live.jobs.lifecycle import TERMINAL
-from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.record import GangMember, JobRecord
 
 Seat = tuple[int, int]
 PATIENCE_S = 15.0
@@ -136,7 +136,7 @@ class Truth:
         """Tells whether the plan on record has this worker."""
         record = self.records.get(process.job)
         number, node = process.order.worker, process.node
-        seats = {Member(number, node, gpu) for gpu in process.order.all_gpus}
+        seats = {GangMember(number, node, gpu) for gpu in process.order.all_gpus}
         return record is not None and seats <= set(record.members)
 
     # What is so.

@@ -19,7 +19,7 @@ from dovetail.live.jobs.job_row import job_of
 from dovetail.live.jobs.lifecycle import PENDING, TERMINAL, State, Step
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.stored_job import DamagedRecord
-from dovetail.live.workers.gang import END, SAVE
+from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.spec import Dependency, JobSpec
 
 LOG = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ class Arrivals:
     def _requeue(self, life: Life) -> None:
         if life.is_placed:
             # It goes on where it was, so it saves that first, if it can.
-            how = SAVE if life.speaks else END
+            how = SAVE if life.uses_train_protocol else END
             self._endings.requeue(life, "requeued", life.spec.grace_s, how)
             self._site.lives.write(life, reason="", detail="", held=life.record.held)
             self.consider(life)

@@ -14,9 +14,10 @@ from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.plan_applier import Placements
 from dovetail.live.controller.site import Site
 from dovetail.live.controller.terminations import Endings
-from dovetail.live.workers.gang import END, Gang
-from dovetail.live.workers.inventory_check import lost_run, survey, take_stock
-from dovetail.wire.agent import Hail, Inventory, WorkerState
+from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.inventory_check import check_inventory
+from dovetail.live.workers.roster import END
+from dovetail.wire.agent import Inventory, InventoryRequest, WorkerState
 
 LOG = logging.getLogger(__name__)
 DRAINED, LOST = "drained", "nodes down"
@@ -162,8 +163,8 @@ class Health:
             if known is not None and job not in rows:
                 self._survey_job(known, node, ())
         listed = {(row.job, row.worker) for row in said.workers}
-        for key in [k for k, s in site.floor.strays.items() if s.node == node and k not in listed]:
-            site.floor.drop_stray(key)
+        for key in [k for k, s in site.floor.unknown.items() if s.node == node and k not in listed]:
+            site.floor.drop_unknown(key)
         info.surveyed = True
         if info.down:
             info.down = False
@@ -171,12 +172,12 @@ class Health:
         self._check_settled()
 
     def _survey_job(self, life: Life, node: int, rows: Sequence[WorkerState]) -> None:
-        survey(self._site.gang(life), node, rows, self._site.now)
+        check_inventory(self._site.gang(life), node, rows, self._site.now)
         self._site.touch(life)
 
     def _stray(self, node: int, row: WorkerState) -> None:
         if row.exit_code is None:
-            self._site.floor.add_stray((row.job, row.worker), node, row.all_gpus)
+            self._site.floor.add_unknown((row.job, row.worker), node, row.all_gpus)
         else:
             self._endings.forget(node, row.job, row.worker)
 
@@ -207,7 +208,7 @@ class Health:
     def _hail(self, node: int) -> None:
         site = self._site
         self._hails += 1
-        site.letters.append((node, Hail(site.epoch, self._hails)))
+        site.letters.append((node, InventoryRequest(site.epoch, self._hails)))
         site.timers.set(("hail", node), site.now + site.rules.hail_every_s)
 
     def _watch(self, node: int) -> None:
@@ -235,8 +236,8 @@ class Health:
 
     def _reconcile(self, life: Life, gang: Gang) -> None:
         """Finds others for the wanted workers of a job that no node has."""
-        absent = take_stock(gang, self._site.now)
-        if absent and lost_run(gang):
+        absent = gang.find_missing(self._site.now)
+        if absent and gang.has_lost_run():
             self._endings.lost(life, absent)
         else:
             self._placements.renumber(life, absent)
@@ -308,10 +309,10 @@ class Health:
         for row in hit:
             life = site.lives.of_row(row)
             if life not in shrunk:
-                site.gang(life).vacate(site.now, life.spec.grace_s, END)
+                site.gang(life).roster.vacate(site.now, life.spec.grace_s, END)
                 self._endings.retry(life, "NodeFail", f"node {node} was silent for too long")
-        for key in [k for k, s in site.floor.strays.items() if s.node == node]:
-            site.floor.drop_stray(key)
+        for key in [k for k, s in site.floor.unknown.items() if s.node == node]:
+            site.floor.drop_unknown(key)
         site.retime(sorted(touched.difference(hit)))
         self._check_settled()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dovetail.live.controller.output_path import output_of
-from dovetail.live.emulation.synthetic import paced_of
+from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.job_environment import environment_of
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import EACH_GPU, JobSpec
@@ -44,7 +44,7 @@ def launch_of(folder: Path) -> Callable[[int, JobSpec], Launch]:
 def command_of(spec: JobSpec, folder: Path) -> tuple[str, ...]:
     """Returns the words that a worker of a job executes; no shell of ours reads them."""
     if spec.paced:
-        return paced_of(spec).command()
+        return synthetic_spec(spec).command()
     if not spec.script:
         return spec.command
     return (*interpreter_of(spec.script), str(folder / "script"), *spec.command)

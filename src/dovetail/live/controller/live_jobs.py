@@ -39,8 +39,8 @@ class Life:
     persisted_s: float = 0.0
 
     @property
-    def speaks(self) -> bool:
-        """Returns whether its workers speak the messages of training."""
+    def uses_train_protocol(self) -> bool:
+        """Returns whether its workers send and take the messages of `wire.worker`."""
         return self.spec.trains or self.spec.paced
 
     @property
@@ -94,7 +94,7 @@ class Lives:
     def step(self, life: Life, step: Step, **changes: Any) -> None:
         """Moves a job on in its life."""
         record = life.record
-        began = life.gang is not None and life.gang.has_begun
+        began = life.gang is not None and life.gang.roster.has_begun
         if step is Step.STOPPED and (record.state is State.RUNNING or began):
             changes["restarts"] = record.restarts + 1
         self.write(life, state=after(record.state, step, record.ending), **changes)

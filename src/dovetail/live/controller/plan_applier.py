@@ -18,11 +18,11 @@ from dovetail.core.plan import Change, Draft
 from dovetail.live.controller.live_jobs import NEVER, Life
 from dovetail.live.controller.site import Site
 from dovetail.live.jobs.lifecycle import State, Step
-from dovetail.live.jobs.record import Member
-from dovetail.live.workers.gang import END, SAVE, WAIT
-from dovetail.live.workers.gang_events import Formed
+from dovetail.live.jobs.record import GangMember
+from dovetail.live.workers.gang_events import GangFormed
 from dovetail.live.workers.gpu_assignment import Gpu
-from dovetail.live.workers.worker_state import Desired, Manner
+from dovetail.live.workers.roster import END, SAVE, WAIT
+from dovetail.live.workers.worker_state import Desired, WorkerConfig
 
 
 class Placements:
@@ -43,7 +43,7 @@ class Placements:
                 self._stop(site.lives.of_row(change.job))
         placed = [(c.job, c.after) for c in changes if c.after is not None]
         numbers = site.lives.numbers
-        seats = site.seats.seat([(numbers[row], p) for row, p in placed], site.floor.is_vacant)
+        seats = site.seats.assign([(numbers[row], p) for row, p in placed], site.floor.is_vacant)
         for change in changes:
             if change.after is not None:
                 life = site.lives.of_row(change.job)
@@ -54,19 +54,19 @@ class Placements:
 
     def _stop(self, life: Life) -> None:
         site, row, now = self._site, life.row, self._site.now
-        if not life.speaks:
+        if not life.uses_train_protocol:
             # What an ordinary program did is lost with it, unless it keeps it by itself.
             site.state.settle(row)
             site.state.done[row] = 0.0
         site.state.stop(row)
         site.facts.append(Stopped(now, row, PREEMPTED, site.state.done[row]))
         job = life.record.job
-        site.seats.leave(job)
+        site.seats.release(job)
         site.lives.step(life, Step.STOPPED, placement=None, members=(), reason="", detail="")
         self._book(life)
         gang = site.gang(life)
-        how = SAVE if life.speaks else WAIT if gang.complete else END
-        gang.vacate(now, life.spec.grace_s, how)
+        how = SAVE if life.uses_train_protocol else WAIT if gang.roster.complete else END
+        gang.roster.vacate(now, life.spec.grace_s, how)
         site.touch(life)
 
     def _book(self, life: Life) -> None:
@@ -85,7 +85,7 @@ class Placements:
         state = site.state
         how = state.how(change)
         training, delay_s = after, state.view.switch_s[how]
-        if change.before is not None and life.speaks:
+        if change.before is not None and life.uses_train_protocol:
             if how == RESIZE:
                 training, delay_s = change.before.kept_in(after) or after, 0.0
             delay_s = max(delay_s, state.since_s[row] - now)
@@ -94,7 +94,7 @@ class Placements:
         preparing = after.gpus - training.gpus
         site.facts.append(Started(now, row, how, after, rate, now + delay_s, preparing))
         life.placed_done_s, life.manner_s = state.done[row], now
-        life.starting = change.before is None or not life.speaks
+        life.starting = change.before is None or not life.uses_train_protocol
         if life.starting:
             site.lives.write(life, resumed_step=life.record.saved_step)
         self._seat(life, after, gpus)
@@ -106,20 +106,20 @@ class Placements:
         """
         site, record = self._site, life.record
         before = {(m.node, m.gpu): m.worker for m in record.members}
-        whole_anew = not life.speaks and tuple(before) != tuple(gpus)
-        began = life.gang is not None and life.gang.has_begun
+        whole_anew = not life.uses_train_protocol and tuple(before) != tuple(gpus)
+        began = life.gang is not None and life.gang.roster.has_begun
         number, members = record.next_worker, []
-        each = 1 if life.speaks else len(gpus) // life.spec.tasks
+        each = 1 if life.uses_train_protocol else len(gpus) // life.spec.tasks
         for rank, (node, gpu) in enumerate(gpus):
             worker = before.get((node, gpu), -1)
             if whole_anew or worker < 0:
                 # A task with several GPUs is one worker, the member of all of them.
                 number += rank % each == 0
                 worker = number - 1
-            members.append(Member(worker, node, gpu))
+            members.append(GangMember(worker, node, gpu))
         life.mend = ()
         site.timers.drop(("mend", record.job))
-        site.seats.sit(record.job, members)
+        site.seats.occupy(record.job, members)
         site.lives.write(
             life,
             placement=placement,
@@ -142,7 +142,7 @@ class Placements:
         record, placement = life.record, life.record.placement
         assert placement is not None
         turns = placement.interleave
-        manner = Manner(
+        manner = WorkerConfig(
             placement.accumulation_steps,
             placement.samples,
             placement.batch_size,
@@ -175,12 +175,12 @@ class Placements:
         number, members = record.next_worker, []
         named: dict[int, int] = {}
         for member in record.members:
-            if member.worker in absent or not life.speaks:
+            if member.worker in absent or not life.uses_train_protocol:
                 if member.worker not in named:
                     named[member.worker], number = number, number + 1
-                member = Member(named[member.worker], member.node, member.gpu)
+                member = GangMember(named[member.worker], member.node, member.gpu)
             members.append(member)
-        site.seats.replace(record.job, members)
+        site.seats.renumber(record.job, members)
         site.lives.write(life, members=tuple(members), next_worker=number)
         site.relaunch(life)
         site.gang(life).want(self.desired(life), site.now)
@@ -189,7 +189,7 @@ class Placements:
         """Returns where an elastic job can train on without some nodes, None if it cannot."""
         site = self._site
         placement = site.placement(life)
-        if placement is None or not (life.speaks and life.spec.elastic):
+        if placement is None or not (life.uses_train_protocol and life.spec.elastic):
             return None
         if "resize" not in site.policy.powers or life.record.state is not State.RUNNING:
             return None
@@ -200,27 +200,27 @@ class Placements:
         """Wants only the workers of a job that are not on a node that is gone."""
         site, record = self._site, life.record
         members = tuple(m for m in record.members if m.node != node)
-        site.seats.leave(record.job)
-        site.seats.adopt(record.job, placement, members)
+        site.seats.release(record.job)
+        site.seats.restore(record.job, placement, members)
         site.lives.write(life, placement=placement, members=members)
         life.manner_s = site.now
         site.gang(life).want(self.desired(life), site.now)
         site.touch(life)
 
-    def formed(self, life: Life, said: Formed) -> None:
+    def formed(self, life: Life, said: GangFormed) -> None:
         """Hears that all wanted workers of a job train (or those left of them)."""
         site, row, now = self._site, life.row, self._site.now
         placement = site.placement(life)
         gang = site.gang(life)
-        if placement is None or gang.wanted is None:
+        if placement is None or gang.roster.wanted is None:
             return
         life.manner_s, record = now, life.record
-        site.lives.write(life, generation=gang.generation)
+        site.lives.write(life, generation=gang.roster.generation)
         rate = site.speed(row, placement)
         if life.record.state is State.CONFIGURING:
             site.lives.step(life, Step.STARTED)
         if life.running_s == NEVER:
-            if not life.speaks:
+            if not life.uses_train_protocol:
                 # It begins anew, and what it ran before is lost: its limit is for this run.
                 site.lives.write(life, ran_s=0.0)
             life.running_s = now
@@ -228,10 +228,12 @@ class Placements:
         if life.record.detail and not life.mend:
             # What befell a worker is over: another has its place.
             site.lives.write(life, detail="")
-        whole = gang.target is None or set(gang.target.members) == set(gang.wanted.numbers)
-        if gang.first.spoke and not (record.spoke or life.spec.paced):
+        whole = gang.roster.target is None or set(gang.roster.target.members) == set(
+            gang.roster.wanted.numbers
+        )
+        if gang.roster.first.spoke and not (record.spoke or life.spec.paced):
             site.lives.write(life, spoke=True)
-        if life.starting and gang.first.one_first and gang.first.spoke and not whole:
+        if life.starting and gang.roster.first.one_first and gang.roster.first.spoke and not whole:
             # Its first worker trains alone until the others have come: no measure of its GPUs.
             return
         if life.starting:
@@ -248,14 +250,19 @@ class Placements:
         An ordinary program never makes a training job, and its time limit must end it all the same.
         """
         gang = self._site.gang(life)
-        if life.is_placed and life.running_s == NEVER and gang.first.one_first and gang.has_begun:
+        if (
+            life.is_placed
+            and life.running_s == NEVER
+            and gang.roster.first.one_first
+            and gang.roster.has_begun
+        ):
             life.running_s = self._site.now
             self._limit(life)
 
     def unspoken(self, life: Life) -> None:
         """Hears that the first worker may be an ordinary program: the job runs, with that one."""
         if life.is_placed:
-            self.formed(life, Formed(self._site.gang(life).generation))
+            self.formed(life, GangFormed(self._site.gang(life).roster.generation))
             asked = f"{life.spec.min_gpus}..{life.spec.max_gpus} GPUs"
             said = f"it asked for {asked} and has made no dovetail.train.Job yet: it runs on 1"
             self._site.lives.write(life, detail=said)

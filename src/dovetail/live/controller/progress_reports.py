@@ -15,7 +15,7 @@ from dovetail.live.controller.site import Site
 from dovetail.live.controller.terminations import PARTED, Endings
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.meter import Progress
-from dovetail.live.workers.gang import END, SAVE
+from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.worker import Training
 
 SLACK_S, SLACK = 0.25, 0.01
@@ -89,7 +89,7 @@ class ProgressReports:
         if not (guest.is_placed and self._site.state.view.preemptible[guest.row]):
             return
         # Stopped as for the policy: what it did is saved.
-        how = SAVE if guest.speaks else END
+        how = SAVE if guest.uses_train_protocol else END
         self._endings.requeue(guest, PARTED, guest.spec.grace_s, how)
         name = host.spec.called(host.record.job)
         said = f"{PARTED}: beside job {name} both lost more than waiting costs"

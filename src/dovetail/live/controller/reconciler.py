@@ -12,20 +12,27 @@ from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.site import Site
 from dovetail.live.controller.terminations import Endings
 from dovetail.live.jobs.lifecycle import Step
-from dovetail.live.workers.deadlock import tangled
+from dovetail.live.workers.deadlock import deadlocked
 from dovetail.live.workers.gang_events import (
-    Died,
-    Finished,
-    Formed,
-    News,
-    Saved,
-    Stalled,
-    Trained,
-    Unspoken,
-    Vacated,
+    GangEvent,
+    GangFinished,
+    GangFormed,
+    GangSaved,
+    GangStalled,
+    GangTrained,
+    GangVacated,
+    TrainJobMissing,
+    WorkerDied,
 )
-from dovetail.live.workers.gang_orders import instructions, next_told_s
-from dovetail.wire.agent import EndWorker, Forget, Hail, Order, StartWorker, TellWorkers
+from dovetail.live.workers.gang_orders import due_orders, next_resend_s
+from dovetail.wire.agent import (
+    AgentOrder,
+    EndWorker,
+    Forget,
+    InventoryRequest,
+    NotifyWorkers,
+    StartWorker,
+)
 
 NEVER = float("inf")
 STRAY_GRACE_S = 0.0
@@ -86,21 +93,21 @@ class Tending:
         stuck: dict[int, Life] = {}
         for job in sorted(self._blocked):
             life = site.lives.get(job)
-            if life is not None and life.gang is not None and life.gang.stuck:
+            if life is not None and life.gang is not None and life.gang.roster.is_stuck:
                 stuck[job] = life
-        found = tangled({job: self._in_the_way(life) for job, life in stuck.items()})
+        found = deadlocked({job: self._in_the_way(life) for job, life in stuck.items()})
         for job in found:
             life, gang = stuck[job], site.gang(stuck[job])
-            gang.give_way(site.now)
-            self._placements.renumber(life, gang.workers.keys())
+            gang.roster.give_way(site.now)
+            self._placements.renumber(life, gang.roster.workers.keys())
             site.touch(life)
         return bool(found)
 
     def _in_the_way(self, life: Life) -> set[int]:
         """Returns the jobs that hold GPUs on which workers of this one cannot be started yet."""
         site, gang = self._site, self._site.gang(life)
-        missing = [m for m in life.record.members if m.worker not in gang.workers]
-        return {j for m in missing for j in site.floor.in_the_way(m.node, m.gpu, site.seats)}
+        missing = [m for m in life.record.members if m.worker not in gang.roster.workers]
+        return {j for m in missing for j in site.floor.blocking_jobs(m.node, m.gpu, site.seats)}
 
     def _tend_one(self, life: Life) -> None:
         site, gang = self._site, life.gang
@@ -108,52 +115,57 @@ class Tending:
             return
         job = life.record.job
         if site.settled:
-            self._digest(life, gang.news())
+            self._digest(life, gang.roster.take_events())
             gang.step(
                 site.now,
                 lambda node, gpu: (
                     self._health.may_start(job, node, gpu)
-                    and site.has_room(life, (node, gpu), gang.bound)
+                    and site.has_room(life, (node, gpu), gang.roster.bound)
                 ),
                 self._health.reached_s,
                 lambda node, gpu, bound: site.has_room(life, (node, gpu), bound),
             )
-            self._digest(life, gang.news())
+            self._digest(life, gang.roster.take_events())
             self._placements.began(life)
-        wanted = gang.wanted.numbers if gang.wanted is not None else ()
-        if gang.cramped or any(number not in gang.workers for number in wanted):
+        wanted = gang.roster.wanted.numbers if gang.roster.wanted is not None else ()
+        if gang.roster.awaits_memory or any(number not in gang.roster.workers for number in wanted):
             self._blocked.add(job)
         self._put_on_floor(life)
-        if gang.generation != life.record.generation or gang.group != life.record.group:
-            site.lives.write(life, generation=gang.generation, group=gang.group)
+        if (
+            gang.roster.generation != life.record.generation
+            or gang.roster.group != life.record.group
+        ):
+            site.lives.write(life, generation=gang.roster.generation, group=gang.roster.group)
 
     def _put_on_floor(self, life: Life) -> None:
         if life.gang is not None:
-            workers = life.gang.workers.values()
+            workers = life.gang.roster.workers.values()
             gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
-            self._site.floor.put(life.record.job, gpus, {w.worker: w.loosest for w in workers})
+            self._site.floor.update(
+                life.record.job, gpus, {w.worker: w.memory_held_max for w in workers}
+            )
 
-    def _digest(self, life: Life, news: Sequence[News]) -> None:
-        deaths = [said for said in news if isinstance(said, Died)]
+    def _digest(self, life: Life, news: Sequence[GangEvent]) -> None:
+        deaths = [said for said in news if isinstance(said, WorkerDied)]
         for said in news:
             match said:
-                case Formed():
+                case GangFormed():
                     self._placements.formed(life, said)
-                case Trained():
+                case GangTrained():
                     self._reports.take(life, said.said)
-                case Saved() if said.step > life.record.saved_step:
+                case GangSaved() if said.step > life.record.saved_step:
                     done_s = self._site.state.done_s((life.row,))[0]
                     self._site.lives.write(life, saved_step=said.step, saved_s=done_s)
-                case Finished(samples):
+                case GangFinished(samples):
                     if samples >= 0 and life.is_placed:
                         # Its last report was made before that.
                         self._site.lives.write(life, samples=samples)
                     self._endings.end(life, Step.FINISHED, code=0)
-                case Unspoken():
+                case TrainJobMissing():
                     self._placements.unspoken(life)
-                case Stalled():
+                case GangStalled():
                     self._endings.stalled(life, said.silent_s)
-                case Vacated():
+                case GangVacated():
                     self._endings.vacated(life)
         # A job that finished in the same instant is not placed any more.
         if deaths and life.is_placed:
@@ -166,28 +178,30 @@ class Tending:
         for job, life in self._to_say.items():
             if life.gang is None:
                 continue
-            letters.extend(instructions(life.gang, now, settled=site.settled))
-            due = min(life.gang.next_s(now), next_told_s(life.gang, now))
+            letters.extend(due_orders(life.gang, now, settled=site.settled))
+            due = min(life.gang.next_s(now), next_resend_s(life.gang, now))
             site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER)
         self._to_say = {}
-        for key, stray in site.floor.strays.items():
-            if now >= stray.told_s + site.rules.resend_s:
-                stray.told_s = now
-                letters.append((stray.node, EndWorker(*key, STRAY_GRACE_S)))
+        for key, worker in site.floor.unknown.items():
+            if now >= worker.end_sent_s + site.rules.resend_s:
+                worker.end_sent_s = now
+                letters.append((worker.node, EndWorker(*key, STRAY_GRACE_S)))
         for node, payload in letters:
             site.edges.post.send(node, order_of(site.epoch, payload))
 
 
-def order_of(epoch: int, payload: StartWorker | EndWorker | TellWorkers | Forget | Hail) -> Order:
+def order_of(
+    epoch: int, payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest
+) -> AgentOrder:
     """Returns an order of the controller of an epoch."""
     match payload:
         case StartWorker():
-            return Order(epoch, start=payload)
+            return AgentOrder(epoch, start=payload)
         case EndWorker():
-            return Order(epoch, end=payload)
-        case TellWorkers():
-            return Order(epoch, tell=payload)
+            return AgentOrder(epoch, end=payload)
+        case NotifyWorkers():
+            return AgentOrder(epoch, tell=payload)
         case Forget():
-            return Order(epoch, forget=payload)
-        case Hail():
-            return Order(epoch, hail=payload)
+            return AgentOrder(epoch, forget=payload)
+        case InventoryRequest():
+            return AgentOrder(epoch, hail=payload)

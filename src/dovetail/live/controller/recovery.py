@@ -71,7 +71,7 @@ def _take_up_placed(site: Site, life: Life) -> None:
     site.facts.append(Measured(site.now, life.row, course.done_s, record.rate))
     life.placed_done_s, life.starting = record.done_s, not running
     life.manner_s = site.now
-    site.seats.adopt(record.job, record.placement, record.members)
+    site.seats.restore(record.job, record.placement, record.members)
 
 
 def _restore_gang(site: Site, life: Life) -> None:

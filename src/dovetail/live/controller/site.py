@@ -25,10 +25,10 @@ from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.memory_bounds import MemoryBounds
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.workers.first_worker import FirstWorker
-from dovetail.live.workers.gang import Gang
-from dovetail.live.workers.gang_orders import Instruction
-from dovetail.live.workers.gpu_assignment import Gpu, Seats
-from dovetail.live.workers.gpu_usage import Floor
+from dovetail.live.workers.gang import Gang, make_gang
+from dovetail.live.workers.gpu_assignment import Gpu, GpuAssignment
+from dovetail.live.workers.gpu_usage import GpuUsage
+from dovetail.live.workers.node_order import NodeOrder
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 
@@ -60,15 +60,15 @@ class Site:
         self.meter = meter
         self.rules = rules
         self.lives = Lives()
-        self.seats = Seats(state.view.cluster.installed)
-        self.floor = Floor()
+        self.seats = GpuAssignment(state.view.cluster.installed)
+        self.floor = GpuUsage()
         self._bounds = MemoryBounds(state)
         self.timers = Timers()
         self.changes = Changes(arrived=[], ended=[], evicted=[])
         self.facts: list[Fact] = []
         self.done: list[int] = []
         self.meta: dict[str, str] = {}
-        self.letters: list[Instruction] = []
+        self.letters: list[NodeOrder] = []
         self.touched: dict[int, Life] = {}
         self.settled = False
 
@@ -83,9 +83,9 @@ class Site:
         """Returns the gang of a job, made if it has none."""
         if life.gang is None:
             record, spec = life.record, life.spec
-            life.gang = Gang(
+            life.gang = make_gang(
                 record.job,
-                replace(self.launches(record.job, spec), trains=life.speaks),
+                replace(self.launches(record.job, spec), trains=life.uses_train_protocol),
                 self.rules,
                 generation=record.generation,
                 fixed=not spec.elastic,
@@ -98,8 +98,8 @@ class Site:
     def relaunch(self, life: Life) -> None:
         """Lets workers that are started from now on know how often their job was restarted."""
         gang, record = self.gang(life), life.record
-        told = restarted(gang.launch.environment, life.spec, record.restarts)
-        gang.launch = replace(gang.launch, environment=told, restarts=record.restarts)
+        told = restarted(gang.roster.launch.environment, life.spec, record.restarts)
+        gang.roster.launch = replace(gang.roster.launch, environment=told, restarts=record.restarts)
 
     def touch(self, life: Life) -> None:
         """Lets the gang of a job decide and speak before the instant is over."""
@@ -150,12 +150,12 @@ class Site:
         gang = life.gang
         if gang is None:
             return ()
-        there = gang.workers.keys() | gang.complete
+        there = gang.roster.workers.keys() | gang.roster.complete
         found: set[int] = set()
         for member in life.record.members:
             if member.worker not in there:
-                found.update(self.floor.in_the_way(member.node, member.gpu, self.seats))
-                if not self.has_room(life, (member.node, member.gpu), gang.bound):
+                found.update(self.floor.blocking_jobs(member.node, member.gpu, self.seats))
+                if not self.has_room(life, (member.node, member.gpu), gang.roster.bound):
                     found.update(self.floor.jobs_at(member.node, member.gpu))
         return tuple(sorted(found - {life.record.job}))
 
@@ -175,7 +175,7 @@ class Site:
                 self.facts.append(Retimed(self.now, row, rate))
 
     def _rebind(self, life: Life) -> None:
-        wanted = None if life.gang is None else life.gang.wanted
+        wanted = None if life.gang is None else life.gang.roster.wanted
         if wanted is not None and wanted.memory_bytes != (bound := self.bound(life)):
             self.gang(life).want(replace(wanted, memory_bytes=bound), self.now)
             self.touch(life)
@@ -235,7 +235,7 @@ class Site:
         running = now - life.running_s if life.running_s < now else 0.0
         life.record = record = replace(
             record,
-            generation=max(record.generation, gang.generation if gang is not None else 0),
+            generation=max(record.generation, gang.roster.generation if gang is not None else 0),
             done_s=state.done_s((row,))[0],
             rate=state.rate[row],
             attained_gpu_s=state.attained_gpu_s((row,))[0],

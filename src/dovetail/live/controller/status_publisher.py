@@ -114,6 +114,6 @@ class Picture:
 
 def _deferred(life: Life) -> tuple[str, ...]:
     """Returns why agents cannot start workers of a job yet, in the order of its nodes."""
-    workers = life.gang.workers.values() if life.gang is not None else ()
+    workers = life.gang.roster.workers.values() if life.gang is not None else ()
     late = {(w.node, w.deferred) for w in workers if w.deferred and not w.alive}
     return tuple(f"node {node}: {why}" for node, why in sorted(late))

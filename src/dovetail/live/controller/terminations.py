@@ -14,10 +14,10 @@ from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.controller.live_jobs import NEVER, Life
 from dovetail.live.controller.site import Site, list_of
 from dovetail.live.jobs.lifecycle import ENDINGS, State, Step
-from dovetail.live.jobs.record import Member
+from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.launcher import NEVER_RUNS
-from dovetail.live.workers.gang import END, SAVE, WAIT
-from dovetail.live.workers.gang_events import Died
+from dovetail.live.workers.gang_events import WorkerDied
+from dovetail.live.workers.roster import END, SAVE, WAIT
 from dovetail.wire.agent import Forget
 
 HOW = {
@@ -95,9 +95,9 @@ class Endings:
         site.retime(sorted(touched))
         if life.gang is not None:
             how = WAIT if step is Step.FINISHED else END
-            life.gang.vacate(now, life.spec.grace_s, how)
+            life.gang.roster.vacate(now, life.spec.grace_s, how)
             site.touch(life)
-        if life.gang is None or (site.settled and not life.gang.workers):
+        if life.gang is None or (site.settled and not life.gang.roster.workers):
             self._conclude(life)
 
     def _book_all(self, life: Life) -> None:
@@ -125,7 +125,7 @@ class Endings:
     def _leave(self, life: Life) -> None:
         """Forgets what only a job with GPUs has."""
         site, job = self._site, life.record.job
-        site.seats.leave(job)
+        site.seats.release(job)
         life.mend, life.trained = (), None
         site.lives.write(life, members=(), ran_s=_ran_s(life, site.now))
         life.running_s = NEVER
@@ -154,7 +154,7 @@ class Endings:
         site, row = self._site, life.row
         if not (saves or life.spec.paced):
             site.state.settle(row)
-            saved_s = life.record.saved_s if life.speaks else 0.0
+            saved_s = life.record.saved_s if life.uses_train_protocol else 0.0
             site.state.done[row] = min(site.state.done[row], saved_s)
         site.state.evict(row)
         site.facts.append(Stopped(site.now, row, why, site.state.done[row]))
@@ -195,15 +195,15 @@ class Endings:
         placement = site.placement(life)
         assert placement is not None
         touched = site.sharers(placement) - {life.row}
-        self.stop(life, why, saves=life.speaks and how == SAVE)
+        self.stop(life, why, saves=life.uses_train_protocol and how == SAVE)
         gang = site.gang(life)
-        gang.vacate(site.now, grace_s, how)
+        gang.roster.vacate(site.now, grace_s, how)
         site.touch(life)
         site.retime(sorted(touched))
 
     # What befalls workers.
 
-    def died(self, life: Life, deaths: Sequence[Died]) -> None:
+    def died(self, life: Life, deaths: Sequence[WorkerDied]) -> None:
         """Decides what follows from the deaths of one instant: go on with the rest, retry, end."""
         first = next((d for d in deaths if _ran_out(life, d)), deaths[0])
         no_room = _ran_out(life, first)
@@ -213,10 +213,14 @@ class Endings:
         dead = {d.worker for d in deaths}
         waiting = {*dead, *life.mend}
         left = [m.worker for m in life.record.members if m.worker not in waiting]
-        alive = any(number in gang.workers for number in left)
+        alive = any(number in gang.roster.workers for number in left)
         # One fault of NCCL or of a node ends workers one after the other: it is one failure.
         is_counted = bool(life.mend)
-        if life.speaks and alive and (is_counted or life.record.retries < life.spec.retries):
+        if (
+            life.uses_train_protocol
+            and alive
+            and (is_counted or life.record.retries < life.spec.retries)
+        ):
             self._go_on(life, left, _words(first))
             return
         detail = _words(first)
@@ -227,7 +231,7 @@ class Endings:
             return
         stateless = life.spec.trains and first.exit_code == STATELESS
         # Also who is bound still, though those are leaving who shared with it.
-        crowded = no_room and bool(self._neighbours(life) or gang.bound)
+        crowded = no_room and bool(self._neighbours(life) or gang.roster.bound)
         foreign = first.why or stateless or crowded or first.exit_code in OUTSIDE
         resumes = life.spec.trains and life.record.has_newer_checkpoint
         reason = _reason(first, no_room=no_room, stateless=stateless)
@@ -240,7 +244,7 @@ class Endings:
             step = RETRIED.get(reason, Step.FAILED)
             self.end(life, step, reason=reason, detail=detail, code=first.exit_code)
 
-    def _part(self, life: Life, death: Died) -> bool:
+    def _part(self, life: Life, death: WorkerDied) -> bool:
         """Undoes a pairing that left a job too little memory; tells whether it was that.
 
         It waits again by no fault of its own, so that no retry counts; and cut as they are, the
@@ -276,21 +280,21 @@ class Endings:
         """Lets the survivors train on; in a while the lost ones are started under new numbers."""
         site, record = self._site, life.record
         gang = site.gang(life)
-        wanted = gang.wanted
+        wanted = gang.roster.wanted
         assert wanted is not None
         members = tuple(m for m in wanted.members if m.worker in left)
         gang.want(
-            replace(wanted, members=members, shares=(), manner=replace(wanted.manner, samples=())),
+            replace(wanted, members=members, shares=(), config=replace(wanted.config, samples=())),
             site.now,
         )
         tries = record.retries + (not life.mend)
         renumbered, number = [], record.next_worker
         for member in record.members:
             if member.worker not in left:
-                member, number = Member(number, member.node, member.gpu), number + 1
+                member, number = GangMember(number, member.node, member.gpu), number + 1
             renumbered.append(member)
         life.mend = tuple(m.worker for m in renumbered if m.worker not in left)
-        site.seats.replace(record.job, renumbered)
+        site.seats.renumber(record.job, renumbered)
         site.lives.write(
             life,
             retries=tries,
@@ -318,7 +322,7 @@ class Endings:
 def _unused(life: Life) -> tuple[str, str]:
     """Returns the reason and the words for a job that had GPUs which its program could not use."""
     spec, gang = life.spec, life.gang
-    spoke = life.record.spoke or (gang is not None and gang.first.heard)
+    spoke = life.record.spoke or (gang is not None and gang.roster.first.heard)
     if spoke or not (spec.trains and spec.max_gpus > 1):
         return "", ""
     if spec.elastic:
@@ -332,16 +336,16 @@ def _ran_s(life: Life, now: float) -> float:
     return life.record.ran_s + (now - life.running_s if life.running_s < now else 0.0)
 
 
-def _seat_of(life: Life, worker: int) -> Member | None:
+def _seat_of(life: Life, worker: int) -> GangMember | None:
     return next((m for m in life.record.members if m.worker == worker), None)
 
 
-def _ran_out(life: Life, death: Died) -> bool:
+def _ran_out(life: Life, death: WorkerDied) -> bool:
     """Tells whether a worker found no room, on its GPU or within the bound of its slot."""
     return MEMORY in death.why or (life.spec.trains and death.exit_code == NO_ROOM)
 
 
-def _reason(death: Died, *, no_room: bool, stateless: bool) -> str:
+def _reason(death: WorkerDied, *, no_room: bool, stateless: bool) -> str:
     """Returns Slurm's word for how a worker ended."""
     if no_room:
         return "OutOfMemory"
@@ -350,7 +354,7 @@ def _reason(death: Died, *, no_room: bool, stateless: bool) -> str:
     return SIGNALLED if death.exit_code < 0 else "NonZeroExitCode"
 
 
-def _words(death: Died) -> str:
+def _words(death: WorkerDied) -> str:
     how = f"signal {-death.exit_code}" if death.exit_code < 0 else f"exit code {death.exit_code}"
     why = f": {death.why}" if death.why else ""
     return f"worker {death.worker} ended with {how}{why}"

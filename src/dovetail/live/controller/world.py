@@ -42,7 +42,7 @@ from dovetail.live.jobs.status_snapshot import Snapshot
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import (
-    Report,
+    AgentReport,
 )
 
 NEVER = float("inf")
@@ -173,7 +173,7 @@ class LiveWorld:
 
     def _is_over(self) -> bool:
         if self._emptying and not any(
-            life.is_placed or (life.gang is not None and life.gang.workers)
+            life.is_placed or (life.gang is not None and life.gang.roster.workers)
             for life in self._site.lives
         ):
             self._leaving = True
@@ -188,7 +188,7 @@ class LiveWorld:
             match message:
                 case Request():
                     self._take_request(message)
-                case Report():
+                case AgentReport():
                     self._take_report(message)
                 case NodeLost():
                     # Silence decides; a broken connection may be back in a moment.
@@ -209,7 +209,7 @@ class LiveWorld:
         else:
             self._arrivals.carry_out(request)
 
-    def _take_report(self, report: Report) -> None:
+    def _take_report(self, report: AgentReport) -> None:
         if not self._health.heard(report.node):
             return
         if report.inventory is not None:
@@ -218,22 +218,22 @@ class LiveWorld:
         elif self._site.settled:
             self._take_word(report)
 
-    def _take_word(self, report: Report) -> None:
+    def _take_word(self, report: AgentReport) -> None:
         site, node = self._site, report.node
         if report.started is not None:
             said = report.started
             life = site.lives.get(said.job)
-            known = life is not None and site.gang(life).started(
+            known = life is not None and site.gang(life).roster.started(
                 said.worker, said.generation, site.now
             )
             self._note_deferral(said.job, said.worker, "")
             if life is None or not known:
-                site.floor.add_stray((said.job, said.worker), node, said.all_gpus)
+                site.floor.add_unknown((said.job, said.worker), node, said.all_gpus)
             else:
                 site.touch(life)
         if report.ended is not None:
             end = report.ended
-            site.floor.drop_stray((end.job, end.worker))
+            site.floor.drop_unknown((end.job, end.worker))
             life = site.lives.get(end.job)
             if life is None or life.gang is None:
                 self._endings.forget(node, end.job, end.worker)
@@ -251,7 +251,7 @@ class LiveWorld:
     def _note_deferral(self, job: int, number: int, why: str) -> None:
         """Notes for users why a worker is not started yet; its gang sees a worker that is late."""
         life = self._site.lives.get(job)
-        worker = life.gang.workers.get(number) if life is not None and life.gang else None
+        worker = life.gang.roster.workers.get(number) if life is not None and life.gang else None
         if worker is not None and worker.deferred != why:
             worker.deferred = why
             self._picture.changed = True

@@ -13,7 +13,7 @@ from typing import Protocol
 from dovetail.core.errors import DovetailError
 from dovetail.core.messages import Fact
 from dovetail.live.jobs.record import JobRecord
-from dovetail.wire.agent import Order, Report
+from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.spec import JobSpec
 
 
@@ -48,7 +48,7 @@ class NodeLost:
     node: int
 
 
-Incoming = Accepted | Request | Report | NodeLost
+Incoming = Accepted | Request | AgentReport | NodeLost
 
 CLOCK = "clock"
 """The name under which the journal keeps the cluster's time while nothing else tells of it."""
@@ -73,7 +73,7 @@ class Inbox(Protocol):
 class Post(Protocol):
     """Takes orders to the agents. Nothing is promised: an order may be lost, doubled or late."""
 
-    def send(self, node: int, order: Order) -> None:
+    def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order to the agent of a node."""
         ...
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from dovetail.core.errors import DovetailError
 from dovetail.live.edges.protocols import Incoming
-from dovetail.wire.agent import Order
+from dovetail.wire.agent import AgentOrder
 
 NEVER = float("inf")
 
@@ -124,13 +124,13 @@ class VirtualPost:
     """Takes orders along a road to the nodes, `deliver`ed there when they arrive."""
 
     def __init__(
-        self, line: Timeline, deliver: Callable[[int, Order], None], road: Road | None = None
+        self, line: Timeline, deliver: Callable[[int, AgentOrder], None], road: Road | None = None
     ) -> None:
         self._line = line
         self._deliver = deliver
         self._road = road or EvenRoad()
 
-    def send(self, node: int, order: Order) -> None:
+    def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order; it arrives as often and as late as the road says."""
         for delay_s in self._road.delays_s(node, up=False):
             self._line.after(delay_s, lambda: self._deliver(node, order))

@@ -1,9 +1,9 @@
 """Emulated nodes: real agents, and workers that are clocks. All nodes at once, without threads.
 
-A pure function of orders and the present: in a process of its own it is driven by a wall clock
-that may run faster than ours, in tests and studies by virtual time. How fast a paced job goes is
-told by a `Physics` that is the truth here as it is in simulation; neighbours on its GPUs re-time
-it when they come and go. It knows by itself when the next thing happens (`next_due`).
+A pure function of orders and the present. In a process of its own it is driven by a wall clock that
+may run faster than real time, in tests and studies by virtual time. A `Physics` decides how fast a
+synthetic job goes, as in simulation; neighbours on its GPUs re-time it when they come and go.
+`next_due` is when the next thing happens by itself.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
-from dovetail.live.emulation.synthetic import Costs, Paced
-from dovetail.live.emulation.synthetic_job import Happening, PacedJob
+from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
+from dovetail.live.emulation.synthetic_event import SyntheticEvent
+from dovetail.live.emulation.synthetic_job import SyntheticJob
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import Exit, Found, LaunchError
 from dovetail.live.system.private_file import write_private
-from dovetail.wire.agent import Alive, Order, Report, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
 
 NEVER = float("inf")
 
 
-class Shelf(Protocol):
-    """Keeps how far jobs have come, should the process of the nodes die."""
+class ProgressStore(Protocol):
+    """Stores the progress of jobs, in case the process of the nodes dies."""
 
     def read(self, folder: str) -> float | None:
         """Returns the solo seconds done by the job of this folder; None if it never ran."""
         ...
 
     def write(self, folder: str, done_s: float) -> None:
-        """Keeps the solo seconds done."""
+        """Stores the solo seconds done."""
         ...
 
     def drop(self, folder: str) -> None:
-        """Forgets a job that is complete and on record: run again, it begins anew."""
+        """Drops a job that is complete and on record: run again, it begins anew."""
         ...
 
 
-class NoShelf:
-    """Keeps nothing: in virtual time no process dies."""
+class NoProgressStore:
+    """Stores nothing: in virtual time no process dies."""
 
     def read(self, folder: str) -> float | None:
         """Returns None."""
@@ -61,8 +62,8 @@ class NoShelf:
         """Does nothing."""
 
 
-class FolderShelf:
-    """Keeps a number in the folder of the job."""
+class FolderProgressStore:
+    """Stores a number in the folder of the job."""
 
     def read(self, folder: str) -> float | None:
         """Returns what was written last."""
@@ -73,9 +74,9 @@ class FolderShelf:
 
     def write(self, folder: str, done_s: float) -> None:
         """Replaces what was written, whole."""
-        # A full disk costs a paced job its progress at the next crash, nothing else.
+        # A full disk costs a synthetic job its progress at the next crash, nothing else.
         with suppress(OSError):
-            # The folder of jobs is not made: without it the cluster was removed, and stays so.
+            # The parent is not created: if it is missing, the cluster was removed, and stays so.
             Path(folder).mkdir(exist_ok=True, mode=0o700)
             write_private(Path(folder) / "paced", repr(done_s))
 
@@ -86,42 +87,42 @@ class FolderShelf:
 
 @dataclass(slots=True)
 class _Node:
-    """One node: its agent (None while the node is lost), and ends that its agent will poll."""
+    """One node: its agent (None while the node is lost), and the ends that its agent will poll."""
 
     agent: Agent | None
-    launcher: PacedLauncher
+    launcher: SyntheticLauncher
     ends: list[Exit] = field(default_factory=list)
     incarnation: int = 0
 
 
-class PacedLauncher:
-    """The launcher of one emulated node: all it does happens to the paced jobs."""
+class SyntheticLauncher:
+    """The launcher of one emulated node, for synthetic jobs."""
 
     def __init__(self, nodes: EmulatedNodes, node: int) -> None:
         self._nodes, self._node = nodes, node
 
     def found(self) -> Sequence[Found]:
-        """Returns nothing: paced workers die with the process of their agents."""
+        """Returns nothing: synthetic workers die with the process of their agents."""
         return ()
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
-        """Starts a worker of a paced job. Raises LaunchError for any other."""
+        """Starts a worker of a synthetic job. Raises LaunchError for any other job."""
         self._nodes.start_worker(self._node, order, now)
 
     def limit(self, order: StartWorker) -> None:
-        """Gives a paced worker the share of a newer order; it counts from the next switch on."""
+        """Gives a worker the share of a newer order; it counts from the next switch on."""
         self._nodes.limit_worker(order)
 
     def signal(self, job: int, worker: int, number: int) -> None:
-        """Ends a worker at once; one that hangs heeds nothing but SIGKILL."""
+        """Ends a worker at once; one that hangs is ended by SIGKILL alone."""
         self._nodes.signal_worker(job, worker, number)
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
-        """Tells a worker something."""
+        """Passes a message to a worker."""
         self._nodes.tell_worker(job, worker, message)
 
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
-        """Does nothing: no later agent will find these workers."""
+        """Does nothing: no later agent will adopt these workers."""
 
     def poll(self) -> Sequence[Exit]:
         """Returns the ends of workers on this node."""
@@ -133,10 +134,10 @@ class PacedLauncher:
 
 
 class EmulatedNodes:
-    """N nodes of G GPUs (each, or as listed) with their agents, and the paced jobs on them.
+    """N nodes of G GPUs (each, or as listed) with their agents, and the synthetic jobs on them.
 
-    One call works on at most `steps_max` instants. On a machine too slow for its speed the nodes
-    fall behind the clock, and whoever calls can read orders between calls all the same.
+    One call processes at most `steps_max` instants. Where the machine is too slow for the speed of
+    the clock the nodes fall behind it, and the caller can still read orders between two calls.
     """
 
     def __init__(
@@ -146,8 +147,8 @@ class EmulatedNodes:
         *,
         jobs: JobTable,
         physics: Physics,
-        costs: Costs | None = None,
-        shelf: Shelf | None = None,
+        costs: SwitchCosts | None = None,
+        progress: ProgressStore | None = None,
         report_s: float = 1.0,
         alive_s: float = NEVER,
         write_s: float = NEVER,
@@ -158,11 +159,11 @@ class EmulatedNodes:
         each = gpus_per_node
         self._gpus = [each] * nodes if isinstance(each, int) else list(each)
         self._table, self._physics = jobs, physics
-        self._costs = costs or Costs()
-        self._shelf = shelf or NoShelf()
+        self._costs = costs or SwitchCosts()
+        self._progress = progress or NoProgressStore()
         self._report_s, self._alive_s, self._write_s = report_s, alive_s, write_s
         self._incarnation, self._speed, self._steps_max = incarnation, speed, steps_max
-        self._jobs: dict[int, PacedJob] = {}
+        self._jobs: dict[int, SyntheticJob] = {}
         self._folder: dict[int, str] = {}
         self._complete: dict[int, str] = {}
         self._written_s: dict[int, float] = {}
@@ -171,18 +172,18 @@ class EmulatedNodes:
         self._on_gpu: dict[tuple[int, int], dict[int, None]] = {}
         self._held: dict[int, list[tuple[int, int]]] = {}
         self._touched: dict[int, None] = {}
-        self._queue: deque[Happening] = deque()
+        self._queue: deque[SyntheticEvent] = deque()
         self._next_alive_s = 0.0 if alive_s < NEVER else NEVER
         self._now = 0.0
-        self._nodes = [_Node(None, PacedLauncher(self, n)) for n in range(nodes)]
+        self._nodes = [_Node(None, SyntheticLauncher(self, n)) for n in range(nodes)]
         self._agent_due: list[float] = [NEVER] * nodes
         for node in range(nodes):
             self.return_node(node)
 
     # What drives it.
 
-    def handle(self, node: int, order: Order, now: float) -> list[Report]:
-        """Lets the agent of a node carry an order out; returns all that is reported meanwhile."""
+    def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
+        """Passes an order to the agent of a node; returns all reports up to now."""
         reports = self.tick(now)
         agent = self._nodes[node].agent
         if agent is not None:
@@ -191,12 +192,12 @@ class EmulatedNodes:
             reports += self._settle()
         return reports
 
-    def tick(self, now: float) -> list[Report]:
-        """Lets everything happen up to a time, each thing at its own; returns the reports.
+    def tick(self, now: float) -> list[AgentReport]:
+        """Processes everything up to a time, each thing at its own time; returns the reports.
 
         After `steps_max` instants it stops at the last one: `next_due` is past then.
         """
-        reports: list[Report] = []
+        reports: list[AgentReport] = []
         steps = 0
         while (due := self.next_due()) <= now:
             if steps >= self._steps_max:
@@ -207,7 +208,7 @@ class EmulatedNodes:
         self._now = max(self._now, now)
         return reports
 
-    def end_all(self, grace_s: float, now: float) -> list[Report]:
+    def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends all workers."""
         reports = self.tick(now)
         for n, node in enumerate(self._nodes):
@@ -219,17 +220,20 @@ class EmulatedNodes:
     def next_due(self) -> float:
         """Returns when the next thing happens by itself."""
         heap = self._heap
+        # Entries of jobs that were re-timed since stay in the heap; `_due` tells which is current.
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         first = heap[0][0] if heap else NEVER
         return min(first, self._next_alive_s, min(self._agent_due, default=NEVER))
 
-    def _step(self) -> list[Report]:
+    def _step(self) -> list[AgentReport]:
         now, reports = self._now, []
         if self._next_alive_s <= now:
             self._next_alive_s = now + self._alive_s
             reports += [
-                Report(n, alive=Alive(n)) for n, node in enumerate(self._nodes) if node.agent
+                AgentReport(n, alive=Heartbeat(n))
+                for n, node in enumerate(self._nodes)
+                if node.agent
             ]
         while self._heap and self._heap[0][0] <= now:
             due, number = heapq.heappop(self._heap)
@@ -242,7 +246,7 @@ class EmulatedNodes:
                 reports += self._tick_agent(n)
         return reports + self._settle()
 
-    def _tick_agent(self, n: int) -> list[Report]:
+    def _tick_agent(self, n: int) -> list[AgentReport]:
         agent = self._nodes[n].agent
         if agent is None:
             self._agent_due[n] = NEVER
@@ -251,29 +255,29 @@ class EmulatedNodes:
         self._agent_due[n] = agent.next_due()
         return reports
 
-    def _settle(self) -> list[Report]:
-        """Re-times what was touched and lets agents hear it, until nothing more happens."""
-        reports: list[Report] = []
+    def _settle(self) -> list[AgentReport]:
+        """Re-times the jobs that changed and informs the agents, until nothing more happens."""
+        reports: list[AgentReport] = []
         while True:
             self._retime()
             if not self._queue:
                 return reports
             while self._queue:
-                reports += self._hear(self._queue.popleft())
+                reports += self._report(self._queue.popleft())
 
-    def _hear(self, what: Happening) -> list[Report]:
-        node = self._nodes[what.node]
+    def _report(self, event: SyntheticEvent) -> list[AgentReport]:
+        node = self._nodes[event.node]
         if node.agent is None:
             return []
-        if what.message is not None:
-            return node.agent.heard(what.job, what.worker, what.message, self._now)
-        node.ends.append(Exit(what.job, what.worker, what.exit_code))
-        return self._tick_agent(what.node)
+        if event.message is not None:
+            return node.agent.heard(event.job, event.worker, event.message, self._now)
+        node.ends.append(Exit(event.job, event.worker, event.exit_code))
+        return self._tick_agent(event.node)
 
     # Rates.
 
     def _touch(self, number: int) -> None:
-        """Marks a job, and all on the GPUs it had and has, to be re-timed."""
+        """Marks a job for re-timing, and all jobs on the GPUs that it had and has."""
         job = self._jobs[number]
         before, after = self._held.get(number, []), job.gpus
         for gpu in before:
@@ -286,35 +290,37 @@ class EmulatedNodes:
             self._touched.update(self._on_gpu[gpu])
 
     def _retime(self) -> None:
+        # In the order of job numbers, whatever touched them: a run must be repeatable.
         touched, self._touched = sorted(self._touched), {}
         for number in touched:
             job = self._jobs[number]
             job.pace(self._rate(job), self._now)
             job.phase_s = self._phase_s(job)
             self._queue.extend(job.out)
-            self._keep(job)
+            self._store_progress(job)
             job.out.clear()
             self._schedule(job)
 
-    def _rate(self, job: PacedJob) -> float:
+    def _rate(self, job: SyntheticJob) -> float:
         if job.training is None or job.slowed == NEVER:
             return 0.0
         done_s = job.done_s
         others = self._neighbours(job)
         return self._physics.speed(job.row, job.training, others, done_s) / job.slowed
 
-    def _phase_s(self, job: PacedJob) -> float:
+    def _phase_s(self, job: SyntheticJob) -> float:
+        # Only a batch size of the plan's own makes a speed that depends on progress.
         if job.training is None or not job.training.batch_size or not job.rate:
             return NEVER
         end_s = self._physics.phase_end_s(job.row, job.done_s)
         return job.since_s + (end_s - job.done_s) / job.rate
 
-    def _neighbours(self, job: PacedJob) -> list[Neighbour]:
+    def _neighbours(self, job: SyntheticJob) -> list[Neighbour]:
         others = sorted({j for gpu in job.gpus for j in self._on_gpu[gpu]} - {job.number})
         placed = [(self._jobs[j].row, self._jobs[j].placed) for j in others]
         return [(row, where) for row, where in placed if where is not None]
 
-    def _schedule(self, job: PacedJob) -> None:
+    def _schedule(self, job: SyntheticJob) -> None:
         due = max(job.due_s, self._now)
         if due < NEVER:
             if self._due.get(job.number) != due:
@@ -322,18 +328,19 @@ class EmulatedNodes:
                 heapq.heappush(self._heap, (due, job.number))
         else:
             self._due.pop(job.number, None)
+        # Its progress stays stored until the end is on record: a crash must not lose it.
         if job.over:
             self._complete[job.number] = self._folder.pop(job.number)
             self._drop(job.number)
 
-    def _keep(self, job: PacedJob) -> None:
-        """Writes down how far a job has come when a worker leaves or saves, and now and then."""
-        said = job.out
-        leaves = any(h.message is None or isinstance(h.message, Saved) for h in said)
+    def _store_progress(self, job: SyntheticJob) -> None:
+        """Stores the progress of a job when a worker leaves or saves, and every `write_s`."""
+        events = job.out
+        leaves = any(h.message is None or isinstance(h.message, Saved) for h in events)
         due = self._written_s.get(job.number, -NEVER) + self._write_s <= self._now
-        if leaves or (due and any(isinstance(h.message, Training) for h in said)):
+        if leaves or (due and any(isinstance(h.message, Training) for h in events)):
             self._written_s[job.number] = self._now
-            self._shelf.write(self._folder[job.number], self.done_s(job.number))
+            self._progress.write(self._folder[job.number], self.done_s(job.number))
 
     def _drop(self, number: int) -> None:
         del self._jobs[number]
@@ -357,18 +364,18 @@ class EmulatedNodes:
             worker.share = order.share
             self._touch(order.job)
 
-    def _admit(self, order: StartWorker) -> PacedJob:
+    def _admit(self, order: StartWorker) -> SyntheticJob:
         try:
-            paced = Paced.read(order.launch.command)
+            spec = SyntheticSpec.read(order.launch.command)
         except WireError as error:
             raise LaunchError(str(error)) from None
-        row = self._table.append([paced.row(order.job, self._now)])[0]
+        row = self._table.append([spec.row(order.job, self._now)])[0]
         self._physics.admit(self._table)
-        done_s = self._shelf.read(order.launch.folder)
-        job = PacedJob(
+        done_s = self._progress.read(order.launch.folder)
+        job = SyntheticJob(
             order.job,
             row,
-            paced,
+            spec,
             self._costs,
             done_s=done_s or 0.0,
             lived=done_s is not None,
@@ -379,16 +386,17 @@ class EmulatedNodes:
         return job
 
     def tell_worker(self, number: int, worker: int, message: ToWorker) -> None:
-        """Tells a worker something."""
+        """Passes a message to a worker."""
         job = self._jobs.get(number)
         if job is not None:
-            job.tell(worker, message, self._now)
+            job.hear(worker, message, self._now)
             self._touch(number)
 
     def signal_worker(self, number: int, worker: int, signum: int) -> None:
         """Ends a worker by a signal."""
         job = self._jobs.get(number)
         known = None if job is None else job.workers.get(worker)
+        # A hung process runs no handler: SIGTERM passes it by.
         if job is not None and known is not None and (signum == SIGKILL or not known.hung):
             job.end((worker,), -signum, self._now)
             self._touch(number)
@@ -396,37 +404,37 @@ class EmulatedNodes:
     def forget_worker(self, number: int) -> None:
         """Drops the progress of a job if it is complete."""
         if number in self._complete:
-            self._shelf.drop(self._complete.pop(number))
+            self._progress.drop(self._complete.pop(number))
 
     def take_ends(self, node: int) -> Sequence[Exit]:
-        """Returns the ends on a node that its agent has not heard of."""
+        """Returns the ends on a node that its agent has not polled yet."""
         ends, self._nodes[node].ends = self._nodes[node].ends, []
         return ends
 
     # Faults.
 
-    def kill(self, job: int, worker: int, now: float) -> list[Report]:
-        """Lets a worker die as by SIGKILL from outside."""
+    def kill(self, job: int, worker: int, now: float) -> list[AgentReport]:
+        """Kills a worker, as by SIGKILL from outside."""
         reports = self.tick(now)
         self.signal_worker(job, worker, SIGKILL)
         return reports + self._settle()
 
-    def hang(self, job: int, worker: int, now: float) -> list[Report]:
-        """Lets a worker hang: it hears nothing and heeds SIGKILL alone."""
+    def hang(self, job: int, worker: int, now: float) -> list[AgentReport]:
+        """Makes a worker hang: it hears nothing, and SIGKILL alone ends it."""
         reports = self.tick(now)
         self._jobs[job].hang(worker, self._now)
         self._touch(job)
         return reports + self._settle()
 
-    def slow(self, job: int, worker: int, factor: float, now: float) -> list[Report]:
-        """Makes a worker so many times slower, and with it the others of its job."""
+    def slow(self, job: int, worker: int, factor: float, now: float) -> list[AgentReport]:
+        """Makes a worker, and with it its whole job, so many times slower."""
         reports = self.tick(now)
         self._jobs[job].workers[worker].slowed = factor
         self._touch(job)
         return reports + self._settle()
 
-    def lose_node(self, node: int, now: float) -> list[Report]:
-        """Lets a node vanish with its agent and workers: no word comes from it any more."""
+    def lose_node(self, node: int, now: float) -> list[AgentReport]:
+        """Removes a node with its agent and workers: it reports nothing any more."""
         reports = self.tick(now)
         self._nodes[node].agent = None
         self._agent_due[node] = NEVER
@@ -437,7 +445,7 @@ class EmulatedNodes:
         return reports + self._settle()
 
     def return_node(self, node: int) -> None:
-        """Lets a node come (back), empty and with a new agent."""
+        """Adds a node (again), empty and with a new agent."""
         here = self._nodes[node]
         here.incarnation += 1
         here.ends.clear()
@@ -459,9 +467,9 @@ class EmulatedNodes:
         return [(w.node, j, n) for j, job in jobs for n, w in sorted(job.workers.items())]
 
     def close(self) -> None:
-        """Writes down how far jobs have come: their workers end with this process."""
+        """Stores the progress of all jobs: their workers end with this process."""
         for number in self._jobs:
-            self._shelf.write(self._folder[number], self.done_s(number))
+            self._progress.write(self._folder[number], self.done_s(number))
 
     def done_s(self, job: int) -> float:
         """Returns the progress of a job that is not over, in solo seconds."""

@@ -1,7 +1,8 @@
-"""What a paced job is: a clock of a known length, for emulated nodes. And what its switches cost.
+"""What a synthetic job is: a clock of a known length, for emulated nodes; what its switches cost.
 
 One sample is a millisecond of the job's time alone on its requested GPUs, so that progress in
-samples and progress in solo seconds are one thing.
+samples and progress in solo seconds are the same. The user's word for such a job is "paced", in job
+specs as on the wire.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from dovetail.core.job import JobRequest
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.spec import JobSpec
 
-WORD = "paced"
-"""The first word of the command of a paced job; the second says all about it."""
+SYNTHETIC_COMMAND = "paced"
+"""The first word of the command of a synthetic job; the second is its spec as JSON."""
 SAMPLES_PER_S = 1000
 STEP_SAMPLES = 100
-"""An iteration of a paced job: a tenth of a second alone."""
+"""An iteration of a synthetic job: a tenth of a second alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds that a placement costs, in the words of `core.messages.HOW`, as in simulation.
+class SwitchCosts:
+    """Seconds that a placement costs, by `core.messages.HOW`, as in simulation.
 
     With `prepare_s` an elastic job trains on while GPUs it did not have are made ready.
     """
@@ -42,8 +43,8 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Paced:
-    """A job as its clock knows it: how long it is alone, and what decides how fast it runs."""
+class SyntheticSpec:
+    """A synthetic job: how long it takes alone, and what decides how fast it runs."""
 
     duration_s: float
     gpus: int = 1
@@ -68,15 +69,15 @@ class Paced:
 
     def command(self) -> tuple[str, str]:
         """Returns the command of such a job."""
-        return WORD, json.dumps(plain(self), separators=(",", ":"))
+        return SYNTHETIC_COMMAND, json.dumps(plain(self), separators=(",", ":"))
 
     @staticmethod
-    def read(command: Sequence[str]) -> Paced:
-        """Returns what a command says. Raises WireError."""
-        if len(command) != 2 or command[0] != WORD:
+    def read(command: Sequence[str]) -> SyntheticSpec:
+        """Returns the spec in a command. Raises WireError."""
+        if len(command) != 2 or command[0] != SYNTHETIC_COMMAND:
             raise WireError("emulated nodes run paced jobs alone")
-        paced: Paced = build(Paced, parse_object(command[1].encode()))
-        return paced
+        spec: SyntheticSpec = build(SyntheticSpec, parse_object(command[1].encode()))
+        return spec
 
     def row(self, job: int, submit_s: float) -> JobRequest:
         """Returns the row of the job table by which physics knows the job."""
@@ -94,9 +95,9 @@ class Paced:
         )
 
 
-def paced_of(spec: JobSpec) -> Paced:
-    """Returns the clock of a job that was submitted as paced."""
-    return Paced(
+def synthetic_spec(spec: JobSpec) -> SyntheticSpec:
+    """Returns the synthetic job of a spec that was submitted as `paced`."""
+    return SyntheticSpec(
         duration_s=spec.duration_s,
         gpus=spec.gpus,
         min_gpus=spec.min_gpus,

@@ -1,8 +1,8 @@
-"""One paced job: workers that speak as those of a real elastic job do, around a clock.
+"""One synthetic job: workers that follow the protocol of real elastic ones, around a clock.
 
-Pure: orders and the present come in, words and ends of workers are collected in `out`. How fast
-the job goes is told from outside (`pace`). Costs and their timing are those of `sim.world`, so
-that an emulated run and a simulated one differ by nothing but the way of the messages.
+Pure: orders and the present come in; messages and ends of workers are collected in `out`. The
+caller sets how fast the job goes (`pace`). Costs and their timing are those of `sim.world`, so that
+an emulated run and a simulated one differ only by the delay of messages.
 """
 
 from __future__ import annotations
@@ -10,87 +10,92 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE
+from dovetail.core.messages import LIMIT, MOVE
 from dovetail.core.placement import Interleave, Placement
-from dovetail.live.emulation.synthetic import SAMPLES_PER_S, STEP_SAMPLES, Costs, Paced
+from dovetail.live.emulation.switch_kind import switch_kind
+from dovetail.live.emulation.synthetic import (
+    SAMPLES_PER_S,
+    STEP_SAMPLES,
+    SwitchCosts,
+    SyntheticSpec,
+)
+from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.wire.agent import StartWorker
+from dovetail.wire.generation import (
+    Broke,
+    CheckpointDone,
+    Entering,
+    Event,
+    Finishes,
+    Joined,
+    Leaves,
+    Prepare,
+    Send,
+    ShowLife,
+    Stalled,
+    Stop,
+    Trains,
+    WorkerGenerations,
+    agree,
+)
 from dovetail.wire.worker import (
     STALL_S,
-    Abandon,
     Checkpoint,
-    Entered,
-    Finished,
     FromWorker,
     Hello,
-    Left,
-    Lost,
-    Meet,
     Meeting,
-    Ready,
     Regroup,
     Saved,
     ToWorker,
     Training,
+    WorkerRefused,
 )
 
 NEVER = float("inf")
-UNSAID = -1.0
-"""No rate at all: the next one is said whatever it is."""
+UNREPORTED = -1.0
+"""No rate at all: the next one is reported whatever it is."""
 
 
 @dataclass(slots=True)
-class PacedWorker:
-    """One worker: built from `built_s` on; `told`, `met` and `ready` are generations."""
+class SyntheticWorker:
+    """One worker. It is built at `built_s`; one that is `hung` neither hears nor says anything."""
 
     number: int
     node: int
     gpu: int
     share: float
     started_s: float
+    generations: WorkerGenerations
     built_s: float = NEVER
     built: bool = False
-    told: int = -1
-    met: int = -1
-    ready: int = -1
     hung: bool = False
     slowed: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """A worker said something, or (`message` None) ended with an exit code."""
-
-    node: int
-    job: int
-    worker: int
-    message: FromWorker | None
-    exit_code: int = 0
-
-
-class PacedJob:
-    """A paced job and its workers on all nodes. `since_s` is when it (last) goes at `rate`."""
+class SyntheticJob:
+    """A synthetic job and its workers on all nodes. It has gone at `rate` since `since_s`."""
 
     def __init__(
         self,
         number: int,
         row: int,
-        paced: Paced,
-        costs: Costs,
+        spec: SyntheticSpec,
+        costs: SwitchCosts,
         *,
         done_s: float = 0.0,
         lived: bool = False,
         report_s: float = 1.0,
     ) -> None:
-        self.number, self.row, self.paced = number, row, paced
-        self.workers: dict[int, PacedWorker] = {}
-        self.done_s = min(done_s, paced.duration_s)
+        self.number, self.row, self.spec = number, row, spec
+        self.workers: dict[int, SyntheticWorker] = {}
+        self.done_s = min(done_s, spec.duration_s)
         self.rate = 0.0
         self.since_s = 0.0
-        self.out: list[Happening] = []
+        self.out: list[SyntheticEvent] = []
         self.phase_s = NEVER
         self.training: Placement | None = None
         self._costs = costs
-        self._prepared = paced.elastic and costs.prepare_s > 0
+        self._prepared = spec.elastic and costs.prepare_s > 0
         self._lived = lived
         self._report_s = report_s
         self._wanted: Regroup | None = None
@@ -100,56 +105,58 @@ class PacedJob:
         self._stopped = False
         self._entered = -1
         self._lost_s = NEVER
-        self._said_rate = 0.0
-        self._said_s = 0.0
+        self._reported_rate = 0.0
+        self._reported_s = 0.0
 
     # What comes in.
 
     def start(self, order: StartWorker, node: int, now: float) -> None:
-        """Starts a worker, which listens at once and is built when its start has been paid."""
-        worker = PacedWorker(order.worker, node, order.gpu, order.share, now)
+        """Starts a worker, which listens at once and is built when its start-up time has passed."""
+        worker = SyntheticWorker(
+            order.worker, node, order.gpu, order.share, now, WorkerGenerations(order.worker)
+        )
         self.workers[order.worker] = worker
-        self._say(worker, Hello(f"{self.number}/{order.worker}", "", 0))
+        self._send(worker, Hello(f"{self.number}/{order.worker}", "", 0))
         self._go_on(now)
 
-    def tell(self, number: int, message: ToWorker, now: float) -> None:
-        """Tells one worker something."""
+    def hear(self, number: int, message: ToWorker, now: float) -> None:
+        """Passes a message of its agent to a worker."""
         worker = self.workers.get(number)
         if worker is None or worker.hung:
             return
+        if not isinstance(message, WorkerRefused):
+            self._handle(worker, message, now)
         if isinstance(message, Regroup):
             self._regroup(worker, message, now)
-        elif isinstance(message, Meet):
-            worker.met = max(worker.met, message.generation)
-        elif isinstance(message, Abandon):
-            self._abandon(worker, message.generation, now)
         elif isinstance(message, Checkpoint):
             self._checkpoint(worker, message, now)
         self._go_on(now)
 
     def end(self, numbers: Iterable[int], exit_code: int, now: float) -> None:
-        """Lets workers end by a signal; whoever trained with them notices."""
+        """Ends workers by a signal; the workers that trained with them notice."""
         gone = [w for n in numbers if (w := self.workers.get(n)) is not None]
         for worker in gone:
             self._exit(worker, exit_code)
         trained = () if self._current is None else self._current.members
         if any(w.number in trained for w in gone):
             self._stop(now)
-            self._lose("a member is gone")
+            self._lose(Broke("a member is gone"), now)
         self._tidy(now)
 
     def vanish(self, node: int, now: float) -> None:
-        """Lets all workers on a node be gone without a word."""
+        """Removes all workers on a node without a message."""
         here = [w.number for w in self.workers.values() if w.node == node]
-        heard = len(self.out)
+        before = len(self.out)
+        # The workers elsewhere notice the loss, and report it; those of the node report nothing.
         self.end(here, 0, now)
-        self.out[heard:] = [h for h in self.out[heard:] if h.node != node]
+        self.out[before:] = [e for e in self.out[before:] if e.node != node]
 
     def hang(self, number: int, now: float) -> None:
-        """Lets a worker hang: it hears and says nothing, and the others wait for it."""
+        """Makes a worker hang: it hears and says nothing, and the others wait for it."""
         worker = self.workers[number]
         worker.hung = True
         if self._current is not None and number in self._current.members:
+            # Training stops at once; the others notice only when they have waited for so long.
             self._stop(now)
             self._lost_s = now + STALL_S
 
@@ -157,7 +164,7 @@ class PacedJob:
 
     @property
     def due_s(self) -> float:
-        """Returns when something happens by itself."""
+        """Returns when the next thing happens by itself."""
         due = min(self._end_s, self.phase_s, self._lost_s)
         for worker in self.workers.values():
             if not worker.built and not worker.hung:
@@ -170,20 +177,21 @@ class PacedJob:
     def _end_s(self) -> float:
         if not self.rate or self._current is None:
             return NEVER
-        return self.since_s + (self.paced.duration_s - self.done_s) / self.rate
+        return self.since_s + (self.spec.duration_s - self.done_s) / self.rate
 
     @property
     def _report_due_s(self) -> float:
-        return self._said_s + self._report_s if self._said_rate else NEVER
+        return self._reported_s + self._report_s if self._reported_rate else NEVER
 
     def advance(self, now: float) -> None:
         """Does what is due."""
         if self._end_s <= now:
+            # The end comes first: what is due at the same instant concerns workers that are gone.
             self._finish()
             return
         if self._lost_s <= now:
             self._lost_s = NEVER
-            self._lose("stalled: a member does not answer")
+            self._lose(Stalled("stalled: a member does not answer"), now)
         if self.phase_s <= now:
             self.settle(now)
         self._go_on(now)
@@ -191,18 +199,19 @@ class PacedJob:
             self._report(now)
 
     def settle(self, now: float) -> None:
-        """Books the progress up to now."""
+        """Adds the progress up to now."""
         if now > self.since_s:
             self.done_s += self.rate * (now - self.since_s)
             self.since_s = now
 
     def pace(self, rate: float, now: float) -> None:
-        """Gives the job a new rate from now on, or from when its switch is over."""
+        """Sets the rate from now on, or from when the switch under way is over."""
         if rate != self.rate:
             self.settle(now)
             self.rate = rate
+        # While a switch is under way the new rate is set, but the job does not go.
         goes = rate if now >= self.since_s else 0.0
-        if goes != self._said_rate:
+        if goes != self._reported_rate:
             self._report(now)
 
     @property
@@ -214,7 +223,7 @@ class PacedJob:
 
     @property
     def placed(self) -> Placement | None:
-        """Returns where it is to run: the members of its newest generation that are there."""
+        """Returns where it is to run: the members of its newest generation that exist."""
         wanted = self._wanted
         if wanted is not None and any(n in self.workers for n in wanted.members):
             return self._placement(wanted)
@@ -233,35 +242,40 @@ class PacedJob:
         return self._samples_at(self.done_s)
 
     def _samples_at(self, done_s: float) -> int:
-        # A sample is done that lacks no more than what adding up has lost.
-        return min(int(done_s * SAMPLES_PER_S + 1e-6), self.paced.samples)
+        # A sample counts as done if only a rounding error is missing.
+        return min(int(done_s * SAMPLES_PER_S + 1e-6), self.spec.samples)
 
     @property
     def over(self) -> bool:
-        """Tells whether it is complete."""
-        return self.done_s >= self.paced.duration_s and not self.workers
+        """Returns whether it is complete."""
+        return self.done_s >= self.spec.duration_s and not self.workers
 
     # Generations.
 
-    def _regroup(self, worker: PacedWorker, order: Regroup, now: float) -> None:
-        if order.generation <= worker.told:
-            return
-        worker.told = order.generation
+    def _handle(self, worker: SyntheticWorker, event: Event, now: float) -> None:
+        """Passes an event to the protocol of a worker, and follows its instructions."""
+        for instruction in worker.generations.handle(event):
+            match instruction:
+                case Prepare() if instruction.hosts:
+                    address = f"paced:{self.number}/{worker.number}"
+                    self._send(worker, Meeting(instruction.regroup.generation, address))
+                case Send():
+                    self._send(worker, instruction.message)
+                case ShowLife():
+                    self._send(worker, instruction.lost)
+                case Stop():
+                    self._stop(now)
+
+    def _regroup(self, worker: SyntheticWorker, order: Regroup, now: float) -> None:
         if self._wanted is None or order.generation > self._wanted.generation:
             self._wanted, self._ordered_s = order, now
         trains = self._current is not None and worker.number in self._current.members
-        if worker.number not in order.members and not trains:
-            self._say(worker, Left(order.generation, self._step))
-            self._exit(worker, 0)
-        elif worker.number == order.members[0]:
-            worker.met = max(worker.met, order.generation)
-            if len(order.members) > 1:
-                address = f"paced:{self.number}/{worker.number}"
-                self._say(worker, Meeting(order.generation, address))
+        if worker.generations.is_left_out and not trains:
+            self._leave(worker, now)
 
     def _go_on(self, now: float) -> None:
-        """Lets workers be built, be ready and switch, as far as they can by now."""
-        self._expect()
+        """Makes workers built and ready, and switches, as far as that is possible by now."""
+        self._schedule_builds()
         for worker in self.workers.values():
             if not worker.built and worker.built_s <= now and not worker.hung:
                 worker.built = True
@@ -274,13 +288,14 @@ class PacedJob:
         self._enter(now)
         self._tidy(now)
 
-    def _expect(self) -> None:
-        """Reckons when members of the newest generation will be built."""
+    def _schedule_builds(self) -> None:
+        """Sets when members of the newest generation will be built."""
         wanted = self._wanted
         if wanted is None:
             return
         there = [self.workers[n] for n in wanted.members if n in self.workers]
         if self._current is None:
+            # A job that ran before pays for reading its checkpoint, too.
             cost = self._costs.resume_s if self._lived else self._costs.start_s
             for worker in there:
                 worker.built_s = min(worker.built_s, worker.started_s + cost)
@@ -289,31 +304,35 @@ class PacedJob:
         keeps = any((w.node, w.gpu) in held for w in there)
         for worker in there:
             if worker.built_s == NEVER:
+                # A process on a GPU that the job had costs nothing: the old one hands it over.
                 new = (worker.node, worker.gpu) not in held
                 ahead_s = self._costs.prepare_s if self._prepared and keeps and new else 0.0
                 worker.built_s = worker.started_s + ahead_s
 
-    def _get_ready(self, wanted: Regroup, worker: PacedWorker | None, now: float) -> None:
+    def _get_ready(self, wanted: Regroup, worker: SyntheticWorker | None, now: float) -> None:
         generation = wanted.generation
         if worker is None or worker.hung or not worker.built:
             return
-        met = worker.met >= generation or len(wanted.members) == 1
-        if met and worker.told == generation > worker.ready:
-            worker.ready = generation
-            self._say(worker, Ready(generation, now - worker.started_s))
+        generations = worker.generations
+        joins = generations.wants(generation) and generations.knows_meeting(generation)
+        if joins and not generations.is_ready(generation):
+            self._handle(worker, Joined(generation, now - worker.started_s), now)
 
     def _agreed(self, wanted: Regroup) -> bool:
         if self._current is not None and wanted.generation <= self._current.generation:
             return False
-        there = [self.workers.get(n) for n in wanted.members]
-        if any(w is None or w.ready < wanted.generation for w in there):
+        members = [w for n in wanted.members if (w := self.workers.get(n)) is not None]
+        if len(members) < len(wanted.members):
             return False
+        # Members that are to leave agree too: they train on until they have heard of it. One that
+        # hangs will never hear of it, and must not keep the others.
         trained = () if self._current is None else self._current.members
         left = [self.workers[n] for n in trained if n in self.workers and n not in wanted.members]
-        return all(w.told >= wanted.generation or w.hung for w in left)
+        voters = [*members, *(w for w in left if not w.hung)]
+        return agree([w.generations.propose() for w in voters]) == wanted.generation
 
     def _switch(self, wanted: Regroup, now: float) -> None:
-        """Lets the members of a generation go on together, and the others leave."""
+        """Switches the members to a generation; the others leave."""
         self.settle(now)
         before, after = self.training, self._placement(wanted)
         trained = () if self._current is None else self._current.members
@@ -322,27 +341,28 @@ class PacedJob:
         self._current, self.training = wanted, after
         self._stopped = False
         self._lost_s = NEVER
-        # Said anew even if it stood already: who ordered the change believes that it goes on.
-        self.rate, self._said_rate = 0.0, UNSAID
+        # Reported anew even if it stood before: the controller believes that it goes on.
+        self.rate, self._reported_rate = 0.0, UNREPORTED
+        for number in wanted.members:
+            self._handle(self.workers[number], Entering(wanted.generation), now)
         for number in trained:
             worker = self.workers.get(number)
             if worker is not None and number not in wanted.members and not worker.hung:
-                self._say(worker, Left(wanted.generation, self._step))
-                self._exit(worker, 0)
+                self._leave(worker, now)
 
     def _goes_from_s(self, before: Placement, after: Placement, now: float) -> float:
-        """Returns when a job makes progress again that switches now."""
-        how = _how(before, after)
+        """Returns when a job that switches now makes progress again."""
+        how = switch_kind(before, after)
         if self._prepared:
             same = set(before.named()) == set(after.named())
             if before.kept_in(after) is None:
-                # Elsewhere altogether: it stands until it is built there, and its GPUs are free.
+                # It keeps no GPU: it stands until it is built on the new ones.
                 return max(now, self._ordered_s + self._costs.move_s)
             pause = 0.0 if same else self._costs.resize_s
             pause += self._costs.limit_s if how == LIMIT else 0.0
             return max(self.since_s, now + pause)
         from_s = max(now, self._ordered_s + self._costs.of(how))
-        # To change the manner or some of the GPUs does not end a switch under way.
+        # A change of limits or of some of the GPUs does not shorten a switch under way.
         return from_s if how == MOVE else max(from_s, self.since_s)
 
     def _enter(self, now: float) -> None:
@@ -352,9 +372,9 @@ class PacedJob:
         if self.since_s <= now:
             self._entered = current.generation
             pause_s = self.since_s - self._switched_s
-            entered = Entered(current.generation, self._step, self.samples, pause_s)
+            trains = Trains(self._step, self.samples, pause_s)
             for number in current.members:
-                self._say(self.workers[number], entered)
+                self._handle(self.workers[number], trains, now)
 
     # Ends.
 
@@ -362,103 +382,98 @@ class PacedJob:
         self.settle(now)
         self._stopped = True
 
-    def _lose(self, why: str) -> None:
-        current = self._current
-        if current is None:
-            return
-        for number in current.members:
+    def _lose(self, event: Broke | Stalled, now: float) -> None:
+        for number in () if self._current is None else self._current.members:
             worker = self.workers.get(number)
             if worker is not None and not worker.hung:
-                self._say(worker, Lost(current.generation, why))
+                self._handle(worker, event, now)
 
-    def _abandon(self, worker: PacedWorker, generation: int, now: float) -> None:
-        """Stops training in a generation; every worker answers, which shows that it lives."""
-        if self._current is not None and generation == self._current.generation:
-            self._stop(now)
-        self._say(worker, Lost(generation, "abandoned"))
+    def _leave(self, worker: SyntheticWorker, now: float) -> None:
+        self._handle(worker, Leaves(self._step), now)
+        self._exit(worker, 0)
 
-    def _checkpoint(self, worker: PacedWorker, order: Checkpoint, now: float) -> None:
+    def _checkpoint(self, worker: SyntheticWorker, order: Checkpoint, now: float) -> None:
         current = self._current
         if current is None or worker.number not in current.members:
             if order.leave:
-                self._say(worker, Left(worker.told, self._step))
-                self._exit(worker, 0)
+                self._leave(worker, now)
             return
         self.settle(now)
         self._save()
+        self._handle(worker, CheckpointDone(order.leave), now)
         if order.leave:
+            # All members were to be told; they leave together, at the first of these orders.
             members = [self.workers[n] for n in current.members if n in self.workers]
             for member in members:
                 if not member.hung:
-                    self._say(member, Left(current.generation, self._step))
-                    self._exit(member, 0)
+                    self._leave(member, now)
             self._stop(now)
 
     def _save(self) -> None:
         first = self._first()
         if first is not None:
-            self._say(first, Saved(self._step, self.samples))
+            self._send(first, Saved(self._step, self.samples))
 
     def _finish(self) -> None:
         current = self._current
         assert current is not None
-        self.since_s, self.done_s = self._end_s, self.paced.duration_s
+        self.since_s, self.done_s = self._end_s, self.spec.duration_s
         for number in current.members:
             worker = self.workers.get(number)
             if worker is not None:
-                self._say(worker, Finished(self._step, self.paced.samples))
+                self._handle(worker, Finishes(self._step, self.spec.samples), self.since_s)
                 self._exit(worker, 0)
         self._tidy(self.since_s)
 
-    def _exit(self, worker: PacedWorker, exit_code: int) -> None:
+    def _exit(self, worker: SyntheticWorker, exit_code: int) -> None:
         del self.workers[worker.number]
-        self.out.append(Happening(worker.node, self.number, worker.number, None, exit_code))
+        self.out.append(SyntheticEvent(worker.node, self.number, worker.number, None, exit_code))
 
     def _tidy(self, now: float) -> None:
-        """Ends the training of a job none of whose members is left."""
+        """Ends the training if no member is left."""
         current = self._current
         if current is not None and not any(n in self.workers for n in current.members):
             self.settle(now)
             self._current = self.training = None
             self._stopped = False
-            self.rate = self._said_rate = 0.0
+            self.rate = self._reported_rate = 0.0
             self._lost_s = self.phase_s = NEVER
         if not self.workers:
             self._lived = True
 
-    # Words.
+    # Messages.
 
     def _report(self, now: float) -> None:
-        """Says how training goes. Nothing is booked: to look must not change the end by an ulp."""
+        """Reports how training goes; adds no progress, which would change the end by an ulp."""
         goes = self.rate if now >= self.since_s else 0.0
-        self._said_rate, self._said_s = goes, now
+        self._reported_rate, self._reported_s = goes, now
         first, current = self._first(), self._current
         if first is None or current is None or self._entered < 0:
             return
         per_s = goes * SAMPLES_PER_S
         samples = self._samples_at(self.done_s + goes * max(0.0, now - self.since_s))
-        said = Training(
+        report = Training(
             self._entered,
             samples // STEP_SAMPLES,
             samples,
             per_s,
             STEP_SAMPLES / per_s if per_s else 0.0,
-            self.paced.samples,
+            self.spec.samples,
         )
-        self._say(first, said)
+        self._send(first, report)
 
-    def _first(self) -> PacedWorker | None:
+    def _first(self) -> SyntheticWorker | None:
         return None if self._current is None else self.workers.get(self._current.members[0])
 
-    def _say(self, worker: PacedWorker, message: FromWorker) -> None:
-        self.out.append(Happening(worker.node, self.number, worker.number, message))
+    def _send(self, worker: SyntheticWorker, message: FromWorker) -> None:
+        self.out.append(SyntheticEvent(worker.node, self.number, worker.number, message))
 
     @property
     def _step(self) -> int:
         return self.samples // STEP_SAMPLES
 
     def _placement(self, group: Regroup) -> Placement:
-        # Of two workers on one GPU one is about to leave: a GPU counts once.
+        # Of two workers on one GPU one is about to leave: the GPU counts once.
         by_gpu = {(w.node, w.gpu): w for n in group.members if (w := self.workers.get(n))}
         there = list(by_gpu.values())
         spans: list[tuple[int, list[int]]] = []
@@ -478,12 +493,3 @@ class PacedJob:
             interleave=None if group.seat is None else Interleave(*group.seat),
             batch_size=group.batch_size,
         )
-
-
-def _how(before: Placement, after: Placement) -> str:
-    """Returns why a training job is placed, as `control.state` does."""
-    if before.gpus != after.gpus:
-        return RESIZE
-    if before.moves_to(after):
-        return MOVE
-    return ADJUST if before.fractions == after.fractions else LIMIT

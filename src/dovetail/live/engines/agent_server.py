@@ -17,7 +17,7 @@ from typing import Protocol
 from dovetail.live.node.transport import TO_AGENTS, Addressed, Channel, Dismiss, Loop
 from dovetail.live.system.private_file import is_gone
 from dovetail.live.system.unix_socket import is_ours, listen, take_away
-from dovetail.wire.agent import REPORTS, Alive, Order, Report
+from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat
 from dovetail.wire.codec import WireError
 
 ALIVE_S = 1.0
@@ -31,11 +31,11 @@ KILLED_WITHIN_S = 30.0
 class Nodes(Protocol):
     """The nodes of an engine, as a function of orders and the present."""
 
-    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+    def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Lets the agent of a node carry an order out."""
         ...
 
-    def tick(self, now: float) -> list[Report]:
+    def tick(self, now: float) -> list[AgentReport]:
         """Does what is due."""
         ...
 
@@ -43,7 +43,7 @@ class Nodes(Protocol):
         """Returns when something is due."""
         ...
 
-    def end_all(self, grace_s: float, now: float) -> list[Report]:
+    def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends all workers, whatever controllers say."""
         ...
 
@@ -95,7 +95,7 @@ class AgentServer:
                 self.end_workers(0.0)
                 return
 
-    def publish(self, reports: Sequence[Report]) -> None:
+    def publish(self, reports: Sequence[AgentReport]) -> None:
         """Says reports to the newest controller, if it is there."""
         links = [link for link in self._links if link.epoch == self._epoch >= 0]
         if links:
@@ -143,7 +143,7 @@ class AgentServer:
         now = monotonic()
         if now >= self._alive_s:
             self._alive_s = now + ALIVE_S
-            self.publish([Report(n, alive=Alive(n)) for n in range(self._count)])
+            self.publish([AgentReport(n, alive=Heartbeat(n)) for n in range(self._count)])
 
     def _accept(self, events: int) -> None:
         try:

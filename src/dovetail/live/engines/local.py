@@ -21,7 +21,7 @@ from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.transport import Loop
 from dovetail.live.system.private_file import make_private_folder, write_private
-from dovetail.wire.agent import Order, Report, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
 NEVER = float("inf")
@@ -166,7 +166,7 @@ class LocalNodes:
         home: Path | None = None,
     ) -> None:
         self._clock, self._loop, self._home = clock, loop, home
-        self._said: list[Report] = []
+        self._said: list[AgentReport] = []
         self._groups = groups
         self._hubs: list[WorkerHub] = []
         self._launchers: list[ProcessLauncher] = []
@@ -203,11 +203,11 @@ class LocalNodes:
         self._launchers.append(launcher)
         self.agents.append(agent)
 
-    def handle(self, node: int, order: Order, now: float) -> list[Report]:
+    def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
         """Lets the agent of a node carry an order out."""
         return self.agents[node].handle(order, now) if 0 <= node < len(self.agents) else []
 
-    def tick(self, now: float) -> list[Report]:
+    def tick(self, now: float) -> list[AgentReport]:
         """Returns what workers said, and lets agents and sockets do what is due."""
         for hub in self._hubs:
             hub.tick()
@@ -221,7 +221,7 @@ class LocalNodes:
         due = [agent.next_due() for agent in self.agents]
         return min((*due, *(hub.next_due() for hub in self._hubs)), default=NEVER)
 
-    def end_all(self, grace_s: float, now: float) -> list[Report]:
+    def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends all workers."""
         return [r for agent in self.agents for r in agent.end_all(grace_s, now)]
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from dovetail.live.node.transport import Channel, Loop
 from dovetail.live.system.unix_socket import BACKLOG, is_ours, listen, take_away
 from dovetail.wire.codec import WireError
-from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, Refused, ToWorker
+from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, ToWorker, WorkerRefused
 
 HELLO_WITHIN_S = 5.0
 STRANGERS_MAX = 64
@@ -139,7 +139,7 @@ class WorkerHub:
             line.channel.close()
             return
         if self._ear is None or not self._ear.admits(*key, message.token):
-            line.channel.send(TO_WORKER.encode(Refused("this is no worker of mine")))
+            line.channel.send(TO_WORKER.encode(WorkerRefused("this is no worker of mine")))
             line.channel.close()
             return
         before = self._lines.get(key)

@@ -9,7 +9,7 @@ from dovetail.live.jobs.lifecycle import PENDING, State
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GangMember:
     """One wanted worker: its number, never used twice in a job, and its GPU."""
 
     worker: int
@@ -36,7 +36,7 @@ class JobRecord:
     submit_s: float = 0.0
     generation: int = 0
     placement: Placement | None = None
-    members: tuple[Member, ...] = ()
+    members: tuple[GangMember, ...] = ()
     group: tuple[int, ...] = ()
     next_worker: int = 0
     done_s: float = 0.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
-from dovetail.live.jobs.record import Member
+from dovetail.live.jobs.record import GangMember
 
 NEVER = float("-inf")
 
@@ -38,7 +38,7 @@ class RunningStatus:
 
     job: int
     placement: Placement
-    members: tuple[Member, ...]
+    members: tuple[GangMember, ...]
     done_s: float
     rate: float
     since_s: float

@@ -25,20 +25,21 @@ from dovetail.live.node.launcher import (
     StartDeferred,
 )
 from dovetail.wire.agent import (
+    REPORTED_IN,
+    AgentOrder,
+    AgentReport,
     EndWorker,
     Forget,
     Inventory,
     Launch,
-    Order,
-    Report,
+    NotifyWorkers,
     StartWorker,
-    TellWorkers,
     WorkerDeferred,
     WorkerEnded,
-    WorkerSaid,
+    WorkerReport,
     WorkerStarted,
     WorkerState,
-    looser,
+    looser_bound,
 )
 from dovetail.wire.worker import (
     Abandon,
@@ -47,7 +48,6 @@ from dovetail.wire.worker import (
     Finished,
     FromWorker,
     Hello,
-    Left,
     Lost,
     Meet,
     Meeting,
@@ -56,6 +56,7 @@ from dovetail.wire.worker import (
     Saved,
     ToWorker,
     Training,
+    WorkerLeft,
 )
 
 NEVER = float("inf")
@@ -65,7 +66,7 @@ KILL_AGAIN_S = 1.0
 """A worker that SIGKILL has not ended yet (it waits for a device) is killed again so often."""
 START_AGAIN_S = 0.25
 """A worker that must wait before it can be started is tried again so often."""
-KEPT = (Entered, Left, Saved, Finished)
+KEPT = (Entered, WorkerLeft, Saved, Finished)
 """What a worker said that a later agent must find: without it an end could be misread."""
 ORDER_OF_TELLING = (Abandon, Regroup, Meet, Checkpoint)
 _NO_LAUNCH = Launch((), "", "", "")
@@ -153,7 +154,7 @@ class Agent:
 
     # What comes in.
 
-    def handle(self, order: Order, now: float) -> list[Report]:
+    def handle(self, order: AgentOrder, now: float) -> list[AgentReport]:
         """Carries one order out, unless a newer controller has been heard."""
         before = self.fence.epoch
         if not self.fence.obeys(order.epoch):
@@ -162,7 +163,7 @@ class Agent:
             # Its inventory lacks them: to a new controller they will not start by older orders.
             self._deferred.clear()
         if order.hail is not None:
-            return [Report(self.node, inventory=self.inventory(order.hail.serial))]
+            return [AgentReport(self.node, inventory=self.inventory(order.hail.serial))]
         if order.start is not None:
             return self._start(order.start, now)
         if order.end is not None:
@@ -178,7 +179,7 @@ class Agent:
         known = self._workers.get((job, worker))
         return known is not None and known.alive and known.token == token
 
-    def heard(self, job: int, worker: int, message: FromWorker, now: float) -> list[Report]:
+    def heard(self, job: int, worker: int, message: FromWorker, now: float) -> list[AgentReport]:
         """Takes what a worker said; `Hello` means that it listens from now on."""
         known = self._workers.get((job, worker))
         if known is None:
@@ -199,7 +200,7 @@ class Agent:
         if known is not None:
             known.listens = False
 
-    def tick(self, now: float) -> list[Report]:
+    def tick(self, now: float) -> list[AgentReport]:
         """Looks for ends, kills who overstays its grace, and repeats ends not yet on record."""
         reports = [r for end in self._launcher.poll() for r in self._ended(end, now)]
         for (job, number), worker in self._workers.items():
@@ -213,7 +214,7 @@ class Agent:
             reports += self._start_deferred(now)
         return reports
 
-    def end_all(self, grace_s: float, now: float) -> list[Report]:
+    def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends every worker: the whole cluster is taken down, or nobody is left to ask."""
         self._deferred.clear()
         ends = [EndWorker(job, worker, grace_s) for job, worker in self.alive]
@@ -239,7 +240,7 @@ class Agent:
 
     # Orders.
 
-    def _start(self, order: StartWorker, now: float) -> list[Report]:
+    def _start(self, order: StartWorker, now: float) -> list[AgentReport]:
         key = order.job, order.worker
         passes = self.fence.passes(order.job, order.generation)
         known = self._workers.get(key)
@@ -261,20 +262,20 @@ class Agent:
             del self._workers[key]
             self._deferred[key] = order
             self._try_s = now + self._start_again_s
-            return [Report(self.node, deferred=WorkerDeferred(*key, str(wait)))]
+            return [AgentReport(self.node, deferred=WorkerDeferred(*key, str(wait)))]
         except NoRoom:
             # As if the order had been lost: it comes again until the worker is there.
             del self._workers[key]
             return []
         return [self._says_start(worker)]
 
-    def _start_deferred(self, now: float) -> list[Report]:
+    def _start_deferred(self, now: float) -> list[AgentReport]:
         """Tries again to start who had to wait; that some still wait was said before."""
         deferred, self._deferred, self._try_s = self._deferred, {}, NEVER
         reports = [r for order in deferred.values() for r in self._start(order, now)]
         return [r for r in reports if r.deferred is None]
 
-    def _start_again(self, known: _Worker, order: StartWorker) -> list[Report]:
+    def _start_again(self, known: _Worker, order: StartWorker) -> list[AgentReport]:
         if not known.alive:
             return [self._says_end(known)]
         if order.generation > known.order.generation:
@@ -290,20 +291,20 @@ class Agent:
         """
         order = worker.order
         if order.launch.trains and worker.entered < order.generation and worker.may_know:
-            worker.memory_bytes = looser(worker.memory_bytes, order.memory_bytes)
+            worker.memory_bytes = looser_bound(worker.memory_bytes, order.memory_bytes)
             order = replace(order, generation=worker.limited, memory_bytes=worker.memory_bytes)
         else:
             worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         self._launcher.limit(order)
 
-    def _limit_at_last(self, worker: _Worker) -> list[Report]:
+    def _limit_at_last(self, worker: _Worker) -> list[AgentReport]:
         """Puts a worker under limits that waited for it to enter their generation."""
         if worker.limited < worker.order.generation <= worker.entered:
             self._limit(worker)
             return [self._says_start(worker)]
         return []
 
-    def _end(self, order: EndWorker, now: float) -> list[Report]:
+    def _end(self, order: EndWorker, now: float) -> list[AgentReport]:
         key = order.job, order.worker
         known = self._workers.get(key)
         if known is None:
@@ -320,7 +321,7 @@ class Agent:
             self._launcher.signal(*key, SIGTERM)
         return []
 
-    def _end_unknown(self, order: EndWorker, now: float) -> list[Report]:
+    def _end_unknown(self, order: EndWorker, now: float) -> list[AgentReport]:
         """Fences a number that was never heard of: its start may still be on the way."""
         if self.fence.is_used_up(order.job, order.worker):
             return []
@@ -329,7 +330,7 @@ class Agent:
         self._workers[order.job, order.worker] = _Worker(nothing, "", now, asked=True)
         return self._ended(Exit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)
 
-    def _tell(self, order: TellWorkers) -> list[Report]:
+    def _tell(self, order: NotifyWorkers) -> list[AgentReport]:
         message = order.regroup or order.meet or order.abandon or order.checkpoint
         if message is None:
             return []
@@ -344,7 +345,7 @@ class Agent:
                 reports += self._tell_one(worker, message)
         return reports
 
-    def _tell_one(self, worker: _Worker, message: ToWorker) -> list[Report]:
+    def _tell_one(self, worker: _Worker, message: ToWorker) -> list[AgentReport]:
         before = worker.told.get(type(message))
         worker.told[type(message)] = message
         key = worker.order.job, worker.order.worker
@@ -390,7 +391,7 @@ class Agent:
 
     # Reports.
 
-    def _ended(self, end: Exit, now: float) -> list[Report]:
+    def _ended(self, end: Exit, now: float) -> list[AgentReport]:
         worker = self._workers.get((end.job, end.worker))
         if worker is None or not worker.alive:
             return []
@@ -398,19 +399,19 @@ class Agent:
         worker.kill_s, worker.repeat_s = NEVER, now + self._repeat_s
         return [self._says_end(worker)]
 
-    def _says_start(self, worker: _Worker) -> Report:
+    def _says_start(self, worker: _Worker) -> AgentReport:
         o = worker.order
         said = WorkerStarted(o.job, o.worker, worker.limited, o.gpu, o.gpus)
-        return Report(self.node, started=said)
+        return AgentReport(self.node, started=said)
 
-    def _says_end(self, worker: _Worker) -> Report:
+    def _says_end(self, worker: _Worker) -> AgentReport:
         end = worker.end
         assert end is not None
         generation = worker.order.generation
         ended = WorkerEnded(end.job, end.worker, generation, end.exit_code, end.why, worker.asked)
-        return Report(self.node, ended=ended)
+        return AgentReport(self.node, ended=ended)
 
-    def _said_of(self, worker: _Worker, generation: int) -> list[Report]:
+    def _said_of(self, worker: _Worker, generation: int) -> list[AgentReport]:
         """Returns once more what a worker said of a generation that it is told of again."""
         again = [worker.said.get(kind) for kind in (Meeting, Ready, Entered)]
         return [
@@ -419,10 +420,10 @@ class Agent:
             if isinstance(m, Meeting | Ready | Entered) and m.generation == generation
         ]
 
-    def _says(self, job: int, worker: int, message: FromWorker) -> Report:
-        field_of = type(message).__name__.lower()
-        said = WorkerSaid(job, worker, **{field_of: message})  # type: ignore[arg-type]
-        return Report(self.node, said=said)
+    def _says(self, job: int, worker: int, message: FromWorker) -> AgentReport:
+        field = REPORTED_IN[type(message)]
+        said = WorkerReport(job, worker, **{field: message})  # type: ignore[arg-type]
+        return AgentReport(self.node, said=said)
 
 
 def _state(worker: _Worker) -> WorkerState:
@@ -442,7 +443,7 @@ def _state(worker: _Worker) -> WorkerState:
         memory_bytes=worker.memory_bytes,
         gpus=o.gpus,
         **{
-            kind.__name__.lower(): said.get(kind)
-            for kind in (Meeting, Lost, Left, Training, Saved, Finished)
+            REPORTED_IN[kind]: said.get(kind)
+            for kind in (Meeting, Lost, WorkerLeft, Training, Saved, Finished)
         },  # type: ignore[arg-type]
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.live.edges.protocols import Incoming, NodeLost
-from dovetail.wire.agent import REPORTS, Order
+from dovetail.wire.agent import REPORTS, AgentOrder
 from dovetail.wire.codec import LINE_BYTES_MAX, Codec, WireError
 
 WAITING_BYTES_MAX = 16 << 20
@@ -40,7 +40,7 @@ class Addressed:
     """An order for the agent of a node."""
 
     node: int
-    order: Order
+    order: AgentOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Dismiss:
     grace_s: float
 
 
-TO_AGENTS = Codec((Addressed, Dismiss))
+TO_AGENTS = Codec({"Addressed": Addressed, "Dismiss": Dismiss})
 
 
 class Loop:
@@ -222,8 +222,8 @@ class AgentLink:
     ) -> None:
         self._path, self._nodes, self._put = path, tuple(nodes), put
         self._revive = revive
-        self._orders: deque[tuple[int, Order]] = deque(maxlen=ORDERS_MAX)
-        self._hails: dict[int, Order] = {}
+        self._orders: deque[tuple[int, AgentOrder]] = deque(maxlen=ORDERS_MAX)
+        self._hails: dict[int, AgentOrder] = {}
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closing = False
         self._grace_s = 0.0
@@ -232,7 +232,7 @@ class AgentLink:
         self._thread = threading.Thread(target=self._run, name="agents", daemon=True)
         self._thread.start()
 
-    def send(self, node: int, order: Order) -> None:
+    def send(self, node: int, order: AgentOrder) -> None:
         """Hands an order over; if the agents cannot be reached, it is lost."""
         self._orders.append((node, order))
         self._wake()
@@ -240,7 +240,7 @@ class AgentLink:
     def dismiss(self, grace_s: float) -> None:
         """Tells the agents to end everything and themselves."""
         self._grace_s = grace_s
-        self._orders.append((EVERYBODY, Order(0)))
+        self._orders.append((EVERYBODY, AgentOrder(0)))
         self._wake()
 
     def close(self) -> None:

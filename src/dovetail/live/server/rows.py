@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dovetail.core.cluster import UP
 from dovetail.live.jobs.job_row import may_be_stopped
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.record import JobRecord, Member
+from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.status_snapshot import NEVER as NEVER_HEARD
 from dovetail.live.jobs.status_snapshot import Index, RunningStatus, Snapshot
 from dovetail.live.server.messages.cluster import NodeRow
@@ -109,7 +109,7 @@ def is_closed_to(kept: KeptJob, seen: Index) -> bool:
     return kept.number in seen.rank and up < needed <= sum(len(n.gpus) for n in could)
 
 
-def seats_text(members: tuple[Member, ...]) -> str:
+def seats_text(members: tuple[GangMember, ...]) -> str:
     """Returns where workers are, as `0:0-1 1:3` for GPUs 0 and 1 of node 0 and GPU 3 of node 1."""
     by_node: dict[int, list[int]] = {}
     for member in members:

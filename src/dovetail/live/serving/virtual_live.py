@@ -32,7 +32,7 @@ from dovetail.live.edges.virtual_time import (
     VirtualPost,
 )
 from dovetail.live.emulation.nodes import EmulatedNodes
-from dovetail.live.emulation.synthetic import Costs
+from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.measuring.meter import Meters
 from dovetail.live.serving.period import begun
@@ -43,7 +43,7 @@ from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.options import Options
-from dovetail.wire.agent import Order, Report
+from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
@@ -104,15 +104,15 @@ class Nodes:
 
     line: Timeline
     nodes: EmulatedNodes
-    put: Callable[[Report], None]
+    put: Callable[[AgentReport], None]
     message_s: float = MESSAGE_S
     armed_s: float = NEVER
 
-    def deliver(self, node: int, order: Order) -> None:
+    def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order over and sends what is answered."""
         self._send(self.nodes.handle(node, order, self.line.now))
 
-    def _send(self, reports: list[Report]) -> None:
+    def _send(self, reports: list[AgentReport]) -> None:
         for report in reports:
             self.line.after(self.message_s, lambda r=report: self.put(r))  # type: ignore[misc]
         self.arm()
@@ -234,7 +234,7 @@ def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: floa
         cluster.groups[0].gpus_per_node,
         jobs=jobs,
         physics=live_physics(jobs, options),
-        costs=Costs(**{f.name: getattr(switching, f.name) for f in fields(Costs)}),
+        costs=SwitchCosts(**{f.name: getattr(switching, f.name) for f in fields(SwitchCosts)}),
         report_s=report_s,
         alive_s=report_s,
     )

@@ -1,20 +1,24 @@
-"""Gangs that wait for each other's GPUs: none of them would ever move."""
+"""Deadlocks: gangs that wait for each other's GPUs, so that none of them would ever move."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 
-def tangled(waits_for: Mapping[int, Collection[int]]) -> list[int]:
-    """Returns the jobs that wait in circles, and those on the way from one circle to another.
+def deadlocked(waits_for: Mapping[int, Collection[int]]) -> list[int]:
+    """Returns the jobs that wait in a circle, and those on the way from one circle to another.
 
-    Whoever waits for somebody who waits for nobody gets its GPUs in time, and whoever nobody
-    waits for holds nobody up: both are taken out until none is left.
+    A job that waits for one which waits for no other gets its GPUs in time, and a job that no
+    other waits for blocks none. Both are removed until no such job is left.
     """
-    left = {job: {other for other in others if other != job} for job, others in waits_for.items()}
+    waiting = {job: {b for b in blockers if b != job} for job, blockers in waits_for.items()}
     while True:
-        wanted = {other for others in left.values() for other in others}
-        kept = {job for job in left if job in wanted and not left[job].isdisjoint(left)}
-        if len(kept) == len(left):
+        blocking = {job for blockers in waiting.values() for job in blockers}
+        kept = {
+            job
+            for job, blockers in waiting.items()
+            if job in blocking and not blockers.isdisjoint(waiting)
+        }
+        if len(kept) == len(waiting):
             return sorted(kept)
-        left = {job: left[job] & kept for job in sorted(kept)}
+        waiting = {job: waiting[job] & kept for job in sorted(kept)}

@@ -1,7 +1,7 @@
-"""Which generations of a gang still hold: no member died in them, and nobody hangs.
+"""The failure detector: which workers are dead or hang, and which generations they break.
 
-A worker whose collectives fail says that the generation is lost. Dead ones are reported by their
-agents; of those who live, whoever does not answer an `Abandon` hangs.
+Agents report dead workers. A worker whose collectives fail reports that its generation is lost;
+then all workers in it are sent an `Abandon`, and one that does not answer hangs.
 """
 
 from __future__ import annotations
@@ -10,79 +10,81 @@ from collections.abc import Callable, Collection, Sequence
 
 from dovetail.live.workers.worker_state import NEVER, Worker
 
-Reached = Callable[[int], float]
-"""Returns since when the agent of a node can be spoken to; at most the present."""
+ReachedSince = Callable[[int], float]
+"""Returns since when the agent of a node can be reached; at most the present."""
 
-KEPT = 8
-"""Generations before the newest that are remembered, though nobody is known to be in them."""
+KEPT_GENERATIONS = 8
+"""Generations before the newest that are remembered, though no worker is known to be in them."""
 
 
-class Trust:
-    """What is known against the generations of one gang."""
+class FailureDetector:
+    """What is known of the failures in one gang.
+
+    A lost generation is suspected for `lost_s` before its workers are asked to show that they
+    live; a worker that has not answered `hung_s` later hangs.
+    """
 
     def __init__(self, lost_s: float, hung_s: float) -> None:
-        self._patience_s = lost_s
+        self._lost_s = lost_s
         self._hung_s = hung_s
         self._groups: dict[int, tuple[int, ...]] = {}
         self._dead: set[int] = set()
-        self._distrusted: set[int] = set()
-        self._lost_s: dict[int, float] = {}
+        self._given_up: set[int] = set()
+        self._suspected_s: dict[int, float] = {}
         self._silent_s: list[float] = []
 
     def begin(self, generation: int, members: tuple[int, ...], entered: Collection[int]) -> None:
-        """Takes note of a new generation; `entered` are those that workers are in."""
+        """Adds a new generation; `entered` are the generations that workers are in."""
         self._groups[generation] = members
         oldest = min(entered, default=generation)
-        for old in [g for g in self._groups if g < min(oldest, generation - KEPT)]:
+        for old in [g for g in self._groups if g < min(oldest, generation - KEPT_GENERATIONS)]:
             del self._groups[old]
 
-    def group(self, generation: int) -> tuple[int, ...]:
-        """Returns the members of a generation."""
-        return self._groups.get(generation, ())
-
-    def bury(self, number: int) -> None:
-        """Takes note that a worker died; generations with it are broken."""
+    def mark_dead(self, number: int) -> None:
+        """Marks a worker as dead: every generation that it is a member of is broken."""
         self._dead.add(number)
 
-    def doubt(self, generation: int, now: float) -> None:
-        """Takes note that somebody lost the collectives of a generation."""
-        self._lost_s.setdefault(generation, now)
+    def suspect(self, generation: int, now: float) -> None:
+        """Suspects a generation: a worker lost its collectives, or it has not formed in time."""
+        self._suspected_s.setdefault(generation, now)
 
     def forget(self, generation: int) -> None:
-        """Forgets everything, after the newest generation: all its workers are gone."""
+        """Forgets everything up to the newest generation: all its workers are gone."""
         self._groups = {generation: ()}
         self._dead.clear()
-        self._distrusted.clear()
-        self._lost_s.clear()
+        self._given_up.clear()
+        self._suspected_s.clear()
         self._silent_s.clear()
 
     def is_broken(self, generation: int) -> bool:
-        """Tells whether a generation cannot go on."""
-        if generation in self._distrusted:
+        """Returns whether a generation cannot go on."""
+        if generation in self._given_up:
             return True
         return not self._dead.isdisjoint(self._groups.get(generation, ()))
 
     def must_abandon(self, generation: int, now: float) -> bool:
-        """Tells whether those in a generation are to leave it, or to show that they live."""
-        doubted = self._lost_s.get(generation, NEVER) + self._patience_s <= now
-        return generation >= 0 and (doubted or self.is_broken(generation))
+        """Returns whether the workers in a generation must leave it, or show that they live."""
+        suspected = self._suspected_s.get(generation, NEVER) + self._lost_s <= now
+        return generation >= 0 and (suspected or self.is_broken(generation))
 
-    def judge(self, workers: Sequence[Worker], now: float, reached: Reached) -> list[Worker]:
-        """Returns who hangs in a lost generation; distrusts those in which all have answered.
-
-        Nobody is silent before somebody could ask him.
-        """
+    def evaluate(
+        self, workers: Sequence[Worker], now: float, reached: ReachedSince
+    ) -> list[Worker]:
+        """Returns the workers that hang; gives up generations in which all have answered."""
         hung: list[Worker] = []
         self._silent_s.clear()
-        for generation, first_s in sorted(self._lost_s.items()):
-            inside = [w for w in workers if generation in (w.entered, w.told)]
+        for generation, first_s in sorted(self._suspected_s.items()):
+            inside = [w for w in workers if generation in (w.entered, w.regroup_sent)]
             if not inside or self.is_broken(generation):
-                del self._lost_s[generation]
+                # What broke it is known: there is no culprit to find any more.
+                del self._suspected_s[generation]
                 continue
             silent = [w for w in inside if w.lost < generation]
             if not silent:
-                self._distrusted.add(generation)
+                # All live, and yet it does not work: they try again in a new generation.
+                self._given_up.add(generation)
             for worker in silent:
+                # A worker cannot answer before it runs, nor while its node cannot be reached.
                 since_s = max(first_s, worker.since_s, reached(worker.node))
                 if now >= since_s + self._hung_s:
                     hung.append(worker)
@@ -91,6 +93,6 @@ class Trust:
         return hung
 
     def due_s(self) -> list[float]:
-        """Returns when to judge again."""
-        doubted = [t + self._patience_s for t in self._lost_s.values()]
-        return doubted + [t + self._hung_s for t in self._silent_s]
+        """Returns when to evaluate again."""
+        suspected = [t + self._lost_s for t in self._suspected_s.values()]
+        return suspected + [t + self._hung_s for t in self._silent_s]

@@ -1,7 +1,7 @@
 """A job with a range of GPUs starts with one worker, until its program has made its training job.
 
-Nobody can tell an ordinary program from one that is written with `dovetail.train` before that:
-started on each GPU, an ordinary one would run several times over the same files.
+An ordinary program cannot be told from one that uses `dovetail.train` before that. Started on each
+GPU, an ordinary one would run several times over the same files.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from dovetail.live.workers.worker_state import NEVER, Desired, Worker
 class FirstWorker:
     """Decides how many workers of an elastic gang are started; `spoke` once one has trained.
 
-    With `one_first` the others wait for the first. It trains `alone` until they come, or waits
-    for them where the job takes no fewer GPUs. `heard` once any worker said anything; `unspoken`
-    is the one that was silent for so long that it is taken for an ordinary program.
+    With `one_first` the others wait for the first. It trains `alone` until they come, or waits for
+    them where the job takes no fewer GPUs. `heard` once a worker sent a message that only a
+    training job sends; `unspoken` is the worker that was silent for so long that it is taken for an
+    ordinary program.
     """
 
     one_first: bool = False
@@ -26,38 +27,40 @@ class FirstWorker:
     spoke: bool = True
     heard: bool = False
     unspoken: int = -1
-    _calls_all: bool = False
+    _starts_all: bool = False
 
-    def listen(self, wanted: Desired, workers: Mapping[int, Worker]) -> None:
-        """Takes note of whether the others may be started now."""
+    def update(self, wanted: Desired, workers: Mapping[int, Worker]) -> None:
+        """Decides whether the other workers may be started now."""
         there = [w for w in workers.values() if w.stays]
-        # Several were called before: by an earlier controller, perhaps.
+        # Several are there only if they were started before, as by an earlier controller.
         several = sum(w.worker in wanted.numbers for w in there) > 1
         self.spoke = self.spoke or several or any(w.entered >= 0 for w in workers.values())
-        # The generation of all meets where its first member says: that one must be there.
+        # The first member hosts the meeting of all: without it the others wait in vain.
         stray = any(n in workers for n in wanted.numbers[1:]) and wanted.numbers[0] not in workers
-        waits_for_others = not self.alone and (stray or any(w.spoke_s < NEVER for w in there))
-        self._calls_all = not self.one_first or self.spoke or waits_for_others
+        waits_for_others = not self.alone and (
+            stray or any(w.first_message_s < NEVER for w in there)
+        )
+        self._starts_all = not self.one_first or self.spoke or waits_for_others
 
     def desired(self, wanted: Desired, workers: Mapping[int, Worker]) -> Desired:
-        """Returns whom a generation is to have now: all that are wanted, or the first alone."""
-        if self._calls_all or not self.alone:
+        """Returns what a generation is to have now: all wanted workers, or the first alone."""
+        if self._starts_all or not self.alone:
             return wanted
         there = [n for n in wanted.numbers if n in workers and workers[n].stays]
         lead = (there or wanted.numbers)[0]
         members = tuple(m for m in wanted.members if m.worker == lead)
         shares = (wanted.share(lead),) if wanted.shares else ()
         return replace(
-            wanted, members=members, shares=shares, manner=replace(wanted.manner, samples=())
+            wanted, members=members, shares=shares, config=replace(wanted.config, samples=())
         )
 
     def startable(self, wanted: Desired) -> tuple[int, ...]:
         """Returns the numbers of the workers that may be started now."""
-        return wanted.numbers if self._calls_all else wanted.numbers[:1]
+        return wanted.numbers if self._starts_all else wanted.numbers[:1]
 
     def is_silent(self, workers: Mapping[int, Worker]) -> bool:
-        """Tells whether the only worker has not made its job, and may be an ordinary program."""
-        silent = all(w.spoke_s == NEVER for w in workers.values())
+        """Returns whether the only worker has made no training job, and may never make one."""
+        silent = all(w.first_message_s == NEVER for w in workers.values())
         return self.one_first and not self.spoke and silent
 
     def unspoken_at_s(self, workers: Mapping[int, Worker], silent_s: float) -> float:

@@ -1,4 +1,4 @@
-"""What a gang tells the world: facts about one job's workers, in the past tense."""
+"""What a gang reports to the controller: facts about one job's workers, in the past tense."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dovetail.wire.worker import Training
 
 
 @dataclass(frozen=True, slots=True)
-class Formed:
-    """All members train in this generation (or, plain, all their processes run)."""
+class GangFormed:
+    """All members train in this generation; of a plain gang, all processes run."""
 
     generation: int
     pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
-    """A wanted worker is gone that should not be: exit code, or -N after signal N."""
+class WorkerDied:
+    """A wanted worker ended that should run: exit code, or -N after signal N."""
 
     worker: int
     exit_code: int
@@ -25,14 +25,14 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """The first member said how training goes."""
+class GangTrained:
+    """The first member reported how training goes."""
 
     said: Training
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class GangSaved:
     """The state after `step` iterations is on disk."""
 
     step: int
@@ -40,27 +40,36 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """The job did all it had to do. `samples` is -1 where nobody said how many."""
+class GangFinished:
+    """The job did all it had to do. `samples` is -1 if no worker reported how many."""
 
     samples: int = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
-    """The job has said nothing for too long."""
+class GangStalled:
+    """No worker has reported anything for too long."""
 
     silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Unspoken:
-    """Its first worker has made no training job for so long that it may never make one."""
+class TrainJobMissing:
+    """The first worker has made no training job for so long that it may never make one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vacated:
-    """Its last worker is gone."""
+class GangVacated:
+    """The last worker is gone."""
 
 
-News = Formed | Died | Trained | Saved | Finished | Stalled | Unspoken | Vacated
+GangEvent = (
+    GangFormed
+    | WorkerDied
+    | GangTrained
+    | GangSaved
+    | GangFinished
+    | GangStalled
+    | TrainJobMissing
+    | GangVacated
+)

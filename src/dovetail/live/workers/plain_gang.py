@@ -1,44 +1,161 @@
-"""A gang of ordinary processes: it starts whole, meets once, and is done when each has exited well.
+"""A gang of ordinary processes: it starts whole, and is done when each process has exited well.
 
-It knows no training protocol: what its processes do is seen by their starts and ends alone.
+It knows no training protocol: what its processes do is seen by their starts and ends alone. Any
+change of its workers ends the gang and starts it anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from dovetail.live.workers.worker_state import Desired
-from dovetail.wire.agent import WorkerEnded
-
-if TYPE_CHECKING:
-    from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.failure_detector import ReachedSince
+from dovetail.live.workers.roster import END, HasRoom, IsFree, Roster
+from dovetail.live.workers.worker_state import NEVER, Desired, Target, Worker
+from dovetail.wire.agent import WorkerEnded, WorkerReport
 
 
-def step_plain(
-    gang: Gang, wanted: Desired, now: float, is_free: Callable[[int, int], bool]
-) -> None:
-    """Starts the processes that are missing, once the GPUs of each are free."""
-    if not gang.workers and not gang.complete and gang.target is None:
-        if all(is_free(m.node, m.gpu) for m in wanted.members):
-            gang.muster(wanted, wanted.numbers, now)
-            gang.new_generation(wanted.numbers, wanted.manner, now)
-        return
-    if gang.target is not None and gang.formed < gang.generation:
-        # Ranks whose order went no further than a controller that is gone.
-        there = gang.workers.keys() | gang.complete | gang.gone
-        held = {m.worker for m in wanted.members if not is_free(m.node, m.gpu)}
-        gang.muster(wanted, [n for n in wanted.numbers if n not in there | held], now)
-    # Ranks that are started later must find the others where those were told to meet.
-    if gang.formed == gang.generation and gang.update_shares(wanted):
-        gang.new_generation(wanted.numbers, wanted.manner, now)
-        gang.formed = gang.generation
-    present = [gang.workers.get(n) for n in wanted.numbers if n not in gang.complete]
-    if gang.formed < gang.generation and all(w is not None and w.alive for w in present):
-        gang.form(gang.generation)
+class PlainGang:
+    """Decides about the processes of one job, in its `roster`."""
 
+    def __init__(self, roster: Roster) -> None:
+        self.roster = roster
 
-def did_its_part(gang: Gang, said: WorkerEnded) -> bool:
-    """True if a process that was to leave had ended well by itself just before."""
-    well = not gang.elastic and said.exit_code == 0 and said.worker in gang.group
-    return well and (bool(gang.complete) or not said.asked)
+    # What the plan wants.
+
+    def want(self, desired: Desired, now: float) -> None:
+        """Takes what the plan wants now; `step` works towards it."""
+        roster = self.roster
+        roster.wanted = desired
+        if roster.is_leaving:
+            return
+        stale = roster.target is not None and roster.target.members != desired.numbers
+        if stale or (roster.workers.keys() | roster.complete) - set(desired.numbers):
+            # Running processes know the ranks they began with: a change takes a fresh start.
+            roster.leave(now, roster.launch.grace_s, END)
+
+    # What is reported.
+
+    def ended(self, node: int, end: WorkerEnded, now: float) -> None:
+        """Records that a worker is gone."""
+        roster = self.roster
+        worker = roster.remove(end)
+        if worker is None and roster.is_wanted(end.worker) and end.exit_code == 0:
+            # An inventory repeats the end of a process that an earlier controller started.
+            roster.complete.add(end.worker)
+        elif worker is not None and not roster.is_leaving:
+            roster.record_end(worker, end)
+        elif self._did_its_part(end):
+            roster.complete.add(end.worker)
+        if roster.complete and set(roster.group) <= roster.complete:
+            roster.finish(-1)
+        roster.release_end(node, end.worker)
+
+    def _did_its_part(self, end: WorkerEnded) -> bool:
+        """Returns whether a process that was to leave had ended well by itself just before."""
+        well = end.exit_code == 0 and end.worker in self.roster.group
+        return well and (bool(self.roster.complete) or not end.asked)
+
+    def heard(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
+        """Notes that a worker lives: a plain process has no socket to say anything else."""
+        worker = self.roster.workers.get(report.worker)
+        if worker is not None:
+            worker.alive = True
+
+    def lose(self, node: int) -> None:
+        """Removes the workers on a node that is down; there will be no report of their end."""
+        self.roster.lose(node)
+
+    # After a restart of the controller.
+
+    def restore(self, desired: Desired | None, group: tuple[int, ...], *, ran: bool) -> None:
+        """Takes up what an earlier controller wanted. Inventories follow, then `find_missing`."""
+        self.roster.restore(desired, group, ran=ran)
+
+    def adopt(self, worker: Worker, now: float) -> None:
+        """Takes up a worker of an earlier controller, and ends one that is not wanted."""
+        if not self.roster.is_wanted(worker.worker):
+            worker.end_by(now, self.roster.grace_s)
+
+    def find_missing(self, now: float) -> tuple[int, ...]:
+        """Returns the wanted workers that no inventory lists, nor ever will.
+
+        Ranks that were never started are not among them: they are started now.
+        """
+        roster, wanted = self.roster, self.roster.wanted
+        if wanted is None or roster.is_leaving:
+            return ()
+        roster.heard_s = now
+        absent = roster.absent(wanted)
+        fills = bool(absent) and self._can_be_filled(wanted)
+        if fills or (roster.group and not absent):
+            roster.target = Target(roster.generation, roster.group, wanted.config)
+        return () if fills else absent
+
+    def _can_be_filled(self, wanted: Desired) -> bool:
+        """Returns whether the running ranks wait for others whose start was lost.
+
+        To them that is no more than a late order, which any gang may see: the ranks have the same
+        generation and meet at the same place. Not so where all ran once, for then the others are
+        lost, or where a rank that began ended badly.
+        """
+        roster = self.roster
+        if roster.formed == roster.generation or set(roster.group) != set(wanted.numbers):
+            return False
+        began = roster.begun.intersection(roster.group)
+        return bool(began) and began <= roster.workers.keys() | roster.complete
+
+    def has_lost_run(self) -> bool:
+        """Returns whether a program that began is lost with workers that are not there."""
+        roster = self.roster
+        if roster.wanted is None or roster.is_leaving or roster.is_finished:
+            return False
+        ordered = set(roster.group) == set(roster.wanted.numbers)
+        return roster.has_begun or (ordered and roster.formed == roster.generation)
+
+    # What is decided.
+
+    def step(self, now: float, is_free: IsFree, reached: ReachedSince, has_room: HasRoom) -> None:
+        """Decides what happens next; call it after all reports of an instant."""
+        roster = self.roster
+        if roster.is_leaving:
+            if roster.workers:
+                return
+            roster.clear()
+        wanted = roster.wanted
+        if wanted is None or roster.is_finished:
+            return
+        roster.update_bound(wanted.memory_bytes, has_room)
+        if not roster.workers and not roster.complete and roster.target is None:
+            if all(is_free(m.node, m.gpu) for m in wanted.members):
+                roster.start_workers(wanted, wanted.numbers, now)
+                roster.begin_generation(wanted.numbers, wanted.config)
+            return
+        self._complete_start(wanted, now, is_free)
+        self._update_limits(wanted)
+        self._form_if_running(wanted)
+
+    def _complete_start(self, wanted: Desired, now: float, is_free: IsFree) -> None:
+        """Starts ranks whose order was lost together with the controller that gave it."""
+        roster = self.roster
+        if roster.target is None or roster.formed >= roster.generation:
+            return
+        known = roster.workers.keys() | roster.complete | roster.gone
+        blocked = {m.worker for m in wanted.members if not is_free(m.node, m.gpu)}
+        roster.start_workers(wanted, [n for n in wanted.numbers if n not in known | blocked], now)
+
+    def _update_limits(self, wanted: Desired) -> None:
+        """Changes the limits of running processes."""
+        roster = self.roster
+        # A new generation means a new address of the master. While ranks are missing it must not
+        # change: late ranks would look for the others where none of them waits.
+        if roster.formed == roster.generation and roster.update_shares(wanted):
+            roster.begin_generation(wanted.numbers, wanted.config)
+            roster.formed = roster.generation
+
+    def _form_if_running(self, wanted: Desired) -> None:
+        roster = self.roster
+        present = [roster.workers.get(n) for n in wanted.numbers if n not in roster.complete]
+        if roster.formed < roster.generation and all(w is not None and w.alive for w in present):
+            roster.form(roster.generation)
+
+    def next_s(self, now: float) -> float:
+        """Returns NEVER: a plain gang acts on reports alone."""
+        return NEVER

@@ -1,11 +1,11 @@
-"""The workers of one job: what is wanted, what is told them, and what is known of each."""
+"""What is wanted of the workers of a job, and what is known of each of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.live.jobs.record import Member
-from dovetail.wire.agent import looser
+from dovetail.live.jobs.record import GangMember
+from dovetail.wire.agent import looser_bound
 from dovetail.wire.worker import Training
 
 NEVER = float("inf")
@@ -13,7 +13,7 @@ LONG_AGO = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class WorkerConfig:
     """How a generation trains: `wire.worker.Regroup` without its number and members."""
 
     steps: int = 1
@@ -31,8 +31,8 @@ class Desired:
     `shares` are the parts of their GPUs, empty for whole; `memory_bytes` bounds each (0: no bound).
     """
 
-    members: tuple[Member, ...]
-    manner: Manner = Manner()
+    members: tuple[GangMember, ...]
+    config: WorkerConfig = WorkerConfig()
     shares: tuple[float, ...] = ()
     memory_bytes: int = 0
 
@@ -41,13 +41,13 @@ class Desired:
         """Returns the numbers of the workers in rank order."""
         return tuple(dict.fromkeys(m.worker for m in self.members))
 
-    def seat(self, number: int) -> Member:
+    def member(self, number: int) -> GangMember:
         """Returns where a worker runs: the first of its GPUs."""
         return next(m for m in self.members if m.worker == number)
 
     def gpus(self, number: int) -> tuple[int, ...]:
         """Returns the GPUs of a worker that its process can reach: those of the node it is on."""
-        node = self.seat(number).node
+        node = self.member(number).node
         return tuple(m.gpu for m in self.members if m.worker == number and m.node == node)
 
     def share(self, number: int) -> float:
@@ -60,28 +60,27 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The generation that the workers are told to form."""
+    """The generation that the workers are to form."""
 
     generation: int
     members: tuple[int, ...]
-    manner: Manner
+    config: WorkerConfig
 
 
 @dataclass(slots=True)
 class Worker:
     """What is known of one worker, on one GPU or on several `gpus` of a node.
 
-    It is `alive` once it is known to have been started.
+    It is `alive` once it is known to have been started; while its agent cannot start it yet,
+    `deferred` says why. `ready` and `entered` are generations, `lost` the newest one whose
+    collectives failed. It was started, or adopted, at `since_s` and sent its first message at
+    `first_message_s`: a program may load for long before.
 
-    `ready` and `entered` are generations, `lost` the one whose collectives it lost. It was started,
-    or found, at `since_s`, and first said a word at `spoke_s`: a program may load for long before.
-    It is asked to leave (save and end) at `leave_s` and told to end at
-    `end_s` with `grace_s`. The rest is when it was last told what.
+    It is asked to save and leave at `leave_s`, and ended at `end_s` with `grace_s`. Fields named
+    `..._sent` and `..._sent_s` are what it was sent last, and when.
 
-    While its agent must wait before it can start it, that is why it is `deferred`.
-
-    Its limits are those of the generation `limited`. Until its agent says that it goes by them
-    (`obeyed`) it may hold as much memory as it `kept` from before.
+    Its limits are those of the generation `limits_generation`. Until its agent confirms them
+    (`limits_confirmed`) it may hold as much memory as before (`memory_before`).
     """
 
     worker: int
@@ -89,16 +88,16 @@ class Worker:
     gpu: int
     share: float = 1.0
     memory_bytes: int = 0
-    kept: int = 0
-    limited: int = -1
-    obeyed: int = -1
+    memory_before: int = 0
+    limits_generation: int = -1
+    limits_confirmed: int = -1
     alive: bool = False
     ready: int = -1
     entered: int = -1
     lost: int = -1
     left: bool = False
     since_s: float = LONG_AGO
-    spoke_s: float = NEVER
+    first_message_s: float = NEVER
     leave_s: float = NEVER
     end_s: float = NEVER
     grace_s: float = 0.0
@@ -106,17 +105,17 @@ class Worker:
     deferred: str = ""
     trained: Training | None = None
     missing_s: float = NEVER
-    told: int = -1
-    told_s: float = LONG_AGO
-    met: int = -1
-    met_s: float = LONG_AGO
-    start_told_s: float = LONG_AGO
-    share_told: float = 1.0
-    memory_told: int = 0
-    leave_told_s: float = LONG_AGO
-    abandon_told_s: float = LONG_AGO
-    abandoned: int = -1
-    end_told_s: float = LONG_AGO
+    regroup_sent: int = -1
+    regroup_sent_s: float = LONG_AGO
+    meet_sent: int = -1
+    meet_sent_s: float = LONG_AGO
+    start_sent_s: float = LONG_AGO
+    share_sent: float = 1.0
+    memory_sent: int = 0
+    leave_sent_s: float = LONG_AGO
+    abandon_sent_s: float = LONG_AGO
+    abandon_sent: int = -1
+    end_sent_s: float = LONG_AGO
     gpus: tuple[int, ...] = ()
 
     @property
@@ -125,34 +124,38 @@ class Worker:
         return self.gpus or (self.gpu,)
 
     def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
-        """Lets it be ended at a time, unless that is due earlier already."""
+        """Schedules its end, unless an earlier one is scheduled already."""
         self.grace_s = min(self.grace_s, grace_s) if self.end_s < NEVER else grace_s
         self.end_s = min(self.end_s, end_s)
         self.why = self.why or why
 
-    def take_limits(self, memory_bytes: int, generation: int) -> None:
-        """Takes limits that are told under a generation, if they are not what it was told."""
-        if not (self.alive or self.start_told_s > LONG_AGO):
+    def set_memory_limit(self, memory_bytes: int, generation: int) -> None:
+        """Sets the limits of a generation, if they differ from those that it was sent."""
+        if not (self.alive or self.start_sent_s > LONG_AGO):
+            # Its start order has not been sent: there is nothing it could still hold from before.
             self.memory_bytes = memory_bytes
-        elif memory_bytes != self.memory_bytes or self.share != self.share_told:
-            self.kept = self.loosest
-            self.memory_bytes, self.limited = memory_bytes, generation
+        elif memory_bytes != self.memory_bytes or self.share != self.share_sent:
+            self.memory_before = self.memory_held_max
+            self.memory_bytes, self.limits_generation = memory_bytes, generation
 
-    def speak(self, now: float) -> None:
-        """Takes note that it says something."""
-        self.spoke_s = min(self.spoke_s, now)
+    def note_message(self, now: float) -> None:
+        """Records that it sent a message."""
+        self.first_message_s = min(self.first_message_s, now)
 
-    def loads_until_s(self, start_s: float) -> float:
-        """Returns until when it may be silent because its program has not come to its job yet."""
-        return self.since_s + start_s if self.alive and self.spoke_s == NEVER else LONG_AGO
+    def loading_until_s(self, start_s: float) -> float:
+        """Returns until when it may be silent because its program is still loading."""
+        loading = self.alive and self.first_message_s == NEVER
+        return self.since_s + start_s if loading else LONG_AGO
 
     @property
-    def loosest(self) -> int:
+    def memory_held_max(self) -> int:
         """Returns the most it may hold of its GPU, for all that is known (0: no bound)."""
         bound = self.memory_bytes
-        return bound if self.obeyed >= self.limited else looser(self.kept, bound)
+        if self.limits_confirmed >= self.limits_generation:
+            return bound
+        return looser_bound(self.memory_before, bound)
 
     @property
     def stays(self) -> bool:
-        """Returns whether nobody wants it to end."""
+        """Returns whether it is neither leaving nor to be ended."""
         return self.end_s == NEVER and self.leave_s == NEVER and not self.left

@@ -6,7 +6,7 @@ import math
 import time
 
 from dovetail.train.measure.stages import Stopwatch
-from dovetail.train.membership.agent_connection import Agent
+from dovetail.train.membership.agent_connection import AgentChannel
 from dovetail.train.process.device_memory import DeviceMemory
 from dovetail.train.state.checkpoint import Progress
 from dovetail.train.sync.gradients import Gradients
@@ -21,7 +21,7 @@ class Reporter:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: AgentChannel,
         progress: Progress,
         watch: Stopwatch,
         memory: DeviceMemory,
@@ -69,4 +69,4 @@ class Reporter:
     def _say(self, now_s: float) -> None:
         self._said_s = now_s
         if self._last is not None:
-            self._agent.say(self._last)
+            self._agent.send(self._last)

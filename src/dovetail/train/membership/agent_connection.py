@@ -1,7 +1,7 @@
-"""The line to the agent of the node: one thread that listens, and says what there is to say.
+"""The connection to the agent of the node: one thread that receives and sends messages.
 
-Training never waits for it. If the agent goes away, the worker trains on and calls again until
-somebody answers; what must not get lost is said then.
+Training never waits for it. If the agent goes away, the worker trains on and the thread reconnects
+until an agent answers; messages that must not get lost are sent then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from select import select
 from typing import Protocol
 
-from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.mailbox import Mailbox
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 from dovetail.wire.worker import (
     FROM_WORKER,
@@ -26,40 +26,40 @@ from dovetail.wire.worker import (
     WORKER,
     FromWorker,
     Hello,
-    Refused,
     Training,
+    WorkerRefused,
 )
 
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
 WAITING_MAX = 1000
-"""Messages kept for an agent that is away; the oldest go first."""
+"""Messages kept for an agent that is away; the oldest are dropped first."""
 REFUSED_EXIT = 3
 """The exit code of a worker that was refused."""
 
 
-class Agent(Protocol):
-    """Whom the training loop reports to."""
+class AgentChannel(Protocol):
+    """Where the training loop sends its reports."""
 
-    def say(self, message: FromWorker) -> None:
-        """Passes a message on, now or when somebody listens."""
+    def send(self, message: FromWorker) -> None:
+        """Sends a message, now or when an agent is connected."""
 
     def close(self, wait_s: float) -> None:
-        """Says what is left to be said, and hangs up."""
+        """Sends what is left, for so long at most, and closes the connection."""
 
 
-class Nobody:
+class NoAgent:
     """The agent of a script that was started by hand."""
 
-    def say(self, message: FromWorker) -> None:
-        """Says it to nobody."""
+    def send(self, message: FromWorker) -> None:
+        """Drops the message."""
 
     def close(self, wait_s: float) -> None:
         """Has nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Who this worker is, from its environment. Its number is that within the job."""
+class WorkerIdentity:
+    """The identity of this worker, from its environment: `worker` is "job/number"."""
 
     socket: str
     worker: str
@@ -71,69 +71,69 @@ class Identity:
         return int(self.worker.rpartition("/")[2])
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Identity | None:
+    def of(cls, environment: Mapping[str, str]) -> WorkerIdentity | None:
         """Returns the identity in an environment, or None in one without an agent."""
         if not environment.get(SOCKET):
             return None
         return cls(environment[SOCKET], environment[WORKER], environment.get(TOKEN, ""))
 
 
-class Line:
-    """Speaks with the agent on a thread of its own. Opened once per process."""
+class AgentConnection:
+    """The thread that talks to the agent. Opened once per process."""
 
-    def __init__(self, identity: Identity, desk: Desk) -> None:
-        self._identity, self._desk = identity, desk
+    def __init__(self, identity: WorkerIdentity, mailbox: Mailbox) -> None:
+        self._identity, self._mailbox = identity, mailbox
         self._generation: Callable[[], int] = lambda: -1
         self._again: Callable[[], list[FromWorker]] = list
         self._waiting: deque[FromWorker] = deque(maxlen=WAITING_MAX)
         self._lock = threading.Lock()
-        self._bell, self._ear = socket.socketpair()
-        self._ear.setblocking(False)
+        self._wake_end, self._woken_end = socket.socketpair()
+        self._woken_end.setblocking(False)
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dovetail-line", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="dovetail-agent", daemon=True)
 
     def open(self, *, generation: Callable[[], int], again: Callable[[], list[FromWorker]]) -> None:
-        """Starts to call; `again` gives what is repeated to an agent that answers a new call."""
+        """Starts to connect; `again` returns what a new connection must begin with."""
         self._generation, self._again = generation, again
         self._thread.start()
 
-    def say(self, message: FromWorker) -> None:
-        """Hands a message to the thread; never waits, whatever the agent does."""
-        with self._lock:  # several threads say things, and ours takes them away
-            if isinstance(message, Training):  # one is enough for an agent that does not listen
+    def send(self, message: FromWorker) -> None:
+        """Hands a message to the thread; never waits for the agent."""
+        with self._lock:  # several threads append messages, and ours removes them
+            if isinstance(message, Training):  # an agent that was away needs only the newest
                 others = [m for m in self._waiting if not isinstance(m, Training)]
                 self._waiting.clear()
                 self._waiting.extend(others)
             self._waiting.append(message)
-        self._ring()
+        self._wake()
 
     def close(self, wait_s: float) -> None:
-        """Waits a moment until all is said, and hangs up."""
+        """Waits until all is sent, for so long at most, and closes the connection."""
         self._closing.set()
-        self._ring()
+        self._wake()
         self._thread.join(wait_s)
 
-    def _ring(self) -> None:
-        with suppress(OSError):  # it rings already, or the thread is gone
-            self._bell.send(b".", socket.MSG_DONTWAIT)
+    def _wake(self) -> None:
+        with suppress(OSError):  # the thread is awake already, or gone
+            self._wake_end.send(b".", socket.MSG_DONTWAIT)
 
     def _run(self) -> None:
-        with self._bell, self._ear:
-            self._keep_calling()
+        with self._wake_end, self._woken_end:
+            self._keep_connected()
 
-    def _keep_calling(self) -> None:
+    def _keep_connected(self) -> None:
         pause_s = RETRY_S
         while True:
-            peer = self._call()
+            peer = self._connect()
             if peer is not None:
                 pause_s = RETRY_S
                 with peer, suppress(OSError, WireError):
-                    self._talk(peer)  # a broken line is a line to call again
+                    self._talk(peer)  # a broken connection is opened again
             if self._closing.wait(pause_s):
                 return
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
-    def _call(self) -> socket.socket | None:
+    def _connect(self) -> socket.socket | None:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             peer.connect(self._identity.socket)
@@ -144,43 +144,44 @@ class Line:
         return peer
 
     def _talk(self, peer: socket.socket) -> None:
-        """Listens and speaks until the line breaks, or all is said and we hang up."""
+        """Receives and sends until the connection breaks, or closes with all sent."""
         who = self._identity
         hello = Hello(who.worker, who.token, os.getpid(), self._generation())
-        to_say = bytearray(b"".join(FROM_WORKER.encode(m) for m in (hello, *self._again())))
-        heard = bytearray()
+        outgoing = bytearray(b"".join(FROM_WORKER.encode(m) for m in (hello, *self._again())))
+        incoming = bytearray()
         while True:
             closing = self._closing.is_set()
-            if not to_say and (message := self._next()) is not None:
-                to_say += FROM_WORKER.encode(message)
-            if closing and not to_say:
+            if not outgoing and (message := self._next()) is not None:
+                outgoing += FROM_WORKER.encode(message)
+            if closing and not outgoing:
                 return
-            readable, writable, _ = select([peer, self._ear], [peer] if to_say else [], [])
-            if self._ear in readable:
-                self._ear.recv(4096)
+            readable, writable, _ = select([peer, self._woken_end], [peer] if outgoing else [], [])
+            if self._woken_end in readable:
+                self._woken_end.recv(4096)
             if peer in readable:
                 fresh = peer.recv(65536)
                 if not fresh:
                     return
-                heard += fresh
-                self._take(heard)
+                incoming += fresh
+                self._take(incoming)
             if writable:
-                del to_say[: peer.send(to_say)]
+                del outgoing[: peer.send(outgoing)]
 
     def _next(self) -> FromWorker | None:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
-    def _take(self, heard: bytearray) -> None:
-        """Hears the whole lines and leaves the rest."""
-        *lines, rest = heard.split(b"\n")
+    def _take(self, incoming: bytearray) -> None:
+        """Takes the complete lines out of the buffer, and leaves the rest in it."""
+        *lines, rest = incoming.split(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             raise WireError("a line without an end")
-        heard[:] = rest
+        incoming[:] = rest
         for line in lines:
             message = TO_WORKER.decode(bytes(line))
-            self._desk.hear(message)
-            if isinstance(message, Refused):
-                # NOTE: the loop may sit in a collective or in the user's code, and must not save.
+            self._mailbox.hear(message)
+            if isinstance(message, WorkerRefused):
+                # NOTE: no exception. The loop may be in a collective or in the user's code, and a
+                # worker that was replaced must not save.
                 print(f"dovetail: the agent refuses this worker: {message.why}", flush=True)
                 os._exit(REFUSED_EXIT)

@@ -1,8 +1,8 @@
-"""How the members of a generation find each other, in the background while the old ones train.
+"""The rendezvous of the members of a generation, in the background while the old one trains.
 
-The first member hosts a small store and announces where. All write down that they are there; when
-the last one has, the meeting is on, and whoever is told of a newer order before that calls it off.
-The store decides which came first, so that all do the same: nobody connects to somebody who has
+The first member hosts a small store and announces its address. Every member registers there. When
+the last one has, the meeting is on; a member that learns of a newer order before that calls it off.
+The store decides which came first, so that all do the same: no member connects to one that has
 turned away.
 """
 
@@ -18,22 +18,23 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
-from dovetail.train.membership.agent_connection import Agent
-from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.agent_connection import AgentChannel
+from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.process.background import ready, start
 from dovetail.train.sync.process_group import Group, connect, first_line
-from dovetail.wire.worker import Lost, Meeting, Ready, Regroup
+from dovetail.wire.generation import Joined, JoinFailed, Send
+from dovetail.wire.worker import Meeting, Regroup
 
 STORE_TIMEOUT = timedelta(seconds=30)
-"""How long the store may take to answer: its process may get no CPU for a while."""
+"""The longest that the store may take to answer: its process may get no CPU for a while."""
 LOOK_S = 0.005
-"""How often a waiting member looks whether all are there."""
+"""How often a waiting member polls whether all have registered."""
 LOOK_S_MAX = 0.05
 ON, OFF = b"on", b"off"
 
 
-class Host:
-    """The store that this process hosts, if it is ever the first member; opened when needed."""
+class RendezvousServer:
+    """The store that this process hosts when it is the first member; opened when needed."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -61,28 +62,29 @@ class Host:
 def call(address: str) -> TCPStore:
     """Returns a connection of its own to a store. Raises RuntimeError, OSError."""
     host, _, port = address.rpartition(":")
-    # Who announced a store has opened it; if nobody answers now, its process is gone. The store's
-    # own client would try for half a minute.
+    # A store is opened before it is announced: if nothing answers now, its process is gone. The
+    # store's own client would retry for half a minute.
     socket.create_connection((host, int(port)), STORE_TIMEOUT.total_seconds()).close()
     return TCPStore(host, int(port), None, False, STORE_TIMEOUT, wait_for_workers=False)
 
 
-class Builder:
-    """Builds the group of one generation on a thread of its own; `group` when it is built."""
+class GroupBuilder:
+    """Builds the process group of one generation on a thread of its own; `take` returns it."""
 
     def __init__(
         self,
         regroup: Regroup,
         me: int,
         *,
-        desk: Desk,
-        agent: Agent,
-        host: Host,
-        at: str,
+        mailbox: Mailbox,
+        agent: AgentChannel,
+        server: RendezvousServer,
+        own_address: str,
         device: torch.device,
     ) -> None:
         self.regroup, self._me = regroup, me
-        self._desk, self._agent, self._host, self._at = desk, agent, host, at
+        self._mailbox, self._agent = mailbox, agent
+        self._server, self._own_address = server, own_address
         self._device = device
         self._lock = threading.Lock()
         self._group: Group | None = None
@@ -92,7 +94,7 @@ class Builder:
         self._began_s = time.monotonic()
 
     def start(self) -> None:
-        """Starts to build."""
+        """Starts the thread."""
         ready()
         start(f"build-{self.generation}", self._run)
 
@@ -106,20 +108,15 @@ class Builder:
         """Returns whether the group can be entered."""
         return self._group is not None
 
-    @property
-    def hopeless(self) -> bool:
-        """Returns whether there will be no group."""
-        return self.done and self._group is None
-
     def take(self) -> Group:
-        """Returns the group, which is the caller's from now on."""
+        """Returns the group, which the caller owns from now on."""
         with self._lock:
             assert self._group is not None
             group, self._group = self._group, None
             return group
 
     def drop(self) -> None:
-        """Wants the group no more; what is built of it now or later goes to the bin."""
+        """Discards the group, whether it is built already or only later."""
         with self._lock:
             self._unwanted = True
             group, self._group = self._group, None
@@ -132,17 +129,24 @@ class Builder:
         except (RuntimeError, OSError, ValueError) as error:
             self.trouble = first_line(error)
             group = None
-            if not self._unwanted:
-                self._agent.say(Lost(self.generation, f"not built: {self.trouble}"))
         with self._lock:
             if group is not None and not self._unwanted:
-                # Said before the group can be taken, and so before `Entered`.
-                self._agent.say(Ready(self.generation, time.monotonic() - self._began_s))
-                self._group, group = group, None
+                # `Ready` is sent before the group can be taken, and so before `Entered`.
+                if self._send(Joined(self.generation, time.monotonic() - self._began_s)):
+                    self._group, group = group, None
+            elif not self._unwanted:
+                why = f"not built: {self.trouble}" if self.trouble else ""
+                self._send(JoinFailed(self.generation, why))
             self.done = True
         if group is not None:
             group.discard()
-        self._desk.nudge()
+
+    def _send(self, event: Joined | JoinFailed) -> bool:
+        """Passes an event to the protocol; returns whether the generation is still open."""
+        messages = [i.message for i in self._mailbox.handle(event) if isinstance(i, Send)]
+        for message in messages:
+            self._agent.send(message)
+        return bool(messages)
 
     def _build(self) -> Group | None:
         members = self.regroup.members
@@ -161,21 +165,21 @@ class Builder:
             generation=self.generation,
             rank=rank,
             size=size,
-            host=self._at,
+            host=self._own_address,
             device=self._device,
         )
 
     def _address(self, *, first: bool) -> str | None:
         if first:
-            address = self._host.address()
-            self._agent.say(Meeting(self.generation, address))
+            address = self._server.address()
+            self._agent.send(Meeting(self.generation, address))
             return address
-        if self._until(lambda: self._desk.address_of(self.generation) is not None):
-            return self._desk.address_of(self.generation)
+        if self._until(lambda: self._mailbox.address_of(self.generation) is not None):
+            return self._mailbox.address_of(self.generation)
         return None
 
     def _decided(self, meeting: PrefixStore, size: int) -> bytes:
-        """Returns whether the meeting is on: all were there before one turned away."""
+        """Returns ON if all members registered before one turned away, else OFF."""
         if meeting.add("there", 1) == size:
             return meeting.compare_set("fate", "", ON.decode())
         if self._until(lambda: meeting.check(["fate"])):
@@ -183,11 +187,11 @@ class Builder:
         return meeting.compare_set("fate", "", OFF.decode())
 
     def _until(self, so: Callable[[], bool]) -> bool:
-        """Waits until it is so; returns False once a newer order overtakes this one."""
+        """Waits until it is so; returns False once a newer order overtakes this generation."""
         pause_s = LOOK_S
         while not so():
-            if self._unwanted or self._desk.overtaken(self.generation):
+            if self._unwanted or self._mailbox.is_overtaken(self.generation):
                 return so()
-            self._desk.wait(pause_s)
+            self._mailbox.wait(pause_s)
             pause_s = min(1.2 * pause_s, LOOK_S_MAX)
         return True

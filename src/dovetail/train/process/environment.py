@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.train.membership.agent_connection import Identity
+from dovetail.train.membership.agent_connection import WorkerIdentity
 from dovetail.wire.worker import (
     CHECKPOINT,
     FOLDER,
@@ -33,7 +33,7 @@ class Surroundings:
     where the script decides. With `dry_run_steps` only a dry run is wanted.
     """
 
-    identity: Identity | None = None
+    identity: WorkerIdentity | None = None
     folder: Path | None = None
     at: str = LOOPBACK
     stall_s: float = STALL_S
@@ -63,7 +63,7 @@ class Surroundings:
                 dry_run_file=place(PROFILE_FILE),
             )
         return cls(
-            identity=Identity.of(environment),
+            identity=WorkerIdentity.of(environment),
             folder=place(FOLDER),
             at=environment.get(HOST) or LOOPBACK,
             stall_s=number(STALL, STALL_S),

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from dovetail.train.membership.liveness import Pulse
+from dovetail.train.membership.liveness import LivenessThread
 
 PATIENCE_S = 300.0
 
@@ -33,7 +33,7 @@ class Looker:
         self.main = threading.get_ident()
         self.found: list[list[int]] = []
         self._beats = 0
-        self._pulse = Pulse(self._beat)
+        self._pulse = LivenessThread(self._beat)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 

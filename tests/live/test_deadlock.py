@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from dovetail.live.workers.deadlock import tangled
+from dovetail.live.workers.deadlock import deadlocked
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from dovetail.live.workers.deadlock import tangled
     ],
 )
 def test_only_circles_are_tangled(waits_for: Mapping[int, set[int]], found: list[int]) -> None:
-    assert tangled(waits_for) == found
+    assert deadlocked(waits_for) == found

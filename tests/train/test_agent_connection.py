@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("torch")
 
 from dovetail.train.measure.stages import Stopwatch
-from dovetail.train.membership.agent_connection import WAITING_MAX, Identity, Line
-from dovetail.train.membership.mailbox import Desk
+from dovetail.train.membership.agent_connection import WAITING_MAX, AgentConnection, WorkerIdentity
+from dovetail.train.membership.mailbox import Mailbox
+from dovetail.wire.generation import ShowLife
 from dovetail.wire.worker import (
     FROM_WORKER,
     TO_WORKER,
@@ -25,6 +26,7 @@ from dovetail.wire.worker import (
     Entered,
     FromWorker,
     Hello,
+    Lost,
     Meet,
     Regroup,
     Saved,
@@ -55,17 +57,17 @@ def hear(peer: socket.socket, count: int) -> list[FromWorker]:
         return [FROM_WORKER.decode(lines.readline()) for _ in range(count)]
 
 
-def line_to(place: Path, desk: Desk, generation: int = 4) -> Line:
-    line = Line(Identity(str(place), "1/7", "secret"), desk)
+def line_to(place: Path, desk: Mailbox, generation: int = 4) -> AgentConnection:
+    line = AgentConnection(WorkerIdentity(str(place), "1/7", "secret"), desk)
     line.open(generation=lambda: generation, again=lambda: [Entered(generation, 1, 2)])
     return line
 
 
 def test_what_is_said_while_nobody_listens_is_said_later(place: Path) -> None:
-    line = line_to(place, Desk())
+    line = line_to(place, Mailbox())
     for step in range(2000):
-        line.say(Training(4, step, step, 1.0, 1.0))
-    line.say(Saved(3, 30))
+        line.send(Training(4, step, step, 1.0, 1.0))
+    line.send(Saved(3, 30))
     with listen(place) as ear, ear.accept()[0] as peer:
         hello, entered, *rest = hear(peer, 4)
         assert (hello.worker, hello.token, hello.generation) == ("1/7", "secret", 4)
@@ -77,10 +79,10 @@ def test_what_is_said_while_nobody_listens_is_said_later(place: Path) -> None:
 
 def test_an_agent_that_neither_reads_nor_goes_does_not_hold_training_up(place: Path) -> None:
     with listen(place) as ear:
-        line = line_to(place, Desk())
+        line = line_to(place, Mailbox())
         peer, _ = ear.accept()
         trains = threading.Thread(
-            target=lambda: [line.say(Entered(n, n, n)) for n in range(20_000)]
+            target=lambda: [line.send(Entered(n, n, n)) for n in range(20_000)]
         )
         trains.daemon = True
         trains.start()
@@ -93,13 +95,13 @@ def test_an_agent_that_neither_reads_nor_goes_does_not_hold_training_up(place: P
 def test_what_several_threads_say_while_the_line_speaks_is_all_said(place: Path) -> None:
     def says(first: int) -> None:
         for number in range(first, first + EACH):
-            line.say(Saved(number, number))
-            line.say(Training(4, number, number, 1.0, 1.0))
+            line.send(Saved(number, number))
+            line.send(Training(4, number, number, 1.0, 1.0))
             while len(line._waiting) > WAITING_MAX // 2:  # none of the oldest is to go
                 time.sleep(0.001)
 
     with listen(place) as ear:
-        line = line_to(place, Desk())
+        line = line_to(place, Mailbox())
         with ear.accept()[0] as peer, ThreadPoolExecutor() as threads, switching_often():
             saying = [threads.submit(says, first) for first in (0, EACH)]
             saved = set[int]()
@@ -134,7 +136,7 @@ def test_a_time_too_short_for_a_clock_is_none() -> None:
 
 
 def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> None:
-    desk = Desk()
+    desk = Mailbox()
     with listen(place) as ear:
         line = line_to(place, desk)
         with ear.accept()[0] as peer:
@@ -148,20 +150,22 @@ def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> No
 
 
 def test_older_and_repeated_orders_do_no_harm() -> None:
-    desk, heard, probed = Desk(), list[Regroup](), list[int]()
-    desk.listen(regroup=heard.append, abandon=probed.append)
+    desk, heard, probed, stopped = Mailbox(1), list[Regroup](), list[ShowLife](), list[int]()
+    desk.listen(prepare=heard.append, stop=stopped.append, show_life=probed.append)
     for message in (Regroup(3, (1,)), Regroup(2, (2,)), Regroup(3, (1,)), Meet(3, "here")):
         desk.hear(message)
     assert heard == [Regroup(3, (1,))]
     assert desk.address_of(3) == "here"
-    assert not desk.overtaken(3) and desk.overtaken(2)
+    assert not desk.is_overtaken(3) and desk.is_overtaken(2)
     desk.hear(Abandon(3))
     desk.hear(Abandon(3))
-    assert desk.overtaken(3) and desk.gave_up(3) and probed == [3, 3]
+    assert desk.is_overtaken(3) and desk.is_abandoned(3)
+    assert probed == 2 * [ShowLife(Lost(3, "abandoned"))]
+    assert not stopped
 
 
 def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:
-    desk = Desk()
+    desk = Mailbox()
     desk.hear(Checkpoint(leave=True))
     desk.checkpoint_done(left=False)
     assert desk.leave
@@ -171,7 +175,7 @@ def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:
 
 def test_who_is_wanted_in_a_newer_generation_does_not_leave_by_an_older_order() -> None:
     """Another controller took it on: all would leave with it, and the job would count as done."""
-    desk = Desk()
+    desk = Mailbox()
     desk.hear(Regroup(3, (1,)))
     desk.hear(Checkpoint(leave=True))
     desk.hear(Regroup(3, (1,)))

@@ -1,0 +1,386 @@
+"""A gang of workers that speak `wire.worker`: it changes by generations while it trains.
+
+All workers learn of the next generation at once and enter it together when its members are ready.
+Where a generation breaks, the workers that are left go on first, and others join them later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dovetail.live.workers.failure_detector import (
+    KEPT_GENERATIONS,
+    FailureDetector,
+    ReachedSince,
+)
+from dovetail.live.workers.gang_events import GangSaved, GangStalled, GangTrained, TrainJobMissing
+from dovetail.live.workers.roster import HasRoom, IsFree, Roster
+from dovetail.live.workers.worker_state import (
+    LONG_AGO,
+    NEVER,
+    Desired,
+    Target,
+    Worker,
+    WorkerConfig,
+)
+from dovetail.wire.agent import WorkerEnded, WorkerReport
+
+STALL_ITERATIONS = 10
+"""A job that is silent for as many of its iterations, and for `stall_s`, has stalled."""
+
+
+class ElasticGang:
+    """Decides about the workers of one job, in its `roster`.
+
+    With `fixed` it changes over only whole. With `hands_over` the state of the job outlives its
+    workers, and newcomers alone may take it up; else a worker that has the state stays on among
+    newcomers until they have it too.
+    """
+
+    def __init__(self, roster: Roster, *, fixed: bool = False, hands_over: bool = False) -> None:
+        self.roster = roster
+        self.detector = FailureDetector(roster.rules.lost_s, roster.rules.hung_s)
+        self.meetings: dict[int, str] = {}
+        self._fixed = fixed
+        self._hands_over = hands_over
+        self._wanted_s = self._generation_s = 0.0
+        self._iteration_s = 0.0
+
+    # What the plan wants.
+
+    def want(self, desired: Desired, now: float) -> None:
+        """Takes what the plan wants now; `step` works towards it."""
+        before = self.roster.wanted
+        if before is None or before.numbers != desired.numbers:
+            self._wanted_s = now
+        self.roster.wanted = desired
+
+    # What is reported.
+
+    def ended(self, node: int, end: WorkerEnded, now: float) -> None:
+        """Records that a worker is gone."""
+        roster = self.roster
+        worker = roster.remove(end)
+        if worker is not None and not roster.is_leaving and roster.record_end(worker, end):
+            self.detector.mark_dead(end.worker)
+        if roster.complete:
+            # All members reach the last step together: one that ended well is enough.
+            roster.finish(-1)
+        roster.release_end(node, end.worker)
+
+    def heard(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
+        """Takes a message of a worker; `fresh` is False if an inventory repeats it."""
+        roster = self.roster
+        worker = roster.workers.get(report.worker)
+        if worker is None:
+            return
+        worker.alive = True
+        roster.first.heard = roster.first.heard or _shows_train_job(report)
+        if fresh:
+            roster.begun.add(report.worker)
+            roster.heard_s = now
+            worker.note_message(now)
+        self._heard_of_generation(worker, report, now)
+        self._heard_of_training(worker, report)
+
+    def _heard_of_generation(self, worker: Worker, report: WorkerReport, now: float) -> None:
+        if report.meeting is not None:
+            self.meetings[report.meeting.generation] = report.meeting.address
+        if report.ready is not None:
+            worker.ready = max(worker.ready, report.ready.generation)
+        if report.entered is not None:
+            self.enter(worker, report.entered.generation, report.entered.pause_s)
+        if report.left is not None:
+            worker.left = True
+            worker.end_by(now + self.roster.launch.grace_s, 0.0)
+        if report.lost is not None:
+            worker.lost = max(worker.lost, report.lost.generation)
+            self.detector.suspect(report.lost.generation, now)
+
+    def _heard_of_training(self, worker: Worker, report: WorkerReport) -> None:
+        events = self.roster.events
+        if report.training is not None:
+            # Its `Entered` may have been lost: a worker that trains in a generation has entered it.
+            self.enter(worker, report.training.generation)
+            self._iteration_s = report.training.iteration_s
+            worker.trained = report.training
+            events.append(GangTrained(report.training))
+        if report.saved is not None:
+            events.append(GangSaved(report.saved.step, report.saved.samples))
+        if report.finished is not None:
+            self.roster.finish(report.finished.samples)
+
+    def enter(self, worker: Worker, generation: int, pause_s: float = 0.0) -> None:
+        """Records the generation that a worker trains in, unless it was known already."""
+        if generation <= worker.entered:
+            return
+        worker.entered = generation
+        self.roster.first.spoke = True
+        self._form_if_complete(pause_s)
+
+    def _form_if_complete(self, pause_s: float = 0.0) -> None:
+        roster, target = self.roster, self.roster.target
+        if target is None or roster.formed == target.generation:
+            return
+        members = [roster.workers.get(n) for n in target.members]
+        if all(w is not None and w.entered == target.generation for w in members):
+            roster.form(target.generation, pause_s)
+
+    def lose(self, node: int) -> None:
+        """Removes the workers on a node that is down; there will be no report of their end."""
+        for number in self.roster.lose(node):
+            self.detector.mark_dead(number)
+
+    # After a restart of the controller.
+
+    def restore(self, desired: Desired | None, group: tuple[int, ...], *, ran: bool) -> None:
+        """Takes up what an earlier controller wanted. Inventories follow, then `find_missing`."""
+        self.roster.restore(desired, group, ran=ran)
+        self.detector.begin(self.roster.generation, group, ())
+
+    def adopt(self, worker: Worker, now: float) -> None:
+        """Takes up a worker of an earlier controller; `step` decides what becomes of it."""
+
+    def find_missing(self, now: float) -> tuple[int, ...]:
+        """Returns the wanted workers that no inventory lists, nor ever will."""
+        roster, wanted = self.roster, self.roster.wanted
+        if wanted is None or roster.is_leaving:
+            return ()
+        # Nothing could be heard while no controller ran: all patience begins anew.
+        roster.heard_s = self._wanted_s = self._generation_s = now
+        absent = roster.absent(wanted)
+        for number in absent:
+            self.detector.mark_dead(number)
+        entered = {w.worker for w in roster.workers.values() if w.entered == roster.generation}
+        if roster.group and not absent and set(roster.group) <= entered:
+            roster.target = Target(roster.generation, roster.group, wanted.config)
+            self._form_if_complete()
+        return absent
+
+    def has_lost_run(self) -> bool:
+        """Returns whether a program that began is lost with workers that are not there."""
+        roster = self.roster
+        if roster.wanted is None or roster.is_leaving or roster.is_finished:
+            return False
+        return roster.formed == roster.generation and not roster.workers
+
+    # What is decided.
+
+    def step(self, now: float, is_free: IsFree, reached: ReachedSince, has_room: HasRoom) -> None:
+        """Decides what happens next; call it after all reports of an instant."""
+        roster = self.roster
+        roster.is_stuck = False
+        if roster.is_leaving:
+            if roster.workers:
+                return
+            roster.clear()
+            self.detector.forget(roster.generation)
+        if roster.wanted is None or roster.is_finished:
+            return
+        roster.update_bound(roster.wanted.memory_bytes, has_room)
+        roster.first.update(roster.wanted, roster.workers)
+        wanted = roster.first.desired(roster.wanted, roster.workers)
+        self._end_hung_workers(now, reached)
+        self._change_over(wanted, now, is_free)
+        if roster.target is not None:
+            self._end_leftovers(wanted, roster.target, now)
+
+    def _change_over(self, wanted: Desired, now: float, is_free: IsFree) -> None:
+        """Starts the workers that can be started, and begins a generation where one is due."""
+        roster = self.roster
+        trainers = [w for w in roster.by_number() if w.entered >= 0 and w.stays]
+        if not trainers and not any(n in roster.workers for n in wanted.numbers):
+            self._start_anew(wanted, now, is_free)
+            return
+        blocked = self._start_joiners(wanted, now, is_free)
+        limited = roster.update_shares(wanted)
+        members = self._next_members(wanted, trainers, now, blocked=blocked)
+        if not members:
+            self._repeat_generation(now, limited=limited)
+            return
+        # The split of samples is made for all wanted workers; any other set splits them evenly.
+        whole = members == wanted.numbers
+        config = wanted.config if whole else replace(wanted.config, samples=())
+        self._begin_if_changed(members, config, now, limited=limited)
+
+    def _next_members(
+        self, wanted: Desired, trainers: Sequence[Worker], now: float, *, blocked: bool
+    ) -> tuple[int, ...]:
+        """Returns the members of the next generation; none while it must wait for others."""
+        roster = self.roster
+        broken = any(self.detector.is_broken(w.entered) for w in trainers)
+        able = self._able(wanted)
+        if blocked and not broken and (not able or self._fixed):
+            # Without a member to train on, only the gangs on its GPUs can end this wait.
+            roster.is_stuck = True
+            return ()
+        # A change that comes in one step is cheaper than one in two. So joiners are awaited for
+        # `yield_s`; not by survivors of a broken generation, which stand still meanwhile.
+        late = now >= self._wanted_s + roster.rules.yield_s
+        waits = blocked and not late and roster.target is not None and not broken
+        if waits and not self._has_leavers(trainers):
+            return ()
+        return self._choose_members(able, trainers, broken=broken)
+
+    def _able(self, wanted: Desired) -> list[int]:
+        """Returns the wanted workers that are there, or come once the first has made its job."""
+        roster = self.roster
+        to_come = set(wanted.numbers) - set(roster.first.startable(wanted))
+        there = [n for n in wanted.numbers if n in roster.workers and roster.workers[n].stays]
+        return [n for n in wanted.numbers if n in there or (there and n in to_come)]
+
+    def _begin_if_changed(
+        self, members: tuple[int, ...], config: WorkerConfig, now: float, *, limited: bool
+    ) -> None:
+        target = self.roster.target
+        same = target is not None and (target.members, target.config) == (members, config)
+        broken = target is not None and self.detector.is_broken(target.generation)
+        if not same or broken or limited:
+            self._new_generation(members, config, now)
+
+    def _choose_members(
+        self, able: Sequence[int], trainers: Sequence[Worker], *, broken: bool
+    ) -> tuple[int, ...]:
+        """Returns the members of the next generation; one has the state of the job, if any does.
+
+        Where a generation broke, its survivors go on first, without waiting for others. Where
+        workers are to leave, the others go on without them before newcomers join.
+        """
+        holders = [w.worker for w in trainers]
+        stayers = [n for n in able if n in holders]
+        if not holders or (self._hands_over and not broken and not stayers):
+            # They read the checkpoint, or take the state over from outside the gang.
+            return tuple(able)
+        if broken or (stayers and self._has_leavers(trainers)):
+            return tuple(stayers or holders[:1])
+        # With no stayer, a leaver trains on among the newcomers until they have its state.
+        return tuple(able if stayers else [holders[0], *able])
+
+    def _has_leavers(self, trainers: Sequence[Worker]) -> bool:
+        """Returns whether a worker still trains that the plan has removed."""
+        wanted = self.roster.wanted
+        assert wanted is not None
+        # A worker in an older generation than the last one formed was left behind by that change.
+        current = (w for w in trainers if w.entered >= self.roster.formed)
+        return not self._fixed and any(w.worker not in wanted.numbers for w in current)
+
+    def _start_anew(self, wanted: Desired, now: float, is_free: IsFree) -> None:
+        """Starts a gang of which no wanted worker is there, once all its GPUs are free."""
+        roster = self.roster
+        for worker in roster.workers.values():
+            worker.end_by(now, roster.launch.grace_s)
+        if not roster.workers and all(is_free(m.node, m.gpu) for m in wanted.members):
+            roster.start_workers(wanted, roster.first.startable(wanted), now)
+            self._new_generation(wanted.numbers, wanted.config, now)
+
+    def _start_joiners(self, wanted: Desired, now: float, is_free: IsFree) -> bool:
+        """Starts the missing workers whose GPUs are free; returns whether others must wait."""
+        roster = self.roster
+        startable = roster.first.startable(wanted)
+        members = (m for m in wanted.members if m.worker in startable)
+        missing = [m for m in members if m.worker not in roster.workers]
+        able = [m.worker for m in missing if is_free(m.node, m.gpu)]
+        roster.start_workers(wanted, able, now)
+        return len(able) < len(missing)
+
+    def _end_leftovers(self, wanted: Desired, target: Target, now: float) -> None:
+        """Ends unwanted workers that train in no generation, or do not leave the last one."""
+        roster = self.roster
+        formed = roster.formed == target.generation
+        # Normally a leaver ends by itself when the others enter. One that missed the change, or
+        # has never trained, waits for an order that will not come.
+        overdue = formed and now >= roster.formed_s + roster.launch.grace_s
+        for worker in roster.workers.values():
+            if worker.worker in wanted.numbers or worker.worker in target.members:
+                continue
+            if (worker.entered < 0 and worker.ready < 0) or overdue:
+                worker.end_by(now, roster.launch.grace_s)
+
+    def _repeat_generation(self, now: float, *, limited: bool) -> None:
+        """Begins the same generation again where its limits changed while it waits for GPUs.
+
+        Other gangs may wait for the memory that the new limits release.
+        """
+        target = self.roster.target
+        if limited and target is not None and not self.detector.is_broken(target.generation):
+            self._new_generation(target.members, target.config, now)
+
+    def _new_generation(self, members: tuple[int, ...], config: WorkerConfig, now: float) -> None:
+        roster = self.roster
+        roster.begin_generation(members, config)
+        self._generation_s = now
+        # Workers still train in older generations: a death there must be known to break those.
+        entered = [w.entered for w in roster.workers.values() if w.entered >= 0]
+        self.detector.begin(roster.generation, members, entered)
+        for old in [g for g in self.meetings if g < roster.generation - KEPT_GENERATIONS]:
+            del self.meetings[old]
+
+    # Workers that hang, and jobs that stall.
+
+    def _end_hung_workers(self, now: float, reached: ReachedSince) -> None:
+        """Ends workers that hang: in collectives that others lost, in preparing, or altogether."""
+        roster, rules = self.roster, self.roster.rules
+        if roster.first.is_silent(roster.workers):
+            # A program without a training job is not hung: it may be an ordinary one.
+            if now >= roster.first.unspoken_at_s(roster.workers, rules.silent_s):
+                roster.first.unspoken = max(roster.workers)
+                roster.events.append(TrainJobMissing())
+            return
+        awake = [w for w in roster.by_number() if w.loading_until_s(rules.start_s) <= now]
+        for worker in self.detector.evaluate(awake, now, reached):
+            worker.end_by(now, 0.0, f"it was silent for {rules.hung_s:g} s")
+        target = roster.target
+        if target is None:
+            return
+        if roster.formed < target.generation and now >= self._ready_by_s(target):
+            # The workers that live answer the Abandon that follows. After that either one is
+            # known to hang, or all try again in a new generation.
+            self.detector.suspect(target.generation, now)
+        if now >= self._stalls_at_s:
+            roster.events.append(GangStalled(now - roster.heard_s))
+            roster.heard_s = now
+
+    def _ready_by_s(self, target: Target) -> float:
+        """Returns when all members of a generation must have entered it.
+
+        A worker that has just come to its job prepares from then on.
+        """
+        rules = self.roster.rules
+        members = [self.roster.workers.get(n) for n in target.members]
+        there = [w for w in members if w is not None]
+        first_s = [w.first_message_s for w in there if w.first_message_s < NEVER]
+        loading_s = [w.loading_until_s(rules.start_s) for w in there]
+        return max(max([self._generation_s, *first_s]) + rules.ready_s, *loading_s, LONG_AGO)
+
+    @property
+    def _stalls_at_s(self) -> float:
+        """Returns when the job has said nothing for so long that it is started anew."""
+        rules = self.roster.rules
+        stalls_s = self.roster.heard_s + max(rules.stall_s, STALL_ITERATIONS * self._iteration_s)
+        workers = self.roster.workers.values()
+        if any(w.entered >= 0 for w in workers):
+            return stalls_s
+        # Until one has entered a generation, programs may still be loading.
+        return max([stalls_s, *(w.loading_until_s(rules.start_s) for w in workers)])
+
+    def next_s(self, now: float) -> float:
+        """Returns when `step` is due again if nothing is reported until then."""
+        roster, rules = self.roster, self.roster.rules
+        if roster.wanted is None or roster.is_leaving:
+            return NEVER
+        due = [self._stalls_at_s]
+        due.extend(w.loading_until_s(rules.start_s) for w in roster.workers.values())
+        due.append(roster.formed_s + roster.launch.grace_s)
+        if roster.target is not None and roster.formed < roster.target.generation:
+            due.append(self._ready_by_s(roster.target))
+        due.extend(self.detector.due_s())
+        due.append(self._wanted_s + rules.yield_s)
+        due.append(roster.first.unspoken_at_s(roster.workers, rules.silent_s))
+        return min((t for t in due if t > now), default=NEVER)
+
+
+def _shows_train_job(report: WorkerReport) -> bool:
+    """Returns whether only a program that has made its training job sends such a report."""
+    r = report
+    return any((r.meeting, r.ready, r.entered, r.training, r.saved, r.finished))
