@@ -20,6 +20,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.trace import Trace
+from dovetail.core.units import HOUR_S
 from dovetail.forecast.forecasts import Known
 from dovetail.mechanisms.calibration.goals import Member, goal_of
 from dovetail.mechanisms.calibration.primitives import Setting, free_competition
@@ -39,7 +40,6 @@ MODELS = (
     "afs/transformer", "afs/dcgan", "afs/videoprediction", "afs/googlenet",
 )  # fmt: skip
 PACKING = "lucid:score-limit=4;unequal=true;load=0;most-gpus=64"
-HOUR_S = 3600.0
 
 
 def drawn_set(seed: int) -> Scene:

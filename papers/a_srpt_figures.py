@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.core.units import HOUR_S
 from dovetail.report.plots import canvas
 from papers.a_srpt_plan import (
     BASELINES,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HOUR_S = 3600.0
 FIGURES = {
     "jobs": "figure-6",
     "singles": "figure-7",

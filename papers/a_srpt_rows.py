@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from dovetail.core.units import HOUR_S
 from papers.a_srpt_plan import (
     BASELINES,
     NAMES,
@@ -37,7 +38,6 @@ CAUSES = (
 )
 TRACE = "a generated trace stands in for PAI's: see the sweeps of load"
 FEW = "where few jobs wait, skipping starts more of them on what is left of servers, spread"
-HOUR_S = 3600.0
 
 
 def rows(outcomes: Outcomes, plan: Plan) -> Iterator[Finding]:

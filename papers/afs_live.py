@@ -8,8 +8,9 @@ from statistics import fmean, median
 
 import numpy as np
 
+from dovetail.core.units import HOUR_S
 from papers.afs_plan import CODDL, DAYS, NAMES, RUNTIMES, Outcomes, Plan
-from papers.afs_rows import HOUR_S, SPREAD
+from papers.afs_rows import SPREAD
 from papers.afs_trial import AfsTrial, sequence
 from papers.afs_workload import MONITORED, Workload
 from papers.finding import Finding, at_most, ratio_band

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.record.result import GPU_SECOND_KINDS
 from dovetail.report.plots import canvas
 from dovetail.report.plots.run import legend, stacked_seconds
@@ -23,7 +24,7 @@ from papers.afs_plan import (
     Outcomes,
     Plan,
 )
-from papers.afs_rows import DAY_S, HOUR_S, MODERATE_H
+from papers.afs_rows import MODERATE_H
 from papers.afs_trial import SERIES, sequence
 from papers.finding import Picture
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from dovetail.core.units import DAY_S, HOUR_S
 from papers.afs_plan import (
     ALTRUISTIC,
     AWARE,
@@ -22,7 +23,6 @@ from papers.finding import Finding, at_most, ratio_band
 
 SPREAD = 0.3
 """Give or take, on published ratios (ALGORITHMS section 7.2)."""
-HOUR_S, DAY_S = 3600.0, 86400.0
 
 MODERATE_H = {"srtf": 31.1, "srsf": 32.8, "max-min": 18.3, "afs-l": 15.2}
 HEAVY_D = {"srtf": 3.53, "srsf": 3.32, "max-min": 63.2, "afs-l": 2.40}

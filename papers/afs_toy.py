@@ -12,6 +12,7 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
+from dovetail.core.units import HOUR_S
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.placed import PlacedPhysics
 from dovetail.physics.speed.switching import Switching
@@ -24,7 +25,6 @@ from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 from papers.trials import Numbers
 
-HOUR_S = 3600.0
 ONE_GPU_H, A_H, B_H = 2.0, 1.0, 1.5
 """Any job takes two hours on one GPU; A takes one on two, B one and a half."""
 FOLLOWERS = 40

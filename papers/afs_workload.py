@@ -15,17 +15,11 @@ import numpy as np
 
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import Trace
+from dovetail.core.units import DAY_S
 from dovetail.physics.zoo.models import zoo
 from dovetail.study.traces import open_traces
 from dovetail.traces.generate import Recipe, generate
-from dovetail.traces.transform import (
-    DAY_S,
-    assign_models,
-    compressed,
-    gpus_for_load,
-    rebased,
-    time_window,
-)
+from dovetail.traces.transform import assign_models, compressed, gpus_for_load, rebased, time_window
 from papers.setting import Setting
 
 GPUS_PER_NODE = 4

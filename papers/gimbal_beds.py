@@ -20,12 +20,12 @@ import numpy as np
 
 from dovetail.core.job import Floats, Ints, JobTable, Labels
 from dovetail.core.trace import Trace
+from dovetail.core.units import HOUR_S
 from dovetail.physics.zoo.models import shipped
 from dovetail.study.traces import open_traces
 from dovetail.traces.generate import DEADLINE_FACTORS, Recipe, generate
 from papers.setting import Setting
 
-HOURS_S = 3600.0
 SIZES = (1, 2, 4, 8)
 CLASSES = ("small", "medium", "large")
 STAND_INS: Mapping[str, tuple[tuple[str, str, tuple[int, ...]], ...]] = {
@@ -67,7 +67,7 @@ class Mix:
     @property
     def work_gpu_s(self) -> float:
         """Returns the GPU-seconds that 32 GPUs have in the published makespan of Gavel."""
-        return self.gavel_h * HOURS_S * 32
+        return self.gavel_h * HOUR_S * 32
 
 
 MIXES = {
@@ -143,7 +143,7 @@ def _made(bed: Bed) -> Trace:
     gpus = _sizes(bed.of, of_class, draw)
     # A part of the jobs is a part of the work.
     work_gpu_s = bed.of.work_gpu_s * count / sum(bed.of.jobs)
-    duration_s = scaled(duration_s, gpus, work_gpu_s, bed.longest * bed.of.gavel_h * HOURS_S)
+    duration_s = scaled(duration_s, gpus, work_gpu_s, bed.longest * bed.of.gavel_h * HOUR_S)
     span_s = float((duration_s * gpus).sum()) / (2 * bed.nodes * bed.load)
     submit_s = (submit_s - submit_s[0]) * span_s / max(float(np.ptp(submit_s)), 1.0)
     models, batches = _models(bed, of_class, gpus, draw)

@@ -14,10 +14,10 @@ from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
+from dovetail.core.units import HOUR_S
 from dovetail.forecast.forecasts import Known
 from dovetail.physics.linear import LinearPhysics
 from dovetail.sim.scene import Scene
-from papers.gimbal_beds import HOURS_S
 from papers.gimbal_sets import MANNERS, PACKING, mean_jct_h, searched
 from papers.trials import Numbers
 
@@ -55,7 +55,7 @@ class ExampleTrial:
         jobs = JobTable.build(
             ["A", "B"], np.zeros(2), np.ones(2, np.int64), shareable=np.ones(2, bool)
         )
-        trace = Trace.of(jobs, np.full(2, ALONE_H * HOURS_S))
+        trace = Trace.of(jobs, np.full(2, ALONE_H * HOUR_S))
         truth, cluster = ExamplePhysics(jobs), Cluster.parse("1x1")
         scene = Scene(
             trace=trace,

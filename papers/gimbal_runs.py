@@ -12,11 +12,12 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats
 from dovetail.core.policy import parse_policy
+from dovetail.core.units import HOUR_S
 from dovetail.physics.speed.switching import Switching
 from dovetail.record.result import RunResult
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
-from papers.gimbal_beds import CLASSES, HOURS_S, Bed, data_of
+from papers.gimbal_beds import CLASSES, Bed, data_of
 from papers.setting import Setting
 from papers.trials import Numbers, Trials
 
@@ -95,15 +96,15 @@ class Run:
         longer = trace.duration_s >= np.median(trace.duration_s)
         of_class = np.array([name.partition("-")[0] for name in jobs["job_id"].to_list()])
         numbers = {
-            "jct": float(jct_s.mean()) / HOURS_S,
-            "jct longer": float(jct_s[longer].mean()) / HOURS_S,
-            "jct shorter": float(jct_s[~longer].mean()) / HOURS_S,
-            "queue": float(jobs["queue_s"].to_numpy().mean()) / HOURS_S,
-            "makespan": float(result.number("makespan_s") or 0.0) / HOURS_S,
+            "jct": float(jct_s.mean()) / HOUR_S,
+            "jct longer": float(jct_s[longer].mean()) / HOUR_S,
+            "jct shorter": float(jct_s[~longer].mean()) / HOUR_S,
+            "queue": float(jobs["queue_s"].to_numpy().mean()) / HOUR_S,
+            "makespan": float(result.number("makespan_s") or 0.0) / HOUR_S,
             "met": float(met.sum()),
             **{f"met {c}": float(met[of_class == c].sum()) for c in CLASSES},
         }
-        points = np.quantile(jct_s, np.linspace(0, 1, QUANTILES)) / HOURS_S
+        points = np.quantile(jct_s, np.linspace(0, 1, QUANTILES)) / HOUR_S
         numbers |= {f"q{i}": float(q) for i, q in enumerate(points)}
         return numbers | _throughput(result, self.bed)
 
@@ -117,7 +118,7 @@ def _throughput(result: RunResult, bed: Bed) -> dict[str, float]:
     rate = efficiency.to_numpy() * series["capacity_gpus"].to_numpy() / gpus
     ends = np.append(at[1:], max(result.lasted_s, float(at[-1])))
     area = np.concatenate([[0.0], np.cumsum(rate * (ends - at))])
-    edges = np.linspace(0.0, 1.5 * bed.of.gavel_h * HOURS_S, POINTS + 1)
+    edges = np.linspace(0.0, 1.5 * bed.of.gavel_h * HOUR_S, POINTS + 1)
     done = np.interp(edges, np.concatenate([at[:1], ends]), area)
     averages = np.diff(done) / np.diff(edges)
     return {
@@ -213,7 +214,7 @@ class Results:
 
         A count or a queue may be 0: that seed counts half a job, or a second.
         """
-        least = 0.5 if what in MORE_IS_BETTER else 1 / HOURS_S
+        least = 0.5 if what in MORE_IS_BETTER else 1 / HOUR_S
         mine, theirs = (np.maximum(self.each(run, what, few), least) for run in (better, than))
         ratios: Floats = mine / theirs if what in MORE_IS_BETTER else theirs / mine
         return gain_of(ratios.tolist())

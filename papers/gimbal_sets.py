@@ -20,6 +20,7 @@ from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.trace import Trace
+from dovetail.core.units import HOUR_S
 from dovetail.forecast.forecasts import Known
 from dovetail.mechanisms.calibration.primitives import free_competition
 from dovetail.mechanisms.calibration.search import Search
@@ -30,7 +31,7 @@ from dovetail.policies.gimbal import Calibrated
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
-from papers.gimbal_beds import HOURS_S, STAND_INS
+from papers.gimbal_beds import STAND_INS
 from papers.trials import Numbers
 
 assert dovetail.policies
@@ -47,7 +48,7 @@ SETS: Mapping[str, tuple[tuple[str, int], ...]] = {
 }
 """Table 3: models and GPUs, the largest job first."""
 PACKING = "lucid:score-limit=4;unequal=true;load=0;most-gpus=64"
-LENGTH_S = 5 * HOURS_S
+LENGTH_S = 5 * HOUR_S
 MANNERS = {
     "free competition": ",lgrr=false,liss=false",
     "early exit": "",
@@ -119,7 +120,7 @@ def mean_jct_h(scene: Scene, policy: Policy) -> float:
     """Returns the mean JCT of a scene under a policy, in hours."""
     tally = _tally(scene)
     run(SimWorld(scene, policy, tally), policy)
-    return float((np.array(tally.finish_s) - scene.trace.jobs.submit_s).mean()) / HOURS_S
+    return float((np.array(tally.finish_s) - scene.trace.jobs.submit_s).mean()) / HOUR_S
 
 
 def searched(scene: Scene, policy: Policy) -> Numbers:

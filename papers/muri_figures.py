@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.report.plots import canvas
 from papers.finding import Picture
 from papers.muri_plan import GROUPS, LIMITS, NAMES, Case, Outcomes, Plan
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-HOUR_S, DAY_S = 3600.0, 86400.0
 Bars = Mapping[str, Sequence[float]]
 MEANWHILE = {"queue": "jobs waiting", "blocking": "blocking index"} | {
     name: f"{name} used (%)" for name in RESOURCES

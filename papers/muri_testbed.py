@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from dovetail.core.job import Floats
+from dovetail.core.units import HOUR_S
 from papers.finding import Finding, ratio_band
 from papers.muri_plan import CYCLE, GROUPS, NAMES, Outcomes
 from papers.muri_published import SPREAD, TESTBED
@@ -23,7 +24,6 @@ from papers.muri_trial import RESOURCES, MuriTrial, tail_s
 from papers.muri_workload import BED, Jobs
 from papers.setting import Setting
 
-HOUR_S = 3600.0
 POLICIES = {
     "srtf": "ticked:inner=srtf,period-s=360",
     "srsf": "ticked:inner=srsf,period-s=360",

@@ -22,6 +22,7 @@ import numpy as np
 
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import ENDS, Trace
+from dovetail.core.units import HOUR_S
 from dovetail.physics.batches.goodput import training
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import shipped
@@ -41,7 +42,6 @@ BATCH_PER_GPU = {
 LARGE_ABOVE_GPUS = 4
 LARGE_SHARE = 0.122
 SERVICE_H = {"small": 0.55, "large": 1.75}
-HOURS_S = 3600.0
 WINDOW_H = 8.0
 TUNED, REALISTIC, PHILLY = (
     "data/pollux-osdi21/workloads-1.5",
@@ -124,7 +124,7 @@ def _evened(draw: np.random.Generator, chosen: Sequence[_Kind]) -> list[_Kind]:
     for kind in chosen:
         mean_h = SERVICE_H["large" if kind.gpus > LARGE_ABOVE_GPUS else "small"]
         part = float(draw.uniform(low, high)) / ((low + high) / 2)
-        evened.append(_Kind(kind.model, kind.gpus, kind.batch, mean_h * HOURS_S * part))
+        evened.append(_Kind(kind.model, kind.gpus, kind.batch, mean_h * HOUR_S * part))
     return evened
 
 
@@ -132,7 +132,7 @@ def _drawn(
     draw: np.random.Generator, pool: Sequence[_Kind], count: int, mean_h: float
 ) -> list[_Kind]:
     """Returns jobs of a pool, their lengths scaled so that the pool's mean is as wanted."""
-    factor = mean_h * HOURS_S / float(np.mean([k.length_s for k in pool]))
+    factor = mean_h * HOUR_S / float(np.mean([k.length_s for k in pool]))
     picked = [pool[i] for i in draw.integers(0, len(pool), count).tolist()]
     return [_Kind(k.model, k.gpus, k.batch, k.length_s * factor) for k in picked]
 
@@ -174,7 +174,7 @@ def _generated_pools() -> tuple[list[_Kind], list[_Kind], list[float]]:
         work = training(model, gpus, batch, family="pollux")
         assert work is not None
         pool.append(_Kind(model, gpus, batch, work[1]))
-    times_s = draw.uniform(0.0, WINDOW_H * HOURS_S, 2000).tolist()
+    times_s = draw.uniform(0.0, WINDOW_H * HOUR_S, 2000).tolist()
     small = [k for k in pool if k.gpus <= LARGE_ABOVE_GPUS]
     return small, [k for k in pool if k.gpus > LARGE_ABOVE_GPUS], times_s
 

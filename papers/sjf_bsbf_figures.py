@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.core.units import HOUR_S
 from dovetail.physics.sharing.pair_law import MEASURED, parse_interference
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import shipped
 from dovetail.report.plots import canvas
 from papers.finding import Picture
-from papers.sjf_bsbf_beds import BATCH_PER_GPU, HOURS_S, MODELS, Bed
+from papers.sjf_bsbf_beds import BATCH_PER_GPU, MODELS, Bed
 from papers.sjf_bsbf_published import TABLE_2
 from papers.sjf_bsbf_runs import QUANTILES, SHARING, XIS, Results, Run
 
@@ -89,7 +90,7 @@ def distribution(lines: Sequence[Line]) -> Figure:
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
         for (_, hours, shares), look in _looks(lines):
-            axes.plot([HOURS_S * h for h in hours], shares, **look)
+            axes.plot([HOUR_S * h for h in hours], shares, **look)
         axes.set_xscale("log")
         canvas.spell_log_durations(axes)
         axes.set_xlabel("JCT")

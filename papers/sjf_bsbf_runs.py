@@ -9,19 +9,12 @@ import numpy as np
 
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.core.policy import parse_policy, registered
+from dovetail.core.units import HOUR_S
 from dovetail.physics.speed.switching import Switching
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 from papers.setting import Setting
-from papers.sjf_bsbf_beds import (
-    HOURS_S,
-    LARGE_ABOVE_GPUS,
-    MODELS,
-    PHILLY,
-    REALISTIC,
-    TUNED,
-    Bed,
-)
+from papers.sjf_bsbf_beds import LARGE_ABOVE_GPUS, MODELS, PHILLY, REALISTIC, TUNED, Bed
 from papers.sjf_bsbf_published import CLASSES
 from papers.trials import Numbers, Trials
 
@@ -59,10 +52,10 @@ class Run:
         )
         result = simulate(self.bed.trace(), parse_policy(self.policy), options)
         jobs = result.jobs
-        jct_h = jobs["jct_s"].to_numpy() / HOURS_S
-        waits_h = jobs["nonrunning_s"].to_numpy() / HOURS_S
+        jct_h = jobs["jct_s"].to_numpy() / HOUR_S
+        waits_h = jobs["nonrunning_s"].to_numpy() / HOUR_S
         large = jobs["gpus"].to_numpy() > LARGE_ABOVE_GPUS
-        numbers = {"makespan_h": float(result.number("makespan_s") or 0.0) / HOURS_S}
+        numbers = {"makespan_h": float(result.number("makespan_s") or 0.0) / HOUR_S}
         for name, rows in zip(CLASSES, (large | ~large, large, ~large), strict=True):
             numbers[f"jct {name}"] = float(jct_h[rows].mean()) if rows.any() else 0.0
             numbers[f"wait {name}"] = float(waits_h[rows].mean()) if rows.any() else 0.0

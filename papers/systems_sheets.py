@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from dovetail.core.units import HOUR_S
 from dovetail.study.uncertainty import Interval
 from papers.finding import HOLDS, Finding, Sheet
 from papers.systems_plan import (
@@ -24,7 +25,6 @@ from papers.systems_results import (
     verdict,
 )
 
-HOUR_S = 3600.0
 TABLE_HEADS = (
     *("policy", "knows", "may", "mean JCT", "95 %", f"over {BASELINE}", "95 %", "x bound"),
     *("99 %", "slowdown", "met", "makespan", "switching"),

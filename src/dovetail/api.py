@@ -22,13 +22,14 @@ from dovetail.algorithms.bounds import Powers
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy, registered, spell
 from dovetail.core.trace import Trace
+from dovetail.core.units import DAY_S
 from dovetail.record.result import Comparison, RunResult
 from dovetail.replaying.decisions import replay as run_replay
 from dovetail.report.tables import comparison_view, run_view
 from dovetail.report.words import comparison_sentence, run_sentence
 from dovetail.study.bound import bound as find_bound
 from dovetail.study.bound import bound_for, objection
-from dovetail.study.compare import DAY_S, Replication
+from dovetail.study.compare import Replication
 from dovetail.study.compare import compare as run_comparison
 from dovetail.study.folder import write_comparison, write_run
 from dovetail.study.option_texts import OptionTexts, check_window, read_options

@@ -18,6 +18,7 @@ from dovetail.core.legality import audit
 from dovetail.core.messages import Fact
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy
+from dovetail.core.units import NEVER_S
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.launches import launch_of
 from dovetail.live.controller.rules import Rules
@@ -47,8 +48,7 @@ from dovetail.wire.submission import Submission
 from plain_meter import PlainMeter
 
 assert dovetail.policies
-NEVER = float("inf")
-RULES = replace(Rules(), decision_limit_s=NEVER)
+RULES = replace(Rules(), decision_limit_s=NEVER_S)
 
 
 def empty() -> JobTable:
@@ -105,7 +105,7 @@ class Stage:
         self.intake: Intake | None = None
         self.world: LiveWorld | None = None
         self.deaf: set[int] = set()
-        self._due = NEVER
+        self._due = NEVER_S
         self._keys = 0
 
     def _physics(self, table: JobTable) -> LinearPhysics:
@@ -226,7 +226,7 @@ class Stage:
 
     def _tick(self, due: float) -> None:
         if due == self._due:
-            self._due = NEVER
+            self._due = NEVER_S
             self.take(self.nodes.tick(self.line.now))
 
     # What became of it.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dovetail.core.units import NEVER_S
 from dovetail.live.controller.rules import Rules
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.workers.first_worker import FirstWorker
@@ -24,7 +25,7 @@ from dovetail.live.workers.gang_orders import due_orders, next_resend_s
 from dovetail.live.workers.inventory_check import check_inventory
 from dovetail.live.workers.node_order import NodeOrder
 from dovetail.live.workers.roster import END, SAVE, WAIT
-from dovetail.live.workers.worker_state import NEVER, Desired, WorkerConfig
+from dovetail.live.workers.worker_state import Desired, WorkerConfig
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
@@ -856,7 +857,7 @@ def test_nothing_is_due_when_all_is_well(plain: Table) -> None:
     plain.orders(0.0)
     plain.start(0)
     plain.orders(0.0)
-    assert next_resend_s(plain.gang, 0.0) == NEVER and plain.gang.next_s(0.0) == NEVER
+    assert next_resend_s(plain.gang, 0.0) == NEVER_S and plain.gang.next_s(0.0) == NEVER_S
 
 
 def test_who_left_though_it_is_wanted_has_not_done_what_there_was_to_do() -> None:

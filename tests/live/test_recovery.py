@@ -7,9 +7,10 @@ from pathlib import Path
 from time import process_time
 
 import pytest
-from live_stage import NEVER, RULES, Stage
+from live_stage import RULES, Stage
 
 from dovetail.core.messages import ControllerChanged, NodeChanged
+from dovetail.core.units import NEVER_S
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.store.database import Database
 from dovetail.wire.agent import AgentReport, Inventory
@@ -44,8 +45,8 @@ def test_a_job_that_ended_while_nobody_looked_is_found_ended() -> None:
 
 
 def test_a_limit_counts_what_a_quiet_job_ran_before_its_controller_was_killed() -> None:
-    quiet = replace(RULES, stall_s=NEVER)
-    s = Stage("fifo", nodes=1, gpus=1, rules=quiet, report_s=NEVER, stands=True)
+    quiet = replace(RULES, stall_s=NEVER_S)
+    s = Stage("fifo", nodes=1, gpus=1, rules=quiet, report_s=NEVER_S, stands=True)
     s.submit(0.0, duration_s=9000.0, time_limit_s=1800.0)
     s.play(29 * 60.0)
     s.line.pass_until(3000.0)
@@ -80,7 +81,7 @@ def test_an_empty_cluster_keeps_nothing() -> None:
 
 
 def test_a_full_disk_that_cannot_keep_the_time_holds_nobody_up() -> None:
-    s = Stage("fifo", nodes=1, gpus=1, report_s=NEVER)
+    s = Stage("fifo", nodes=1, gpus=1, report_s=NEVER_S)
     s.submit(1.0, duration_s=50.0)
     s.at(20.0, lambda: s.refuses.extend([True] * 4))
     s.play(60.0)

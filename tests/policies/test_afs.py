@@ -6,10 +6,10 @@ from builders import Row, Stage, play, play_scene, scene_of, trace_of
 from curved_physics import CurvedPhysics
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Started
+from dovetail.core.units import HOUR_S
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
 X, Y, Z = (1, 1.7, 2.2, 2.5), (1, 1.9, 2.7, 3.4), (1, 1.5, 1.8, 2.0)
-HOUR = 3600.0
 
 
 def flex(length_s: float, submit_s: float = 0.0, most: int = 4, **more: object) -> Row:
@@ -159,7 +159,7 @@ def sizes(story: object, job: int) -> list[tuple[float, int]]:
 def test_a_new_job_gets_its_fair_share_and_is_adjusted_once_it_has_measured(policy: str) -> None:
     flat = (1, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5)
     linear = tuple(float(c) for c in range(1, 9))
-    rows = [flex(HOUR, most=8), flex(2 * HOUR, most=8)]
+    rows = [flex(HOUR_S, most=8), flex(2 * HOUR_S, most=8)]
     trace = trace_of(*rows)
     scene = scene_of(trace, "1x8", truth=CurvedPhysics(trace.jobs, (flat, linear)))
     story = play_scene(scene, f"{policy}:estimates=overestimate,measure-s=60")
@@ -173,7 +173,7 @@ def test_a_new_job_gets_its_fair_share_and_is_adjusted_once_it_has_measured(poli
 def test_an_arrival_is_measured_on_its_own_share_while_others_keep_theirs() -> None:
     linear = tuple(float(c) for c in range(1, 9))
     flat = (1, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2)
-    rows = [flex(9 * HOUR, most=8), flex(HOUR, 600.0, most=8)]
+    rows = [flex(9 * HOUR_S, most=8), flex(HOUR_S, 600.0, most=8)]
     trace = trace_of(*rows)
     scene = scene_of(trace, "1x8", truth=CurvedPhysics(trace.jobs, (linear, flat)))
     story = play_scene(scene, "afs-l:estimates=overestimate,measure-s=60")

@@ -13,12 +13,12 @@ from dovetail.core.errors import InputError
 from dovetail.core.messages import LIMIT, Started
 from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy, registered, spell
+from dovetail.core.units import HOUR_S
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
 
 assert dovetail.policies
 ROOT = Path(__file__).resolve().parents[2]
-HOUR = 3600.0
 EAGER = "lucid:score-limit=4;unequal=true;load=0"
 
 
@@ -49,7 +49,7 @@ def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> 
 
 
 def pair(policy: str, switching: str = "none") -> Story:
-    trace = trace_of(row(1, 5 * HOUR), row(1, 5 * HOUR))
+    trace = trace_of(row(1, 5 * HOUR_S), row(1, 5 * HOUR_S))
     scene = scene_of(trace, "1x1", truth=PaperPair(trace.jobs), switching=switching)
     return play_scene(scene, policy)
 
@@ -73,18 +73,18 @@ def test_the_example_of_section_4_1_is_found() -> None:
         for f in story.of(Started)
         if isinstance(f, Started) and f.placement.fractions[:1] == (0.5,)
     }
-    assert 5 * HOUR / rates[1] == pytest.approx(7 * HOUR)
+    assert 5 * HOUR_S / rates[1] == pytest.approx(7 * HOUR_S)
 
 
 def test_who_is_left_runs_on_alone_so_the_example_gains_less_through_the_world() -> None:
     # Free: job 1 ends at 5 h, job 0 has half of its work left: 7.5 h; a mean of 6.25.
     free = pair(EAGER.replace(";", ","))
-    assert free.finishes == pytest.approx([7.5 * HOUR, 5 * HOUR])
+    assert free.finishes == pytest.approx([7.5 * HOUR_S, 5 * HOUR_S])
     # At a half from the start on: 5 h, and 2/7 of 5 h more: 6.43 h; a mean of 5.71. The search
     # takes a few minutes of it.
     calibrated = pair(f"gimbal:inner={EAGER}", switching="limit:3.6")
-    assert sum(calibrated.finishes) / 2 < 5.76 * HOUR
-    assert sum(calibrated.finishes) / 2 > 5.71 * HOUR
+    assert sum(calibrated.finishes) / 2 < 5.76 * HOUR_S
+    assert sum(calibrated.finishes) / 2 > 5.71 * HOUR_S
 
 
 def test_every_change_of_limits_costs_a_switch() -> None:
@@ -107,11 +107,11 @@ def test_without_early_exit_every_limit_is_tried() -> None:
 
 def test_a_newcomer_begins_the_search_anew() -> None:
     # Jobs 0 and 1 are calibrated; job 2 comes into the set at 2 h, and all are whole again.
-    trace = trace_of(row(2, 5 * HOUR), row(1, 5 * HOUR), row(1, 5 * HOUR, 2 * HOUR))
+    trace = trace_of(row(2, 5 * HOUR_S), row(1, 5 * HOUR_S), row(1, 5 * HOUR_S, 2 * HOUR_S))
     story = play_scene(scene_of(trace, "1x2", truth=PaperPair(trace.jobs)), f"gimbal:inner={EAGER}")
     changes = [f for f in story.of(Started) if isinstance(f, Started) and f.job == 1]
-    assert [f.placement.fractions for f in changes if f.t == 2 * HOUR] == [()]
-    assert any(f.placement.fractions for f in changes if f.t > 2 * HOUR)
+    assert [f.placement.fractions for f in changes if f.t == 2 * HOUR_S] == [()]
+    assert any(f.placement.fractions for f in changes if f.t > 2 * HOUR_S)
 
 
 class Striding(LinearPhysics):
@@ -159,7 +159,7 @@ def test_the_inner_policy_is_asked_when_it_would_be_and_at_no_other_moment() -> 
             return inner.decide(view, memory)
 
     policy = replace(parse_policy("gimbal"), inner=Heard())  # type: ignore[type-var]
-    trace = trace_of(row(1, 5 * HOUR), row(1, 5 * HOUR))
+    trace = trace_of(row(1, 5 * HOUR_S), row(1, 5 * HOUR_S))
     story = play_scene(scene_of(trace, "1x1", truth=PaperPair(trace.jobs)), policy)
     assert asked == [0.0, min(story.finishes), max(story.finishes)]
 

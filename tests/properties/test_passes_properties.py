@@ -10,10 +10,10 @@ from dovetail.core.passes import fill, rank, serve
 from dovetail.core.placement import Spans
 from dovetail.core.policy import POWERS
 from dovetail.core.resizing import reshare
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running
 
 ALL = frozenset(POWERS)
-TOLERANCE = 1e-9
 
 
 def by_length(running: Running) -> Floats:
@@ -99,7 +99,7 @@ def test_ranking_never_stops_a_job_in_favour_of_one_of_no_smaller_key(
     best = min((keys[j] for j in started), default=0.0)
     for job in stopped:
         if view.placing.running == "keep":
-            assert best < keys[job] * (1 - TOLERANCE), f"job {job} lost to no shorter one"
+            assert best < keys[job] * (1 - RELATIVE_TOLERANCE), f"job {job} lost to no shorter one"
         else:
             assert best <= keys[job]
 

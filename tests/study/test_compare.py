@@ -13,9 +13,10 @@ from builders import Row, trace_of
 from dovetail.core.cluster import GIB, Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.trace import Trace
+from dovetail.core.units import DAY_S
 from dovetail.record.metrics import Window
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison
-from dovetail.study.compare import DAY_S, Replication, compare
+from dovetail.study.compare import Replication, compare
 from dovetail.study.option_texts import DEFAULTS, OptionTexts, read_options
 from dovetail.study.options import Options
 

@@ -10,12 +10,11 @@ from rich.console import Console
 
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import CANCELLED, COMPLETED, Trace
+from dovetail.core.units import HOUR_S
 from dovetail.traces.describe import describe
 from dovetail.traces.describe_plots import plot_description
 from dovetail.traces.describe_text import print_description, span
 from dovetail.traces.generate import Recipe, generate
-
-HOUR_S = 3600.0
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.trace import Trace
+from dovetail.core.units import DAY_S
 from dovetail.traces import transform
-
-DAY_S = 86400.0
 
 
 def scene(

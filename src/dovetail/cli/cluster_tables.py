@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dovetail.cli.terminal import UNBOUNDED
 from dovetail.cli.text_table import Column, Line, Piece, cut, table_lines
+from dovetail.core.units import NEVER_S
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.server.protocol import NEVER
 
 if TYPE_CHECKING:
     from dovetail.live.server.messages.cluster import NodeRow
@@ -26,7 +26,7 @@ PALETTE = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_c
 
 def span(seconds: float) -> str:
     """Returns a length of time as Slurm prints it: `0:07`, `1:02:03`, `2-01:00:00`."""
-    if not 0 <= seconds < NEVER:
+    if not 0 <= seconds < NEVER_S:
         return "-"
     whole = int(seconds)
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
@@ -74,7 +74,7 @@ def jobs_lines(rows: Sequence[JobRow], now_s: float, width: int) -> list[Line]:
 
 def time_in_state(row: JobRow, now_s: float) -> float:
     """Returns how long a job ran; how long it waited, if it waits or never started."""
-    if row.start_s == NEVER or row.state == State.PENDING:
+    if row.start_s == NEVER_S or row.state == State.PENDING:
         return max(0.0, min(row.end_s, now_s) - row.submit_s - row.ran_s)
     return row.ran_s
 
@@ -87,7 +87,7 @@ def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
     )
     cells = []
     for row in rows:
-        started = row.start_s < NEVER
+        started = row.start_s < NEVER_S
         row_cells = (
             _text(row.called),
             _plain(row.name, 24),

@@ -52,8 +52,9 @@ def compare(
     Example:
       dovetail compare month.csv --policies fifo,backfill,sjf,srtf --cluster 32x8 -o report
     """
+    from dovetail.core.units import DAY_S
     from dovetail.report.tables import comparison_view
-    from dovetail.study.compare import DAY_S, Replication
+    from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import comparison_dict, write_comparison
     from dovetail.study.option_texts import OptionTexts, check_window, read_options, split_policies

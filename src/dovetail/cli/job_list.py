@@ -105,10 +105,10 @@ def show(home: Path, as_json: bool, job: str) -> None:
 def _lines(found: Shown) -> list[tuple[str, str]]:
     """Returns what is worth saying of a job, line by line."""
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
-    from dovetail.live.server.protocol import NEVER
+    from dovetail.core.units import NEVER_S
 
     row = found.row
-    started = row.start_s < NEVER
+    started = row.start_s < NEVER_S
     lines = [
         ("job", row.called + (f" (job {row.job})" if row.array >= 0 else "")),
         ("name", row.name),

@@ -17,6 +17,7 @@ from dovetail.cli.trace_files import (
     write_part,
 )
 from dovetail.core.errors import InputError
+from dovetail.core.units import DAY_S
 
 
 @click.command()
@@ -67,8 +68,8 @@ def slice_command(
     if queues:
         part = transform.in_queues(part, queues)
     if from_day is not None or to_day is not None:
-        low = (from_day or 0.0) * transform.DAY_S
-        high = float("inf") if to_day is None else to_day * transform.DAY_S
+        low = (from_day or 0.0) * DAY_S
+        high = float("inf") if to_day is None else to_day * DAY_S
         part = transform.time_window(part, low, high)
     if busiest_days is not None:
         part = transform.busiest_window(part, busiest_days, by=by)

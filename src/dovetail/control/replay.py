@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dovetail.control.state import NEVER, ClusterState
+from dovetail.control.state import ClusterState
 from dovetail.core.cluster import UP
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import JobTable
@@ -39,6 +39,7 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy
+from dovetail.core.units import NEVER_S
 from dovetail.core.view import Changes, View
 
 CUT_OFF = "the controller was killed before it decided"
@@ -380,7 +381,7 @@ def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[floa
     _take_over_nodes(state, before)
     for job in range(len(state.jobs)):
         waits = job in before.waiting
-        if waits or (before.first_start_s[job] < NEVER and job not in before.plan.placed):
+        if waits or (before.first_start_s[job] < NEVER_S and job not in before.plan.placed):
             state.restore(job, before.life(job), None)
             state.relength(job, length_s[job])
             if not waits:

@@ -25,9 +25,8 @@ from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Plan
 from dovetail.core.policy import Policy
 from dovetail.core.queue import WaitingQueue
+from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
-
-NEVER = float("inf")
 
 
 class JobProgress(NamedTuple):
@@ -40,7 +39,7 @@ class JobProgress(NamedTuple):
 
     done_s: float = 0.0
     attained_gpu_s: float = 0.0
-    first_start_s: float = NEVER
+    first_start_s: float = NEVER_S
     pending_s: float = 0.0
     placed_s: float = 0.0
     from_s: float = 0.0
@@ -76,7 +75,7 @@ class ClusterState:
         self.attained: list[float] = [0.0] * n
         self.placed_s: list[float] = [0.0] * n
         self.pending_s: list[float] = [0.0] * n
-        self.first_start_s: list[float] = [NEVER] * n
+        self.first_start_s: list[float] = [NEVER_S] * n
         self._held: list[int] = [0] * n
         self._running = RunningTable()
         self._end: list[float] = [0.0] * n
@@ -140,7 +139,7 @@ class ClusterState:
         self.plan.discard()
         rows = self.jobs.append(jobs)
         self.gpus.extend(job.gpus for job in jobs)
-        self.first_start_s.extend([NEVER] * len(jobs))
+        self.first_start_s.extend([NEVER_S] * len(jobs))
         self._held.extend([0] * len(jobs))
         for column in (
             self.length,
@@ -235,7 +234,7 @@ class ClusterState:
     def how(self, change: Change) -> str:
         """Returns why a job is placed: one of `core.messages.HOW`."""
         if change.before is None:
-            return START if self.first_start_s[change.job] == NEVER else RESUME
+            return START if self.first_start_s[change.job] == NEVER_S else RESUME
         assert change.after is not None
         if change.before.gpus != change.after.gpus:
             return RESIZE
@@ -251,7 +250,7 @@ class ClusterState:
             self.settle(job)
             self._book(job)
         now = self.now
-        if self.first_start_s[job] == NEVER:
+        if self.first_start_s[job] == NEVER_S:
             self.first_start_s[job] = now
         self.rate[job] = rate
         self.since_s[job] = now + delay_s
@@ -341,5 +340,5 @@ class ClusterState:
         self.ends.discard((self._end[job], job))
         rate = self.rate[job]
         left = max(0.0, self.length[job] - self.done[job])
-        self._end[job] = self.since_s[job] + left / rate if rate else NEVER
+        self._end[job] = self.since_s[job] + left / rate if rate else NEVER_S
         self.ends.add((self._end[job], job))

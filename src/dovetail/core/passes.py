@@ -16,11 +16,10 @@ from dovetail.core.job import Floats, Ints, Shape
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running, View
 
 BYPASS = ("strict", "skip")
-RELATIVE_TOLERANCE = 1e-9
-"""An exact tie takes the conservative branch (ALGORITHMS section 0)."""
 
 Because = tuple[Reason, ...]
 Keys = Callable[[Running], Floats]

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from dovetail.core.growth import Growing
 from dovetail.core.job import Floats, Ints, JobTable, Labels
+from dovetail.core.units import DAY_S, WEEK_S
 
-DAY_S = 86400.0
-WEEK_S = 7 * DAY_S
 ASKED = ("log gpus", "log cpus", "log memory", "log time limit", "log batch", "hour", "weekday")
 """Names of the columns of `Submissions.asked`."""
 

@@ -16,13 +16,12 @@ from dovetail.core.beliefs import BestBatches, Interleaving, Neighbour, Side, Wo
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
+from dovetail.core.units import NEVER_S
 from dovetail.physics.sharing.gang import Sharer, straggling, worker_slowdowns
 from dovetail.physics.sharing.interleave import InterleaveRule, interleaving_of
 from dovetail.physics.sharing.limits import shipped_demand
 from dovetail.physics.sharing.pair_law import Injected, Interference
 from dovetail.physics.speed.rate_tables import RateTables
-
-NEVER = float("inf")
 
 
 class LinearPhysics:
@@ -73,7 +72,7 @@ class LinearPhysics:
 
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns inf: another batch changes nothing here."""
-        return NEVER
+        return NEVER_S
 
     def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
         """Returns GPUs over requested GPUs, on any nodes, with the batch as requested."""

@@ -18,8 +18,9 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats, Ints, JobTable, PipelineStage
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
+from dovetail.core.units import NEVER_S
 from dovetail.physics.batches import goodput
-from dovetail.physics.linear import NEVER, LinearPhysics
+from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.memory import interleaved_bytes
 from dovetail.physics.pipelines.pipeline import Pipelines
 from dovetail.physics.sharing.gang import Gangs, forward_times, split_slowdown, straggling
@@ -143,7 +144,7 @@ class PlacedPhysics:
     def phase_end_s(self, job: int, done_s: float) -> float:
         """Returns the progress at which the model's noise scale changes next, or inf."""
         kind = self._goodput[self._kind[job]]
-        return NEVER if kind is None else goodput.phase_end_s(kind, done_s)
+        return NEVER_S if kind is None else goodput.phase_end_s(kind, done_s)
 
     def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
         """Returns the best batches of a job that has come so far; a pipeline keeps its own."""

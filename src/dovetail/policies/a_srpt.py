@@ -25,9 +25,10 @@ from dovetail.algorithms.persistent_queue import left
 from dovetail.algorithms.virtual_machine import NOBODY
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
-from dovetail.core.passes import RELATIVE_TOLERANCE, Because, behind
+from dovetail.core.passes import Because, behind
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.pipelines.heavy_edge_placement import GraphSeats
 from dovetail.mechanisms.pipelines.virtual_machine import EMPTY, Hold, VirtualLine, moved_on

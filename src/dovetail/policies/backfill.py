@@ -23,9 +23,8 @@ from dovetail.core.order import Order
 from dovetail.core.passes import behind, refuses
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
+from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
-
-NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Res
     by_count = _counts_suffice(view, head)
     shape = view.shape(head)
     free = draft.free_gpus
-    start_s = NEVER
+    start_s = NEVER_S
     savepoint = draft.savepoint()
     for end_s, job in ends:
         end_s = max(end_s, view.now)
@@ -127,13 +126,13 @@ def _reserve(view: View, draft: Draft, head: int, started: Sequence[int]) -> Res
         if not by_count:
             draft.remove(job)
         if (
-            start_s == NEVER
+            start_s == NEVER_S
             and free >= shape.gpus
             and (by_count or view.placing.find(draft.occupancy, shape) is not None)
         ):
             start_s = end_s
     draft.undo_to(savepoint)
-    return Reservation(head, start_s, free - shape.gpus if start_s < NEVER else free, -1)
+    return Reservation(head, start_s, free - shape.gpus if start_s < NEVER_S else free, -1)
 
 
 def _returned(draft: Draft, job: int) -> int:
@@ -240,7 +239,7 @@ class _Candidates:
         gpus = self._view.shapes[shape].gpus
         if gpus > free or shape in self._dropped:
             return
-        slack_s = NEVER if gpus <= extra else self._slack_s
+        slack_s = NEVER_S if gpus <= extra else self._slack_s
         job = self._view.waiting.first_behind(shape, slack_s, after)
         if job is not None:
             heapq.heappush(self._heap, job)

@@ -28,13 +28,13 @@ from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.passes import NO_ROOM
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
+from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.allocation import drafted, room_for
 
 if TYPE_CHECKING:
     from dovetail.algorithms.pollux_search import Contest
 
-NEVER = float("inf")
 SEEDS_APART = 1_000_003
 """Rounds of one seed take every so-manieth number; those of another seed stand between."""
 
@@ -55,7 +55,7 @@ class Past:
     """The last round, when it was, who took part, what came out; and the lives of all jobs."""
 
     rounds: int = 0
-    at_s: float = -NEVER
+    at_s: float = -NEVER_S
     jobs: tuple[int, ...] = ()
     population: bytes = b""
     lives: tuple[JobAge, ...] = ()
@@ -91,11 +91,11 @@ class Pollux:
     def __post_init__(self) -> None:
         check_period("interval", self.interval)
         check_seed(self.seed)
-        if not (0 <= self.restart < NEVER and self.threshold > 0):
+        if not (0 <= self.restart < NEVER_S and self.threshold > 0):
             raise ValueError("restart is a number of seconds, threshold must be above 0")
         if self.population < 2 or self.generations < 1 or self.growth < 1:
             raise ValueError("the search needs a population of 2 and a generation, growth 1")
-        if not 0 <= self.decay < NEVER:
+        if not 0 <= self.decay < NEVER_S:
             raise ValueError("decay must be 0 or more")
 
     def decide(self, view: View, memory: object) -> Decision:

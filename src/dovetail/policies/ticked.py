@@ -18,11 +18,9 @@ from math import ceil, inf
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, Policy, register
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Changes, View
 from dovetail.policies.srtf import Srtf
-
-SAME_TICK = 1e-9
-"""Part of a period by which rounding may put a tick off its multiple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,8 @@ class Ticked:
 
     def _tick_s(self, now: float) -> float:
         """Returns the first tick that is not before a time, that time itself where it is one."""
-        tick_s = ceil(now / self.period_s - SAME_TICK) * self.period_s
-        return now if abs(tick_s - now) <= SAME_TICK * self.period_s else tick_s
+        tick_s = ceil(now / self.period_s - RELATIVE_TOLERANCE) * self.period_s
+        return now if abs(tick_s - now) <= RELATIVE_TOLERANCE * self.period_s else tick_s
 
     def _next_due_s(self, now: float, wake_at: float) -> float:
         """Returns the first tick after now at which the inner policy wants to be woken."""

@@ -29,9 +29,10 @@ import numpy as np
 
 from dovetail.core.job import Floats
 from dovetail.core.order import Order
-from dovetail.core.passes import RELATIVE_TOLERANCE, check_bypass, rank, runs_on, serve
+from dovetail.core.passes import check_bypass, rank, runs_on, serve
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Preset, register
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running, View
 from dovetail.mechanisms.elastic.peak_size import serve_at_peak
 from dovetail.mechanisms.elastic.sizes import PEAK, REQUESTED, check_sizes, declared

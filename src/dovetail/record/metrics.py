@@ -16,8 +16,9 @@ import polars as pl
 
 from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
+from dovetail.core.units import NEVER_S
 from dovetail.record.result import SERIES_COLUMNS, SPAN_COLUMNS
-from dovetail.record.tally import NEVER, Segment, Tally
+from dovetail.record.tally import Segment, Tally
 
 SIZE_CLASSES = ((1, "1"), (4, "2-4"), (8, "5-8"), (32, "9-32"), (2**31, "33+"))
 """GPU-count classes: (largest count, name). Jobs over 4 GPUs are the papers' large ones."""
@@ -237,7 +238,7 @@ def _mean(column: pl.Series) -> float | None:
 
 
 def _span_s(trace: Trace, tally: Tally) -> float:
-    finishes: Sequence[float] = [f for f in tally.finish_s if f < NEVER]
+    finishes: Sequence[float] = [f for f in tally.finish_s if f < NEVER_S]
     if not finishes:
         return 0.0
     return float(max(finishes) - trace.jobs.submit_s[0])

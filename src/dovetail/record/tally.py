@@ -31,8 +31,7 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.placement import Placement
-
-NEVER = float("inf")
+from dovetail.core.units import NEVER_S
 
 
 class Segment(NamedTuple):
@@ -74,8 +73,8 @@ class Tally:
         self.installed_gpus = sum(cluster.installed)
         self.capacity_gpus = cluster.gpus
         self.gpus, self.work_s, self.scale = gpus, work_s, scale
-        self.start_s = [NEVER] * n
-        self.finish_s = [NEVER] * n
+        self.start_s = [NEVER_S] * n
+        self.finish_s = [NEVER_S] * n
         self.how: list[str] = [""] * n
         self.preemptions = [0] * n
         self.resizes = [0] * n
@@ -85,7 +84,7 @@ class Tally:
         self.done_s = [0.0] * n
         self.segments: list[Segment] = []
         self._columns = tuple(array("d") for _ in Point._fields)
-        self._last_point_s = NEVER
+        self._last_point_s = NEVER_S
         self.facts = 0
         self.integrals = dict.fromkeys(
             ("waiting", "blocking", "held", "capacity", "idle_waiting", "idle_empty", "down"), 0.0
@@ -235,7 +234,7 @@ class Tally:
         job = fact.job
         if self.how[job]:
             # It begins anew after its end: whatever a user counts from its submission.
-            self.start_s[job] = self.finish_s[job] = NEVER
+            self.start_s[job] = self.finish_s[job] = NEVER_S
             self.how[job], self.running_s[job] = "", 0.0
         self._wait(job, fact.t, self.work_s[job])
 
@@ -255,7 +254,7 @@ class Tally:
         t, job, how, placement, rate, from_s, preparing = fact
         if not self._unwait(job):
             self._leave(job, t)
-        if self.start_s[job] == NEVER:
+        if self.start_s[job] == NEVER_S:
             self.start_s[job] = t
         if how == RESIZE:
             self.resizes[job] += 1

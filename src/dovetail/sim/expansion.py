@@ -10,9 +10,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from dovetail.core.placement import Placement
+from dovetail.core.units import NEVER_S
 from dovetail.physics.speed.switching import Switching
-
-NEVER = float("inf")
 
 
 class Step(NamedTuple):
@@ -33,12 +32,12 @@ class Expansions:
     def due_s(self, job: int) -> float:
         """Returns when the next switch of a job is due, never if none is under way."""
         steps = self._steps.get(job)
-        return steps[0].due_s if steps else NEVER
+        return steps[0].due_s if steps else NEVER_S
 
     def done_s(self, job: int) -> float:
         """Returns when all orders for a job will be carried out; in the past if none is open."""
         steps = self._steps.get(job)
-        return steps[-1].due_s + self._switching.resize_s if steps else -NEVER
+        return steps[-1].due_s + self._switching.resize_s if steps else -NEVER_S
 
     def training(self, job: int, placed: Placement) -> Placement:
         """Returns the part of a job's placement that trains now."""

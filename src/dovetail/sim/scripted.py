@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from dovetail.core.messages import Fact, Recorder, Stopped, Submitted, Withdrawn
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Policy
+from dovetail.core.units import NEVER_S
 from dovetail.sim.handover import Handover
 from dovetail.sim.scene import Scene
-from dovetail.sim.world import NEVER, OVER, SimWorld
+from dovetail.sim.world import OVER, SimWorld
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class ScriptedWorld(SimWorld):
         moments = [*scene.capacity, *((leave.t, ()) for leave in script.leaves)]
         timed = replace(scene, capacity=sorted(moments, key=lambda moment: moment[0]))
         super().__init__(timed, policy, recorder)
-        self._submit = [*(t for t, _ in script.arrivals), NEVER]
+        self._submit = [*(t for t, _ in script.arrivals), NEVER_S]
         self._who = [job for _, job in script.arrivals]
         self._script, self._next_leave = script, 0
 
@@ -97,14 +98,14 @@ class ScriptedWorld(SimWorld):
         while self._submit[self._next] <= now:
             job = self._who[self._next]
             self._next += 1
-            quit_s = self._script.cancelled_s.get(job, NEVER)
+            quit_s = self._script.cancelled_s.get(job, NEVER_S)
             here = job in state.waiting or job in state.plan.placed
             if here or self._version[job] == OVER or quit_s <= now:
                 continue
             state.arrive(job)
             arrived.append(job)
             facts.append(Submitted(now, job, state.length[job]))
-            if quit_s < NEVER:
+            if quit_s < NEVER_S:
                 self._quit_s[job] = quit_s
                 self._schedule_quit(job)
         return arrived

@@ -43,13 +43,13 @@ from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy, name_of
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT
+from dovetail.core.units import NEVER_S
 from dovetail.core.view import Changes, View
 from dovetail.sim.expansion import Expansions
 from dovetail.sim.handover import Handover
 from dovetail.sim.scene import Scene
 from dovetail.sim.stuck import stuck
 
-NEVER = float("inf")
 OWN_MOMENT = 3
 """The kind of a heap entry at which a job changes speed (0: it ends, 1: limit, 2: cancelled)."""
 OVER = -1
@@ -78,10 +78,10 @@ class SimWorld:
             switch_s=self._delay,
         )
         self._work: list[float] = trace.duration_s.tolist()
-        self._submit: list[float] = [*trace.jobs.submit_s.tolist(), NEVER]
+        self._submit: list[float] = [*trace.jobs.submit_s.tolist(), NEVER_S]
         self._ends: list[int] = trace.end.tolist()
         limits = trace.jobs.time_limit_s
-        self._limit: list[float] | None = limits.tolist() if (limits < NEVER).any() else None
+        self._limit: list[float] | None = limits.tolist() if (limits < NEVER_S).any() else None
         # A time limit counts running: the seconds a switch takes are not the job's.
         self._ran: list[float] = [0.0] * len(trace) if self._limit else []
         self._from_s: list[float] = [0.0] * len(trace)
@@ -118,7 +118,7 @@ class SimWorld:
         heap, version = self._heap, self._version
         while heap and heap[0][3] != version[heap[0][2]]:
             heapq.heappop(heap)
-        if not heap and self._submit[self._next] == NEVER and not self.state.waiting:
+        if not heap and self._submit[self._next] == NEVER_S and not self.state.waiting:
             return False
         now = self._submit[self._next]
         if heap and heap[0][0] < now:
@@ -127,7 +127,7 @@ class SimWorld:
             now = self._capacity_next_s
         woke = until <= now
         now = min(now, until)
-        if now == NEVER:
+        if now == NEVER_S:
             raise stuck(self._scene, self._policy, self.state.view)
         if not woke and self._scene.coalesce_s:
             now = min(self._last_within(now + self._scene.coalesce_s), until)
@@ -269,11 +269,11 @@ class SimWorld:
 
     def _capacity_s(self) -> float:
         timeline = self._scene.capacity
-        return timeline[self._next_capacity][0] if self._next_capacity < len(timeline) else NEVER
+        return timeline[self._next_capacity][0] if self._next_capacity < len(timeline) else NEVER_S
 
     def _last_within(self, end_s: float) -> float:
         """Returns the time of the last event up to `end_s`."""
-        last = -NEVER
+        last = -NEVER_S
         version = self._version
         for t, _, job, v in self._heap:
             if last < t <= end_s and v == version[job]:
@@ -417,18 +417,18 @@ class SimWorld:
         state = self.state
         self._version[job] = version = self._version[job] + 1
         rate = state.rate[job]
-        end = state.since_s[job] + (self._work[job] - state.done[job]) / rate if rate else NEVER
+        end = state.since_s[job] + (self._work[job] - state.done[job]) / rate if rate else NEVER_S
         kind = 0
         if self._limit is not None:
             limit = self._from_s[job] + max(0.0, self._limit[job] - self._ran[job])
             if limit < end:
                 end, kind = limit, 1
-        if self._quit_s.get(job, NEVER) < end:
+        if self._quit_s.get(job, NEVER_S) < end:
             end, kind = self._quit_s[job], 2
         own = self._own_moment_s(job)
         if own < end:
             end, kind = own, OWN_MOMENT
-        if end < NEVER:
+        if end < NEVER_S:
             # A remainder of a few ulps can put the end before now; time never runs backwards.
             heapq.heappush(self._heap, (max(end, state.now), kind, job, version))
 
@@ -478,7 +478,7 @@ class SimWorld:
         return tuple((j, placed[j]) for j in sorted(others))
 
     def _check_life(self, woke: bool, until: float) -> None:
-        quiet = woke and not self._heap and self._submit[self._next] == NEVER
+        quiet = woke and not self._heap and self._submit[self._next] == NEVER_S
         self._idle_wakes = self._idle_wakes + 1 if quiet else 0
         if self._idle_wakes > IDLE_WAKES_MAX:
             raise stuck(self._scene, self._policy, self.state.view)

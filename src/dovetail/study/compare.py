@@ -14,6 +14,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import Floats
 from dovetail.core.policy import Policy, parse_policy, spell
 from dovetail.core.trace import Trace
+from dovetail.core.units import DAY_S
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.record.result import COMPARISON_COLUMNS, Comparison, RunResult
 from dovetail.study.bound import bound, judges, objection, powers_of
@@ -23,7 +24,6 @@ from dovetail.study.run import granted, with_bound
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
 from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
 
-DAY_S = 86400.0
 Assign = Callable[[Trace, int], Trace]
 """Gives the jobs of a trace what is drawn by seed, such as their models."""
 

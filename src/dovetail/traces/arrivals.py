@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.core.job import Floats, Ints
-
-HOUR_S, DAY_S, WEEK_S = 3600.0, 86400.0, 604800.0
+from dovetail.core.units import DAY_S, HOUR_S
 
 WEEKDAYS = (1.01, 1.16, 1.30, 1.28, 1.27, 0.50, 0.47)
 """Jobs a day, Monday to Sunday, over the mean: measured on ten Philly clusters (99,040 jobs)."""

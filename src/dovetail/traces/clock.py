@@ -12,8 +12,8 @@ from typing import Literal
 import polars as pl
 
 from dovetail.core.errors import InputError, nearest
+from dovetail.core.units import DAY_S, WEEK_S
 
-DAY_S, WEEK_S = 86400.0, 604800.0
 _FIRST_MONDAY_S = 4 * DAY_S
 """1970-01-05, the first Monday of Unix time."""
 

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from dovetail.core.job import Labels
 from dovetail.core.trace import ENDS, Trace
+from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.traces.transform import offered_load
-
-HOUR_S, DAY_S = 3600.0, 86400.0
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 

@@ -10,7 +10,8 @@ import numpy as np
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
-from dovetail.traces.arrivals import DAY_S, at_once, cyclic, poisson
+from dovetail.core.units import DAY_S
+from dovetail.traces.arrivals import at_once, cyclic, poisson
 from dovetail.traces.generated_jobs import GeneratedJobs
 from dovetail.traces.pai_like import RECURRENT_SHARE, pai_like
 from dovetail.traces.philly_like import philly_like

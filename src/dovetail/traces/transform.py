@@ -13,9 +13,9 @@ import numpy as np
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Bools, Floats, Ints, Labels
 from dovetail.core.trace import Trace
+from dovetail.core.units import DAY_S
 from dovetail.traces.assemble import SECONDS_MAX, SUBMIT_MAX_S
 
-DAY_S = 86400.0
 WINDOW_MEASURES = ("gpu-seconds", "arrivals")
 
 

@@ -6,7 +6,8 @@ import pytest
 from plain_controller import PlainController, empty_table, nodes_of
 
 from dovetail.core.placement import Placement
-from dovetail.live.emulation.nodes import NEVER, FolderProgressStore
+from dovetail.core.units import NEVER_S
+from dovetail.live.emulation.nodes import FolderProgressStore
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.physics.linear import LinearPhysics
 from dovetail.physics.sharing.pair_law import Injected
@@ -292,7 +293,7 @@ def test_one_call_does_no_more_than_it_may_and_an_order_is_heard_between_two() -
 
 def test_nodes_that_fell_behind_say_the_same_as_those_that_did_not() -> None:
     said: list[list[AgentReport]] = []
-    for most in (2, NEVER):
+    for most in (2, NEVER_S):
         c = PlainController(nodes_of(alive_s=1.0, steps_max=most))
         c.run(1, SyntheticSpec(50.0), [(0, 0)])
         said.append([])

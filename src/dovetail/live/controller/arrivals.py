@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dovetail.core.messages import Submitted
+from dovetail.core.units import NEVER_S
 from dovetail.live.controller.array_limits import ArrayLimits
-from dovetail.live.controller.live_jobs import NEVER, Life
+from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.site import Site, list_of
 from dovetail.live.controller.terminations import Endings
 from dovetail.live.edges.protocols import Accepted, Request
@@ -79,7 +80,7 @@ class Arrivals:
         """Makes jobs known to the tables, all at once; returns them. They do not wait yet."""
         site = self._site
         table = site.state.jobs
-        last_s = float(table.submit_s[-1]) if len(table) else -NEVER
+        last_s = float(table.submit_s[-1]) if len(table) else -NEVER_S
         rows = []
         for spec, record in jobs:
             last_s = max(last_s, record.queued_s)
@@ -93,7 +94,7 @@ class Arrivals:
             site.lives.add(life)
             self._limits.enter(life)
             made.append(life)
-            if spec.deadline_s < NEVER:
+            if spec.deadline_s < NEVER_S:
                 due = record.submit_s + spec.deadline_s
                 site.timers.set(("deadline", record.job), due)
             self._depend(record.job, spec.after)
@@ -186,7 +187,7 @@ class Arrivals:
         record = found[1]
         if life is None and record.state in TERMINAL:
             self._ends[job] = record.state
-        return record.state, record.first_start_s < NEVER or record.state is not PENDING
+        return record.state, record.first_start_s < NEVER_S or record.state is not PENDING
 
     def _named(self, dependency: Dependency) -> str:
         """Returns a dependency as users write it, a task by the name that lists give it."""
@@ -311,7 +312,7 @@ def _afresh(record: JobRecord, now: float) -> JobRecord:
         record.job,
         submit_s=record.submit_s,
         again_s=now,
-        restarts=record.restarts + (record.first_start_s < NEVER),
+        restarts=record.restarts + (record.first_start_s < NEVER_S),
         generation=record.generation,
         next_worker=record.next_worker,
     )

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dovetail.core.units import NEVER_S
 from dovetail.live.jobs.lifecycle import State, Step, after
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.workers.gang import Gang
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
-NEVER = float("inf")
 PLACED = (State.CONFIGURING, State.RUNNING)
 
 
@@ -29,7 +29,7 @@ class Life:
     spec: JobSpec
     record: JobRecord
     gang: Gang | None = None
-    running_s: float = NEVER
+    running_s: float = NEVER_S
     manner_s: float = 0.0
     placed_done_s: float = 0.0
     starting: bool = False

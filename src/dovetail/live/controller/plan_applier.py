@@ -15,7 +15,8 @@ from dovetail.core.messages import (
 )
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
-from dovetail.live.controller.live_jobs import NEVER, Life
+from dovetail.core.units import NEVER_S
+from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.site import Site
 from dovetail.live.jobs.lifecycle import State, Step
 from dovetail.live.jobs.record import GangMember
@@ -74,7 +75,7 @@ class Placements:
         site, job = self._site, life.record.job
         if life.running_s < site.now:
             site.lives.write(life, ran_s=life.record.ran_s + site.now - life.running_s)
-        life.running_s, life.mend, life.trained = NEVER, (), None
+        life.running_s, life.mend, life.trained = NEVER_S, (), None
         site.timers.drop(("limit", job))
         site.timers.drop(("mend", job))
 
@@ -219,7 +220,7 @@ class Placements:
         rate = site.speed(row, placement)
         if life.record.state is State.CONFIGURING:
             site.lives.step(life, Step.STARTED)
-        if life.running_s == NEVER:
+        if life.running_s == NEVER_S:
             if not life.uses_train_protocol:
                 # It begins anew, and what it ran before is lost: its limit is for this run.
                 site.lives.write(life, ran_s=0.0)
@@ -252,7 +253,7 @@ class Placements:
         gang = self._site.gang(life)
         if (
             life.is_placed
-            and life.running_s == NEVER
+            and life.running_s == NEVER_S
             and gang.roster.first.one_first
             and gang.roster.has_begun
         ):

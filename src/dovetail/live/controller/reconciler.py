@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dovetail.core.units import NEVER_S
 from dovetail.live.controller.arrivals import Arrivals
 from dovetail.live.controller.health import Health
 from dovetail.live.controller.live_jobs import Life
@@ -34,7 +35,6 @@ from dovetail.wire.agent import (
     StartWorker,
 )
 
-NEVER = float("inf")
 STRAY_GRACE_S = 0.0
 """A worker that nobody wants any more is killed: what it did is on record as over."""
 
@@ -180,7 +180,7 @@ class Tending:
                 continue
             letters.extend(due_orders(life.gang, now, settled=site.settled))
             due = min(life.gang.next_s(now), next_resend_s(life.gang, now))
-            site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER)
+            site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER_S)
         self._to_say = {}
         for key, worker in site.floor.unknown.items():
             if now >= worker.end_sent_s + site.rules.resend_s:

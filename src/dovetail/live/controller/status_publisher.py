@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from dovetail.core.messages import Reason
 from dovetail.core.policy import name_of
+from dovetail.core.units import NEVER_S
 from dovetail.live.controller.health import Health
 from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.site import Site
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
-
-NEVER = float("inf")
 
 
 class Picture:
@@ -23,12 +22,12 @@ class Picture:
         self._health = health
         self.published: Snapshot | None = None
         self.changed = True
-        self._made_s = -NEVER
-        self._decided_s = -NEVER
+        self._made_s = -NEVER_S
+        self._decided_s = -NEVER_S
         self._decisions = 0
         self._reasons: tuple[Reason, ...] = ()
-        self._reasons_s = -NEVER
-        self._refused, self._refused_s = "", -NEVER
+        self._reasons_s = -NEVER_S
+        self._refused, self._refused_s = "", -NEVER_S
 
     def decided(self) -> None:
         """Takes note of a decision."""
@@ -57,7 +56,7 @@ class Picture:
     @property
     def due_s(self) -> float:
         """Returns when the next picture is due."""
-        return self._made_s + self._site.rules.publish_every_s if self.changed else NEVER
+        return self._made_s + self._site.rules.publish_every_s if self.changed else NEVER_S
 
     def publish_if_due(self) -> None:
         """Makes a new picture if something changed and the last one is old enough."""

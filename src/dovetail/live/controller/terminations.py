@@ -11,7 +11,8 @@ from dataclasses import replace
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.messages import Ended, Measured, Stopped, Submitted
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
-from dovetail.live.controller.live_jobs import NEVER, Life
+from dovetail.core.units import NEVER_S
+from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.site import Site, list_of
 from dovetail.live.jobs.lifecycle import ENDINGS, State, Step
 from dovetail.live.jobs.record import GangMember
@@ -128,7 +129,7 @@ class Endings:
         site.seats.release(job)
         life.mend, life.trained = (), None
         site.lives.write(life, members=(), ran_s=_ran_s(life, site.now))
-        life.running_s = NEVER
+        life.running_s = NEVER_S
         for name in ("limit", "mend"):
             site.timers.drop((name, job))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable
 
-NEVER = float("inf")
+from dovetail.core.units import NEVER_S
 
 
 class Timers:
@@ -18,10 +18,10 @@ class Timers:
 
     def set(self, name: Hashable, time_s: float) -> None:
         """Sets the alarm of a name; infinite for none."""
-        if self._due.get(name, NEVER) == time_s:
+        if self._due.get(name, NEVER_S) == time_s:
             return
         self._due.pop(name, None)
-        if time_s < NEVER:
+        if time_s < NEVER_S:
             self._due[name] = time_s
             self._count += 1
             heapq.heappush(self._heap, (time_s, self._count, name))
@@ -36,7 +36,7 @@ class Timers:
         heap = self._heap
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
-        return heap[0][0] if heap else NEVER
+        return heap[0][0] if heap else NEVER_S
 
     def due(self, now: float) -> list[Hashable]:
         """Takes the names whose alarms are due, in order of time."""

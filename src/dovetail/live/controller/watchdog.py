@@ -16,8 +16,6 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision, Policy, name_of
 from dovetail.core.view import View
 
-NEVER = float("inf")
-
 
 class Overran(BaseException):
     """Is raised inside a decision that takes too long; a policy's `except Exception` lets it by."""

@@ -15,6 +15,7 @@ from dovetail.control.state import ClusterState
 from dovetail.core.messages import Explained, Refused, Woke
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
+from dovetail.core.units import NEVER_S
 from dovetail.core.view import Changes, View
 from dovetail.live.controller.arrivals import Arrivals
 from dovetail.live.controller.health import Health
@@ -45,7 +46,6 @@ from dovetail.wire.agent import (
     AgentReport,
 )
 
-NEVER = float("inf")
 EMPTYING = "the cluster stops when its running jobs have ended, and starts none"
 """What is said instead of a decision after `down --drain`."""
 
@@ -95,7 +95,7 @@ class LiveWorld:
         self._time_kept_s = site.now
         take_up(site, self._arrivals, self._health, recovered)
         # Of an empty cluster nobody is asked anything: nor is a simulation's policy.
-        self._ask_s = site.now if len(site.lives) else NEVER
+        self._ask_s = site.now if len(site.lives) else NEVER_S
         self._late.extend(recovered.accepted)
         # Whoever brings a cluster up takes back what nobody carried out of an earlier "down".
         down = [r for r in recovered.requests if r.verb == "down"]
@@ -122,11 +122,11 @@ class LiveWorld:
             if not self._asks():
                 self._pass_time(until)
             if self._emptying:
-                until = self._ask_s = NEVER
+                until = self._ask_s = NEVER_S
                 self._let_be()
                 continue
             if site.settled and min(until, self._ask_s) <= site.now:
-                self._ask_s = NEVER
+                self._ask_s = NEVER_S
                 site.changes.woke = True
                 site.facts.append(Woke(site.now))
             if self._asks():
@@ -310,7 +310,7 @@ class LiveWorld:
     def _tell_time_s(self) -> float:
         """Returns when the time must be kept, if nothing that happens tells of it until then."""
         if not len(self._site.lives):
-            return NEVER
+            return NEVER_S
         return self._time_kept_s + self._rules.persist_every_s
 
     def _keep_time(self) -> None:

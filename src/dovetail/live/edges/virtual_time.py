@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dovetail.core.errors import DovetailError
+from dovetail.core.units import NEVER_S
 from dovetail.live.edges.protocols import Incoming
 from dovetail.wire.agent import AgentOrder
-
-NEVER = float("inf")
 
 
 class Timeline:
@@ -41,7 +40,7 @@ class Timeline:
     @property
     def next_s(self) -> float:
         """Returns when the next event is due; infinite if there is none."""
-        return self._events[0][0] if self._events else NEVER
+        return self._events[0][0] if self._events else NEVER_S
 
     def step(self) -> None:
         """Lets the next event happen."""
@@ -86,12 +85,12 @@ class VirtualInbox:
         """Returns all that has come, letting time pass up to the first of it or to `until`."""
         line = self._line
         until -= self._ahead_s
-        while not self._come and line.next_s < NEVER and line.next_s <= until:
+        while not self._come and line.next_s < NEVER_S and line.next_s <= until:
             line.step()
         while self._come and line.next_s <= line.now:
             line.step()
         if not self._come:
-            if until == NEVER:
+            if until == NEVER_S:
                 raise DovetailError("the controller waits and nothing is left to happen")
             line.now = max(line.now, until)
         come, self._come = self._come, []

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
+from dovetail.core.units import NEVER_S
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.live.emulation.synthetic_job import SyntheticJob
@@ -28,8 +29,6 @@ from dovetail.live.system.private_file import write_private
 from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
-
-NEVER = float("inf")
 
 
 class ProgressStore(Protocol):
@@ -150,11 +149,11 @@ class EmulatedNodes:
         costs: SwitchCosts | None = None,
         progress: ProgressStore | None = None,
         report_s: float = 1.0,
-        alive_s: float = NEVER,
-        write_s: float = NEVER,
+        alive_s: float = NEVER_S,
+        write_s: float = NEVER_S,
         incarnation: str = "emulated",
         speed: float = 1.0,
-        steps_max: float = NEVER,
+        steps_max: float = NEVER_S,
     ) -> None:
         each = gpus_per_node
         self._gpus = [each] * nodes if isinstance(each, int) else list(each)
@@ -173,10 +172,10 @@ class EmulatedNodes:
         self._held: dict[int, list[tuple[int, int]]] = {}
         self._touched: dict[int, None] = {}
         self._queue: deque[SyntheticEvent] = deque()
-        self._next_alive_s = 0.0 if alive_s < NEVER else NEVER
+        self._next_alive_s = 0.0 if alive_s < NEVER_S else NEVER_S
         self._now = 0.0
         self._nodes = [_Node(None, SyntheticLauncher(self, n)) for n in range(nodes)]
-        self._agent_due: list[float] = [NEVER] * nodes
+        self._agent_due: list[float] = [NEVER_S] * nodes
         for node in range(nodes):
             self.return_node(node)
 
@@ -223,8 +222,8 @@ class EmulatedNodes:
         # Entries of jobs that were re-timed since stay in the heap; `_due` tells which is current.
         while heap and self._due.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
-        first = heap[0][0] if heap else NEVER
-        return min(first, self._next_alive_s, min(self._agent_due, default=NEVER))
+        first = heap[0][0] if heap else NEVER_S
+        return min(first, self._next_alive_s, min(self._agent_due, default=NEVER_S))
 
     def _step(self) -> list[AgentReport]:
         now, reports = self._now, []
@@ -249,7 +248,7 @@ class EmulatedNodes:
     def _tick_agent(self, n: int) -> list[AgentReport]:
         agent = self._nodes[n].agent
         if agent is None:
-            self._agent_due[n] = NEVER
+            self._agent_due[n] = NEVER_S
             return []
         reports = agent.tick(self._now)
         self._agent_due[n] = agent.next_due()
@@ -302,7 +301,7 @@ class EmulatedNodes:
             self._schedule(job)
 
     def _rate(self, job: SyntheticJob) -> float:
-        if job.training is None or job.slowed == NEVER:
+        if job.training is None or job.slowed == NEVER_S:
             return 0.0
         done_s = job.done_s
         others = self._neighbours(job)
@@ -311,7 +310,7 @@ class EmulatedNodes:
     def _phase_s(self, job: SyntheticJob) -> float:
         # Only a batch size of the plan's own makes a speed that depends on progress.
         if job.training is None or not job.training.batch_size or not job.rate:
-            return NEVER
+            return NEVER_S
         end_s = self._physics.phase_end_s(job.row, job.done_s)
         return job.since_s + (end_s - job.done_s) / job.rate
 
@@ -322,7 +321,7 @@ class EmulatedNodes:
 
     def _schedule(self, job: SyntheticJob) -> None:
         due = max(job.due_s, self._now)
-        if due < NEVER:
+        if due < NEVER_S:
             if self._due.get(job.number) != due:
                 self._due[job.number] = due
                 heapq.heappush(self._heap, (due, job.number))
@@ -337,7 +336,7 @@ class EmulatedNodes:
         """Stores the progress of a job when a worker leaves or saves, and every `write_s`."""
         events = job.out
         leaves = any(h.message is None or isinstance(h.message, Saved) for h in events)
-        due = self._written_s.get(job.number, -NEVER) + self._write_s <= self._now
+        due = self._written_s.get(job.number, -NEVER_S) + self._write_s <= self._now
         if leaves or (due and any(isinstance(h.message, Training) for h in events)):
             self._written_s[job.number] = self._now
             self._progress.write(self._folder[job.number], self.done_s(job.number))
@@ -437,7 +436,7 @@ class EmulatedNodes:
         """Removes a node with its agent and workers: it reports nothing any more."""
         reports = self.tick(now)
         self._nodes[node].agent = None
-        self._agent_due[node] = NEVER
+        self._agent_due[node] = NEVER_S
         for number, job in list(self._jobs.items()):
             if any(n == node for n, _ in job.gpus):
                 job.vanish(node, self._now)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dovetail.core.messages import LIMIT, MOVE
 from dovetail.core.placement import Interleave, Placement
+from dovetail.core.units import NEVER_S
 from dovetail.live.emulation.switch_kind import switch_kind
 from dovetail.live.emulation.synthetic import (
     SAMPLES_PER_S,
@@ -51,7 +52,6 @@ from dovetail.wire.worker import (
     WorkerRefused,
 )
 
-NEVER = float("inf")
 UNREPORTED = -1.0
 """No rate at all: the next one is reported whatever it is."""
 
@@ -66,7 +66,7 @@ class SyntheticWorker:
     share: float
     started_s: float
     generations: WorkerGenerations
-    built_s: float = NEVER
+    built_s: float = NEVER_S
     built: bool = False
     hung: bool = False
     slowed: float = 1.0
@@ -92,7 +92,7 @@ class SyntheticJob:
         self.rate = 0.0
         self.since_s = 0.0
         self.out: list[SyntheticEvent] = []
-        self.phase_s = NEVER
+        self.phase_s = NEVER_S
         self.training: Placement | None = None
         self._costs = costs
         self._prepared = spec.elastic and costs.prepare_s > 0
@@ -104,7 +104,7 @@ class SyntheticJob:
         self._current: Regroup | None = None
         self._stopped = False
         self._entered = -1
-        self._lost_s = NEVER
+        self._lost_s = NEVER_S
         self._reported_rate = 0.0
         self._reported_s = 0.0
 
@@ -170,18 +170,18 @@ class SyntheticJob:
             if not worker.built and not worker.hung:
                 due = min(due, worker.built_s)
         if self._current is not None and self._entered < self._current.generation:
-            due = min(due, NEVER if self._stopped else self.since_s)
+            due = min(due, NEVER_S if self._stopped else self.since_s)
         return min(due, self._report_due_s)
 
     @property
     def _end_s(self) -> float:
         if not self.rate or self._current is None:
-            return NEVER
+            return NEVER_S
         return self.since_s + (self.spec.duration_s - self.done_s) / self.rate
 
     @property
     def _report_due_s(self) -> float:
-        return self._reported_s + self._report_s if self._reported_rate else NEVER
+        return self._reported_s + self._report_s if self._reported_rate else NEVER_S
 
     def advance(self, now: float) -> None:
         """Does what is due."""
@@ -190,7 +190,7 @@ class SyntheticJob:
             self._finish()
             return
         if self._lost_s <= now:
-            self._lost_s = NEVER
+            self._lost_s = NEVER_S
             self._lose(Stalled("stalled: a member does not answer"), now)
         if self.phase_s <= now:
             self.settle(now)
@@ -218,7 +218,7 @@ class SyntheticJob:
     def slowed(self) -> float:
         """Returns how many times slower its slowest worker makes it; infinite if it stands."""
         if self._current is None or self._stopped:
-            return NEVER
+            return NEVER_S
         return max(self.workers[n].slowed for n in self._current.members)
 
     @property
@@ -303,7 +303,7 @@ class SyntheticJob:
         held = set(() if self.training is None else self.training.named())
         keeps = any((w.node, w.gpu) in held for w in there)
         for worker in there:
-            if worker.built_s == NEVER:
+            if worker.built_s == NEVER_S:
                 # A process on a GPU that the job had costs nothing: the old one hands it over.
                 new = (worker.node, worker.gpu) not in held
                 ahead_s = self._costs.prepare_s if self._prepared and keeps and new else 0.0
@@ -340,7 +340,7 @@ class SyntheticJob:
         self.since_s = now if before is None else self._goes_from_s(before, after, now)
         self._current, self.training = wanted, after
         self._stopped = False
-        self._lost_s = NEVER
+        self._lost_s = NEVER_S
         # Reported anew even if it stood before: the controller believes that it goes on.
         self.rate, self._reported_rate = 0.0, UNREPORTED
         for number in wanted.members:
@@ -437,7 +437,7 @@ class SyntheticJob:
             self._current = self.training = None
             self._stopped = False
             self.rate = self._reported_rate = 0.0
-            self._lost_s = self.phase_s = NEVER
+            self._lost_s = self.phase_s = NEVER_S
         if not self.workers:
             self._lived = True
 

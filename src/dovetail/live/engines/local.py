@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dovetail.core.errors import DovetailError
+from dovetail.core.units import NEVER_S
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, keep_names, names_kept
 from dovetail.live.engines.engine import worker_socket
@@ -24,7 +25,6 @@ from dovetail.live.system.private_file import make_private_folder, write_private
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
-NEVER = float("inf")
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_PIPE_USUAL = "/tmp/nvidia-mps"
 NOT_PASSED_ON = (
@@ -219,7 +219,7 @@ class LocalNodes:
     def next_due(self) -> float:
         """Returns when `tick` has something to do whatever happens."""
         due = [agent.next_due() for agent in self.agents]
-        return min((*due, *(hub.next_due() for hub in self._hubs)), default=NEVER)
+        return min((*due, *(hub.next_due() for hub in self._hubs)), default=NEVER_S)
 
     def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
         """Ends all workers."""

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
+from dovetail.core.units import LONG_AGO_S
 from dovetail.live.jobs.record import GangMember
-
-NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class NodeStatus:
     node: int
     state: str
     gpus: tuple[str, ...]
-    heard_s: float = NEVER
+    heard_s: float = LONG_AGO_S
     gpu_type: str = ""
 
 
@@ -66,10 +65,10 @@ class Snapshot:
     waiting: tuple[int, ...] = ()
     shapes: tuple[int, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    reasons_s: float = NEVER
+    reasons_s: float = LONG_AGO_S
     decisions: int = 0
     refused: str = ""
-    refused_s: float = NEVER
+    refused_s: float = LONG_AGO_S
     unwritable: str = ""
 
     def reason_codes(self) -> dict[int, Reason]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from signal import SIGKILL, SIGTERM
 
+from dovetail.core.units import NEVER_S
 from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import (
     NEVER_STARTED,
@@ -59,7 +60,6 @@ from dovetail.wire.worker import (
     WorkerLeft,
 )
 
-NEVER = float("inf")
 REPEAT_S = 2.0
 """An end that nobody has put on record yet is said again so often, in the machine's seconds."""
 KILL_AGAIN_S = 1.0
@@ -92,8 +92,8 @@ class _Worker:
     limited: int = -1
     memory_bytes: int = 0
     may_know: bool = False
-    kill_s: float = NEVER
-    repeat_s: float = NEVER
+    kill_s: float = NEVER_S
+    repeat_s: float = NEVER_S
 
     @property
     def alive(self) -> bool:
@@ -135,7 +135,7 @@ class Agent:
         self._workers: dict[tuple[int, int], _Worker] = {}
         # Starts that must wait, each by its newest order, and when they are tried again.
         self._deferred: dict[tuple[int, int], StartWorker] = {}
-        self._start_again_s, self._try_s = START_AGAIN_S * speed, NEVER
+        self._start_again_s, self._try_s = START_AGAIN_S * speed, NEVER_S
         for found in launcher.found():
             self._adopt(found)
 
@@ -148,7 +148,7 @@ class Agent:
         for message in found.said:
             worker.hear(message)
         if found.exit is not None:
-            worker.repeat_s = -NEVER
+            worker.repeat_s = -NEVER_S
         self.fence.passes(order.job, order.generation)
         self._workers[order.job, order.worker] = worker
 
@@ -222,7 +222,7 @@ class Agent:
 
     def next_due(self) -> float:
         """Returns when `tick` has something to do whatever happens."""
-        due_s = min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER)
+        due_s = min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER_S)
         return min(due_s, self._try_s)
 
     # What is there.
@@ -271,7 +271,7 @@ class Agent:
 
     def _start_deferred(self, now: float) -> list[AgentReport]:
         """Tries again to start who had to wait; that some still wait was said before."""
-        deferred, self._deferred, self._try_s = self._deferred, {}, NEVER
+        deferred, self._deferred, self._try_s = self._deferred, {}, NEVER_S
         reports = [r for order in deferred.values() for r in self._start(order, now)]
         return [r for r in reports if r.deferred is None]
 
@@ -315,7 +315,7 @@ class Agent:
             known.asked, known.kill_s = True, now + self._kill_again_s
             self._launcher.signal(*key, SIGKILL)
             return []
-        told_before = known.kill_s < NEVER
+        told_before = known.kill_s < NEVER_S
         known.asked, known.kill_s = True, min(known.kill_s, now + order.grace_s)
         if not told_before:
             self._launcher.signal(*key, SIGTERM)
@@ -396,7 +396,7 @@ class Agent:
         if worker is None or not worker.alive:
             return []
         worker.end, worker.listens = end, False
-        worker.kill_s, worker.repeat_s = NEVER, now + self._repeat_s
+        worker.kill_s, worker.repeat_s = NEVER_S, now + self._repeat_s
         return [self._says_end(worker)]
 
     def _says_start(self, worker: _Worker) -> AgentReport:

@@ -11,12 +11,12 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from dovetail.core.cluster import DOWN, DRAINING
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.status_snapshot import NEVER as LONG_AGO
 from dovetail.live.jobs.status_snapshot import Index, RunningStatus, Snapshot
 from dovetail.live.server.conditions import called, conditions, must_come
 from dovetail.live.server.messages.reason import Explained
-from dovetail.live.server.protocol import ENDLESS_S, NEVER
+from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.server.rows import (
     UNWRITABLE,
     fraction_done,
@@ -181,7 +181,7 @@ def _would_start(
         return f"enough GPUs are free; it starts when the policy's next plan takes it{behind}"
     text = f"{lacking} more GPU{'s' if lacking > 1 else ''} must become free"
     end_s = _freed_by(seen, free, lacking, now_s)
-    if end_s < NEVER:
+    if end_s < NEVER_S:
         text += f"; by the forecast of the running jobs that is in {end_s - now_s:.0f} s"
     return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
 
@@ -205,12 +205,12 @@ def _freed_by(seen: Index, nodes: Collection[int], gpus: int, now_s: float) -> f
         gpus -= held
         if gpus <= 0:
             return end_s
-    return NEVER
+    return NEVER_S
 
 
 def _end_of(run: RunningStatus, now_s: float) -> float:
     if run.rate <= 0 or run.left_s > ENDLESS_S:
-        return NEVER
+        return NEVER_S
     return max(now_s, run.since_s + run.left_s / run.rate)
 
 
@@ -327,11 +327,11 @@ def _ended(kept: KeptJob, now_s: float) -> Explained:
     evidence = []
     if record.exit_code is not None:
         evidence.append(_exit_text(record.exit_code))
-    if record.first_start_s < NEVER:
+    if record.first_start_s < NEVER_S:
         evidence.append(f"it waited {record.first_start_s - record.queued_s:.0f} s for its start")
     else:
         evidence.append("it never started")
-    if record.end_s < NEVER:
+    if record.end_s < NEVER_S:
         evidence.append(f"it ended {max(0.0, now_s - record.end_s):.0f} s ago")
     if record.retries:
         evidence.append(f"it was tried again {_times(record.retries)} of {kept.spec.retries}")
@@ -367,7 +367,7 @@ def _exit_text(code: int) -> str:
 
 
 def _known(time_s: float) -> float:
-    return -1.0 if time_s == LONG_AGO else time_s
+    return -1.0 if time_s == LONG_AGO_S else time_s
 
 
 def _times(number: int) -> str:

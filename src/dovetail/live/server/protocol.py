@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _text = json.JSONEncoder(separators=(",", ":")).encode
-NEVER = float("inf")
 ENDLESS_S = 300 * 86400.0
 """A job that is said to last longer has no length that anybody knows: forecasts say a year then."""
 CROWDED = "too many clients at once"

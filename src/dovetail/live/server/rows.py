@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.core.cluster import UP
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.job_row import may_be_stopped
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import GangMember, JobRecord
-from dovetail.live.jobs.status_snapshot import NEVER as NEVER_HEARD
 from dovetail.live.jobs.status_snapshot import Index, RunningStatus, Snapshot
 from dovetail.live.server.messages.cluster import NodeRow
 from dovetail.live.server.messages.listing import JobRow
 from dovetail.live.server.messages.one_job import Shown
-from dovetail.live.server.protocol import ENDLESS_S, NEVER
+from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.store.stored_job import KeptJob
 
 CLOSED = "ReqNodeNotAvail"
@@ -46,7 +46,7 @@ def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
         done_s=done_s,
         rate=rate,
         progress=fraction_done(record, done_s, left_s),
-        left_s=left_s / rate if rate > 0 and left_s < NEVER else NEVER,
+        left_s=left_s / rate if rate > 0 and left_s < NEVER_S else NEVER_S,
         array=spec.array,
         array_of=spec.array_of,
         exit_code=record.exit_code,
@@ -67,9 +67,9 @@ def progress_of(
 ) -> tuple[float, float, float]:
     """Returns solo seconds done, the rate, and solo seconds left (infinite: not known)."""
     if run is None or record.state in TERMINAL:
-        return record.done_s, 0.0, NEVER
+        return record.done_s, 0.0, NEVER_S
     gained = max(0.0, now_s - run.since_s) * run.rate
-    left_s = NEVER if run.left_s > ENDLESS_S else max(0.0, run.left_s - gained)
+    left_s = NEVER_S if run.left_s > ENDLESS_S else max(0.0, run.left_s - gained)
     return run.done_s + gained, run.rate, left_s
 
 
@@ -77,7 +77,7 @@ def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:
     """Returns the part of a job that is done, -1 if nobody knows."""
     if record.state is State.COMPLETED:
         return 1.0
-    if left_s < NEVER and done_s + left_s > 0:
+    if left_s < NEVER_S and done_s + left_s > 0:
         return done_s / (done_s + left_s)
     # On record only now and then, but it is all that is known of a job that is not placed.
     return min(1.0, record.samples / record.total_samples) if record.total_samples else -1.0
@@ -183,7 +183,7 @@ def node_rows(picture: Snapshot) -> tuple[NodeRow, ...]:
             gpus=n.gpus,
             jobs=on[n.node],
             called=tuple(tuple(names[job] for job in jobs) for jobs in on[n.node]),
-            silent_s=-1.0 if n.heard_s == NEVER_HEARD else max(0.0, picture.now_s - n.heard_s),
+            silent_s=-1.0 if n.heard_s == LONG_AGO_S else max(0.0, picture.now_s - n.heard_s),
             gpu_type=n.gpu_type,
         )
         for n in picture.nodes

@@ -19,12 +19,12 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
+from dovetail.core.units import NEVER_S
 from dovetail.live.controller.launches import launch_of
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import (
-    NEVER,
     EvenRoad,
     Timeline,
     VirtualClock,
@@ -106,7 +106,7 @@ class Nodes:
     nodes: EmulatedNodes
     put: Callable[[AgentReport], None]
     message_s: float = MESSAGE_S
-    armed_s: float = NEVER
+    armed_s: float = NEVER_S
 
     def deliver(self, node: int, order: AgentOrder) -> None:
         """Hands an order over and sends what is answered."""
@@ -120,13 +120,13 @@ class Nodes:
     def arm(self) -> None:
         """Puts the next thing due into the heap, unless it is there."""
         due_s = self.nodes.next_due()
-        if due_s < NEVER and due_s != self.armed_s:
+        if due_s < NEVER_S and due_s != self.armed_s:
             self.armed_s = due_s
             self.line.at(due_s, lambda: self._happen(due_s))
 
     def _happen(self, due_s: float) -> None:
         if self.armed_s == due_s:
-            self.armed_s = NEVER
+            self.armed_s = NEVER_S
             self._send(self.nodes.tick(self.line.now))
 
 
@@ -139,7 +139,7 @@ def play(
     guess: OptionTexts | None = None,
     report_s: float = REPORT_S,
     message_s: float = MESSAGE_S,
-    until_s: float = NEVER,
+    until_s: float = NEVER_S,
     decision_s: list[float] | None = None,
     store_at: Path | None = None,
     specs: Sequence[JobSpec] = (),
@@ -217,7 +217,7 @@ def _rules(report_s: float) -> Rules:
     slower = max(1.0, report_s)
     return replace(
         rules,
-        decision_limit_s=NEVER,
+        decision_limit_s=NEVER_S,
         node_patience_s=rules.node_patience_s * slower,
         hail_every_s=rules.hail_every_s * slower,
         publish_every_s=rules.publish_every_s * slower,

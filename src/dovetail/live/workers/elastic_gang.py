@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.workers.failure_detector import (
     KEPT_GENERATIONS,
     FailureDetector,
@@ -16,14 +17,7 @@ from dovetail.live.workers.failure_detector import (
 )
 from dovetail.live.workers.gang_events import GangSaved, GangStalled, GangTrained, TrainJobMissing
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
-from dovetail.live.workers.worker_state import (
-    LONG_AGO,
-    NEVER,
-    Desired,
-    Target,
-    Worker,
-    WorkerConfig,
-)
+from dovetail.live.workers.worker_state import Desired, Target, Worker, WorkerConfig
 from dovetail.wire.agent import WorkerEnded, WorkerReport
 
 STALL_ITERATIONS = 10
@@ -349,9 +343,9 @@ class ElasticGang:
         rules = self.roster.rules
         members = [self.roster.workers.get(n) for n in target.members]
         there = [w for w in members if w is not None]
-        first_s = [w.first_message_s for w in there if w.first_message_s < NEVER]
+        first_s = [w.first_message_s for w in there if w.first_message_s < NEVER_S]
         loading_s = [w.loading_until_s(rules.start_s) for w in there]
-        return max(max([self._generation_s, *first_s]) + rules.ready_s, *loading_s, LONG_AGO)
+        return max(max([self._generation_s, *first_s]) + rules.ready_s, *loading_s, LONG_AGO_S)
 
     @property
     def _stalls_at_s(self) -> float:
@@ -368,7 +362,7 @@ class ElasticGang:
         """Returns when `step` is due again if nothing is reported until then."""
         roster, rules = self.roster, self.roster.rules
         if roster.wanted is None or roster.is_leaving:
-            return NEVER
+            return NEVER_S
         due = [self._stalls_at_s]
         due.extend(w.loading_until_s(rules.start_s) for w in roster.workers.values())
         due.append(roster.formed_s + roster.launch.grace_s)
@@ -377,7 +371,7 @@ class ElasticGang:
         due.extend(self.detector.due_s())
         due.append(self._wanted_s + rules.yield_s)
         due.append(roster.first.unspoken_at_s(roster.workers, rules.silent_s))
-        return min((t for t in due if t > now), default=NEVER)
+        return min((t for t in due if t > now), default=NEVER_S)
 
 
 def _shows_train_job(report: WorkerReport) -> bool:

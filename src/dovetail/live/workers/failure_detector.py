@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from dovetail.live.workers.worker_state import NEVER, Worker
+from dovetail.core.units import NEVER_S
+from dovetail.live.workers.worker_state import Worker
 
 ReachedSince = Callable[[int], float]
 """Returns since when the agent of a node can be reached; at most the present."""
@@ -64,7 +65,7 @@ class FailureDetector:
 
     def must_abandon(self, generation: int, now: float) -> bool:
         """Returns whether the workers in a generation must leave it, or show that they live."""
-        suspected = self._suspected_s.get(generation, NEVER) + self._lost_s <= now
+        suspected = self._suspected_s.get(generation, NEVER_S) + self._lost_s <= now
         return generation >= 0 and (suspected or self.is_broken(generation))
 
     def evaluate(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dovetail.live.workers.worker_state import NEVER, Desired, Worker
+from dovetail.core.units import NEVER_S
+from dovetail.live.workers.worker_state import Desired, Worker
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class FirstWorker:
         # The first member hosts the meeting of all: without it the others wait in vain.
         stray = any(n in workers for n in wanted.numbers[1:]) and wanted.numbers[0] not in workers
         waits_for_others = not self.alone and (
-            stray or any(w.first_message_s < NEVER for w in there)
+            stray or any(w.first_message_s < NEVER_S for w in there)
         )
         self._starts_all = not self.one_first or self.spoke or waits_for_others
 
@@ -60,12 +61,12 @@ class FirstWorker:
 
     def is_silent(self, workers: Mapping[int, Worker]) -> bool:
         """Returns whether the only worker has made no training job, and may never make one."""
-        silent = all(w.first_message_s == NEVER for w in workers.values())
+        silent = all(w.first_message_s == NEVER_S for w in workers.values())
         return self.one_first and not self.spoke and silent
 
     def unspoken_at_s(self, workers: Mapping[int, Worker], silent_s: float) -> float:
         """Returns when a silent worker is to be taken for an ordinary program, NEVER if not."""
         if not self.is_silent(workers):
-            return NEVER
+            return NEVER_S
         due = [w.since_s + silent_s for w in workers.values() if w.alive and w.stays]
-        return max(due) if due and self.unspoken not in workers else NEVER
+        return max(due) if due and self.unspoken not in workers else NEVER_S

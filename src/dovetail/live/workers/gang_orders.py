@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from dovetail.core.units import NEVER_S
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import Gang
 from dovetail.live.workers.generation_orders import generation_orders, next_generation_resend_s
 from dovetail.live.workers.node_order import NodeOrder
 from dovetail.live.workers.roster import Roster
-from dovetail.live.workers.worker_state import NEVER, Desired, Worker
+from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import EndWorker, Forget, StartWorker
 
 PORTS = (20_000, 10_000)
@@ -34,7 +35,7 @@ def due_orders(gang: Gang, now: float, *, settled: bool = True) -> list[NodeOrde
     for worker in roster.by_number():
         if worker.end_s <= now:
             orders.extend(_end(roster, worker, now))
-        elif worker.leave_s == NEVER:
+        elif worker.leave_s == NEVER_S:
             orders.extend(_start(roster, worker, now))
     if isinstance(gang, ElasticGang):
         orders.extend(generation_orders(gang, now))
@@ -53,7 +54,7 @@ def next_resend_s(gang: Gang, now: float) -> float:
             due.append(worker.start_sent_s + resend)
     if isinstance(gang, ElasticGang):
         due.extend(next_generation_resend_s(gang, now))
-    return min((t for t in due if t > now), default=NEVER)
+    return min((t for t in due if t > now), default=NEVER_S)
 
 
 def _end(roster: Roster, worker: Worker, now: float) -> Iterator[NodeOrder]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dovetail.core.units import LONG_AGO_S
 from dovetail.live.workers.gpu_assignment import Gpu, GpuAssignment
-from dovetail.live.workers.worker_state import LONG_AGO
 from dovetail.wire.agent import looser_bound
 
 WorkerKey = tuple[int, int]
@@ -21,7 +21,7 @@ class UnknownWorker:
 
     node: int
     gpus: tuple[int, ...]
-    end_sent_s: float = LONG_AGO
+    end_sent_s: float = LONG_AGO_S
 
     @property
     def on(self) -> tuple[Gpu, ...]:

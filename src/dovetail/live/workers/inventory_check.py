@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dovetail.core.units import NEVER_S
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import Gang
 from dovetail.live.workers.roster import SAVE
-from dovetail.live.workers.worker_state import NEVER, Worker
+from dovetail.live.workers.worker_state import Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport, WorkerState
 
 
@@ -42,7 +43,7 @@ def check_inventory(gang: Gang, node: int, rows: Iterable[WorkerState], now: flo
 
 def _take_row(gang: Gang, worker: Worker, row: WorkerState, now: float) -> None:
     """Takes what a worker said last; most of it was reported before."""
-    worker.missing_s = NEVER
+    worker.missing_s = NEVER_S
     worker.limits_confirmed = max(worker.limits_confirmed, row.generation)
     worker.ready = max(worker.ready, row.ready)
     if max(row.ready, row.entered) >= 0:
@@ -89,11 +90,11 @@ def _miss(gang: Gang, worker: Worker, now: float) -> None:
     """Ends a worker that inventories in turn lack: one alone may be an old one."""
     roster = gang.roster
     resend_s = roster.rules.resend_s
-    if worker.missing_s == NEVER:
+    if worker.missing_s == NEVER_S:
         worker.missing_s = now
     elif worker.end_s > now and now - worker.missing_s >= resend_s:
         worker.end_by(now, 0.0, "its agent does not know it any more")
-        worker.missing_s = NEVER
+        worker.missing_s = NEVER_S
     elif worker.end_s <= now and now - worker.missing_s >= 2 * resend_s:
         # Its agent had the order to end it and lists no such worker: the agent has forgotten it.
         end = WorkerEnded(roster.job, worker.worker, -1, -9, worker.why)

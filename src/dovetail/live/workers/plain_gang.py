@@ -6,9 +6,10 @@ change of its workers ends the gang and starts it anew.
 
 from __future__ import annotations
 
+from dovetail.core.units import NEVER_S
 from dovetail.live.workers.failure_detector import ReachedSince
 from dovetail.live.workers.roster import END, HasRoom, IsFree, Roster
-from dovetail.live.workers.worker_state import NEVER, Desired, Target, Worker
+from dovetail.live.workers.worker_state import Desired, Target, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
 
 
@@ -158,4 +159,4 @@ class PlainGang:
 
     def next_s(self, now: float) -> float:
         """Returns NEVER: a plain gang acts on reports alone."""
-        return NEVER
+        return NEVER_S

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dovetail.core.units import LONG_AGO_S
 from dovetail.live.controller.rules import Rules
 from dovetail.live.node.launcher import was_executed
 from dovetail.live.workers.first_worker import FirstWorker
@@ -18,13 +19,7 @@ from dovetail.live.workers.gang_events import (
     GangVacated,
     WorkerDied,
 )
-from dovetail.live.workers.worker_state import (
-    LONG_AGO,
-    Desired,
-    Target,
-    Worker,
-    WorkerConfig,
-)
+from dovetail.live.workers.worker_state import Desired, Target, Worker, WorkerConfig
 from dovetail.wire.agent import Launch, WorkerEnded, looser_bound
 
 IsFree = Callable[[int, int], bool]
@@ -161,7 +156,7 @@ class Roster:
         for number in wanted.numbers:
             if number in self.workers:
                 self.workers[number].share = wanted.share(number)
-        started = [w for w in self.workers.values() if w.start_sent_s > LONG_AGO]
+        started = [w for w in self.workers.values() if w.start_sent_s > LONG_AGO_S]
         bounded = all(w.memory_bytes == self.bound for w in self.workers.values())
         return not bounded or any(w.share != w.share_sent for w in started)
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.record import GangMember
 from dovetail.wire.agent import looser_bound
 from dovetail.wire.worker import Training
-
-NEVER = float("inf")
-LONG_AGO = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +94,26 @@ class Worker:
     entered: int = -1
     lost: int = -1
     left: bool = False
-    since_s: float = LONG_AGO
-    first_message_s: float = NEVER
-    leave_s: float = NEVER
-    end_s: float = NEVER
+    since_s: float = LONG_AGO_S
+    first_message_s: float = NEVER_S
+    leave_s: float = NEVER_S
+    end_s: float = NEVER_S
     grace_s: float = 0.0
     why: str = ""
     deferred: str = ""
     trained: Training | None = None
-    missing_s: float = NEVER
+    missing_s: float = NEVER_S
     regroup_sent: int = -1
-    regroup_sent_s: float = LONG_AGO
+    regroup_sent_s: float = LONG_AGO_S
     meet_sent: int = -1
-    meet_sent_s: float = LONG_AGO
-    start_sent_s: float = LONG_AGO
+    meet_sent_s: float = LONG_AGO_S
+    start_sent_s: float = LONG_AGO_S
     share_sent: float = 1.0
     memory_sent: int = 0
-    leave_sent_s: float = LONG_AGO
-    abandon_sent_s: float = LONG_AGO
+    leave_sent_s: float = LONG_AGO_S
+    abandon_sent_s: float = LONG_AGO_S
     abandon_sent: int = -1
-    end_sent_s: float = LONG_AGO
+    end_sent_s: float = LONG_AGO_S
     gpus: tuple[int, ...] = ()
 
     @property
@@ -125,13 +123,13 @@ class Worker:
 
     def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
         """Schedules its end, unless an earlier one is scheduled already."""
-        self.grace_s = min(self.grace_s, grace_s) if self.end_s < NEVER else grace_s
+        self.grace_s = min(self.grace_s, grace_s) if self.end_s < NEVER_S else grace_s
         self.end_s = min(self.end_s, end_s)
         self.why = self.why or why
 
     def set_memory_limit(self, memory_bytes: int, generation: int) -> None:
         """Sets the limits of a generation, if they differ from those that it was sent."""
-        if not (self.alive or self.start_sent_s > LONG_AGO):
+        if not (self.alive or self.start_sent_s > LONG_AGO_S):
             # Its start order has not been sent: there is nothing it could still hold from before.
             self.memory_bytes = memory_bytes
         elif memory_bytes != self.memory_bytes or self.share != self.share_sent:
@@ -144,8 +142,8 @@ class Worker:
 
     def loading_until_s(self, start_s: float) -> float:
         """Returns until when it may be silent because its program is still loading."""
-        loading = self.alive and self.first_message_s == NEVER
-        return self.since_s + start_s if loading else LONG_AGO
+        loading = self.alive and self.first_message_s == NEVER_S
+        return self.since_s + start_s if loading else LONG_AGO_S
 
     @property
     def memory_held_max(self) -> int:
@@ -158,4 +156,4 @@ class Worker:
     @property
     def stays(self) -> bool:
         """Returns whether it is neither leaving nor to be ended."""
-        return self.end_s == NEVER and self.leave_s == NEVER and not self.left
+        return self.end_s == NEVER_S and self.leave_s == NEVER_S and not self.left

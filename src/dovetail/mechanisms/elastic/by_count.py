@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.core.job import Ints
-from dovetail.core.passes import RELATIVE_TOLERANCE, Because, Keys
+from dovetail.core.passes import Because, Keys
 from dovetail.core.plan import Draft
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import waits
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from dovetail.algorithms.admission import admitted
 from dovetail.core.job import Floats, Ints
-from dovetail.core.passes import RELATIVE_TOLERANCE, Because, Keys
+from dovetail.core.passes import Because, Keys
 from dovetail.core.plan import Draft
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.by_count import by_key, place_whole, pool_gpus
 from dovetail.mechanisms.elastic.marginal_shares import speeds

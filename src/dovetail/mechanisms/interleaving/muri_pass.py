@@ -13,6 +13,7 @@ from math import floor, inf
 from dovetail.core.parameters import LEAST_PERIOD_S
 from dovetail.core.passes import NO_ROOM
 from dovetail.core.policy import Decision
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.interleaving.group_placing import Admitted, Members, admit, put
 from dovetail.mechanisms.interleaving.groups import (
@@ -26,8 +27,6 @@ from dovetail.mechanisms.interleaving.groups import (
 from dovetail.mechanisms.interleaving.rules import MEMBERS_MAX, SetRules, rules_of
 from dovetail.mechanisms.interleaving.slots import Priority, SizeQueue, StayingJobs, take
 
-TICK_TOLERANCE = 1e-9
-
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
@@ -40,7 +39,7 @@ class Ticks:
         if not self.tick_s:
             return True
         nearest_s = round(now / self.tick_s) * self.tick_s
-        return abs(now - nearest_s) <= TICK_TOLERANCE * max(1.0, now)
+        return abs(now - nearest_s) <= RELATIVE_TOLERANCE * max(1.0, now)
 
     def next_s(self, now: float) -> float:
         """Returns the first tick after now; infinity where every event is one."""

@@ -18,6 +18,7 @@ from dovetail.algorithms.stage_cycle import cycles, orderings
 from dovetail.core.job import Floats
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.queue import WaitingQueue
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 
 Kinds = tuple[int, ...]
@@ -25,7 +26,6 @@ Kinds = tuple[int, ...]
 
 WHOLE = 10**9
 """Efficiencies count in billionths: as whole numbers their sums are exact, and ties are ties."""
-TOLERANCE = 1e-9
 MEMBERS_MAX = 4
 FEW_KINDS = 10
 """Of so many kinds all sets are reckoned at once; of 10 there are 990."""
@@ -141,7 +141,7 @@ class SetRules:
         """Tells whether the members together do at least what one of them does alone."""
         cycle_s = self.cycle_s(kinds)
         done = sum(self._alone_s[kind] for kind in kinds) / cycle_s
-        return done >= 1 - TOLERANCE
+        return done >= 1 - RELATIVE_TOLERANCE
 
     def weight(self, kinds: Kinds, memory_bytes: float) -> int:
         """Returns the efficiency (equation 4) of a set in billionths; 0 where memory is short."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import floor, log
 
 from dovetail.algorithms.time_shares import Sharers, SharingGroup, time_shares
-from dovetail.core.passes import RELATIVE_TOLERANCE
 from dovetail.core.placement import Placement
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing.stars import MEMBERS_MAX
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dovetail.core.occupancy import Occupancy
-from dovetail.core.passes import RELATIVE_TOLERANCE
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing.candidates import idle_gpus, join, placement_on, utilisation
 from dovetail.mechanisms.sharing.stars import StarSeats, neighbours

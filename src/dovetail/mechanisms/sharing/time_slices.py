@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import inf
 
 from dovetail.core.errors import IllegalPlan
-from dovetail.core.passes import RELATIVE_TOLERANCE
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.gpu_groups import GpuGroup

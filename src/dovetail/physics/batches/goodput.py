@@ -19,6 +19,7 @@ import numpy as np
 
 from dovetail.core.beliefs import BestBatches
 from dovetail.core.job import Bools, Floats
+from dovetail.core.units import NEVER_S
 from dovetail.physics.batches.efficiency import Efficiency, sample_worth
 from dovetail.physics.speed.compute import iteration_s as equation_7
 from dovetail.physics.speed.throughput import correction, iteration_s, spread
@@ -32,7 +33,6 @@ CANDIDATES = 50
 ROUNDING = 1e-8
 LATE_S = 1e-6
 """A phase counts as over this much before its end: times are rounded, and it must be passed."""
-NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def phase_end_s(kind: Kind, done_s: float) -> float:
     """Returns the progress at which the noise scale changes next, or inf."""
     ends_s = _phase_ends_s(kind)
     k = _phase(kind, done_s)
-    return ends_s[k] if k < len(ends_s) else NEVER
+    return ends_s[k] if k < len(ends_s) else NEVER_S
 
 
 def relative_speed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dovetail.live.server.protocol import NEVER
+from dovetail.core.units import NEVER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class JobRow:
     held_gpus: int = 0
     where: str = ""
     reason: str = ""
-    start_s: float = NEVER
-    end_s: float = NEVER
+    start_s: float = NEVER_S
+    end_s: float = NEVER_S
     ran_s: float = 0.0
     done_s: float = 0.0
     rate: float = 0.0
     progress: float = -1.0
-    left_s: float = NEVER
+    left_s: float = NEVER_S
     array: int = -1
     array_of: int = -1
     exit_code: int | None = None
