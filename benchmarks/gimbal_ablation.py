@@ -26,7 +26,7 @@ from dovetail.core.job import Floats, JobTable, Labels
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import Known
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import MEASURED, parse_interference
 from dovetail.physics.zoo.models import shipped
 from dovetail.record.tally import Tally
@@ -66,7 +66,9 @@ def drawn_scene(seed: int, interference: str = MEASURED) -> Scene:
     )
     trace = Trace.of(jobs, duration_s)
     cluster = Cluster.parse("8x2:A40")
-    physics = PlacedPhysics(jobs, cluster, shipped(), interference=parse_interference(interference))
+    physics = placed_physics(
+        jobs, cluster, shipped(), interference=parse_interference(interference)
+    )
     return Scene(
         trace=trace,
         cluster=cluster,
@@ -79,7 +81,7 @@ def drawn_scene(seed: int, interference: str = MEASURED) -> Scene:
 def finishes(scene: Scene, text: str) -> Floats:
     """Returns when each job ends under a policy."""
     jobs = scene.trace.jobs
-    scale = [scene.truth.scale(j) for j in range(len(jobs))]
+    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
     tally = Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
     policy = parse_policy(text)
     run(SimWorld(scene, policy, tally), policy)

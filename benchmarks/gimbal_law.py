@@ -26,7 +26,7 @@ from papers.gimbal_runs import (
 )
 from papers.setting import Setting, find_data
 
-from dovetail.physics.sharing import gang
+from dovetail.physics.sharing import worker_slowdowns
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def bent(power: float) -> Iterator[None]:
     def slowdown(u: float, limit: float, other: float, other_limit: float, ratio: float) -> float:
         return bent_slowdown(u, limit, other, other_limit, ratio, power)
 
-    with mock.patch.object(gang, "shared_slowdown", slowdown):
+    with mock.patch.object(worker_slowdowns, "shared_slowdown", slowdown):
         yield
 
 

@@ -25,8 +25,8 @@ from dovetail.forecast.forecasts import Known
 from dovetail.mechanisms.calibration.goals import Member, goal_of
 from dovetail.mechanisms.calibration.primitives import Setting, free_competition
 from dovetail.mechanisms.calibration.search import Search
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing.pair_law import Measured
+from dovetail.physics.placed import placed_physics
+from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.gimbal import Calibrated
 from dovetail.record.tally import Tally
@@ -62,7 +62,7 @@ def drawn_set(seed: int) -> Scene:
     )
     trace = Trace.of(jobs, draw.uniform(HOUR_S, 10 * HOUR_S, len(gpus)))
     cluster = Cluster.parse(f"{size // 4}x4:A40")
-    physics = PlacedPhysics(jobs, cluster, shipped(), interference=Measured())
+    physics = placed_physics(jobs, cluster, shipped(), interference=MeasuredInterference())
     return Scene(
         trace=trace,
         cluster=cluster,
@@ -75,7 +75,7 @@ def drawn_set(seed: int) -> Scene:
 def searched(scene: Scene, policy: Policy) -> tuple[float, float, tuple[Search, ...], SimWorld]:
     """Returns when the search began and ended, the searches, and the world at its end."""
     jobs = scene.trace.jobs
-    scale = [scene.truth.scale(j) for j in range(len(jobs))]
+    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
     tally = Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
     world = SimWorld(scene, policy, tally)
     memory, wake_at, began_s = policy.initial, float("inf"), 0.0
@@ -101,10 +101,10 @@ def members_of(world: SimWorld, search: Search, setting: Setting) -> list[Member
     members = []
     for i, job in enumerate(jobs):
         near = range(1, len(jobs)) if i == 0 else (0,)
-        speed = view.physics.speed(job, placed[i], [(jobs[k], placed[k]) for k in near])
+        speed = view.physics.rate(job, placed[i], [(jobs[k], placed[k]) for k in near])
         members.append(
             Member.of(
-                gpus=placed[i].gpus, utilization=view.physics.utilization(job), speed=speed,
+                gpus=placed[i].gpus, utilization=view.physics.sharing.utilization(job), speed=speed,
                 left_s=view.progress.length_s([job])[0], deadline_s=float("inf"), now=0.0,
             )
         )  # fmt: skip

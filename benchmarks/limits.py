@@ -40,7 +40,7 @@ from dovetail.physics.sharing.limits import (
     shared_slowdown,
     shipped_demand,
 )
-from dovetail.physics.sharing.pair_law import Measured
+from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.speed.throughput import fewest_steps
 from dovetail.physics.zoo.models import lookup, zoo
 from dovetail.physics.zoo.profile import FitError
@@ -140,7 +140,7 @@ def utilization(law: Demand, load: Floats) -> Floats:
 
 
 def squeezes() -> None:
-    measured, known = Measured(), shipped_demand()
+    measured, known = MeasuredInterference(), shipped_demand()
     print(f"\nspeeds of both on {GPUS} GPUs each as the second is squeezed: limit, first, second")
     for pair in PAIRS_SHOWN:
         profiles = [lookup(name) for name in pair]
@@ -159,7 +159,7 @@ def squeezes() -> None:
 
 def gains() -> None:
     """Compares the mean completion of two jobs of one length, packed, with one after the other."""
-    known, measured = shipped_demand(), Measured()
+    known, measured = shipped_demand(), MeasuredInterference()
     free, limited, best_at = [], [], []
     sides = [(p, b / fewest_steps(p, b)) for p in zoo().values()
              for b in [p.batch.value.on_each_of(GPUS)]]  # fmt: skip

@@ -40,7 +40,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.wire.agent import AgentOrder, Launch
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
@@ -81,7 +81,7 @@ class Machine:
         self.line = Timeline()
         table = empty_table()
         self._nodes = EmulatedNodes(
-            nodes, GPUS, jobs=table, physics=LinearPhysics(table), alive_s=1.0
+            nodes, GPUS, jobs=table, physics=linear_physics(table), alive_s=1.0
         )
         self.inbox: VirtualInbox | None = None
         self._due_s = float("inf")
@@ -132,7 +132,7 @@ def world_of(
         table,
         cluster,
         policy,
-        physics=LinearPhysics(table),
+        physics=linear_physics(table),
         forecast=Declared(table, lengths.__getitem__),
         placing=Placing.parse("prefer"),
     )

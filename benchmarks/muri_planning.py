@@ -23,14 +23,14 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.messages import Fact
 from dovetail.core.policy import Decision, parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
 from dovetail.mechanisms.interleaving import groups as interleave_groups
 from dovetail.mechanisms.interleaving import muri_pass as interleaved_pass
 from dovetail.mechanisms.interleaving import rules as interleave_rules
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.speed.switching import Switching
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
@@ -87,7 +87,7 @@ def scene(nodes: int, seed: int) -> Scene:
     )
     trace = Trace.of(jobs, rng.lognormal(8, 2, count))
     cluster = Cluster.uniform(nodes, 8)
-    physics = PlacedPhysics(jobs, cluster, shipped())
+    physics = placed_physics(jobs, cluster, shipped())
     free = Switching.parse("none")
     known = Known(trace.duration_s)
     return Scene(trace, cluster, physics, physics, known, switching=free)

@@ -44,7 +44,7 @@ def loop_s(trace: Path, policy: str, placement: str) -> float:
     from dovetail.core.cluster import Cluster
     from dovetail.core.placing import Placing
     from dovetail.core.policy import parse_policy
-    from dovetail.physics.speed.switching import Switching
+    from dovetail.core.switching import Switching
     from dovetail.study.options import Options
     from dovetail.study.run import simulate
     from dovetail.traces.importing import open_trace

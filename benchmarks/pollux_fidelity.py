@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pollux_measured import MeasuredPhysics, with_measured_work
+from benchmarks.pollux_measured import TableWork, table_physics, with_measured_work
 from dovetail.control.loop import run as run_loop
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Labels
 from dovetail.core.messages import Ended, Fact
 from dovetail.core.policy import Policy, name_of, parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.speed.switching import Switching
-from dovetail.physics.zoo.models import lookup, shipped
+from dovetail.physics.zoo.models import lookup
 from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options
 from dovetail.study.run import build_scene
@@ -79,9 +79,10 @@ def completions(trace: Trace, policy: Policy, traces: Path | None) -> dict[str, 
     """Returns the JCT of each job; by the measured tables in `traces`, if given."""
     scene = build_scene(trace, OPTIONS)
     if traces is not None:
-        truth = MeasuredPhysics(trace.jobs, OPTIONS.cluster, shipped()).use(trace.jobs, traces)
-        trace = with_measured_work(trace, truth)
-        scene = replace(build_scene(trace, OPTIONS), truth=truth)
+        work = TableWork(trace.jobs, traces)
+        trace = with_measured_work(trace, work)
+        scene = build_scene(trace, OPTIONS)
+        scene = replace(scene, truth=table_physics(scene.truth, work))
     ends = Ends()
     world = SimWorld(scene, policy, ends)
     run_loop(world, policy)

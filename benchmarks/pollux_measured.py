@@ -8,7 +8,6 @@ as in their simulator (simulator/applications.py, simulator/simulator.py). Nothi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from math import ceil, inf
@@ -17,12 +16,11 @@ from pathlib import Path
 import numpy as np
 from tools.zoo.efficiency import EPOCHS, MOST_PER_GPU, read_trainings
 
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import Batches, Physics, Speed
 from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.trace import Trace
 from dovetail.physics.batches.goodput import LATE_S
-from dovetail.physics.placed import PlacedPhysics
 from dovetail.profiling.fit_placements import read_csv
 
 PER_NODE = 4
@@ -90,23 +88,19 @@ class Application:
         return self.step_s(placement, batch, steps)
 
 
-class MeasuredPhysics(PlacedPhysics):
-    """Runs jobs by the tables; what policies believe stays as it is."""
+class TableWork:
+    """The tables of each job's application."""
 
-    traces: Path
-
-    def use(self, jobs: JobTable, traces: Path) -> MeasuredPhysics:
-        """Takes the tables in a folder and returns itself."""
+    def __init__(self, jobs: JobTable, traces: Path) -> None:
         names = [name.rpartition("/")[2] for name in jobs.model.texts()]
         known = {name: Application(traces, name) for name in sorted(set(names))}
-        self._app = [known[name] for name in names]
-        self._requested = list(zip(jobs.gpus.tolist(), jobs.batch_size.tolist(), strict=True))
+        self.application = [known[name] for name in names]
+        self.requested = list(zip(jobs.gpus.tolist(), jobs.batch_size.tolist(), strict=True))
         self._ends_s: dict[tuple[int, int, int], list[float]] = {}
-        return self
 
     def ends_s(self, job: int) -> list[float]:
         """Returns when each epoch ends, in solo seconds."""
-        app, (gpus, batch) = self._app[job], self._requested[job]
+        app, (gpus, batch) = self.application[job], self.requested[job]
         key = (id(app), gpus, batch)
         if key not in self._ends_s:
             one_s = app.requested_s(gpus, batch)
@@ -114,21 +108,21 @@ class MeasuredPhysics(PlacedPhysics):
             self._ends_s[key] = np.cumsum(spent).tolist()
         return self._ends_s[key]
 
-    def phase_end_s(self, job: int, done_s: float) -> float:
-        ends_s = self.ends_s(job)
-        epoch = bisect_right(ends_s, done_s + LATE_S)
-        return ends_s[epoch] if epoch < len(ends_s) - 1 else inf
 
-    def speed(
-        self,
-        job: int,
-        placement: Placement,
-        neighbours: Sequence[Neighbour],
-        done_s: float = 0.0,
-    ) -> float:
-        app, (gpus, requested) = self._app[job], self._requested[job]
+class TableSpeed:
+    """Speeds as placed by the tables; all else as the profiles say."""
+
+    def __init__(self, profiled: Speed, work: TableWork) -> None:
+        self._work = work
+        self.rates, self.best_batches = profiled.rates, profiled.best_batches
+        self.top, self.spread = profiled.top, profiled.spread
+
+    def whole(self, job: int, placement: Placement, done_s: float = 0.0) -> float:
+        """Returns the speed that was measured at this epoch."""
+        work = self._work
+        app, (gpus, requested) = work.application[job], work.requested[job]
         batch = placement.batch_size or requested
-        ends_s = self.ends_s(job)
+        ends_s = work.ends_s(job)
         epoch = min(bisect_right(ends_s, done_s + LATE_S), len(ends_s) - 1)
         if placement.batch_size:
             spans = tuple(g for _, g in placement.spans)
@@ -139,8 +133,27 @@ class MeasuredPhysics(PlacedPhysics):
         return app.gain(batch, epoch) / took_s / wanted
 
 
-def with_measured_work(trace: Trace, physics: MeasuredPhysics) -> Trace:
+class TableBatches:
+    """Epochs end where the tables say; all else as the profiles say."""
+
+    def __init__(self, profiled: Batches, work: TableWork) -> None:
+        self._work = work
+        self.samples, self.most_steps = profiled.samples, profiled.most_steps
+        self.accumulated, self.workers = profiled.accumulated, profiled.workers
+
+    def phase_end_s(self, job: int, done_s: float) -> float:
+        """Returns when the epoch ends, in solo seconds; inf in the last one."""
+        ends_s = self._work.ends_s(job)
+        epoch = bisect_right(ends_s, done_s + LATE_S)
+        return ends_s[epoch] if epoch < len(ends_s) - 1 else inf
+
+
+def table_physics(profiled: Physics, work: TableWork) -> Physics:
+    """Returns the truth by the tables; what policies believe stays as it is."""
+    speed, batches = TableSpeed(profiled.speed, work), TableBatches(profiled.batches, work)
+    return replace(profiled, speed=speed, batches=batches)
+
+
+def with_measured_work(trace: Trace, work: TableWork) -> Trace:
     """Returns the trace with the lengths that the tables give its jobs."""
-    return replace(
-        trace, duration_s=np.array([physics.ends_s(job)[-1] for job in range(len(trace))])
-    )
+    return replace(trace, duration_s=np.array([work.ends_s(job)[-1] for job in range(len(trace))]))

@@ -34,7 +34,7 @@ import torch.multiprocessing as processes
 from torch import Tensor, nn
 
 from dovetail.core.cluster import DEFAULT_LINKS
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.sharing.pairs import PairRatio
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.speed.network import Network
@@ -425,7 +425,7 @@ def profile_of(
         overlap=Sourced(1.0, ASSUMED, "one GPU was measured: no overlap taken"),
         network=Sourced(Network.of(DEFAULT_LINKS), ASSUMED, "10 Gbit/s between nodes, PCIe 3.0"),
         memory=Sourced(
-            Memory(fixed_bytes + outside_bytes, sample_bytes), MEASURED,
+            MemoryLaw(fixed_bytes + outside_bytes, sample_bytes), MEASURED,
             f"{here}: peak of the allocator, and the context" if not on_cpu else
             f"{here}: saved tensors, and 16 bytes a parameter",
         ),

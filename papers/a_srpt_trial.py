@@ -12,7 +12,7 @@ from dovetail.core.cluster import Cluster, Link, NodeGroup
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats
 from dovetail.core.policy import parse_policy
-from dovetail.physics.speed.switching import Switching
+from dovetail.core.switching import Switching
 from dovetail.record.tally import Tally
 from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options
@@ -90,7 +90,7 @@ class ASrptTrial:
             taught = self.jobs.taught(method)
             scene = replace(scene, forecast=taught)
         policy = parse_policy(self.policy)
-        scale = [scene.truth.scale(j) for j in range(len(trace))]
+        scale = [scene.truth.structure.scale(j) for j in range(len(trace))]
         tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
         run(SimWorld(scene, policy, tally), policy)
         finish_s = np.array(tally.finish_s)

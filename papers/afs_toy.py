@@ -11,11 +11,11 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.core.units import HOUR_S
 from dovetail.forecast.forecasts import parse_forecast
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.speed.switching import Switching
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import Catalogue, zoo
 from dovetail.physics.zoo.profile import Curve, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
@@ -63,7 +63,7 @@ class ToyTrial:
 def _finishes(trace: Trace, two_gpus_h: list[float], policy_name: str) -> np.ndarray:
     profiles = tuple(_profile(hours) for hours in two_gpus_h)
     cluster = Cluster.parse("1x2")
-    truth = PlacedPhysics(
+    truth = placed_physics(
         trace.jobs,
         cluster,
         Catalogue((ProfileSet("toy", "appendix A", "", (), profiles),)),
@@ -78,7 +78,7 @@ def _finishes(trace: Trace, two_gpus_h: list[float], policy_name: str) -> np.nda
         placing=Placing.parse("none"),
         switching=Switching.parse("none"),
     )
-    scale = [truth.scale(j) for j in range(len(trace))]
+    scale = [truth.structure.scale(j) for j in range(len(trace))]
     tally = Tally(cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
     policy = parse_policy(policy_name)
     run_loop(SimWorld(scene, policy, tally), policy)

@@ -11,7 +11,7 @@ import polars as pl
 from dovetail.core.cluster import Cluster
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
-from dovetail.physics.speed.switching import Switching
+from dovetail.core.switching import Switching
 from dovetail.record.result import GPU_SECOND_KINDS, RunResult
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

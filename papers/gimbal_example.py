@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -16,7 +16,8 @@ from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.core.units import HOUR_S
 from dovetail.forecast.forecasts import Known
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
+from dovetail.physics.sharing.pair_law import Injected
 from dovetail.sim.scene import Scene
 from papers.gimbal_sets import MANNERS, PACKING, mean_jct_h, searched
 from papers.trials import Numbers
@@ -24,7 +25,7 @@ from papers.trials import Numbers
 ALONE_H = 5.0
 
 
-class ExamplePhysics(LinearPhysics):
+class ExampleSharing(LinearSharing):
     """Free, job A takes 10 h beside job B, B takes 5 h; with B at a half, 5 h and 7 h.
 
     Alone each is taken to need 5 h. Between the two settings the paper says nothing: straight.
@@ -34,10 +35,11 @@ class ExamplePhysics(LinearPhysics):
         """Returns that of a small job and of one that fills the GPU: B is the one to squeeze."""
         return 0.1 if job == 0 else 1.0
 
-    def speed(
-        self, job: int, placement: Placement, neighbours: Sequence[Neighbour], done_s: float = 0.0
-    ) -> float:
-        """Returns the speed that the example implies."""
+    def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+        """Returns the slowdown that the example implies."""
+        return 1.0 / self._speed(job, placement, neighbours)
+
+    def _speed(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         b = placement if job == 1 else neighbours[0][1] if neighbours else None
         limit = 0.0 if b is None else min(b.fractions or (1.0,))
         squeezed = min(1.0, (1 - limit) / 0.5)
@@ -56,7 +58,9 @@ class ExampleTrial:
             ["A", "B"], np.zeros(2), np.ones(2, np.int64), shareable=np.ones(2, bool)
         )
         trace = Trace.of(jobs, np.full(2, ALONE_H * HOUR_S))
-        truth, cluster = ExamplePhysics(jobs), Cluster.parse("1x1")
+        sharing = ExampleSharing(LinearStructure(jobs), Injected())
+        truth = replace(linear_physics(jobs), sharing=sharing)
+        cluster = Cluster.parse("1x1")
         scene = Scene(
             trace=trace,
             cluster=cluster,
@@ -71,7 +75,7 @@ class ExampleTrial:
         ends = {name: mean_jct_h(scene, policy) for name, policy in policies.items()}
         gain = searched(scene, policies["early exit"])["gain"]
         one = Placement(((0, 1),), ((0,),))
-        free_h = fmean(ALONE_H / truth.speed(i, one, [(1 - i, one)]) for i in (0, 1))
+        free_h = fmean(ALONE_H / truth.rate(i, one, [(1 - i, one)]) for i in (0, 1))
         return {
             "free": free_h,
             "found": free_h / gain,

@@ -69,8 +69,8 @@ def limited(
     """Returns the gain over serial by limit of the second job; `power` 1 is the law as it is."""
     truth = set_scene(((first, 2), (second, 2)), interference).truth
     placed = Placement(((0, 2),), ((0, 1),))
-    free = [truth.speed(i, placed, [(1 - i, placed)]) for i in (0, 1)]
-    uses = [truth.utilization(i) for i in (0, 1)]
+    free = [truth.rate(i, placed, [(1 - i, placed)]) for i in (0, 1)]
+    uses = [truth.sharing.utilization(i) for i in (0, 1)]
     gains = []
     for limit in LIMITS:
         limits = (1.0, limit)
@@ -102,12 +102,12 @@ def unequal(first: str, second: str, interference: str | float) -> Numbers:
     truth = set_scene(((first, 4), (second, 2)), interference).truth
     wide = Placement(((0, 2), (1, 2)), ((0, 1), (2, 3)))
     narrow = Placement(((0, 2),), ((0, 1),))
-    beside = truth.speed(1, narrow, [(0, wide)])
-    workers = truth.workers(0, wide, [(1, narrow)])
-    even = replace(wide, samples=split(workers, truth.batch(0)))
+    beside = truth.rate(1, narrow, [(0, wide)])
+    workers = truth.batches.workers(0, wide, [(1, narrow)])
+    even = replace(wide, samples=split(workers, truth.batches.samples(0)))
     return {
-        "straggling": gain_over_serial((truth.speed(0, wide, [(1, narrow)]), beside)),
-        "even": gain_over_serial((truth.speed(0, even, [(1, narrow)]), beside)),
+        "straggling": gain_over_serial((truth.rate(0, wide, [(1, narrow)]), beside)),
+        "even": gain_over_serial((truth.rate(0, even, [(1, narrow)]), beside)),
     }
 
 

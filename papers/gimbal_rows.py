@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.physics.speed.switching import Switching
+from dovetail.core.switching import Switching
 from papers.finding import TIE, Finding
 from papers.gimbal_beds import ABLATION_JOBS, CLASSES
 from papers.gimbal_example import ExampleTrial

@@ -12,8 +12,8 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats
 from dovetail.core.policy import parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.units import HOUR_S
-from dovetail.physics.speed.switching import Switching
 from dovetail.record.result import RunResult
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

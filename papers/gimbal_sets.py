@@ -24,7 +24,7 @@ from dovetail.core.units import HOUR_S
 from dovetail.forecast.forecasts import Known
 from dovetail.mechanisms.calibration.primitives import free_competition
 from dovetail.mechanisms.calibration.search import Search
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import MEASURED, parse_interference
 from dovetail.physics.zoo.models import shipped
 from dovetail.policies.gimbal import Calibrated
@@ -100,7 +100,7 @@ def set_scene(
     )
     trace = Trace.of(jobs, np.full(len(members), length_s))
     cluster = Cluster.parse(f"{max(1, int(gpus.max()) // 2)}x2:A40")
-    truth = PlacedPhysics(jobs, cluster, shipped(), interference=parse_interference(interference))
+    truth = placed_physics(jobs, cluster, shipped(), interference=parse_interference(interference))
     return Scene(
         trace=trace,
         cluster=cluster,
@@ -112,7 +112,7 @@ def set_scene(
 
 def _tally(scene: Scene) -> Tally:
     jobs = scene.trace.jobs
-    scale = [scene.truth.scale(j) for j in range(len(jobs))]
+    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
     return Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
 
 
@@ -162,6 +162,6 @@ def _mean_left_s(world: SimWorld, searches: Sequence[Search], is_free: bool) -> 
         placed = [m.on(bare) for m, bare in zip(manners, search.bare, strict=True)]
         for i, (job, alone_s) in enumerate(zip(jobs, view.progress.left_s(jobs), strict=True)):
             near = range(1, len(jobs)) if i == 0 else (0,)
-            speed = view.physics.speed(job, placed[i], [(jobs[k], placed[k]) for k in near])
+            speed = view.physics.rate(job, placed[i], [(jobs[k], placed[k]) for k in near])
             left_s.append(alone_s / speed)
     return fmean(left_s)

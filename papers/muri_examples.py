@@ -11,7 +11,12 @@ import numpy as np
 
 from dovetail.algorithms.stage_cycle import barrier_s, best_ordering, efficiency, orderings
 from dovetail.core.beliefs import Interleaving
-from dovetail.physics.sharing.interleave import InterleaveRule, Turns, interleaving_of
+from dovetail.physics.sharing.interleave import (
+    FixedStages,
+    InterleaveCycles,
+    InterleaveRule,
+    interleaving_of,
+)
 from dovetail.physics.zoo.models import lookup
 from papers.finding import Finding, ratio_band
 from papers.muri_published import SHARED, SHARED_SUM, SPREAD, STAGES
@@ -74,7 +79,7 @@ def _shares(known: Interleaving) -> list[float]:
     """Returns each kind's speed in the best set of all of them, over its speed alone."""
     _, offsets = best_ordering(known.stage_s.tolist(), known.cycle)
     seats = list(enumerate(offsets))
-    turns = Turns(known)
+    turns = InterleaveCycles(FixedStages(known))
     return [1 / turns.slowdown(kind, seats) for kind, _ in seats]
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Floats
 from dovetail.core.policy import parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.speed.switching import Switching
 from dovetail.record.result import RunResult
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics, simulate
@@ -113,7 +113,7 @@ def _shares(trace: Trace, options: Options) -> Floats:
     """Returns the share of an iteration alone that each job keeps each resource busy."""
     # All four resources, whatever the rule of the run takes for stages.
     physics = build_physics(trace, replace(options, cycle="overlapped"))
-    known = physics.interleaving
+    known = physics.sharing.interleaving
     alone_s = np.where(known.iteration_s > 0, known.iteration_s, 1.0)
     return np.asarray((known.stage_s / alone_s[:, None])[physics.kind_of])
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
 from dovetail.core.policy import parse_policy, registered
+from dovetail.core.switching import Switching
 from dovetail.core.units import HOUR_S
-from dovetail.physics.speed.switching import Switching
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 from papers.setting import Setting

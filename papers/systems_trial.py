@@ -11,8 +11,8 @@ from dovetail.algorithms.bounds import Powers
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError
 from dovetail.core.policy import Policy, parse_policy
+from dovetail.core.switching import Switching
 from dovetail.physics.beliefs.blur import Blur
-from dovetail.physics.speed.switching import Switching
 from dovetail.study.bound import bound
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

@@ -21,11 +21,11 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.messages import Ended, Fact, Started, Stopped
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import ENDS, Trace
-from dovetail.core.view import View
+from dovetail.core.view import Changes, View, show
 from dovetail.forecast.forecasts import parse_forecast
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.speed.switching import Switching
+from dovetail.physics.linear import linear_physics
 from dovetail.record.tally import Tally
 from dovetail.sim.scene import CapacityTimeline, Scene
 from dovetail.sim.world import SimWorld
@@ -189,7 +189,7 @@ def scene_of(
     audit_every: int = 1,
 ) -> Scene:
     """Returns a scene with nothing hidden: no switching cost unless the test says so."""
-    physics = truth or LinearPhysics(trace.jobs)
+    physics = truth or linear_physics(trace.jobs)
     return Scene(
         trace=trace,
         cluster=cluster_of(cluster),
@@ -208,7 +208,7 @@ def scene_of(
 def tally_of(scene: Scene) -> Tally:
     """Returns an empty tally for a scene."""
     jobs = scene.trace.jobs
-    scale = [scene.truth.scale(j) for j in range(len(jobs))]
+    scale = [scene.truth.structure.scale(j) for j in range(len(jobs))]
     return Tally(scene.cluster, jobs.gpus.tolist(), scene.trace.duration_s.tolist(), scale)
 
 
@@ -251,13 +251,13 @@ class Stage:
             jobs,
             cluster_of(cluster),
             self.policy,
-            physics=physics or LinearPhysics(jobs),
+            physics=physics or linear_physics(jobs),
             forecast=parse_forecast("known", self.trace, 0),
             placing=Placing.parse(placing),
         )
         for job in range(len(rows)):
             self.state.arrive(job)
-        self.view.changes.arrived = tuple(range(len(rows)))
+        show(self.view, changes=Changes(arrived=tuple(range(len(rows)))))
 
     @property
     def view(self) -> View:
@@ -266,7 +266,8 @@ class Stage:
 
     def at(self, now: float) -> Stage:
         """Moves the clock."""
-        self.state.now = self.view.now = now
+        self.state.now = now
+        show(self.view, now=now)
         return self
 
     def run_jobs(self, *placed: tuple[int, tuple[tuple[int, int], ...]]) -> Stage:

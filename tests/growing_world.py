@@ -44,7 +44,7 @@ class GrowingWorld(SimWorld):
             physics=belief_of(table),
             forecast=scene.forecast,
             placing=scene.placing,
-            switch_s={how: scene.switching.delay_s(how) for how in HOW},
+            switch_s={how: scene.switching.cost_s(how) for how in HOW},
         )
 
     def _submit_jobs(self, now: float, facts: list[Fact]) -> list[int]:

@@ -211,7 +211,7 @@ def _rates_right(scene: Scene, facts: Sequence[Fact]) -> None:
                 more_s = max(0.0, fact.t - since_s[job])
                 mine = set(placement.named())
                 near = sorted(j for j, p in placed.items() if j != job and mine & set(p.named()))
-                true = scene.truth.speed(
+                true = scene.truth.rate(
                     job,
                     training,
                     [(j, placed[j]) for j in near],

@@ -165,7 +165,7 @@ def memory_of(view: View, placement: Placement) -> float:
 
 
 def ladder(view: View, job: int) -> list[int]:
-    steps, most = [1], view.physics.most_steps(job)
+    steps, most = [1], view.physics.batches.most_steps(job)
     while 2 * steps[-1] <= most:
         steps.append(2 * steps[-1])
     return steps
@@ -173,15 +173,15 @@ def ladder(view: View, job: int) -> list[int]:
 
 def alone_steps(view: View, job: int, memory: float = 0.0) -> int:
     memory = memory or min(g.gpu_memory_bytes for g in view.cluster.groups)
-    fits = [s for s in ladder(view, job) if view.physics.footprint_bytes(job, s) <= memory]
+    fits = [s for s in ladder(view, job) if view.physics.memory.footprint_bytes(job, s) <= memory]
     return fits[0] if fits else 1
 
 
 def fitting_steps(view: View, draft: Draft, job: int, host: int) -> list[int]:
     there = draft.placed[host]
-    held = view.physics.footprint_bytes(host, there.accumulation_steps)
+    held = view.physics.memory.footprint_bytes(host, there.accumulation_steps)
     memory = memory_of(view, there)
-    footprint = view.physics.footprint_bytes
+    footprint = view.physics.memory.footprint_bytes
     return [s for s in ladder(view, job) if held + footprint(job, s) <= memory]
 
 
@@ -191,8 +191,10 @@ def pair(view: View, draft: Draft, job: int, host: int) -> PairChoice:
     left, length = (view.progress.left_s((j,))[0] for j in (host, job))
     options = []
     for steps in fitting_steps(view, draft, job, host):
-        mine, its = physics.interference(job, steps, host, there.accumulation_steps)
-        options.append(SubBatch(steps, length * (1.0 / physics.accumulated(job, steps)), its, mine))
-    alone = physics.accumulated(job, alone_steps(view, job, memory_of(view, there)))
-    host_s = left / physics.speed(host, there, ())
+        mine, its = physics.sharing.interference(job, steps, host, there.accumulation_steps)
+        options.append(
+            SubBatch(steps, length * (1.0 / physics.batches.accumulated(job, steps)), its, mine)
+        )
+    alone = physics.batches.accumulated(job, alone_steps(view, job, memory_of(view, there)))
+    host_s = left / physics.rate(host, there, ())
     return best_sub_batch(host_s, length * (1.0 / alone), options)

@@ -9,7 +9,7 @@ from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.reading import SpeedMeasurement
-from dovetail.core.view import View
+from dovetail.core.view import View, show
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.sim.world import SimWorld
 
@@ -31,7 +31,7 @@ class Reporting:
         while self._world.advance(min(until, self._report_s)):
             view = self._world.observe()
             learned = view.now >= self._report_s and self._hear(view)
-            view.changes.woke = learned or view.now >= until
+            show(view, changes=view.changes._replace(woke=learned or view.now >= until))
             c = view.changes
             if c.woke or c.arrived or c.ended:
                 return True
@@ -43,13 +43,13 @@ class Reporting:
         for job, placement in view.running.items():
             beside = self._neighbours(view, job)
             if view.progress.running_since_s(job) < view.now:
-                speed = self._truth.speed(job, placement, beside)
-                held = int(self._truth.held_bytes(job, placement))
+                speed = self._truth.rate(job, placement, beside)
+                held = int(self._truth.memory.held_bytes(job, placement))
                 reading = SpeedMeasurement(
-                    PER_S * self._truth.scale(job) * speed, memory_bytes=held
+                    PER_S * self._truth.structure.scale(job) * speed, memory_bytes=held
                 )
                 learned |= self._learning.observe(job, placement, beside, reading)
-        view.physics = self._learning.physics
+        show(view, physics=self._learning.physics)
         return learned
 
     def _neighbours(self, view: View, job: int) -> Sequence[Neighbour]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from builders import Row, scene_of, trace_of
 from dovetail.core.cluster import GIB, Cluster, NodeGroup
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import Injected, Interference
 from dovetail.physics.zoo.models import shipped
 from dovetail.physics.zoo.profile import ModelProfile
@@ -62,7 +62,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     uneven = Uneven(draw(st.sampled_from([1.0, 1.6, 3.0, 6.0])))
     even = Injected(draw(st.sampled_from([1.0, 1.25, 1.5, 1.75, 2.0])))
     chosen = draw(st.sampled_from([uneven, even]))
-    truth = PlacedPhysics(trace.jobs, cluster, shipped(), interference=chosen)
+    truth = placed_physics(trace.jobs, cluster, shipped(), interference=chosen)
     breaks = draw(st.booleans())
     capacity = [(30.0, [(0, "down")]), (60.0, [(1, "draining")]), (90.0, [(0, "up"), (1, "up")])]
     return scene_of(

@@ -1,4 +1,4 @@
-"""What every policy must keep, as a suite that an author inherits with one line.
+"""What every policy and every physics must satisfy, as suites that an author inherits.
 
 In a test file of your own:
 
@@ -11,32 +11,43 @@ pytest then runs every check below on it: pure decisions, legal plans, declared 
 whole, no job lost under any placement rule, switching cost or change of capacity, the same log
 twice, and a spelling that reads back. The checks raise AssertionError with a sentence, so they
 also serve without pytest: `PolicyConformance.check(policy="srtf")`.
+
+A physics has a suite too:
+
+    class TestMyPhysics(PhysicsConformance):
+        physics = staticmethod(my_physics)      # from a job table to a `Physics`
+
+or `PhysicsConformance.check(physics=my_physics)`.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import isclose
 from typing import ClassVar, cast
 
 import numpy as np
 
 from dovetail.control.loop import run as run_loop
 from dovetail.control.state import ClusterState
+from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import DOWN, DRAINING, UP, Cluster
 from dovetail.core.errors import DovetailError
-from dovetail.core.job import JobTable
+from dovetail.core.job import JobTable, Labels
 from dovetail.core.messages import Ended, Fact, Recorder, Started, Stopped
+from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.plan import Change
 from dovetail.core.policy import Decision, Policy, name_of, parse_policy, spell
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.core.view import Changes, View
+from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
+from dovetail.core.view import Changes, View, show
 from dovetail.forecast.forecasts import Known
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.physics.speed.switching import Switching
 from dovetail.record.log import LogWriter
 from dovetail.sim.scene import CapacityTimeline, Scene
 from dovetail.sim.world import SimWorld
@@ -87,7 +98,7 @@ def small_scene(
 ) -> Scene:
     """Returns a small world that audits every plan it applies."""
     trace = small_trace(seed)
-    physics = LinearPhysics(trace.jobs, Injected(1.3))
+    physics = linear_physics(trace.jobs, Injected(1.3))
     return Scene(
         trace=trace,
         cluster=Cluster.uniform(NODES, GPUS_PER_NODE),
@@ -126,7 +137,7 @@ class PolicyConformance:
         half = JOBS // 2
         cut_s = float(whole.trace.jobs.submit_s[half])
         first = whole.trace.take(np.arange(half, dtype=np.int64))
-        physics = LinearPhysics(first.jobs, Injected(1.3))
+        physics = linear_physics(first.jobs, Injected(1.3))
         part = replace(
             whole, trace=first, truth=physics, belief=physics, forecast=Known(first.duration_s)
         )
@@ -219,6 +230,157 @@ class PolicyConformance:
         return file.getvalue()
 
 
+class PhysicsConformance:
+    """Inherit and set `physics` to a function from a job table to its physics.
+
+    `models` are names of models that the physics may or may not know.
+    """
+
+    physics: ClassVar[Callable[[JobTable], Physics]]
+    models: ClassVar[tuple[str, ...]] = ("bert", "resnet50", "")
+
+    @classmethod
+    def check(cls, physics: Callable[[JobTable], Physics]) -> None:
+        """Runs every check on a physics; raises AssertionError at the first that fails."""
+        suite = type("_Suite", (cls,), {"physics": staticmethod(physics)})()
+        for name in vars(PhysicsConformance):
+            if name.startswith("test_"):
+                getattr(suite, name)()
+
+    def test_jobs_of_one_kind_have_the_same_answers(self) -> None:
+        """A kind stands for its jobs in every answer."""
+        jobs, physics = self._made()
+        first: dict[int, int] = {}
+        for job, kind in enumerate(physics.kind_of.tolist()):
+            twin = first.setdefault(kind, job)
+            assert _answers(physics, job) == _answers(physics, twin), (
+                f"jobs {twin} and {job} are of one kind and differ"
+            )
+        assert len(physics.kind_of) == len(jobs), "every job needs a kind"
+
+    def test_asked_twice_it_answers_the_same(self) -> None:
+        """No answer depends on what was asked before."""
+        jobs, physics = self._made()
+        once = [_answers(physics, job) for job in range(len(jobs))]
+        again = [_answers(physics, job) for job in reversed(range(len(jobs)))]
+        assert once == again[::-1], "an answer changes when it is asked again"
+
+    def test_speeds_by_count_are_those_of_well_placed_jobs(self) -> None:
+        """A row of `rates` agrees with `rate`, is 0 on no GPU, and is at most `top`."""
+        jobs, physics = self._made()
+        table = physics.speed.rates(GPUS_PER_NODE)
+        assert table is physics.speed.rates(GPUS_PER_NODE), "rates must be the same array"
+        assert not table.flags.writeable, "rates must be read only"
+        for job in range(len(jobs)):
+            row = table[physics.kind_of[job]].tolist()
+            assert row[0] == 0, f"job {job} makes progress on no GPU"
+            for gpus in range(1, GPUS_PER_NODE + 1):
+                rate = physics.rate(job, _on(gpus))
+                assert isclose(rate, row[gpus], rel_tol=RELATIVE_TOLERANCE), (
+                    f"job {job} on {gpus} GPUs runs at {rate} and rates has {row[gpus]}"
+                )
+                top = physics.speed.top(job, gpus) * (1 + RELATIVE_TOLERANCE)
+                assert row[gpus] <= top, f"job {job} is faster than its top speed"
+
+    def test_interference_of_many_pairs_is_that_of_each(self) -> None:
+        """`interferences` agrees with `interference` to the last bit, and none is below 1."""
+        jobs, physics = self._made()
+        sides = [(job, steps) for job in range(len(jobs)) for steps in (1, 2)]
+        mine, theirs = physics.sharing.interferences(sides, sides)
+        for i, side in enumerate(sides):
+            for k, other in enumerate(sides):
+                pair = physics.sharing.interference(*side, *other)
+                assert pair == (mine[i, k], theirs[i, k]), f"{side} beside {other} differs"
+                assert min(pair) >= 1, f"{side} or {other} is faster shared than alone"
+
+    def test_sharing_never_stops_a_job(self) -> None:
+        """Every job beside another has a positive slowdown, and one worker time for each GPU."""
+        jobs, physics = self._made()
+        whole = _on(2, named=True)
+        for job in range(1, len(jobs)):
+            beside = [(0, whole)]
+            slowdown = physics.sharing.slowdown(job, whole, beside)
+            assert 0 < slowdown < NEVER_S, f"job {job} beside job 0 has slowdown {slowdown}"
+            assert 0 <= physics.sharing.utilization(job) <= 1, f"utilisation of job {job}"
+            times = physics.batches.workers(job, whole, beside)
+            assert len(times) == whole.gpus, f"job {job} has {len(times)} worker times"
+
+    def test_what_fits_fits_into_more_memory_and_with_fewer_jobs(self) -> None:
+        """Memory is monotone, and the fixed part is a part of the footprint."""
+        jobs, physics = self._made()
+        memory = physics.memory
+        for job in range(1, len(jobs)):
+            pair = [(0, _on(1)), (job, _on(1))]
+            fixed, footprint = memory.fixed_bytes(job), memory.footprint_bytes(job, 1)
+            assert 0 <= fixed <= footprint, f"job {job} holds less than its fixed part"
+            for room in (1e9, 8e9, 16e9, 80e9):
+                if memory.fits(pair, room):
+                    assert memory.fits(pair, 2 * room), "a pair fits, and not into more memory"
+                    assert memory.fits(pair[1:], room), "a pair fits, and one of it does not"
+
+    def test_batches_can_be_cut_and_chosen(self) -> None:
+        """One step costs nothing; phases lie ahead; the best batches are read only."""
+        jobs, physics = self._made()
+        for job in range(len(jobs)):
+            assert physics.batches.accumulated(job, 1) == 1, f"job {job}: one step costs speed"
+            assert physics.batches.most_steps(job) >= 1, f"job {job} has no steps"
+            assert physics.batches.phase_end_s(job, 10.0) > 10.0, f"job {job}: a phase in the past"
+            for array in physics.speed.best_batches(job, 0.0, GPUS_PER_NODE):
+                assert array.shape[1] == GPUS_PER_NODE + 1, f"job {job}: best batches by GPUs"
+                assert not array.flags.writeable, f"job {job}: best batches must be read only"
+
+    def test_a_table_that_grows_has_the_answers_of_the_whole_one(self) -> None:
+        """`admit` changes no earlier answer, and a row is told once or twice alike."""
+        jobs, whole = self._made()
+        growing_jobs = jobs.take(np.arange(0, dtype=np.int64))
+        growing = type(self).physics(growing_jobs)
+        for job in range(len(jobs)):
+            growing_jobs.append([jobs.job(job)])
+            growing.structure.admit(growing_jobs)
+            growing.structure.admit(growing_jobs)
+            for known in range(job + 1):
+                assert _answers(growing, known) == _answers(whole, known), (
+                    f"job {known} has another answer after job {job} was admitted"
+                )
+        assert growing.kind_of.tolist() == whole.kind_of.tolist(), "kinds depend on later jobs"
+
+    def _made(self) -> tuple[JobTable, Physics]:
+        models = [model for model in self.models for _ in range(3)]
+        gpus = np.array([1, 2, 2] * len(self.models), np.int64)
+        jobs = JobTable.build(
+            [str(i) for i in range(len(gpus))],
+            np.arange(len(gpus), dtype=np.float64),
+            gpus,
+            model=Labels.of(models),
+            shareable=np.ones(len(gpus), bool),
+        )
+        return jobs, type(self).physics(jobs)
+
+
+def _on(gpus: int, *, named: bool = False) -> Placement:
+    return Placement(((0, gpus),), (tuple(range(gpus)),) if named else ())
+
+
+def _answers(physics: Physics, job: int) -> tuple[object, ...]:
+    """Returns what a physics says of a job alone and beside job 0."""
+    alone, pair = _on(2), _on(2, named=True)
+    kind = physics.kind_of[job]
+    return (
+        physics.rate(job, alone),
+        physics.speed.rates(GPUS_PER_NODE)[kind].tolist(),
+        physics.speed.spread(job),
+        physics.structure.scale(job),
+        physics.structure.graph(job),
+        physics.sharing.slowdown(job, pair, [(0, pair)]),
+        physics.sharing.interference(job, 1, 0, 1),
+        physics.sharing.interleaving.stage_s[kind].tolist(),
+        physics.memory.footprint_bytes(job, 1),
+        physics.memory.held_bytes(job, alone),
+        physics.batches.samples(job),
+        physics.batches.accumulated(job, 2),
+    )
+
+
 class RestartingWorld(SimWorld):
     """A world whose tables are lost now and then, and made anew from what each job had reached.
 
@@ -250,13 +412,13 @@ class RestartingWorld(SimWorld):
             placing=scene.placing,
             switch_s=old.view.switch_s,
         )
-        state.now = state.view.now = old.now
+        state.now = old.now
         for job in sorted(old.plan.placed):
             state.restore(job, old.life(job), old.plan.placed[job], old.rate[job])
         waiting = sorted(old.waiting)
         for job in waiting:
             state.restore(job, old.life(job), None)
-        state.view.changes = Changes(arrived=waiting)
+        show(state.view, now=old.now, changes=Changes(arrived=waiting))
         self.restarts += 1
 
 

@@ -17,7 +17,7 @@ from dovetail.algorithms.pair_sharing import (
     threshold,
     threshold_many,
 )
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.speed.compute import Compute, iteration_s
 
 lengths = st.floats(0.01, 1e4)
@@ -75,7 +75,7 @@ def test_example_3_and_4_the_sub_batch_that_fits_and_is_fastest() -> None:
     for steps, want in ((1, 0.11509), (2, 0.14101)):
         got = iteration_s(compute, batch=64, steps=steps, comm_s=0.06, overlap=1.5)
         assert got == pytest.approx(want, abs=5e-6)
-    compute, memory = Compute(0.02, 0.002), Memory(2e9, 0.25e9)
+    compute, memory = Compute(0.02, 0.002), MemoryLaw(2e9, 0.25e9)
     alone_s = 200 * iteration_s(compute, batch=32, steps=1, comm_s=0.03, overlap=2)
     assert alone_s == pytest.approx(17.839, abs=5e-4)
     options = []

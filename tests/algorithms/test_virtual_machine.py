@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from dovetail.algorithms.single_machine import srpt_completions
 from dovetail.algorithms.virtual_machine import (
-    NEVER,
     VirtualMachine,
     admitted,
     advanced,
     at_speed,
 )
+from dovetail.core.units import NEVER_S
 
 EVERYBODY = range(1_000_000)
 JOBS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), min_size=1, max_size=25)
@@ -110,9 +110,9 @@ def test_another_speed_holds_from_its_moment_on() -> None:
     machine = at_speed(machine, 5.0, 2.0)  # 20 units left
     assert machine.end_s == 15.0
     still = at_speed(machine, 10.0, 0.0)  # 10 left, and nothing moves
-    assert still.end_s == NEVER
+    assert still.end_s == NEVER_S
     assert at_speed(still, 100.0, 5.0).end_s == 102.0
-    assert at_speed(VirtualMachine(1.0), 3.0, 2.0).end_s == NEVER
+    assert at_speed(VirtualMachine(1.0), 3.0, 2.0).end_s == NEVER_S
 
 
 def test_who_is_gone_leaves_the_machine_at_once_and_the_line_when_its_turn_comes() -> None:
@@ -122,4 +122,4 @@ def test_who_is_gone_leaves_the_machine_at_once_and_the_line_when_its_turn_comes
     machine, ended = advanced(machine, 1.0, {1, 2})  # job 0 is cancelled at 1 s
     assert (ended, machine.job, machine.end_s) == ([], 1, 4.0)
     machine, ended = advanced(machine, 4.0, {1})  # job 2 was cancelled in between
-    assert (ended, machine.job, machine.end_s) == ([1], -1, NEVER)
+    assert (ended, machine.job, machine.end_s) == ([1], -1, NEVER_S)

@@ -13,9 +13,9 @@ from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing.pair_law import Injected, Measured
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
+from dovetail.physics.sharing.pair_law import Injected, MeasuredInterference
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.world import SimWorld
 from growing_world import GrowingWorld, Told, told
@@ -59,7 +59,7 @@ def test_jobs_without_models_and_quotas(name: str) -> None:
         for i, row in enumerate(some_rows(40, seed=21))
     ]
     whole, growing = both(
-        name, trace_of(*rows), cluster, lambda jobs: LinearPhysics(jobs, Injected(1.3))
+        name, trace_of(*rows), cluster, lambda jobs: linear_physics(jobs, Injected(1.3))
     )
     assert growing == whole
 
@@ -70,7 +70,7 @@ def test_jobs_of_models_that_appear_one_by_one(name: str) -> None:
         name,
         crowded(seed=7),
         ZOO,
-        lambda jobs: PlacedPhysics(jobs, ZOO, shipped(), interference=Measured()),
+        lambda jobs: placed_physics(jobs, ZOO, shipped(), interference=MeasuredInterference()),
     )
     assert growing == whole
 
@@ -81,7 +81,7 @@ def test_jobs_of_models_that_appear_one_by_one(name: str) -> None:
 def test_errors_of_a_belief_are_drawn_job_by_job(name: str) -> None:
     def blurred(jobs: JobTable) -> Physics:
         words = "scaling:0.5,interference:0.5,stages:0.5,memory:0.5"
-        return believed(PlacedPhysics(jobs, ZOO, shipped()), jobs, words, 5)
+        return believed(placed_physics(jobs, ZOO, shipped()), jobs, words, 5)
 
     whole, growing = both(name, crowded(seed=8), ZOO, blurred)
     assert growing == whole
@@ -93,5 +93,5 @@ def test_types_of_gpus_that_nobody_asked_for_before() -> None:
         for i in range(24)
     ]
     for name in ("backfill", "max-min", "afs-p", "optimus", "srtf", "sjf-bsbf"):
-        whole, growing = both(name, trace_of(*rows), "1x2:a100+1x2:v100", LinearPhysics)
+        whole, growing = both(name, trace_of(*rows), "1x2:a100+1x2:v100", linear_physics)
         assert growing == whole

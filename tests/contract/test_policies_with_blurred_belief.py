@@ -10,7 +10,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.policy import registered
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
 
 assert dovetail.policies
@@ -48,7 +48,7 @@ def crowded(seed: int = 3) -> Trace:
 @pytest.mark.parametrize("name", BUSY)
 def test_every_job_ends_whatever_is_believed(name: str, belief: str) -> None:
     trace = crowded()
-    truth = PlacedPhysics(trace.jobs, Cluster.uniform(2, 4), shipped())
+    truth = placed_physics(trace.jobs, Cluster.uniform(2, 4), shipped())
     blurred = believed(truth, trace.jobs, belief, 5)
     story = play_scene(scene_of(trace, "2x4", truth=truth, belief=blurred), policy_of(name))
     assert sorted(story.ended()) == list(range(JOBS))

@@ -18,7 +18,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.legality import violations
 from dovetail.core.policy import Decision, Policy, name_of, parse_policy, registered, spell
-from dovetail.core.view import View
+from dovetail.core.view import Changes, View, show
 from dovetail.sim.world import SimWorld
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
@@ -234,7 +234,7 @@ def test_deciding_again_when_nothing_changed_changes_nothing(name: str) -> None:
         if decision.draft is not None:
             world.apply(decision.draft)
         world.note(decision)
-        world.observe().changes = type(world.observe().changes)()
+        show(world.observe(), changes=Changes())
         again = policy.decide(world.observe(), decision.memory)
         changes = [] if again.draft is None else again.draft.changes()
         world.observe().plan.discard()

@@ -16,7 +16,7 @@ from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.view import View
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
@@ -105,5 +105,5 @@ def test_no_job_is_lost_by_faults(name: str) -> None:
 @pytest.mark.parametrize("name", BUSY)
 def test_no_job_of_a_model_is_lost_by_faults(name: str) -> None:
     trace = crowded(seed=11)
-    truth = PlacedPhysics(trace.jobs, Cluster.uniform(2, 4), shipped())
+    truth = placed_physics(trace.jobs, Cluster.uniform(2, 4), shipped())
     play_with_faults(scene_of(trace, "2x4", truth=truth), name)

@@ -9,7 +9,7 @@ from dovetail.conformance import Forgetful, RestartingWorld
 from dovetail.control.loop import run
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.scene import Scene
 
@@ -34,5 +34,5 @@ def test_every_job_ends_though_the_scheduler_forgets(name: str, switching: str) 
 @pytest.mark.parametrize("name", BUSY)
 def test_every_job_of_a_model_ends_though_the_scheduler_forgets(name: str) -> None:
     trace = crowded(seed=9)
-    truth = PlacedPhysics(trace.jobs, Cluster.uniform(2, 4), shipped())
+    truth = placed_physics(trace.jobs, Cluster.uniform(2, 4), shipped())
     assert play_with_restarts(scene_of(trace, "2x4", truth=truth), name) > 1

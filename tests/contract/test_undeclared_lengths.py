@@ -21,7 +21,7 @@ from dovetail.core.order import Order
 from dovetail.core.policy import Decision, registered
 from dovetail.core.view import View
 from dovetail.forecast.forecasts import Known
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 
 assert dovetail.policies
@@ -115,7 +115,7 @@ def crowd(seed: int = 3) -> Scene:
     trace = trace_of(
         *(r if r.elastic else replace(r, min_gpus=r.gpus, max_gpus=r.gpus) for r in rows)
     )
-    return scene_of(trace, "2x4", truth=LinearPhysics(trace.jobs, Injected(1.3)))
+    return scene_of(trace, "2x4", truth=linear_physics(trace.jobs, Injected(1.3)))
 
 
 def happened(story: Story) -> list[object]:
@@ -138,7 +138,7 @@ def test_a_policy_that_declares_none_does_the_same_until_a_job_ends(name: str) -
     """The truth reaches nobody either: other true lengths show only in when jobs end."""
     scene = crowd()
     longer = replace(scene.trace, duration_s=scene.trace.duration_s * 1.5)
-    truth = LinearPhysics(longer.jobs, Injected(1.3))
+    truth = linear_physics(longer.jobs, Injected(1.3))
 
     here = happened(play_scene(scene, name))
     there = happened(play_scene(scene_of(longer, "2x4", truth=truth), name))

@@ -21,7 +21,7 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.view import Changes, View
+from dovetail.core.view import Changes, View, show
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
 
@@ -65,13 +65,14 @@ class LiveLike(SimWorld):
         for job in self._held:
             state.arrive(job)
             facts.append(Submitted(now, job, state.length[job]))
-        changes.arrived, self._held = [*changes.arrived, *self._held], []
+        arrived, self._held = [*changes.arrived, *self._held], []
         for job in list(state.waiting):
-            if job not in changes.arrived and self._draw.random() < 0.15:
+            if job not in arrived and self._draw.random() < 0.15:
                 state.withdraw(job)
                 facts.append(Withdrawn(now, job))
                 self._held.append(job)
-        changes.ended = [*changes.ended, *self._held]
+        ended = [*changes.ended, *self._held]
+        show(state.view, changes=changes._replace(arrived=arrived, ended=ended))
 
     def in_time(self, took_s: float) -> bool:
         return self._draw.random() < 0.8
@@ -144,7 +145,7 @@ def fresh(scene: Scene, policy: Policy, facts: list[Fact]) -> ClusterState:
         physics=scene.belief,
         forecast=RecordedForecast([lengths[job] for job in range(len(scene.trace))]),
         placing=scene.placing,
-        switch_s={how: scene.switching.delay_s(how) for how in HOW},
+        switch_s={how: scene.switching.cost_s(how) for how in HOW},
     )
 
 

@@ -12,7 +12,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.order import Order
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
-from dovetail.core.view import Changes, View
+from dovetail.core.view import Changes, View, show
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,13 @@ class Eventful(Diary):
     def advance(self, until: float) -> bool:
         going = super().advance(until)
         number = 2 - self.left
-        self.stage.view.changes = (
+        changes = (
             Changes(arrived=[0]),
             Changes(arrived=[1], ended=[0]),
             Changes(evicted=[1], capacity=True),
             Changes(woke=True),
         )[min(number, 3)]
+        show(self.stage.view, changes=changes)
         return going
 
     def in_time(self, took_s: float) -> bool:

@@ -15,7 +15,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
-from dovetail.physics.speed.switching import Switching
+from dovetail.core.switching import Switching
 from dovetail.replaying.decisions import read_recording, replay
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

@@ -100,7 +100,7 @@ def test_an_admitted_job_is_known_and_waits_when_it_arrives() -> None:
     assert scene.state.admit([JobRequest("new", 2.0, 3, 3, 3, cpus=8.0)]) == range(1, 2)
     assert 1 not in scene.view.waiting
     assert scene.view.shape(1) == Shape(3)
-    assert scene.view.physics.scale(1) == 3.0
+    assert scene.view.physics.structure.scale(1) == 3.0
     scene.state.forecast = Fixed()
     scene.state.arrive(1)
     assert list(scene.view.waiting) == [0, 1]

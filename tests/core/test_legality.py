@@ -1,6 +1,7 @@
 """Each rule of a legal plan, broken once: by a sentence, and by nothing else."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from builders import Row, Stage
 from dovetail.core.beliefs import Neighbour
@@ -9,7 +10,9 @@ from dovetail.core.errors import IllegalPlan
 from dovetail.core.legality import audit, violations
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS
-from dovetail.physics.linear import LinearPhysics
+from dovetail.core.view import show
+from dovetail.physics.linear import LinearBatches, UnknownMemory, linear_physics
+from dovetail.physics.sharing.pair_law import Injected
 
 ALL = frozenset(POWERS)
 SHARED = {"shareable": True}
@@ -129,15 +132,15 @@ def test_at_most_two_jobs_share_a_gpu() -> None:
 
 
 def test_sharers_must_fit_the_memory_of_the_gpu_together() -> None:
-    class Tight(LinearPhysics):
-        def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
+    class Tight(UnknownMemory):
+        def fits(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
             assert gpu_memory_bytes == 16 * 2**30
             assert [job for job, _ in occupants] == [0, 1]
             return len(occupants) < 2
 
     rows = [Row(1, 5, **SHARED)] * 2  # type: ignore[arg-type]
     stage = Stage(rows, "fifo", "1x4")
-    stage.view.physics = Tight(stage.trace.jobs)
+    show(stage.view, physics=replace(linear_physics(stage.trace.jobs), memory=Tight()))
     found = faults(stage, [(0, one(0)), (1, one(0))])
     assert set(found) == {"GPU 0 of node 0: jobs [0, 1] do not fit its memory together"}
     assert faults(stage, [(0, one(0)), (1, one(1))]) == []
@@ -160,14 +163,15 @@ def test_samples_must_sum_to_the_batch() -> None:
 
 
 def test_samples_of_a_batch_that_only_physics_knows_must_sum_to_it() -> None:
-    class Sixteen(LinearPhysics):
-        def batch(self, job: int) -> int:
+    class Sixteen(LinearBatches):
+        def samples(self, job: int) -> int:
             return 16
 
     stage = Stage([Row(2, 5)], "fifo", "1x4")
     eight = Placement(((0, 2),), samples=(5, 3))
     assert faults(stage, [(0, eight)]) == [], "nobody knows the batch"
-    stage.view.physics = Sixteen(stage.trace.jobs)
+    sixteen = Sixteen(stage.trace.jobs, Injected())
+    show(stage.view, physics=replace(linear_physics(stage.trace.jobs), batches=sixteen))
     assert faults(stage, [(0, eight)]) == ["job 0: samples sum to 8, batch is 16"]
     assert faults(stage, [(0, Placement(((0, 2),), samples=(13, 3)))]) == []
     changed = Placement(((0, 2),), samples=(5, 3), batch_size=8)

@@ -14,14 +14,14 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.physics.sharing.interleave import InterleaveRule
-from dovetail.physics.speed.switching import Switching
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
 from dovetail.traces.importing import import_trace
 from plain_muri import MuriJob, muri_interleaved, read_interleaved
-from staged_physics import StagedPhysics
+from staged_physics import staged_physics
 
 AS_THE_ARTIFACT = "overlapped,no-contention,no-floor"
 YARN = Options(
@@ -68,7 +68,7 @@ def ours(jobs: list[MuriJob], policy: str, placing: str) -> list[float]:
         np.array([j.gpus for j in jobs], np.int64),
         shareable=np.ones(count, bool),
     )
-    physics = StagedPhysics(
+    physics = staged_physics(
         table,
         [(load, 0.0, gpu, net) for load, gpu, net in (j.stages for j in jobs)],
         alone_s=[j.alone_s for j in jobs],

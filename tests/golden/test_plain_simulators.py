@@ -18,8 +18,8 @@ import dovetail.policies  # registers the policies
 from dovetail.core.cluster import Cluster
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.speed.switching import Switching
 from dovetail.physics.zoo.models import seconds_per_iteration
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

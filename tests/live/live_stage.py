@@ -12,6 +12,7 @@ import numpy as np
 import dovetail.policies  # registers the policies
 from dovetail.control.loop import run
 from dovetail.control.state import ClusterState
+from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.legality import audit
@@ -40,7 +41,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.spec import JobSpec
@@ -108,9 +109,11 @@ class Stage:
         self._due = NEVER_S
         self._keys = 0
 
-    def _physics(self, table: JobTable) -> LinearPhysics:
+    def _physics(self, table: JobTable) -> Physics:
         return (
-            LinearPhysics(table, Injected(self.injected)) if self.injected else LinearPhysics(table)
+            linear_physics(table, Injected(self.injected))
+            if self.injected
+            else linear_physics(table)
         )
 
     # What users do.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dovetail.policies
-from curved_physics import CurvedPhysics
+from curved_physics import CurvedSpeed, CurvedStructure, with_speed
 from dovetail.control.loop import run
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Physics
@@ -31,7 +31,7 @@ from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.meter import Meters
 from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, Launch
 from dovetail.wire.spec import JobSpec
@@ -93,7 +93,7 @@ class Play:
         """Returns all facts, jobs by number from 1."""
         line, kept, jobs = Timeline(), Kept(), empty()
         lengths = {str(i): one.duration_s for i, (_, one) in enumerate(submitted, 1)}
-        learning = Learning(LinearPhysics(jobs, Injected(self.xi)), jobs, self.said, paced=True)
+        learning = Learning(linear_physics(jobs, Injected(self.xi)), jobs, self.said, paced=True)
         state = ClusterState(
             jobs,
             self.cluster,
@@ -162,17 +162,19 @@ def _without_room(report: AgentReport, how: str) -> AgentReport:
     return replace(report, ended=report.ended and replace(report.ended, **said))  # type: ignore[arg-type]
 
 
-class Curves(CurvedPhysics):
+class NamedCurves(CurvedSpeed):
     """The truth of models by name: throughput by GPUs."""
 
     CURVES: ClassVar = {"poor": (1.0, 1.1, 1.12, 1.13), "good": (1.0, 1.9, 2.8, 3.6)}
 
-    def __init__(self, jobs: JobTable) -> None:
-        super().__init__(jobs, [])
-
-    def _relative(self, job: int, gpus: int) -> float:
+    def relative(self, job: int, gpus: int) -> float:
         curve = self.CURVES[self.jobs.model.text(job)]
         return curve[gpus - 1] / curve[int(self.jobs.gpus[job]) - 1]
+
+
+def curves(jobs: JobTable) -> Physics:
+    structure = CurvedStructure(jobs)
+    return with_speed(jobs, NamedCurves(structure, []), structure)
 
 
 def shares(kept: Kept, job: int) -> list[int]:
@@ -204,7 +206,7 @@ def test_a_job_is_grown_first_and_shrunk_when_its_reports_say_that_it_gains_litt
     found = {}
     for learns in (True, False):
         table = empty()
-        play = Play(policy, Cluster.uniform(1, 4), Curves(table), table, learns=learns)
+        play = Play(policy, Cluster.uniform(1, 4), curves(table), table, learns=learns)
         found[learns] = play.run(*jobs)
     assert max(shares(found[True], 1)[:2]) > 1, "a linear guess gives it more than one"
     assert 3 in shares(found[True], 2)
@@ -214,7 +216,7 @@ def test_a_job_is_grown_first_and_shrunk_when_its_reports_say_that_it_gains_litt
 def test_a_pair_that_does_harm_is_parted_and_both_finish() -> None:
     table = empty()
     play = Play(
-        "sjf-bsbf", Cluster.uniform(1, 1), LinearPhysics(table, Injected(2.0)), table, xi=1.05
+        "sjf-bsbf", Cluster.uniform(1, 1), linear_physics(table, Injected(2.0)), table, xi=1.05
     )
     kept = play.run(
         (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
@@ -233,11 +235,11 @@ def test_a_pair_that_does_harm_is_parted_and_both_finish() -> None:
 def test_the_same_two_are_not_paired_again_not_even_after_a_restart() -> None:
     table = empty()
     pair = (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
-    truth = LinearPhysics(table, Injected(2.0))
+    truth = linear_physics(table, Injected(2.0))
     play = Play("sjf-bsbf", Cluster.uniform(1, 1), truth, table, xi=1.05)
     said = play.run(*pair).meta["measured"]
     fresh = empty()
-    truth = LinearPhysics(fresh, Injected(2.0))
+    truth = linear_physics(fresh, Injected(2.0))
     kept = Play("sjf-bsbf", Cluster.uniform(1, 1), truth, fresh, xi=1.05, said=said).run(*pair)
     assert not [f for f in kept.facts if isinstance(f, Stopped)]
     assert ends(kept) == {1: pytest.approx(100.0, abs=0.01), 2: pytest.approx(180.0, abs=0.01)}
@@ -245,7 +247,7 @@ def test_the_same_two_are_not_paired_again_not_even_after_a_restart() -> None:
 
 def test_a_pair_that_does_as_was_believed_stays() -> None:
     table = empty()
-    truth = LinearPhysics(table, Injected(1.1))
+    truth = linear_physics(table, Injected(1.1))
     kept = Play("sjf-bsbf", Cluster.uniform(1, 1), truth, table, xi=1.05).run(
         (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
     )
@@ -255,7 +257,7 @@ def test_a_pair_that_does_as_was_believed_stays() -> None:
 
 def test_whoever_shares_knowingly_is_left_alone() -> None:
     table = empty()
-    truth = LinearPhysics(table, Injected(2.0))
+    truth = linear_physics(table, Injected(2.0))
     kept = Play("sjf-ffs", Cluster.uniform(1, 1), truth, table, xi=1.05).run(
         (0.0, spec("a", 100.0, shareable=True)), (10.0, spec("b", 80.0, shareable=True))
     )
@@ -273,7 +275,7 @@ def test_who_ran_out_of_memory_beside_another_is_not_put_there_again(
     policy: str, short: int
 ) -> None:
     table = empty()
-    truth = LinearPhysics(table, Injected(1.1))
+    truth = linear_physics(table, Injected(1.1))
     play = Play(policy, Cluster.uniform(1, 1), truth, table, xi=1.05, lacking=((20.0, short),))
     kept = play.run((0.0, sharing("a", 100.0, retries=0)), (10.0, sharing("b", 80.0, retries=0)))
     together = [f.t for f in kept.facts if isinstance(f, Started) and f.placement.gpu_ids]
@@ -292,12 +294,12 @@ def test_who_ran_out_of_memory_beside_another_is_not_put_there_again(
 
 def test_what_did_not_fit_is_known_after_a_restart() -> None:
     table = empty()
-    truth = LinearPhysics(table, Injected(1.1))
+    truth = linear_physics(table, Injected(1.1))
     pair = (0.0, sharing("a", 100.0)), (10.0, sharing("b", 80.0))
     play = Play("sjf-ffs", Cluster.uniform(1, 1), truth, table, xi=1.05, lacking=((20.0, 2),))
     said = play.run(*pair).meta["measured"]
     fresh = empty()
-    truth = LinearPhysics(fresh, Injected(1.1))
+    truth = linear_physics(fresh, Injected(1.1))
     again = Play("sjf-ffs", Cluster.uniform(1, 1), truth, fresh, xi=1.05, said=said)
     kept = again.run(*pair)
     assert not [f for f in kept.facts if isinstance(f, Stopped)]
@@ -310,7 +312,7 @@ def test_of_several_workers_one_that_finds_no_room_takes_the_job_away_at_no_cost
     ends_: str,
 ) -> None:
     table = empty()
-    truth = LinearPhysics(table, Injected(1.1))
+    truth = linear_physics(table, Injected(1.1))
     play = Play(
         "gandiva", Cluster.uniform(1, 2), truth, table, xi=1.05, lacking=((20.0, 1),), ends=ends_
     )
@@ -325,7 +327,7 @@ def test_of_several_workers_one_that_finds_no_room_takes_the_job_away_at_no_cost
 
 def test_a_job_that_must_not_run_twice_ends_when_it_finds_no_room_beside_another() -> None:
     table = empty()
-    truth = LinearPhysics(table, Injected(1.1))
+    truth = linear_physics(table, Injected(1.1))
     play = Play("sjf-ffs", Cluster.uniform(1, 1), truth, table, xi=1.05, lacking=((20.0, 2),))
     kept = play.run((0.0, sharing("a", 100.0)), (10.0, sharing("b", 80.0, requeue=False)))
     assert ends(kept)[2] == pytest.approx(20.0, abs=0.01)

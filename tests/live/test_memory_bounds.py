@@ -1,5 +1,7 @@
 """Who shares a GPU cannot take the memory of the other."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +14,7 @@ from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.measuring.memory_bounds import MemoryBounds, bounds
 from dovetail.live.workers.gpu_usage import GpuUsage
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import UnknownMemory, linear_physics
 
 
 def test_alone_a_job_has_no_bound() -> None:
@@ -43,10 +45,11 @@ def test_bounds_never_exceed_the_memory_and_hold_what_is_believed(
 GIB = 1 << 30
 
 
-class Holding(LinearPhysics):
+class Holding(UnknownMemory):
     """Jobs hold what is set here, in GiB."""
 
-    held: dict[int, float]
+    def __init__(self, held: dict[int, float]) -> None:
+        self.held = held
 
     def held_bytes(self, job: int, placement: Placement) -> float:
         return self.held[job] * GIB
@@ -61,13 +64,12 @@ class Three:
 
     def __init__(self) -> None:
         jobs = jobs_of(*(Row(1, 10.0, shareable=True) for _ in range(3)))
-        self.physics = Holding(jobs)
-        self.physics.held = {0: 4.0, 1: 6.0, 2: 0.0}
+        self.memory = Holding({0: 4.0, 1: 6.0, 2: 0.0})
         self.state = ClusterState(
             jobs,
             Cluster.uniform(1, 2),
             parse_policy("fifo"),
-            physics=self.physics,
+            physics=replace(linear_physics(jobs), memory=self.memory),
             forecast=Declared(jobs, lambda job: 10.0),
             placing=Placing.parse("prefer"),
         )
@@ -93,7 +95,7 @@ def test_parts_are_reckoned_when_somebody_comes_or_goes_and_stay_in_between() ->
     assert three.of(0) == [0.0]
     three.place(j1=on(0))
     assert three.of(0, 1) == [7.0, 9.0]
-    three.physics.held[0] = 5.0
+    three.memory.held[0] = 5.0
     assert three.of(0, 1) == [7.0, 9.0], "parts of different beliefs would not add up"
     three.place(j1=None)
     assert three.of(0) == [0.0]
@@ -105,7 +107,7 @@ def test_the_least_of_the_gpus_that_are_shared_bounds_all_workers_of_a_job() -> 
     three = Three()
     three.place(j0=on(0, 1), j1=on(0))
     assert three.of(0, 1) == [7.0, 9.0]
-    three.physics.held[2] = 9.0
+    three.memory.held[2] = 9.0
     three.place(j2=on(1))
     assert three.of(0, 1, 2) == [5.5, 9.0, 10.5]
 

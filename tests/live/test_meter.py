@@ -9,7 +9,7 @@ from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import LearningBelief
 from dovetail.live.measuring.meter import LAST, UNSEEN_S, Gauge, Meters, Progress
 from dovetail.physics.beliefs.learning import Learning
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
@@ -60,7 +60,7 @@ def learner() -> Learning:
     jobs = jobs_of(
         Row(2, 99.0, model="net", elastic=True, min_gpus=1, max_gpus=4), Row(1, 99.0, model="b")
     )
-    return Learning(LinearPhysics(jobs, Injected(1.05)), jobs)
+    return Learning(linear_physics(jobs, Injected(1.05)), jobs)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_wrong_pair_is_found_by_its_measured_rates(learner: Learning) -> None:
         news = host.trains(50.0)
     assert meters.wrongly_paired(*pair), "both need 95 seconds and are twice as slow"
     assert not meters.wrongly_paired(*pair), "it is said once"
-    assert learner.physics.interference(0, 1, 1, 1)[0] == pytest.approx(2.0)
+    assert learner.physics.sharing.interference(0, 1, 1, 1)[0] == pytest.approx(2.0)
 
 
 def test_a_neighbour_that_does_not_train_yet_teaches_nothing(learner: Learning) -> None:

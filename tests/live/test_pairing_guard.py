@@ -12,7 +12,7 @@ from dovetail.core.reading import SpeedMeasurement
 from dovetail.live.measuring.pairing_guard import SURPRISE, PairingGuard, Side, undone
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measurements import LEAST
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 
 ONE = Placement(((0, 1),), gpu_ids=((0,),))
@@ -80,7 +80,7 @@ def test_parting_never_makes_the_pair_finish_later(
 
 def paired(*placements: Placement, xi: float = 1.05) -> tuple[Learning, PairingGuard]:
     jobs = jobs_of(Row(1, 9.0, model="a"), Row(1, 9.0, model="b"))
-    learning = Learning(LinearPhysics(jobs, Injected(xi)), jobs)
+    learning = Learning(linear_physics(jobs, Injected(xi)), jobs)
     learn(learning, 0, (), 100.0)
     learn(learning, 1, (), 100.0)
     guard = PairingGuard(learning)
@@ -102,7 +102,7 @@ def test_a_wrong_pair_is_parted_once_and_made_again_only_on_purpose() -> None:
     learn(learning, 0, [(1, ONE)], 50.0)
     assert guard.undoes(*pair, None, None)
     assert not guard.undoes(*pair, None, None)
-    assert learning.physics.interference(1, 1, 0, 1) == (2.0, 2.0)
+    assert learning.physics.sharing.interference(1, 1, 0, 1) == (2.0, 2.0)
     guard.note(*pair)
     assert not guard.undoes(*pair, None, None), "this time it was known"
 

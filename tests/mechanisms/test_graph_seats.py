@@ -13,7 +13,9 @@ from dovetail.core.job import PipelineStage
 from dovetail.core.messages import Started
 from dovetail.core.placement import Spans
 from dovetail.core.trace import Trace
+from dovetail.core.view import show
 from dovetail.mechanisms.pipelines.heavy_edge_placement import GraphSeats
+from dovetail.physics.linear import linear_physics
 
 MB = 1e6
 
@@ -48,7 +50,7 @@ def seats(
     gpus = sum(s.gpus for s in graph)
     rows = [Row(gpus, 1.0), *(Row(count, 1.0) for count in held.values())]
     shown = Stage(rows, "wcs-subtime", cluster, placing=placing)
-    shown.view.physics = type(shown.view.physics)(with_graphs(shown.trace, graph).jobs)
+    show(shown.view, physics=linear_physics(with_graphs(shown.trace, graph).jobs))
     shown.run_jobs(*((i + 1, ((node, n),)) for i, (node, n) in enumerate(held.items())))
     all_seats = GraphSeats(shown.view, shown.view.plan.occupancy, refined=refined)
     found: Spans | None = getattr(all_seats, rule)(0)

@@ -7,10 +7,11 @@ import pytest
 
 from builders import Row, Stage
 from dovetail.algorithms.stage_cycle import best_ordering, cycle_s, efficiency, orderings
+from dovetail.core.view import show
 from dovetail.mechanisms.interleaving.groups import Grouping, MergeNode, SizeBucket, group
 from dovetail.mechanisms.interleaving.rules import Ordering, SetRules, rules_of
 from dovetail.physics.sharing.interleave import InterleaveRule
-from staged_physics import PLAIN, StagedPhysics
+from staged_physics import PLAIN, staged_physics
 
 GPU_BYTES = float("inf")
 STORAGE, CPU, GPU, NETWORK = (3, 1, 1, 1), (1, 3, 1, 1), (1, 1, 3, 1), (1, 1, 1, 3)
@@ -28,10 +29,10 @@ def rules_for(
     """Returns the rules for single-GPU jobs of these kinds."""
     rows = [Row(1, 10, shareable=True) for _ in kinds]
     stage = Stage(rows, "muri-s", "1x4")
-    physics = StagedPhysics(
+    physics = staged_physics(
         stage.trace.jobs, stages, kinds, alone_s=alone_s, rule=rule, held_bytes=held_bytes
     )
-    stage.view.physics = physics
+    show(stage.view, physics=physics)
     return rules_of(stage.view, ordering or Ordering())
 
 

@@ -1,32 +1,33 @@
 """Squeeze and swell by hand: which workers one step of Algorithm 1 changes, and that steps end."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Stage
-from dovetail.core.beliefs import Neighbour, WorkerTime
+from dovetail.core.beliefs import Neighbour, Physics, WorkerTime
+from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.mechanisms.calibration.primitives import Bench, WorkerLimits, free_competition
 from dovetail.mechanisms.sharing.stars import Star
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import LinearBatches, LinearSharing, LinearStructure, linear_physics
+from dovetail.physics.sharing.pair_law import Injected
 
 CENTRE = Placement(((0, 4),), ((0, 1, 2, 3),))
 BESIDE = {1: Placement(((0, 2),), ((0, 1),)), 2: Placement(((0, 1),), ((3,),))}
 
 
-class Crowded(LinearPhysics):
+class CrowdedBatches(LinearBatches):
     """A worker takes `slow` times as long beside job 1 as alone, and 24 samples in all."""
 
-    slow = 3.0
-    used = 1.0
+    def __init__(self, jobs: JobTable, slow: float) -> None:
+        super().__init__(jobs, Injected())
+        self.slow = slow
 
-    def utilization(self, job: int) -> float:
-        return self.used
-
-    def batch(self, job: int) -> int:
+    def samples(self, job: int) -> int:
         return 24
 
     def workers(
@@ -38,15 +39,33 @@ class Crowded(LinearPhysics):
         )
 
 
-class Even(Crowded):
-    slow = 1.0
+class UsedSharing(LinearSharing):
+    """Every job keeps so much of its GPUs busy."""
+
+    def __init__(self, jobs: JobTable, used: float) -> None:
+        super().__init__(LinearStructure(jobs), Injected())
+        self.used = used
+
+    def utilization(self, job: int) -> float:
+        return self.used
 
 
-class Light(Even):
-    used = 0.55
+@dataclass(frozen=True)
+class Crowd:
+    """What a worker loses beside job 1, and how busy jobs keep their GPUs."""
+
+    slow: float = 3.0
+    used: float = 1.0
+
+    def __call__(self, jobs: JobTable) -> Physics:
+        batches, sharing = CrowdedBatches(jobs, self.slow), UsedSharing(jobs, self.used)
+        return replace(linear_physics(jobs), batches=batches, sharing=sharing)
 
 
-def bench(physics: type[Crowded], *, limits: bool = True, samples: bool = True) -> Bench:
+Crowded, Even, Light = Crowd(), Crowd(slow=1.0), Crowd(slow=1.0, used=0.55)
+
+
+def bench(physics: Crowd, *, limits: bool = True, samples: bool = True) -> Bench:
     rows = [Row(4, 9, shareable=True), Row(2, 9, shareable=True), Row(1, 9, shareable=True)]
     stage = Stage(rows, "lucid", "1x4")
     view = Stage(rows, "lucid", "1x4", physics=physics(stage.trace.jobs)).view
@@ -121,7 +140,7 @@ def test_nobody_is_squeezed_below_ten_points() -> None:
 def test_the_steps_end(
     low: set[int], limits: bool, samples: bool, slow: float, used: float
 ) -> None:
-    physics = type("Drawn", (Crowded,), {"slow": slow, "used": used})
+    physics = Crowd(slow, used)
     a_bench, setting, steps = bench(physics, limits=limits, samples=samples), START, 0
     while (after := a_bench.step(setting, sorted(low))) is not None:
         assert all(new <= old for a, b in zip(after, setting, strict=True)

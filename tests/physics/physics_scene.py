@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.speed.network import Network, RingLink
 from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
@@ -32,7 +32,7 @@ def a_model(**changes: Any) -> ModelProfile:
         compute=(("v100", assumed(Compute(0.01, 0.001))),),
         overlap=assumed(1.0),
         network=assumed(Network(RingLink(0.0, 1e10), RingLink(0.0, 1e9))),
-        memory=assumed(Memory(1e9, 1e7)),
+        memory=assumed(MemoryLaw(1e9, 1e7)),
     )
     return replace(plain, **changes)
 

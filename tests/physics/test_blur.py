@@ -12,13 +12,13 @@ from dovetail.core.errors import InputError
 from dovetail.core.placement import Interleave, Placement
 from dovetail.physics.beliefs.blur import Blur, log_normal, normal, uniform
 from dovetail.physics.beliefs.noisy import believed
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.zoo.models import shipped
 
 MODELS = ("muri/resnet18", "muri/gpt2", "muri/a2c", "muri/resnet18")
 TRACE = trace_of(*(Row(4, 100, model=m, shareable=True) for m in MODELS))
-TRUTH = PlacedPhysics(
+TRUTH = placed_physics(
     TRACE.jobs, Cluster.uniform(4, 8), shipped(), interleaving=InterleaveRule("barrier")
 )
 GB = 1e9
@@ -37,19 +37,19 @@ def answers(physics: Physics) -> dict[str, list[float]]:
     """Returns what each axis is about, in the order of the jobs."""
     jobs = range(len(MODELS))
     seated = [(j, on(4, j)) for j in jobs]
-    kinds = physics.interleaving.stage_s[physics.kind_of]
+    kinds = physics.sharing.interleaving.stage_s[physics.kind_of]
     return {
-        "seen": [physics.speed(j, on(4), ()) for j in jobs],
-        "scaling": [physics.speed(j, on(2), ()) for j in jobs]
-        + physics.rates(8)[physics.kind_of].reshape(-1).tolist()
-        + [physics.scale(j) for j in jobs],
-        "interference": [physics.speed(j, on(4), [((j + 1) % 4, on(4))]) for j in jobs]
-        + [x for j in jobs for x in physics.interference(j, 1, (j + 1) % 4, 1)],
+        "seen": [physics.rate(j, on(4), ()) for j in jobs],
+        "scaling": [physics.rate(j, on(2), ()) for j in jobs]
+        + physics.speed.rates(8)[physics.kind_of].reshape(-1).tolist()
+        + [physics.structure.scale(j) for j in jobs],
+        "interference": [physics.rate(j, on(4), [((j + 1) % 4, on(4))]) for j in jobs]
+        + [x for j in jobs for x in physics.sharing.interference(j, 1, (j + 1) % 4, 1)],
         "stages": kinds.reshape(-1).tolist()
-        + [physics.speed(j, on(4, j), [s for s in seated if s[0] != j]) for j in jobs],
-        "memory": [physics.footprint_bytes(j, 1) for j in jobs]
-        + [physics.fixed_bytes(j) for j in jobs]
-        + [physics.held_bytes(j, on(2)) for j in jobs],
+        + [physics.rate(j, on(4, j), [s for s in seated if s[0] != j]) for j in jobs],
+        "memory": [physics.memory.footprint_bytes(j, 1) for j in jobs]
+        + [physics.memory.fixed_bytes(j) for j in jobs]
+        + [physics.memory.held_bytes(j, on(2)) for j in jobs],
     }
 
 
@@ -65,10 +65,10 @@ def test_an_axis_touches_its_own_answers_alone(axis: str) -> None:
 def test_believed_answers_about_counts_agree_with_each_other() -> None:
     off = blurred("scaling:0.5")
     for job in range(len(MODELS)):
-        rates = off.rates(8)[off.kind_of[job]]
-        assert rates[2] == pytest.approx(off.speed(job, on(2), ()))
-        assert off.scale(job) == pytest.approx(rates[4] / rates[1])
-        assert off.best_batches(job, 0.0, 8).speed[1] == pytest.approx(rates)
+        rates = off.speed.rates(8)[off.kind_of[job]]
+        assert rates[2] == pytest.approx(off.rate(job, on(2), ()))
+        assert off.structure.scale(job) == pytest.approx(rates[4] / rates[1])
+        assert off.speed.best_batches(job, 0.0, 8).speed[1] == pytest.approx(rates)
 
 
 def test_noisy_is_short_for_scaling_and_interference() -> None:
@@ -90,7 +90,7 @@ def test_no_error_on_any_axis_is_the_truth_itself() -> None:
         ("memory:-1", "between 0 and 10"),
         ("memory:nan", "between 0 and 10"),
         ("stages", "as in stages:0.2"),
-        ("noisy:0.1,scaling:0.1", "said twice"),
+        ("noisy:0.1,scaling:0.1", "given twice"),
         ("exact,stages:1", "unknown 'exact'"),
         ("", "unknown"),
     ],
@@ -104,20 +104,20 @@ def test_stages_are_off_by_at_most_the_noise_and_no_two_jobs_are_alike() -> None
     off = blurred("stages:0.2")
     assert off.kind_of.tolist() == [0, 1, 2, 3] or len(set(off.kind_of.tolist())) == 4
     assert TRUTH.kind_of[0] == TRUTH.kind_of[3]
-    true = TRUTH.interleaving.stage_s[TRUTH.kind_of]
-    ratio = off.interleaving.stage_s[off.kind_of][true > 0] / true[true > 0]
+    true = TRUTH.sharing.interleaving.stage_s[TRUTH.kind_of]
+    ratio = off.sharing.interleaving.stage_s[off.kind_of][true > 0] / true[true > 0]
     assert ((ratio > 0.8) & (ratio < 1.2)).all() and len(set(ratio.tolist())) == ratio.size
-    iterations = off.interleaving.iteration_s[off.kind_of]
-    assert (iterations == TRUTH.interleaving.iteration_s[TRUTH.kind_of]).all()
+    iterations = off.sharing.interleaving.iteration_s[off.kind_of]
+    assert (iterations == TRUTH.sharing.interleaving.iteration_s[TRUTH.kind_of]).all()
 
 
 def test_the_belief_in_a_set_is_the_cycle_of_the_believed_stages() -> None:
     off = blurred("stages:0.5")
-    rows = off.interleaving.stage_s[off.kind_of]
+    rows = off.sharing.interleaving.stage_s[off.kind_of]
     cycle = sum(max(rows[1][j], rows[2][(j + 1) % 4]) for j in range(4)) * 1.31
-    alone = off.interleaving.iteration_s[off.kind_of]
+    alone = off.sharing.interleaving.iteration_s[off.kind_of]
     expected = alone[1] / max(cycle, alone[1], alone[2])
-    assert off.speed(1, on(4, 0), [(2, on(4, 1))]) == pytest.approx(expected)
+    assert off.rate(1, on(4, 0), [(2, on(4, 1))]) == pytest.approx(expected)
 
 
 def test_footprints_are_overestimated_and_what_is_believed_to_fit_fits() -> None:
@@ -125,18 +125,18 @@ def test_footprints_are_overestimated_and_what_is_believed_to_fit_fits() -> None
         off = blurred("memory:1", seed)
         for phases in ((None, None), (0, 1)):
             pair = [(0, on(4, phases[0])), (1, on(4, phases[1]))]
-            assert sum(off.held_bytes(*one) for one in pair) >= sum(
-                TRUTH.held_bytes(*one) for one in pair
+            assert sum(off.memory.held_bytes(*one) for one in pair) >= sum(
+                TRUTH.memory.held_bytes(*one) for one in pair
             )
             for room in np.linspace(1 * GB, 40 * GB, 40):
-                assert TRUTH.fits_memory(pair, room) or not off.fits_memory(pair, room)
+                assert TRUTH.memory.fits(pair, room) or not off.memory.fits(pair, room)
 
 
 def test_a_pair_is_refused_by_the_footprints_that_the_policy_is_told() -> None:
     off = blurred("memory:0.7")
     pair = [(0, on(4)), (1, on(4))]
-    told = off.footprint_bytes(0, 1) + off.footprint_bytes(1, 1)
-    assert off.fits_memory(pair, told) and not off.fits_memory(pair, told - 1)
+    told = off.memory.footprint_bytes(0, 1) + off.memory.footprint_bytes(1, 1)
+    assert off.memory.fits(pair, told) and not off.memory.fits(pair, told - 1)
 
 
 def test_draws_depend_on_the_key_alone_and_spread_as_they_should() -> None:

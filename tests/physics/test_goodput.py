@@ -17,11 +17,11 @@ from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.physics.batches import goodput
 from dovetail.physics.batches.efficiency import Efficiency
-from dovetail.physics.batches.goodput import Kind
+from dovetail.physics.batches.goodput import BatchKind
 from dovetail.physics.beliefs.blur import Blur
-from dovetail.physics.beliefs.noisy import NoisyPhysics
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.beliefs.noisy import noisy_physics
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.speed.throughput import speed_relative
 from dovetail.physics.zoo.models import Catalogue, lookup, zoo
@@ -40,7 +40,7 @@ LEARNER = a_model(
 )
 """An iteration takes 10 ms and 1 ms a sample; no exchange. In the first 100 steps of 10 samples
 a larger batch is worth nothing more; in the 200 after them 100 samples are worth 5.26 steps."""
-ALONE = Kind(LEARNER, 1, 10.0, 4)
+ALONE = BatchKind(LEARNER, 1, 10.0, 4)
 CATALOGUE = Catalogue([ProfileSet("scene", "scene", "ours", (), (LEARNER, a_model()))])
 SHIPPED = [p for p in zoo().values() if p.efficiency is not None]
 
@@ -84,7 +84,7 @@ def test_the_best_speed_is_that_of_its_batch_and_no_tried_batch_is_better(
     model = lookup(profile.full_name)  # type: ignore[attr-defined]
     known = model.efficiency
     assert known is not None
-    kind = Kind(model, requested, float(model.batch.value.size), per_node)
+    kind = BatchKind(model, requested, float(model.batch.value.size), per_node)
     done_s = progress * (goodput.phase_end_s(kind, 0.0))
     best = goodput.best_batches(kind, done_s, 24)
     for nodes, gpus in ((1, 1), (1, 2), (2, 2), (2, 8), (3, 7), (3, 24)):
@@ -106,7 +106,7 @@ def test_the_best_speed_is_that_of_its_batch_and_no_tried_batch_is_better(
 def test_as_requested_the_speed_is_one_whatever_the_progress() -> None:
     for profile in SHIPPED:
         batch = profile.batch.value.size
-        kind = Kind(profile, 4, float(batch), 4)
+        kind = BatchKind(profile, 4, float(batch), 4)
         for done_s in (0.0, 1e3, 1e9):
             speed = goodput.relative_speed(kind, done_s, gpus=4, nodes=1, batch=batch, steps=1)
             assert speed == pytest.approx(1.0)
@@ -114,7 +114,7 @@ def test_as_requested_the_speed_is_one_whatever_the_progress() -> None:
 
 def test_without_a_noise_scale_the_batch_stays_and_a_larger_one_helps_least() -> None:
     plain = a_model()
-    kind = Kind(plain, 2, 64.0, 4)
+    kind = BatchKind(plain, 2, 64.0, 4)
     best = goodput.best_batches(kind, 0.0, 8)
     assert not best.batch.any()
     for nodes, gpus in ((1, 2), (1, 4), (2, 8)):
@@ -144,7 +144,7 @@ def test_a_training_takes_its_iterations_times_their_seconds() -> None:
     assert profile.efficiency is not None
     assert iterations == profile.efficiency.value.iterations(2048)
     ends = [0.0]
-    kind = Kind(profile, 8, 2048.0, 4)
+    kind = BatchKind(profile, 8, 2048.0, 4)
     while (end := goodput.phase_end_s(kind, ends[-1])) < INF:
         ends.append(end)
     assert len(ends) == len(profile.efficiency.value.progress)
@@ -175,7 +175,7 @@ class AtBatch:
 @pytest.mark.parametrize(("switching", "lost_s"), [("none", 0.0), ("per-start:5", 5.0)])
 def test_a_job_passes_through_its_phases_at_their_speeds(switching: str, lost_s: float) -> None:
     trace = trace_of(Row(1, 6.0, model="scene/learner", batch_size=10))
-    physics = PlacedPhysics(trace.jobs, Cluster.parse("1x4"), CATALOGUE)
+    physics = placed_physics(trace.jobs, Cluster.parse("1x4"), CATALOGUE)
     facts = Facts()
     policy = AtBatch(100)
     world = SimWorld(scene_of(trace, "1x4", truth=physics, switching=switching), policy, facts)
@@ -197,35 +197,36 @@ def test_physics_answers_for_jobs_with_and_without_a_model() -> None:
     jobs = jobs_of(
         Row(1, 6.0, model="scene/learner", batch_size=10), Row(2, 6.0), Row(2, 6.0, model="plain")
     )
-    physics = PlacedPhysics(jobs, Cluster.parse("2x4"), CATALOGUE)
-    assert physics.best_batches(0, 3.0, 8).batch[1, 4] == 60
-    assert physics.best_batches(1, 3.0, 8).speed.tolist() == [
+    physics = placed_physics(jobs, Cluster.parse("2x4"), CATALOGUE)
+    assert physics.speed.best_batches(0, 3.0, 8).batch[1, 4] == 60
+    assert physics.speed.best_batches(1, 3.0, 8).speed.tolist() == [
         [0.0] * 9,
         [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
     ]
-    assert physics.best_batches(2, 3.0, 8).speed[1, 2] == pytest.approx(1.0)
-    assert [physics.phase_end_s(j, 0.0) for j in range(3)] == [pytest.approx(2.0), INF, INF]
+    assert physics.speed.best_batches(2, 3.0, 8).speed[1, 2] == pytest.approx(1.0)
+    assert [physics.batches.phase_end_s(j, 0.0) for j in range(3)] == [pytest.approx(2.0), INF, INF]
     other = Placement(((0, 1),), batch_size=100)
-    assert physics.speed(0, other, (), 0.0) == pytest.approx(0.02 / 0.11)
-    assert physics.speed(0, Placement(((0, 1),)), (), 3.0) == 1.0
+    assert physics.rate(0, other, (), 0.0) == pytest.approx(0.02 / 0.11)
+    assert physics.rate(0, Placement(((0, 1),)), (), 3.0) == 1.0
 
 
 def test_by_count_the_nodes_do_not_matter() -> None:
-    kind = Kind(lookup("pollux/imagenet"), 8, 6400.0, 4, by_count=True)
+    kind = BatchKind(lookup("pollux/imagenet"), 8, 6400.0, 4, by_count=True)
     best = goodput.best_batches(kind, 0.0, 16)
     assert best.speed[1, 16] == best.speed[2, 16] == best.speed[3, 16] > 0
 
 
 def test_a_blurred_belief_keeps_the_batches_and_what_was_seen() -> None:
     jobs = jobs_of(Row(2, 6.0, model="scene/learner", batch_size=10))
-    truth = PlacedPhysics(jobs, Cluster.parse("2x4"), CATALOGUE)
-    blurred = NoisyPhysics(truth, jobs, Blur(0.3, 0.3), 1)
-    true, seen = truth.best_batches(0, 0.0, 8), blurred.best_batches(0, 0.0, 8)
+    truth = placed_physics(jobs, Cluster.parse("2x4"), CATALOGUE)
+    blurred = noisy_physics(truth, jobs, Blur(0.3, 0.3), 1)
+    true, seen = truth.speed.best_batches(0, 0.0, 8), blurred.speed.best_batches(0, 0.0, 8)
     assert (seen.batch == true.batch).all()
     assert seen.speed[1, 2] == true.speed[1, 2]
     assert seen.speed[1, 4] != true.speed[1, 4]
     assert seen.speed[2, 8] / true.speed[2, 8] == pytest.approx(
-        blurred.speed(0, Placement(((0, 4), (1, 4))), ())
-        / truth.speed(0, Placement(((0, 4), (1, 4))), ())
+        blurred.rate(0, Placement(((0, 4), (1, 4))), ())
+        / truth.rate(0, Placement(((0, 4), (1, 4))), ())
     )
-    assert LinearPhysics(jobs).best_batches(0, 0.0, 4).speed[1].tolist() == [0, 0.5, 1, 1.5, 2]
+    speeds = linear_physics(jobs).speed.best_batches(0, 0.0, 4).speed
+    assert speeds[1].tolist() == [0, 0.5, 1, 1.5, 2]

@@ -12,7 +12,7 @@ from dovetail.physics.sharing.contention import (
     load,
     shipped_contention,
 )
-from dovetail.physics.sharing.pair_law import Injected, Measured, parse_interference
+from dovetail.physics.sharing.pair_law import Injected, MeasuredInterference, parse_interference
 from dovetail.physics.sharing.pairs import PairRatio
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.zoo.models import lookup, zoo
@@ -36,7 +36,7 @@ ONE, TWO = model("one"), model("two")
 
 
 def test_the_law_by_hand() -> None:
-    measured = Measured(known=by_law())
+    measured = MeasuredInterference(known=by_law())
 
     # Load 1 beside load 4: 1 + 0.5 * 4 / (1 + 1); the other way 1 + 0.5 * 1 / (1 + 4).
     assert measured.ratio(ONE, 1, TWO, 4) == pytest.approx(2.0)
@@ -44,7 +44,7 @@ def test_the_law_by_hand() -> None:
 
 
 def test_loads_beyond_the_measured_count_as_the_heaviest() -> None:
-    measured = Measured(known=by_law())
+    measured = MeasuredInterference(known=by_law())
     no_start = model("no-start")
     object.__setattr__(no_start, "compute", (("v100", assumed(Compute(0.0, 0.01))),))
 
@@ -61,23 +61,23 @@ def test_a_model_that_works_outside_the_gpu_presses_and_suffers_by_its_share() -
     assert known.gpu_share(TWO) == 0.5
     assert known.gpu_share(busy) == pytest.approx(0.1 / 0.65)
     assert known.gpu_share(ONE) == 1.0
-    measured = Measured(known=known)
+    measured = MeasuredInterference(known=known)
     assert measured.ratio(ONE, 1, TWO, 4) == pytest.approx(1.5)
     assert measured.ratio(TWO, 4, ONE, 1) == pytest.approx(1.05)
 
 
 def test_a_job_without_a_model_has_the_median() -> None:
-    measured = Measured(known=by_law())
+    measured = MeasuredInterference(known=by_law())
 
     assert measured.ratio(None, 1, ONE, 4) == 1.25
     assert measured.ratio(ONE, 4, None, 1) == 1.25
-    assert Measured().ratio(None, 1, None, 1) == pytest.approx(1.3989, abs=1e-4)
+    assert MeasuredInterference().ratio(None, 1, None, 1) == pytest.approx(1.3989, abs=1e-4)
 
 
 def test_measured_pairs_go_before_the_law() -> None:
     pair = PairRatio("First", 2, "Second", 4, 1.9, 1.3)
     names = {ONE.full_name: assumed("First"), TWO.full_name: assumed("Second")}
-    measured = Measured(known=by_law(pairs=(pair,), measured_as=names))
+    measured = MeasuredInterference(known=by_law(pairs=(pair,), measured_as=names))
 
     assert measured.ratio(ONE, 2, TWO, 4) == pytest.approx(1.9)
     assert measured.ratio(TWO, 4, ONE, 2) == pytest.approx(1.3)
@@ -90,14 +90,16 @@ def test_pairs_of_a_users_own_set_go_before_the_shipped() -> None:
     mine = PairRatio("imagenet", 64, "imagenet", 64, 1.5, 1.5)
     own = ProfileSet("pollux", "mine", "mine", (), (), (mine,))
 
-    assert Measured().ratio(imagenet, 64, imagenet, 64) == pytest.approx(2.0525, abs=1e-3)
-    assert Measured((own,)).ratio(imagenet, 64, imagenet, 64) == pytest.approx(1.5)
+    assert MeasuredInterference().ratio(imagenet, 64, imagenet, 64) == pytest.approx(
+        2.0525, abs=1e-3
+    )
+    assert MeasuredInterference((own,)).ratio(imagenet, 64, imagenet, 64) == pytest.approx(1.5)
 
 
 def test_a_model_whose_time_does_not_grow_can_still_be_measured() -> None:
     flat = model("flat", slope_s=0.0)
     own = ProfileSet("scene", "mine", "mine", (), (), (PairRatio("flat", 1, "one", 1, 1.2, 1.4),))
-    measured = Measured((own,), by_law())
+    measured = MeasuredInterference((own,), by_law())
 
     assert measured.ratio(flat, 1, ONE, 1) == pytest.approx(1.2)
     assert measured.ratio(ONE, 1, flat, 1) == pytest.approx(1.4)
@@ -105,7 +107,7 @@ def test_a_model_whose_time_does_not_grow_can_still_be_measured() -> None:
 
 def test_shipped_pairs_are_as_measured() -> None:
     cifar10, imagenet = lookup("pollux/cifar10"), lookup("pollux/imagenet")
-    measured = Measured()
+    measured = MeasuredInterference()
 
     assert measured.ratio(cifar10, 128, imagenet, 64) == pytest.approx(1 / 0.3784, abs=1e-4)
     assert measured.ratio(imagenet, 64, cifar10, 128) == pytest.approx(1 / 0.7129, abs=1e-4)
@@ -120,7 +122,7 @@ def test_a_number_is_injected(text: str | float, xi: float) -> None:
 def test_the_word_stands_for_what_is_measured() -> None:
     own = ProfileSet("scene", "mine", "mine", (), (), (PairRatio("one", 1, "two", 1, 1.7, 1.2),))
 
-    assert isinstance(parse_interference("measured"), Measured)
+    assert isinstance(parse_interference("measured"), MeasuredInterference)
     assert parse_interference("measured", (own,)).ratio(ONE, 1, TWO, 1) == pytest.approx(1.7)
 
 
@@ -143,7 +145,7 @@ SIZES = st.integers(0, 12).map(lambda power: 2.0**power)
 def test_over_the_zoo_ratios_are_bounded_and_grow_with_the_neighbours_load(
     mine: str, other: str, batch: float, beside: float
 ) -> None:
-    a, b, measured = zoo()[mine], zoo()[other], Measured()
+    a, b, measured = zoo()[mine], zoo()[other], MeasuredInterference()
     law = shipped_contention().law.value
     ratio = measured.ratio(a, batch, b, beside)
 

@@ -9,7 +9,7 @@ import pytest
 from physics_scene import a_model, assumed
 
 from builders import Row, play_scene, scene_of, trace_of
-from dovetail.core.beliefs import Interleaving, Neighbour
+from dovetail.core.beliefs import Interleaving, Neighbour, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Retimed
@@ -17,12 +17,13 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.interleave import (
     ALONE,
     MEASURED_FACTORS,
+    FixedStages,
+    InterleaveCycles,
     InterleaveRule,
-    Turns,
     interleaving_of,
 )
 from dovetail.physics.speed.throughput import iteration_s
@@ -51,9 +52,9 @@ CATALOGUE = Catalogue(
 )
 
 
-def physics(cycle: str, *models: str) -> PlacedPhysics:
+def physics(cycle: str, *models: str) -> Physics:
     jobs = trace_of(*(Row(1, 1000, model=m, shareable=True) for m in models)).jobs
-    return PlacedPhysics(
+    return placed_physics(
         jobs, Cluster.uniform(1, 1), CATALOGUE, interleaving=InterleaveRule.parse(cycle)
     )
 
@@ -65,7 +66,7 @@ def seat(phase: int) -> Placement:
 def speeds(cycle: str, *models: str, phases: tuple[int, ...] = ()) -> list[float]:
     known = physics(cycle, *models)
     seats: list[Neighbour] = [(j, seat(p)) for j, p in enumerate(phases or range(len(models)))]
-    return [known.speed(j, where, seats[:j] + seats[j + 1 :]) for j, where in seats]
+    return [known.rate(j, where, seats[:j] + seats[j + 1 :]) for j, where in seats]
 
 
 def test_a_set_runs_at_the_cycle_of_equation_3() -> None:
@@ -92,20 +93,21 @@ def test_no_member_is_faster_than_alone_unless_the_floor_is_taken_away() -> None
     pace = {}
     for words in ("barrier,no-contention", PLAIN):
         rule = InterleaveRule.parse(words)
-        one = PlacedPhysics(jobs, Cluster.uniform(1, 1), light, interleaving=rule)
-        pace[words] = one.speed(0, seat(0), [(1, seat(1))])
+        one = placed_physics(jobs, Cluster.uniform(1, 1), light, interleaving=rule)
+        pace[words] = one.rate(0, seat(0), [(1, seat(1))])
     assert pace == {"barrier,no-contention": 1.0, PLAIN: pytest.approx(5.0)}
 
 
 def test_the_floor_is_that_of_the_slowest_member() -> None:
     stage_s = np.array([(1.0, 0, 0, 0), (1.0, 0, 0, 0)])
-    turns = Turns(Interleaving(stage_s, np.array([2.0, 6.0]), "barrier", ALONE, True))
+    known = Interleaving(stage_s, np.array([2.0, 6.0]), "barrier", ALONE, True)
+    turns = InterleaveCycles(FixedStages(known))
     # A cycle of 2 s by the stages, but the second needs 6 s alone; the first waits for it.
     assert [turns.slowdown(kind, [(0, 0), (1, 1)]) for kind in (0, 1)] == [3.0, 1.0]
 
 
 def test_three_stages_join_storage_and_cpu() -> None:
-    known = physics("three-stages", "scene/disk", "scene/chip").interleaving
+    known = physics("three-stages", "scene/disk", "scene/chip").sharing.interleaving
     alone_s = iteration_s(DISK, gpus=1)
     assert known.stage_s.shape == (2, 3)
     assert sorted((known.stage_s[:, 0] / alone_s).tolist()) == pytest.approx([0.1, 0.8])
@@ -125,8 +127,8 @@ def test_jobs_of_unknown_stages_take_turns_on_the_whole_gpu() -> None:
 def test_a_job_with_a_seat_beside_one_without_shares_as_any_pair() -> None:
     known = physics("barrier", "muri/gpt2", "muri/vgg16")
     plain = Placement(((0, 1),), ((0,),))
-    shared = known.speed(0, plain, [(1, plain)])
-    assert known.speed(0, seat(0), [(1, plain)]) == shared == known.speed(0, plain, [(1, seat(1))])
+    shared = known.rate(0, plain, [(1, plain)])
+    assert known.rate(0, seat(0), [(1, plain)]) == shared == known.rate(0, plain, [(1, seat(1))])
 
 
 def test_the_overlapped_rule_lets_a_stage_begin_when_the_one_before_is_done() -> None:
@@ -144,10 +146,10 @@ def test_members_of_a_set_use_their_activations_in_turns() -> None:
     known = physics("barrier", *names)
     seats = [(j, seat(j)) for j in range(4)]
     need = 0.82736e9 + 0.8204e9 + 2.7904e9 + 2.46032e9 + 8.8e9
-    assert known.fits_memory(seats, need * (1 + 1e-9))
-    assert not known.fits_memory(seats, need * (1 - 1e-9))
+    assert known.memory.fits(seats, need * (1 + 1e-9))
+    assert not known.memory.fits(seats, need * (1 - 1e-9))
     plain = Placement(((0, 1),), ((0,),))
-    assert not known.fits_memory([(0, plain), (2, plain)], 0.82736e9 + 2.7904e9 + 8.8e9)
+    assert not known.memory.fits([(0, plain), (2, plain)], 0.82736e9 + 2.7904e9 + 8.8e9)
 
 
 # A world run: a member ends, the others keep their phases.
@@ -189,7 +191,7 @@ def test_the_others_keep_their_phases_when_a_member_ends(
     trace = trace_of(
         *(Row(1, d, model=n, shareable=True) for n, d in zip(names, (900, 30, 600), strict=True))
     )
-    truth = PlacedPhysics(
+    truth = placed_physics(
         trace.jobs, Cluster.uniform(1, 1), CATALOGUE, interleaving=InterleaveRule.parse(cycle)
     )
     policy = Seated((seat(0), seat(1), seat(2)))
@@ -211,8 +213,8 @@ def test_the_others_keep_their_phases_when_a_member_ends(
     ("text", "hint"),
     [
         ("barier", "barrier"),
-        ("barrier,overlapped", "against an earlier word"),
-        ("floor,no-floor", "against an earlier word"),
+        ("barrier,overlapped", "contradicts an earlier word"),
+        ("floor,no-floor", "contradicts an earlier word"),
         ("", "unknown word"),
     ],
 )

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from builders import Row, Story, jobs_of, play, play_scene, scene_of, trace_of
-from curved_physics import CurvedPhysics
+from curved_physics import curved_physics
 from dovetail.core.messages import Started
 from dovetail.physics.beliefs.learning import Learning
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from reporting_world import Reporting
 
@@ -19,8 +19,8 @@ REPORT_S = 2.0
 def learned(rows: Sequence[Row], curves: Sequence[Sequence[float]], policy: str) -> Story:
     """Plays rows whose true speeds are `curves` on four GPUs; the belief begins as linear."""
     trace = trace_of(*rows)
-    truth = CurvedPhysics(trace.jobs, curves)
-    learning = Learning(LinearPhysics(trace.jobs), trace.jobs)
+    truth = curved_physics(trace.jobs, curves)
+    learning = Learning(linear_physics(trace.jobs), trace.jobs)
     scene = scene_of(trace, "1x4", truth=truth, belief=learning.physics)
     return play_scene(scene, policy, lambda world: Reporting(world, learning, truth))
 
@@ -44,8 +44,8 @@ def test_a_job_that_gains_little_is_grown_first_and_shrunk_by_what_was_measured(
 ) -> None:
     rows = [elastic("poor", 300.0), elastic("good", 300.0)]
     story = learned(rows, [POOR, GOOD], policy)
-    blind = play(rows, policy, "1x4", truth=CurvedPhysics(jobs_of(*rows), [POOR, GOOD]),
-                 belief=LinearPhysics(jobs_of(*rows)))  # fmt: skip
+    blind = play(rows, policy, "1x4", truth=curved_physics(jobs_of(*rows), [POOR, GOOD]),
+                 belief=linear_physics(jobs_of(*rows)))  # fmt: skip
     first, second = shares(story, 0)[:2]
     assert first[1] > 1, "a linear guess gives it more than one"
     assert second == (3 * REPORT_S, 1), "the third report is believed: it gains nothing"
@@ -69,8 +69,8 @@ def test_who_was_measured_to_disturb_each_other_is_not_paired_again() -> None:
     row = Row(1, 100.0, shareable=True, model="m")
     rows = [replace(row, submit_s=t) for t in (0.0, 50.0, 400.0, 450.0)]
     trace = trace_of(*rows)
-    truth = CurvedPhysics(trace.jobs, [[1.0]] * 4, interference_of=Injected(1.9))
-    learning = Learning(LinearPhysics(trace.jobs, Injected(1.05)), trace.jobs)
+    truth = curved_physics(trace.jobs, [[1.0]] * 4, interference_of=Injected(1.9))
+    learning = Learning(linear_physics(trace.jobs, Injected(1.05)), trace.jobs)
     scene = scene_of(trace, "1x1", truth=truth, belief=learning.physics)
     story = play_scene(scene, "sjf-bsbf", lambda world: Reporting(world, learning, truth))
     starts = [story.starts(job)[0][0] for job in range(4)]

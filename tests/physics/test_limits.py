@@ -21,11 +21,10 @@ from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.cluster import Cluster, NodeGroup
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.blur import Blur
-from dovetail.physics.beliefs.noisy import NoisyPhysics
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.memory import Memory
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing.gang import FORWARD_SHARE
+from dovetail.physics.beliefs.noisy import noisy_physics
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.memory import MemoryLaw
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.limits import (
     Demand,
     alone_slowdown,
@@ -34,7 +33,8 @@ from dovetail.physics.sharing.limits import (
     shared_slowdown,
     shipped_demand,
 )
-from dovetail.physics.sharing.pair_law import Injected, Measured
+from dovetail.physics.sharing.pair_law import Injected, MeasuredInterference
+from dovetail.physics.sharing.worker_slowdowns import FORWARD_SHARE
 from dovetail.physics.speed.network import Network, RingLink
 from dovetail.physics.zoo.models import Catalogue, shipped
 from dovetail.physics.zoo.profile import ModelProfile
@@ -44,7 +44,9 @@ MODELS = ["pollux/bert", "pollux/imagenet", "pollux/ncf", "muri/vgg16", "afs/tra
 BIG, SMALL = 0, len(MODELS)
 """Jobs 0 to 5 want 4 GPUs, jobs 6 to 11 two: one of each model."""
 JOBS = trace_of(*[Row(4, 9, model=m) for m in MODELS], *[Row(2, 9, model=m) for m in MODELS]).jobs
-MEASURED = PlacedPhysics(JOBS, Cluster.uniform(2, 4), shipped(), interference=Measured())
+MEASURED = placed_physics(
+    JOBS, Cluster.uniform(2, 4), shipped(), interference=MeasuredInterference()
+)
 WHOLE = Placement(((0, 4),), ((0, 1, 2, 3),))
 NO_NETWORK = Network(RingLink(0.0, 1e30), RingLink(0.0, 1e30))
 
@@ -105,11 +107,11 @@ def test_the_shipped_law_reads_back() -> None:
 
 @pytest.mark.parametrize("job", range(len(MODELS)))
 def test_alone_a_worker_runs_at_its_limit_over_its_utilisation(job: int) -> None:
-    used = MEASURED.utilization(job)
+    used = MEASURED.sharing.utilization(job)
     assert 0 < used < 1
     for limit in (1.0, used, used / 2, used / 10):
         held = replace(WHOLE, fractions=(1.0, 1.0, limit, 1.0))
-        assert MEASURED.speed(job, held, ()) == pytest.approx(limit / used if limit < used else 1)
+        assert MEASURED.rate(job, held, ()) == pytest.approx(limit / used if limit < used else 1)
 
 
 @given(st.integers(0, 5), st.integers(6, 11), st.lists(tenths, min_size=4, max_size=4), tenths)
@@ -120,47 +122,47 @@ def test_a_squeezed_job_slows_and_its_neighbour_does_not(
     def both(fraction: float) -> tuple[float, float]:
         there = pair_on(1, 2, fractions=(fraction, fraction))
         return (
-            MEASURED.speed(big, held, [(small, there)]),
-            MEASURED.speed(small, there, [(big, held)]),
+            MEASURED.rate(big, held, [(small, there)]),
+            MEASURED.rate(small, there, [(big, held)]),
         )
 
     held = replace(WHOLE, fractions=tuple(limits))
     free, squeezed = both(other_limit), both(other_limit - 0.05)
     assert squeezed[0] >= free[0] * (1 - 1e-9)
     assert squeezed[1] <= free[1] * (1 + 1e-9)
-    assert squeezed[0] <= MEASURED.speed(big, held, ()) * (1 + 1e-9)
+    assert squeezed[0] <= MEASURED.rate(big, held, ()) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("big", range(len(MODELS)))
 def test_whole_limits_are_free_competition(big: int) -> None:
     for small in range(SMALL, 2 * SMALL):
         plain, whole = pair_on(0, 1), pair_on(0, 1, fractions=(1.0, 1.0))
-        ratio, other_ratio = MEASURED.interference(big, 1, small, 1)
+        ratio, other_ratio = MEASURED.sharing.interference(big, 1, small, 1)
         for there in (plain, whole):
-            assert MEASURED.speed(big, WHOLE, [(small, there)]) == 1 / ratio
-            assert MEASURED.speed(small, there, [(big, WHOLE)]) == 1 / other_ratio
+            assert MEASURED.rate(big, WHOLE, [(small, there)]) == 1 / ratio
+            assert MEASURED.rate(small, there, [(big, WHOLE)]) == 1 / other_ratio
 
 
 def test_each_worker_has_its_own_neighbour_and_the_slowest_decides() -> None:
     one, two = (SMALL, pair_on(0, 2, fractions=(0.6, 0.6))), (SMALL + 1, pair_on(1, 3))
-    gentle, rough = (MEASURED.speed(0, WHOLE, [n]) for n in (one, two))
+    gentle, rough = (MEASURED.rate(0, WHOLE, [n]) for n in (one, two))
     assert rough < gentle < 1
-    assert MEASURED.speed(0, WHOLE, [one, two]) == rough
-    plain = MEASURED.workers(0, WHOLE, ())[0]
-    slow = [t.fixed_s / plain.fixed_s for t in MEASURED.workers(0, WHOLE, [one, two])]
+    assert MEASURED.rate(0, WHOLE, [one, two]) == rough
+    plain = MEASURED.batches.workers(0, WHOLE, ())[0]
+    slow = [t.fixed_s / plain.fixed_s for t in MEASURED.batches.workers(0, WHOLE, [one, two])]
     assert slow == pytest.approx([1 / gentle, 1 / rough, 1 / gentle, 1 / rough])
 
 
 def test_where_gpus_are_not_named_all_workers_meet_the_largest_limit() -> None:
     there = Placement(((0, 2),), fractions=(0.1, 0.7))
     named = pair_on(0, 1, fractions=(0.7, 0.7))
-    assert MEASURED.speed(0, WHOLE, [(SMALL, there)]) == MEASURED.speed(0, WHOLE, [(SMALL, named)])
+    assert MEASURED.rate(0, WHOLE, [(SMALL, there)]) == MEASURED.rate(0, WHOLE, [(SMALL, named)])
 
 
-def scene(profile: ModelProfile, *rows: Row, **more: object) -> PlacedPhysics:
+def scene(profile: ModelProfile, *rows: Row, **more: object) -> Physics:
     known = Catalogue([ProfileSet("scene", "", "", (), (profile,))])
     cluster = more.pop("cluster", Cluster.uniform(2, 4))
-    return PlacedPhysics(trace_of(*rows).jobs, cluster, known, **more)  # type: ignore[arg-type]
+    return placed_physics(trace_of(*rows).jobs, cluster, known, **more)  # type: ignore[arg-type]
 
 
 ROWS = [Row(4, 9, model="plain"), Row(2, 9, model="plain")]
@@ -169,9 +171,9 @@ ROWS = [Row(4, 9, model="plain"), Row(2, 9, model="plain")]
 
 def test_forward_times_are_a_third_of_the_computing() -> None:
     physics = scene(a_model(), *ROWS)
-    assert physics.batch(0) == 64
-    held = replace(WHOLE, fractions=(1.0, 1.0, 1.0, physics.utilization(0) / 2))
-    times = physics.workers(0, held, ())
+    assert physics.batches.samples(0) == 64
+    held = replace(WHOLE, fractions=(1.0, 1.0, 1.0, physics.sharing.utilization(0) / 2))
+    times = physics.batches.workers(0, held, ())
     assert FORWARD_SHARE == 1 / 3
     assert times[0] == pytest.approx((0.01 / 3, 0.001 / 3))
     assert times[3] == pytest.approx((0.02 / 3, 0.002 / 3))
@@ -185,17 +187,17 @@ def test_forward_times_reproduce_the_speed_where_nothing_is_exchanged(
     physics = scene(a_model(network=assumed(NO_NETWORK)), *ROWS, interference=Injected(1.6))
     held = replace(WHOLE, fractions=tuple(limits))
     company: list[Neighbour] = [(1, pair_on(1, 3, fractions=(0.5, 1.0)))]
-    times = physics.workers(0, held, company)
+    times = physics.batches.workers(0, held, company)
     cuts = sorted(data.draw(st.lists(st.integers(1, 63), min_size=3, max_size=3, unique=True)))
     samples = tuple(b - a for a, b in zip((0, *cuts), (*cuts, 64), strict=True))
-    even = physics.workers(0, WHOLE, ())[0]
+    even = physics.batches.workers(0, WHOLE, ())[0]
     for given_samples in ((16, 16, 16, 16), samples):
         both = zip(times, given_samples, strict=True)
         slowest = max(t.fixed_s + t.per_sample_s * b for t, b in both)
-        speed = physics.speed(0, replace(held, samples=given_samples), company)
+        speed = physics.rate(0, replace(held, samples=given_samples), company)
         assert speed == pytest.approx((even.fixed_s + even.per_sample_s * 16) / slowest)
-    assert physics.speed(0, held, company) == pytest.approx(
-        physics.speed(0, replace(held, samples=(16,) * 4), company)
+    assert physics.rate(0, held, company) == pytest.approx(
+        physics.rate(0, replace(held, samples=(16,) * 4), company)
     )
 
 
@@ -205,72 +207,72 @@ def test_samples_leave_the_exchange_as_it_is() -> None:
     physics = scene(a_model(network=assumed(Network(RingLink(0.0, 1e10), RingLink(0.0, 1e9)))),
                     *ROWS, interference=Injected(2.0))  # fmt: skip
     company = [(1, pair_on(0, 1))]
-    slow = [t.fixed_s for t in physics.workers(0, WHOLE, company)]
+    slow = [t.fixed_s for t in physics.batches.workers(0, WHOLE, company)]
     assert slow == pytest.approx([0.02 / 3, 0.02 / 3, 0.01 / 3, 0.01 / 3])
     uneven = replace(WHOLE, samples=(8, 8, 24, 24))
-    assert physics.speed(0, WHOLE, company) == 0.5
-    assert physics.speed(0, uneven, company) == pytest.approx((26 + 15) / (2 * (18 + 15)))
+    assert physics.rate(0, WHOLE, company) == 0.5
+    assert physics.rate(0, uneven, company) == pytest.approx((26 + 15) / (2 * (18 + 15)))
 
 
 def test_a_split_by_forward_times_is_never_slower_than_an_even_one() -> None:
     for big in range(len(MODELS) - 1):
-        batch, even = MEASURED.batch(big), MEASURED.batch(big) // 4
+        batch, even = MEASURED.batches.samples(big), MEASURED.batches.samples(big) // 4
         for small in range(SMALL, 2 * SMALL):
             company = [(small, pair_on(2, 3))]
-            best = split(MEASURED.workers(big, WHOLE, company), batch)
+            best = split(MEASURED.batches.workers(big, WHOLE, company), batch)
             left = batch - 3 * even
-            plain = MEASURED.speed(big, replace(WHOLE, samples=(left, even, even, even)), company)
-            assert MEASURED.speed(big, replace(WHOLE, samples=best), company) >= plain * (1 - 1e-9)
+            plain = MEASURED.rate(big, replace(WHOLE, samples=(left, even, even, even)), company)
+            assert MEASURED.rate(big, replace(WHOLE, samples=best), company) >= plain * (1 - 1e-9)
 
 
 def test_slower_devices_are_slow_workers() -> None:
     cluster = Cluster((NodeGroup("a", 1, 2, gpu_type="v100"), NodeGroup("b", 1, 2, gpu_type="k80")))
     physics = scene(a_model(network=assumed(NO_NETWORK)), *ROWS, cluster=cluster)
     across = Placement(((0, 2), (1, 2)), ((0, 1), (0, 1)))
-    factor = 1 / physics.speed(0, across, ())
-    times = physics.workers(0, across, ())
+    factor = 1 / physics.rate(0, across, ())
+    times = physics.batches.workers(0, across, ())
     assert factor > 2
     assert [t.fixed_s / times[0].fixed_s for t in times] == pytest.approx([1, 1, factor, factor])
-    assert physics.speed(0, replace(across, fractions=(0.9,) * 4), ()) == pytest.approx(1 / factor)
+    assert physics.rate(0, replace(across, fractions=(0.9,) * 4), ()) == pytest.approx(1 / factor)
     # A slow neighbour on the fast node does not add to what the slow node costs already.
     slower = scene(a_model(), *ROWS, cluster=cluster, interference=Injected(1.2))
-    assert slower.speed(0, across, [(1, pair_on(0, 1))]) == slower.speed(0, across, ())
+    assert slower.rate(0, across, [(1, pair_on(0, 1))]) == slower.rate(0, across, ())
 
 
 def test_the_worker_with_the_most_samples_must_fit() -> None:
-    physics = scene(a_model(memory=assumed(Memory(1e9, 1e7))), *ROWS)
+    physics = scene(a_model(memory=assumed(MemoryLaw(1e9, 1e7))), *ROWS)
     even, uneven = WHOLE, replace(WHOLE, samples=(4, 10, 10, 40))
-    assert physics.fits_memory([(0, even)], 1.16e9)
-    assert not physics.fits_memory([(0, uneven)], 1.39e9)
-    assert physics.fits_memory([(0, uneven)], 1.4e9)
+    assert physics.memory.fits([(0, even)], 1.16e9)
+    assert not physics.memory.fits([(0, uneven)], 1.39e9)
+    assert physics.memory.fits([(0, uneven)], 1.4e9)
 
 
 @pytest.mark.parametrize("batch", [0, 32])
 def test_jobs_without_a_model_are_as_busy_as_the_median(batch: int) -> None:
     jobs = trace_of(Row(2, 9, batch_size=batch), Row(2, 9)).jobs
-    linear = LinearPhysics(jobs, Injected(1.5))
-    placed = PlacedPhysics(jobs, Cluster.uniform(1, 2), shipped(), interference=Injected(1.5))
+    linear = linear_physics(jobs, Injected(1.5))
+    placed = placed_physics(jobs, Cluster.uniform(1, 2), shipped(), interference=Injected(1.5))
     median = shipped_demand().median
     there = pair_on(0, 1, fractions=(0.3, 0.3))
     beside = shared_slowdown(median, 0.3, median, 1.0, 1.5)
     for physics in (linear, placed):
-        assert (physics.utilization(0), physics.batch(0)) == (median, batch)
-        assert physics.speed(0, pair_on(0, 1), [(1, pair_on(0, 1))]) == 1 / 1.5
-        assert physics.speed(0, there, [(1, pair_on(0, 1))]) == pytest.approx(1 / beside)
-        times = physics.workers(0, there, [(1, pair_on(0, 1))])
+        assert (physics.sharing.utilization(0), physics.batches.samples(0)) == (median, batch)
+        assert physics.rate(0, pair_on(0, 1), [(1, pair_on(0, 1))]) == 1 / 1.5
+        assert physics.rate(0, there, [(1, pair_on(0, 1))]) == pytest.approx(1 / beside)
+        times = physics.batches.workers(0, there, [(1, pair_on(0, 1))])
         unit = (0.0, beside / 16) if batch else (beside, 0.0)
         assert times == (pytest.approx(unit),) * 2
         if batch:
             uneven = pair_on(0, 1, samples=(8, 24))
-            assert physics.speed(0, uneven, ()) == pytest.approx(16 / 24)
+            assert physics.rate(0, uneven, ()) == pytest.approx(16 / 24)
 
 
 def test_a_blurred_belief_errs_on_pairs_under_limits_and_times_workers_right() -> None:
-    noisy: Physics = NoisyPhysics(MEASURED, JOBS, Blur(interference=0.3), 1)
+    noisy: Physics = noisy_physics(MEASURED, JOBS, Blur(interference=0.3), 1)
     company = [(SMALL, pair_on(0, 1, fractions=(0.3, 0.3)))]
-    assert noisy.speed(0, WHOLE, company) != MEASURED.speed(0, WHOLE, company)
-    assert noisy.workers(0, WHOLE, company) == MEASURED.workers(0, WHOLE, company)
-    assert noisy.batch(0) == MEASURED.batch(0) > 0
+    assert noisy.rate(0, WHOLE, company) != MEASURED.rate(0, WHOLE, company)
+    assert noisy.batches.workers(0, WHOLE, company) == MEASURED.batches.workers(0, WHOLE, company)
+    assert noisy.batches.samples(0) == MEASURED.batches.samples(0) > 0
 
 
 def test_a_refit_gives_the_shipped_law(data_dir: Path) -> None:

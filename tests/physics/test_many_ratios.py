@@ -2,24 +2,26 @@
 
 import numpy as np
 
-from dovetail.physics.sharing.pair_law import Injected, Load, Measured
+from dovetail.physics.sharing.pair_law import GpuLoad, Injected, MeasuredInterference
 from dovetail.physics.zoo.models import zoo
 
 
 def test_measured_pairs_the_law_and_unknown_models_are_as_one_by_one() -> None:
-    draw, between = np.random.default_rng(5), Measured()
+    draw, between = np.random.default_rng(5), MeasuredInterference()
     models = [*zoo().values(), None]
-    loads = [Load(models[i], float(b)) for i, b in enumerate(draw.integers(1, 512, len(models)))]
-    loads += [Load(model, 0.5) for model in models[::7]]
+    loads = [GpuLoad(models[i], float(b)) for i, b in enumerate(draw.integers(1, 512, len(models)))]
+    loads += [GpuLoad(model, 0.5) for model in models[::7]]
     known = [m for m in models if m is not None]
     measured = sum(between.is_measured(a, b) for a in known for b in known)
     assert 0 < measured < len(known) ** 2, "both the table and the law are asked"
     others = loads[::3]
     found = between.ratios(loads, others)
-    assert found.tolist() == [[one.beside(other, Measured()) for other in others] for one in loads]
+    assert found.tolist() == [
+        [one.beside(other, MeasuredInterference()) for other in others] for one in loads
+    ]
 
 
 def test_nobody_beside_somebody_is_an_empty_table() -> None:
-    load = Load(None, 1.0)
-    assert Measured().ratios([], [load]).shape == (0, 1)
+    load = GpuLoad(None, 1.0)
+    assert MeasuredInterference().ratios([], [load]).shape == (0, 1)
     assert Injected(1.5).ratios([load], []).shape == (1, 0)

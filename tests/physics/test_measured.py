@@ -16,10 +16,10 @@ from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import SpeedMeasurement
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measured import SAME
-from dovetail.physics.beliefs.measurements import LEAST, NEWS, Key, Lessons
-from dovetail.physics.beliefs.rescaling import mended
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.beliefs.measurements import LEAST, NEWS, MeasurementKey, Measurements
+from dovetail.physics.beliefs.rescaling import rescale_curve
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.physics.zoo.models import shipped
 
@@ -48,11 +48,11 @@ def told(
 
 def learning_of(*rows: Row, xi: float = 1.0, **more: object) -> Learning:
     jobs = jobs_of(*rows)
-    return Learning(LinearPhysics(jobs, Injected(xi)), jobs, **more)  # type: ignore[arg-type]
+    return Learning(linear_physics(jobs, Injected(xi)), jobs, **more)  # type: ignore[arg-type]
 
 
 def speeds(learning: Learning, job: int, width: int) -> list[float]:
-    row = learning.physics.rates(width)[learning.physics.kind_of[job]]
+    row = learning.physics.speed.rates(width)[learning.physics.kind_of[job]]
     return [round(float(x), 6) for x in row]
 
 
@@ -67,9 +67,9 @@ def test_beyond_the_largest_measured_number_a_job_is_overestimated_linearly() ->
     told(learning, 0, on(2), rate=100.0)
     told(learning, 0, on(4), rate=120.0)
     assert speeds(learning, 0, 6) == [0.0, 1.0, 1.0, 1.2, 1.2, 1.5, 1.8]
-    assert learning.physics.speed(0, on(4), ()) == pytest.approx(1.2)
-    assert learning.physics.top_speed(0, 4) == pytest.approx(1.2)
-    assert learning.physics.scale(0) == pytest.approx(1.0)
+    assert learning.physics.rate(0, on(4), ()) == pytest.approx(1.2)
+    assert learning.physics.speed.top(0, 4) == pytest.approx(1.2)
+    assert learning.physics.structure.scale(0) == pytest.approx(1.0)
 
 
 def test_one_odd_reading_moves_nothing_and_small_news_are_none() -> None:
@@ -101,18 +101,18 @@ def test_what_is_measured_as_it_was_believed_is_no_news_but_is_kept() -> None:
 
 def test_a_trusted_guess_keeps_its_shape() -> None:
     jobs = jobs_of(Row(1, 100.0, model="bert", elastic=True, max_gpus=16))
-    prior = PlacedPhysics(jobs, Cluster.uniform(4, 4), shipped())
+    prior = placed_physics(jobs, Cluster.uniform(4, 4), shipped())
     learning = Learning(prior, jobs, trusted=("bert",))
     told(learning, 0, on(1), rate=50.0)
-    told(learning, 0, on(4), rate=float(prior.rates(4)[0, 4]) * 40.0)
-    guess, found = prior.rates(16)[0], learning.physics.rates(16)[0]
+    told(learning, 0, on(4), rate=float(prior.speed.rates(4)[0, 4]) * 40.0)
+    guess, found = prior.speed.rates(16)[0], learning.physics.speed.rates(16)[0]
     assert found[4] / guess[4] == pytest.approx(0.8)
     assert found[16] / guess[16] == pytest.approx(0.8)
     assert found[2] / guess[2] == pytest.approx(1 - 0.2 / 3)
 
 
 def test_a_guess_that_a_job_cannot_run_where_it_did_is_no_more_trusted() -> None:
-    found = mended(np.array([0.0, 0.0, 1.0, 1.5]), {1: 10.0, 2: 15.0}, trusted=True)
+    found = rescale_curve(np.array([0.0, 0.0, 1.0, 1.5]), {1: 10.0, 2: 15.0}, trusted=True)
     assert found.tolist() == [0.0, 10.0, 15.0, 22.5]
 
 
@@ -142,15 +142,15 @@ def test_what_only_a_fixed_job_can_use_is_no_news() -> None:
 
 def test_a_job_spread_over_nodes_teaches_what_it_would_do_well_placed() -> None:
     jobs = jobs_of(Row(2, 100.0, model="vgg19"), Row(2, 100.0, model="vgg19"))
-    prior = PlacedPhysics(jobs, Cluster.uniform(2, 4), shipped())
+    prior = placed_physics(jobs, Cluster.uniform(2, 4), shipped())
     apart = Placement(((0, 1), (1, 1)))
-    slower = prior.speed(0, apart, ())
+    slower = prior.rate(0, apart, ())
     assert slower < 0.9
     learning = Learning(prior, jobs)
     told(learning, 0, apart, rate=100.0 * slower)
     assert learning.solo_rate(0) == pytest.approx(100.0)
-    assert learning.physics.speed(1, on(2), ()) == pytest.approx(1.0)
-    assert learning.physics.speed(1, apart, ()) == pytest.approx(slower)
+    assert learning.physics.rate(1, on(2), ()) == pytest.approx(1.0)
+    assert learning.physics.rate(1, apart, ()) == pytest.approx(slower)
 
 
 def test_interference_is_measured_against_the_rate_alone() -> None:
@@ -159,14 +159,16 @@ def test_interference_is_measured_against_the_rate_alone() -> None:
     assert not told(learning, 0, on(1), (1, on(1)), rate=50.0), "alone it was never seen"
     told(learning, 0, on(1), rate=100.0)
     assert told(learning, 0, on(1), (1, on(1)), rate=50.0)
-    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 2.0), "nothing better is known"
+    assert learning.physics.sharing.interference(0, 1, 1, 1) == (2.0, 2.0), (
+        "nothing better is known"
+    )
     told(learning, 1, on(1), rate=30.0)
     told(learning, 1, on(1), (0, on(1)), rate=20.0)
-    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 1.5)
-    assert learning.physics.interference(1, 1, 0, 1) == (1.5, 2.0)
-    assert learning.physics.speed(0, on(1), [(1, on(1))]) == pytest.approx(0.5)
-    assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.5)
-    ours, theirs = learning.physics.interferences([(0, 1), (1, 1)], [(0, 1), (1, 1)])
+    assert learning.physics.sharing.interference(0, 1, 1, 1) == (2.0, 1.5)
+    assert learning.physics.sharing.interference(1, 1, 0, 1) == (1.5, 2.0)
+    assert learning.physics.rate(0, on(1), [(1, on(1))]) == pytest.approx(0.5)
+    assert learning.physics.rate(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.5)
+    ours, theirs = learning.physics.sharing.interferences([(0, 1), (1, 1)], [(0, 1), (1, 1)])
     assert (ours.tolist(), theirs.tolist()) == (
         [[1.05, 2.0], [1.5, 1.05]],
         [[1.05, 1.5], [2.0, 1.05]],
@@ -180,8 +182,8 @@ def test_a_trusted_guess_of_interference_stands_where_it_was_not_measured() -> N
     learning = learning_of(host, guest, xi=1.05, trusted=("a", "b"))
     told(learning, 0, on(1), rate=100.0)
     told(learning, 0, on(1), (1, on(1)), rate=50.0)
-    assert learning.physics.interference(0, 1, 1, 1) == (2.0, 1.05)
-    assert learning.physics.speed(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.05)
+    assert learning.physics.sharing.interference(0, 1, 1, 1) == (2.0, 1.05)
+    assert learning.physics.rate(1, on(1), [(0, on(1))]) == pytest.approx(1 / 1.05)
 
 
 def test_a_trusted_guess_stands_to_the_last_bit_until_something_else_is_measured() -> None:
@@ -190,7 +192,7 @@ def test_a_trusted_guess_stands_to_the_last_bit_until_something_else_is_measured
     told(learning, 0, on(1), rate=100.0)
     told(learning, 0, on(1), (1, on(1)), rate=100.0 / 1.0501)
     assert learning.ratio(0, 1, 1, 1) == pytest.approx(1.0501)
-    assert learning.physics.interference(0, 1, 1, 1) == (1.05, 1.05)
+    assert learning.physics.sharing.interference(0, 1, 1, 1) == (1.05, 1.05)
 
 
 def test_other_accumulation_steps_are_believed_to_be_as_bad_as_the_nearest_measured() -> None:
@@ -198,26 +200,26 @@ def test_other_accumulation_steps_are_believed_to_be_as_bad_as_the_nearest_measu
     told(learning, 0, on(1), rate=100.0)
     told(learning, 0, on(1), (1, on(1)), rate=50.0)
     told(learning, 0, on(1), (1, on(1, accumulation_steps=8)), rate=80.0)
-    ratio = [learning.physics.interference(0, 1, 1, s)[0] for s in (1, 2, 4, 8, 16)]
+    ratio = [learning.physics.sharing.interference(0, 1, 1, s)[0] for s in (1, 2, 4, 8, 16)]
     assert ratio == [2.0, 2.0, 1.25, 1.25, 1.25]
 
 
 def test_what_a_worker_holds_is_never_believed_to_be_less_than_measured() -> None:
     learning = learning_of(Row(2, 9.0, model="a", batch_size=64))
-    assert learning.physics.footprint_bytes(0, 1) == 0.0
+    assert learning.physics.memory.footprint_bytes(0, 1) == 0.0
     told(learning, 0, on(2), rate=1.0, memory_bytes=800, times=1)
     told(learning, 0, on(2, accumulation_steps=2), rate=1.0, memory_bytes=500, times=1)
     believed = learning.physics
-    assert [believed.footprint_bytes(0, s) for s in (1, 2, 4)] == [800, 500, 500]
-    assert [believed.held_bytes(0, on(n)) for n in (1, 2, 3, 4)] == [1600, 800, 800, 500]
-    assert believed.held_bytes(0, on(2, samples=(16, 48))) == 1600
-    assert believed.fixed_bytes(0) == 500
-    assert believed.fits_memory([(0, on(2))], 800)
-    assert not believed.fits_memory([(0, on(2))], 799)
+    assert [believed.memory.footprint_bytes(0, s) for s in (1, 2, 4)] == [800, 500, 500]
+    assert [believed.memory.held_bytes(0, on(n)) for n in (1, 2, 3, 4)] == [1600, 800, 800, 500]
+    assert believed.memory.held_bytes(0, on(2, samples=(16, 48))) == 1600
+    assert believed.memory.fixed_bytes(0) == 500
+    assert believed.memory.fits([(0, on(2))], 800)
+    assert not believed.memory.fits([(0, on(2))], 799)
 
 
 def fits(learning: Learning, *occupants: tuple[int, Placement], of: float = 16.0) -> bool:
-    return learning.physics.fits_memory(occupants, of * GIB)
+    return learning.physics.memory.fits(occupants, of * GIB)
 
 
 def held(learning: Learning, job: int, placement: Placement, memory: float) -> None:
@@ -243,8 +245,8 @@ def test_who_ran_out_of_memory_beside_another_does_not_fit_beside_who_holds_as_m
     assert fits(learning, (0, on(1)), (1, on(1)), of=20.0), "where there is more it may"
     smaller = on(1, accumulation_steps=2)
     assert fits(learning, (0, smaller), (1, on(1))), "cut smaller it was never short"
-    assert learning.physics.footprint_bytes(0, 1) == 10 * GIB + 1
-    assert learning.physics.footprint_bytes(1, 1) == 6 * GIB, "it was not short of anything"
+    assert learning.physics.memory.footprint_bytes(0, 1) == 10 * GIB + 1
+    assert learning.physics.memory.footprint_bytes(1, 1) == 6 * GIB, "it was not short of anything"
 
 
 def test_what_is_too_little_for_small_parts_of_a_batch_is_too_little_for_larger_ones() -> None:
@@ -293,12 +295,12 @@ def test_stages_and_batch_come_from_reports() -> None:
     learning = learning_of(Row(1, 9.0, model="a"), Row(2, 9.0, model="a"))
     told(learning, 0, on(1), rate=8.0, batch=16, iteration_s=2.0, stage_s=(0.5, 0.0, 1.0, 0.1))
     believed = learning.physics
-    table = believed.interleaving
+    table = believed.sharing.interleaving
     assert table.stage_s[believed.kind_of[0]].tolist() == [0.5, 0.0, 1.0, 0.1]
     assert table.iteration_s[believed.kind_of[0]] == 2.0
     assert table.iteration_s[believed.kind_of[1]] == 0.0, "on two GPUs nobody looked"
-    assert believed.utilization(0) == 0.5
-    assert (believed.batch(1), believed.most_steps(1)) == (16, 8)
+    assert believed.sharing.utilization(0) == 0.5
+    assert (believed.batches.samples(1), believed.batches.most_steps(1)) == (16, 8)
 
 
 def test_what_was_learned_of_models_survives_a_restart() -> None:
@@ -311,10 +313,10 @@ def test_what_was_learned_of_models_survives_a_restart() -> None:
     again = learning_of(*rows, xi=1.05, said=first.dump())
     assert [again.solo_rate(j) for j in range(3)] == [10.0, 11.0, 0.0]
     for ask in (
-        lambda p: p.interference(0, 1, 1, 1),
-        lambda p: p.interleaving.stage_s.tolist(),
-        lambda p: [p.footprint_bytes(j, 1) for j in range(2)],
-        lambda p: [p.batch(j) for j in range(2)],
+        lambda p: p.sharing.interference(0, 1, 1, 1),
+        lambda p: p.sharing.interleaving.stage_s.tolist(),
+        lambda p: [p.memory.footprint_bytes(j, 1) for j in range(2)],
+        lambda p: [p.batches.samples(j) for j in range(2)],
     ):
         assert ask(again.physics) == ask(first.physics)
     assert again.dump() == first.dump()
@@ -325,7 +327,7 @@ def test_what_was_learned_of_models_survives_a_restart() -> None:
 )
 def test_what_was_learned_is_refused_when_it_cannot_be_read(text: str) -> None:
     with pytest.raises(InputError, match="what was measured"):
-        Lessons.load(text)
+        Measurements.load(text)
 
 
 def grown(jobs: JobTable, more: Sequence[Row]) -> None:
@@ -335,18 +337,18 @@ def grown(jobs: JobTable, more: Sequence[Row]) -> None:
 
 def test_jobs_that_come_later_profit_from_what_was_measured() -> None:
     jobs = jobs_of(Row(1, 9.0, model="a"), Row(1, 9.0))
-    learning = Learning(LinearPhysics(jobs), jobs)
-    before = learning.physics.rates(2)
+    learning = Learning(linear_physics(jobs), jobs)
+    before = learning.physics.speed.rates(2)
     told(learning, 0, on(1), rate=10.0)
     told(learning, 0, on(2), rate=12.0)
     physics = learning.physics
-    first = physics.rates(2)
+    first = physics.speed.rates(2)
     grown(jobs, [Row(1, 9.0, model="a"), Row(2, 9.0, model="a"), Row(1, 9.0)])
-    physics.admit(jobs)
+    physics.structure.admit(jobs)
     assert physics.kind_of.tolist()[:3] == [0, 1, 0]
-    assert physics.rates(2) is physics.rates(2)
-    assert physics.rates(2)[: len(first)].tolist() == first.tolist()
-    assert [round(x, 4) for x in physics.rates(2)[physics.kind_of[3]]] == [0.0, 0.8333, 1.0]
+    assert physics.speed.rates(2) is physics.speed.rates(2)
+    assert physics.speed.rates(2)[: len(first)].tolist() == first.tolist()
+    assert [round(x, 4) for x in physics.speed.rates(2)[physics.kind_of[3]]] == [0.0, 0.8333, 1.0]
     assert before.tolist() == [[0.0, 1.0, 2.0]] * 2, "an older belief stays as it was"
 
 
@@ -362,7 +364,7 @@ def concave(draw: st.DrawFn) -> list[float]:
 def test_no_number_of_gpus_is_underestimated_and_measured_ones_are_exact(
     truth: list[float], measured: set[int]
 ) -> None:
-    found = mended(np.arange(9.0), {n: truth[n] for n in measured}, trusted=False)
+    found = rescale_curve(np.arange(9.0), {n: truth[n] for n in measured}, trusted=False)
     assert all(found[n] >= truth[n] * (1 - 1e-9) for n in range(9))
     assert all(found[n] == truth[n] for n in measured)
     assert all(b >= a * (1 - 1e-9) for a, b in pairwise(found.tolist()))
@@ -376,21 +378,25 @@ def test_with_exact_reports_it_converges_to_the_truth(
     learning = learning_of(Row(requested, 9.0, model="net", elastic=True, min_gpus=1, max_gpus=8))
     for gpus in order:
         told(learning, 0, on(gpus), rate=truth[gpus])
-    row = learning.physics.rates(8)[0]
+    row = learning.physics.speed.rates(8)[0]
     assert np.allclose(row, np.array(truth) / truth[requested], rtol=2 * SAME)
     assert learning.solo_rate(0) == truth[requested]
 
 
 def test_keys_tell_models_from_jobs_that_only_know_themselves() -> None:
     jobs = JobTable.build(["7"], np.zeros(1), np.ones(1, np.int64))
-    learning = Learning(LinearPhysics(jobs), jobs)
+    learning = Learning(linear_physics(jobs), jobs)
     jobs.append(
         [
             JobRequest("8", 0.0, 1, 1, 1, model="7"),
             JobRequest("9", 0.0, 1, 1, 1, recurrence="daily"),
         ]
     )
-    learning.physics.admit(jobs)
+    learning.physics.structure.admit(jobs)
     for job in range(3):
         told(learning, job, on(1), rate=1.0 + job)
-    assert learning.lessons.rated() == [Key("7"), Key("7", own=True), Key("~daily")]
+    assert learning.measurements.rated() == [
+        MeasurementKey("7"),
+        MeasurementKey("7", own=True),
+        MeasurementKey("~daily"),
+    ]

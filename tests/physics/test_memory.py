@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.physics.memory import Memory, interleaved_bytes
+from dovetail.physics.memory import MemoryLaw, interleaved_bytes
 
 GB = 1e9
-NEWCOMER = Memory(2 * GB, 0.25 * GB)
+NEWCOMER = MemoryLaw(2 * GB, 0.25 * GB)
 
 
 def test_the_sub_batch_of_worked_example_four_fits_beside_its_host() -> None:
@@ -21,7 +21,7 @@ def test_alone_is_beside_neighbours_that_hold_nothing() -> None:
 
 
 def test_an_interleave_set_keeps_one_share_of_activations_at_a_time() -> None:
-    other = Memory(1 * GB, 0.5 * GB)
+    other = MemoryLaw(1 * GB, 0.5 * GB)
     held = [(m.fixed_bytes, m.used_bytes(b)) for m, b in [(NEWCOMER, 8), (other, 2)]]
 
     assert interleaved_bytes(held) == 2 * GB + 1 * GB + 2 * GB
@@ -29,8 +29,8 @@ def test_an_interleave_set_keeps_one_share_of_activations_at_a_time() -> None:
 
 
 def test_the_largest_batch_says_none_when_memory_does_not_limit() -> None:
-    assert Memory(GB, 0.0).largest_batch(2 * GB) is None
-    assert Memory(3 * GB, 0.0).largest_batch(2 * GB) == 0
+    assert MemoryLaw(GB, 0.0).largest_batch(2 * GB) is None
+    assert MemoryLaw(3 * GB, 0.0).largest_batch(2 * GB) == 0
     assert NEWCOMER.largest_batch(2 * GB) == 0
 
 
@@ -43,7 +43,7 @@ def test_the_largest_batch_says_none_when_memory_does_not_limit() -> None:
 def test_the_largest_batch_fits_and_the_next_does_not(
     fixed: float, each: float, room: float, held: float
 ) -> None:
-    memory = Memory(fixed, each)
+    memory = MemoryLaw(fixed, each)
 
     largest = memory.largest_batch(room, held)
 
@@ -54,4 +54,4 @@ def test_the_largest_batch_fits_and_the_next_does_not(
 
 def test_negative_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
-        Memory(-1, 0)
+        MemoryLaw(-1, 0)

@@ -9,8 +9,8 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.messages import MOVE, RESIZE, RESUME, START
 from dovetail.core.policy import parse_policy
+from dovetail.core.switching import Switching
 from dovetail.physics.speed.startup import startups_s
-from dovetail.physics.speed.switching import Switching
 from dovetail.physics.zoo.models import shipped
 from dovetail.study.options import Options
 from dovetail.study.run import simulate
@@ -28,15 +28,15 @@ def test_a_start_takes_as_long_as_it_was_timed_on_that_many_gpus() -> None:
 
 def test_it_stands_for_starts_and_moves_and_thirty_seconds_where_nobody_timed_it() -> None:
     by_profile = Switching.parse("per-start:profile")
-    assert [by_profile.delay_s(how, 7.0) for how in (START, RESUME, MOVE)] == [7.0] * 3
-    assert by_profile.delay_s(START) == by_profile.delay_s(MOVE, float("nan")) == 30.0
-    assert by_profile.delay_s(RESIZE, 7.0) == 0.0
-    assert by_profile.scaled(3.0).delay_s(START, 7.0) == 21.0
+    assert [by_profile.cost_s(how, 7.0) for how in (START, RESUME, MOVE)] == [7.0] * 3
+    assert by_profile.cost_s(START) == by_profile.cost_s(MOVE, float("nan")) == 30.0
+    assert by_profile.cost_s(RESIZE, 7.0) == 0.0
+    assert by_profile.scaled(3.0).cost_s(START, 7.0) == 21.0
     assert "1 x the model's start-up" in str(by_profile)
 
 
 def test_seconds_are_seconds_and_only_starts_go_by_profile() -> None:
-    assert Switching.parse("per-start:7").delay_s(START, 40.0) == 7.0
+    assert Switching.parse("per-start:7").cost_s(START, 40.0) == 7.0
     with pytest.raises(InputError, match="'restart:profile' wants a number of seconds"):
         Switching.parse("restart:profile")
 

@@ -1,7 +1,6 @@
 """A-SRPT rule by rule: the virtual order, the strict line, where jobs go, who waits for better."""
 
 import pickle
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,39 +10,43 @@ from hypothesis import strategies as st
 
 from builders import Facts, Row, Story, play, play_scene, policy_of, scene_of, trace_of
 from dovetail.algorithms.single_machine import srpt_completions
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.job import JobTable, PipelineStage
 from dovetail.core.messages import Explained, Started
 from dovetail.core.placement import Placement, Spans
+from dovetail.core.view import Changes, show
 from dovetail.forecast.forecasts import FixedForecast, Known
 from dovetail.mechanisms.pipelines.virtual_machine import VirtualLine
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.linear import LinearSpeed, LinearStructure, linear_physics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import shipped
 from dovetail.sim.world import SimWorld
 
 STATES = ("down", "draining", "up")
 
 
-class Chatty(LinearPhysics):
+class ChattySpeed(LinearSpeed):
     """Jobs of two or more GPUs run at a speed by the nodes they lie on."""
 
     def __init__(self, jobs: JobTable, by_nodes: tuple[float, ...] = ()) -> None:
-        super().__init__(jobs)
+        super().__init__(LinearStructure(jobs))
+        self.jobs = jobs
         self.by_nodes = by_nodes or (1.0, 0.5, 0.4, 0.3)
 
-    def speed(
-        self, job: int, placement: Placement, neighbours: Sequence[Neighbour], done_s: float = 0.0
-    ) -> float:
+    def whole(self, job: int, placement: Placement, done_s: float = 0.0) -> float:
         """Returns the speed on that many nodes; the last holds for all more."""
         if placement.gpus == 1:
             return 1.0
         return self.by_nodes[min(placement.nodes, len(self.by_nodes)) - 1]
 
-    def spread_speed(self, job: int) -> float:
+    def spread(self, job: int) -> float:
         """Returns the speed with every worker on a node of its own."""
         return self.by_nodes[-1] if self.jobs.gpus[job] > 1 else 1.0
+
+
+def chatty(jobs: JobTable, by_nodes: tuple[float, ...] = ()) -> Physics:
+    return replace(linear_physics(jobs), speed=ChattySpeed(jobs, by_nodes))
 
 
 class Predicted(FixedForecast):
@@ -114,7 +117,7 @@ def test_a_heavy_job_goes_to_the_emptiest_servers(by_nodes: tuple[float, ...]) -
     # An exact tie with the ratio counts as heavy.
     rows = [Row(1, 390.0), Row(4, 100.0), Row(2, 210.0)]
     trace = trace_of(*rows)
-    physics = Chatty(trace.jobs, by_nodes=by_nodes)
+    physics = chatty(trace.jobs, by_nodes=by_nodes)
     story = play_scene(scene_of(trace, "3x4", truth=physics), "a-srpt")
     assert spans_of(story, 0) == ((0, 1),)
     assert spans_of(story, 1) == ((1, 4),)
@@ -131,7 +134,7 @@ def pair_on_two_nodes(policy: str, *by_nodes: float, ends_s: float = 100.0) -> S
         Row(1, 50.0, submit_s=2),  # size 50: done at 23.5
     ]
     trace = trace_of(*rows)
-    physics = Chatty(trace.jobs, by_nodes=by_nodes)
+    physics = chatty(trace.jobs, by_nodes=by_nodes)
     scene = replace(
         scene_of(trace, "2x2", truth=physics), forecast=Predicted(0.0, 0.0, 0.0, 20.0, 50.0)
     )
@@ -198,7 +201,7 @@ def test_nobody_overtakes_a_job_whose_time_to_wait_is_over() -> None:
         Row(1, 9.0, submit_s=3),  # predicted 146 s: leaves the virtual machine at 60 s
     ]
     trace = trace_of(*rows)
-    scene = scene_of(trace, "2x2", truth=Chatty(trace.jobs))
+    scene = scene_of(trace, "2x2", truth=chatty(trace.jobs))
     told = Predicted(0.0, 0.0, 0.0, 20.0, 50.0, 146.0)
     story = play_scene(replace(scene, forecast=told), "a-srpt:tau=4,nonblocking-delay=true")
     # One GPU is free from 51 s on, two at 73.5 s; the next one when job 2 ends.
@@ -307,7 +310,7 @@ def test_every_job_ends_once_whatever_the_nodes_and_placements_do(
     scene = scene_of(
         trace,
         "3x2",
-        truth=Chatty(trace.jobs),
+        truth=chatty(trace.jobs),
         capacity=(*churn, back),
         coalesce_s=coalesce_s,
         switching="restart:2",
@@ -320,7 +323,7 @@ def test_a_policy_that_begins_amid_a_run_adopts_who_waits() -> None:
     policy = policy_of("a-srpt")
     world = SimWorld(scene_of(trace_of(*rows), "1x2"), policy, Facts())
     world.advance(float("inf"))
-    world.observe().changes = type(world.observe().changes)()
+    show(world.observe(), changes=Changes())
     decision = policy.decide(world.observe(), policy.initial)
     assert isinstance(decision.memory, VirtualLine)
     assert decision.memory.machine.job == 1
@@ -375,7 +378,7 @@ def test_refined_replicas_end_sooner_where_heavy_edge_cuts_a_stage() -> None:
     trace = trace_of(Row(6, 100.0))
     code = np.zeros(1, np.int32)
     trace = replace(trace, jobs=replace(trace.jobs, graphs=(graph,), graph_code=code))
-    truth = PlacedPhysics(trace.jobs, Cluster.parse("1x4+1x2"), shipped())
+    truth = placed_physics(trace.jobs, Cluster.parse("1x4+1x2"), shipped())
     scene = scene_of(trace, "1x4+1x2", truth=truth)
     plain, refined = (play_scene(scene, f"a-srpt{how}") for how in ("", ":replicas=refined"))
     assert spans_of(plain, 0) == ((0, 4), (1, 2))

@@ -3,10 +3,11 @@
 import pytest
 
 from builders import Row, Stage, play, play_scene, scene_of, trace_of
-from curved_physics import CurvedPhysics
+from curved_physics import curved_physics
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Started
 from dovetail.core.units import HOUR_S
+from dovetail.core.view import show
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
 X, Y, Z = (1, 1.7, 2.2, 2.5), (1, 1.9, 2.7, 3.4), (1, 1.5, 1.8, 2.0)
@@ -27,7 +28,7 @@ def shares_of(stage: Stage) -> dict[int, int]:
 def stage(policy: str, cluster: str, *rows: Row, curves: tuple[object, ...] = ()) -> Stage:
     made = Stage(rows, policy, cluster)
     if curves:
-        made.view.physics = CurvedPhysics(made.trace.jobs, curves)  # type: ignore[arg-type]
+        show(made.view, physics=curved_physics(made.trace.jobs, curves))
     return made
 
 
@@ -161,7 +162,7 @@ def test_a_new_job_gets_its_fair_share_and_is_adjusted_once_it_has_measured(poli
     linear = tuple(float(c) for c in range(1, 9))
     rows = [flex(HOUR_S, most=8), flex(2 * HOUR_S, most=8)]
     trace = trace_of(*rows)
-    scene = scene_of(trace, "1x8", truth=CurvedPhysics(trace.jobs, (flat, linear)))
+    scene = scene_of(trace, "1x8", truth=curved_physics(trace.jobs, (flat, linear)))
     story = play_scene(scene, f"{policy}:estimates=overestimate,measure-s=60")
     # Two reconfigurations of each: its start on half the pool, and one when both have reported.
     assert sizes(story, 0) == [(0.0, 4), (60.0, 2)]
@@ -175,7 +176,7 @@ def test_an_arrival_is_measured_on_its_own_share_while_others_keep_theirs() -> N
     flat = (1, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2)
     rows = [flex(9 * HOUR_S, most=8), flex(HOUR_S, 600.0, most=8)]
     trace = trace_of(*rows)
-    scene = scene_of(trace, "1x8", truth=CurvedPhysics(trace.jobs, (linear, flat)))
+    scene = scene_of(trace, "1x8", truth=curved_physics(trace.jobs, (linear, flat)))
     story = play_scene(scene, "afs-l:estimates=overestimate,measure-s=60")
     assert sizes(story, 0)[:3] == [(0.0, 8), (600.0, 4), (660.0, 6)]
     assert sizes(story, 1) == [(600.0, 4), (660.0, 2)]

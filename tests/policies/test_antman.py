@@ -1,6 +1,6 @@
 """AntMan by hand: guaranteed jobs first, opportunistic ones beside them where there is room."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Stage, Story, play, play_scene, policy_of, scene_of, trace_of
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster, NodeGroup
+from dovetail.core.job import JobTable
 from dovetail.core.messages import Started
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.sharing.pair_law import Injected, Interference
+from tight_physics import tight_physics
 
 
 def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> Row:
@@ -27,7 +29,7 @@ def run(
     *,
     xi: float = 1.5,
     options: str = "",
-    physics: type[LinearPhysics] = LinearPhysics,
+    physics: Callable[[JobTable, Interference], Physics] = linear_physics,
     **more: object,
 ) -> Story:
     """Plays rows, of which those with an `o` in `classes` are opportunistic."""
@@ -102,11 +104,7 @@ def test_owners_have_the_last_word() -> None:
 
 
 def test_memory_has_the_last_word() -> None:
-    class Tight(LinearPhysics):
-        def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
-            return len(occupants) < 2
-
-    assert run([row(1, 10), row(1, 2)], "go", "1x1", physics=Tight).finishes == [10, 12]
+    assert run([row(1, 10), row(1, 2)], "go", "1x1", physics=tight_physics).finishes == [10, 12]
 
 
 def test_the_first_of_a_class_that_finds_no_room_blocks_its_class_alone() -> None:

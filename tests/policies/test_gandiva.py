@@ -1,6 +1,6 @@
 """Gandiva by hand: first come, company, turns; trials, moves and deadlines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Stage, Story, play_scene, policy_of, scene_of, trace_of
-from curved_physics import CurvedPhysics
-from dovetail.core.beliefs import Neighbour
+from curved_physics import curved_physics
+from dovetail.core.beliefs import Physics
+from dovetail.core.job import JobTable
 from dovetail.core.messages import Started, Stopped
+from dovetail.core.view import show
 from dovetail.mechanisms.sharing.candidates import utilisation
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
+from dovetail.physics.sharing.pair_law import Injected, Interference
+from tight_physics import tight_physics
 
 
 def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> Row:
@@ -32,7 +35,7 @@ def run(
     *,
     policy: str = "gandiva",
     xi: float = 1.2,
-    physics: type[LinearPhysics] = LinearPhysics,
+    physics: Callable[[JobTable, Interference], Physics] = linear_physics,
     due_s: Sequence[float] = (),
     **more: object,
 ) -> Story:
@@ -137,13 +140,10 @@ def test_whose_turn_it_is_may_have_company_at_once() -> None:
     assert [story.starts(j)[1] for j in (0, 1)] == [(120.0, "resume")] * 2
 
 
-class Utilised(CurvedPhysics):
+class UtilisedSharing(LinearSharing):
     """Jobs beside their like: what they lose to one another says how much of a GPU they use."""
 
     ratio: ClassVar[dict[int, float]] = {0: 1.8, 1: 1.1, 2: 1.3}
-
-    def __init__(self, jobs, xi):  # type: ignore[no-untyped-def]
-        super().__init__(jobs, [[1.0]] * len(jobs), interference_of=xi)
 
     def interference(
         self, job: int, steps: int, other: int, other_steps: int
@@ -151,26 +151,28 @@ class Utilised(CurvedPhysics):
         return (self.ratio[job], self.ratio[other]) if job == other else (1.2, 1.2)
 
 
+def utilised(jobs: JobTable, interference: Interference) -> Physics:
+    """Returns the physics of jobs that are all of a kind of their own."""
+    curved = curved_physics(jobs, [[1.0]] * len(jobs), interference_of=interference)
+    return replace(curved, sharing=UtilisedSharing(LinearStructure(jobs), interference))
+
+
 def test_the_least_utilised_host_is_asked_first() -> None:
     rows = [row(1, 100), row(1, 100), row(1, 100, 5)]
     trace = trace_of(*rows)
     view = Stage(rows, "gandiva", "1x2").view
-    view.physics = Utilised(trace.jobs, Injected(1.2))
+    show(view, physics=utilised(trace.jobs, Injected(1.2)))
     assert [utilisation(view, j) for j in (0, 1)] == [0.9, 0.55]
-    story = run(rows, "1x2", physics=Utilised)
+    story = run(rows, "1x2", physics=utilised)
     placed = {f.job: f.placement for f in story.facts if isinstance(f, Started) and f.t < 6}
     assert placed[2] == placed[1] != placed[0]
 
 
 def test_owners_memory_and_types_of_gpus_forbid_company() -> None:
-    class Tight(LinearPhysics):
-        def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
-            return len(occupants) < 2
-
     for rows in ([alone(1, 100), row(1, 9, 5)], [row(1, 100), alone(1, 9, 5)]):
         assert run(rows).starts(1) == [(65.0, "start")]
     rows = [row(1, 100), row(1, 9, 5)]
-    assert run(rows, physics=Tight).starts(1) == [(65.0, "start")]
+    assert run(rows, physics=tight_physics).starts(1) == [(65.0, "start")]
     rows = [row(1, 100, gpu_type="t4"), alone(1, 100), row(1, 9, 5, gpu_type="v100")]
     assert run(rows, "1x1:t4+1x1:v100").starts(2) == [(65.0, "start")]
 

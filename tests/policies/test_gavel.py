@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.policies.gavel import Gavel
 
@@ -29,7 +29,7 @@ def run(
 ) -> Story:
     trace = trace_of(*rows)
     return play_scene(
-        scene_of(trace, cluster, truth=LinearPhysics(trace.jobs, Injected(xi))), policy
+        scene_of(trace, cluster, truth=linear_physics(trace.jobs, Injected(xi))), policy
     )
 
 
@@ -102,7 +102,7 @@ def ends_of(seed: int, factor: float) -> list[float]:
             for submit_s in submits
         )
     )
-    truth = LinearPhysics(trace.jobs, Injected(1.3))
+    truth = linear_physics(trace.jobs, Injected(1.3))
     return play_scene(scene_of(trace, "1x4", truth=truth), Gavel(round=360.0 * factor)).finishes
 
 

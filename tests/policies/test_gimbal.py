@@ -8,13 +8,14 @@ import pytest
 
 import dovetail.policies  # registers the policies
 from builders import Row, Story, play_scene, policy_of, scene_of, trace_of
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
 from dovetail.core.messages import LIMIT, Started
 from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy, registered, spell
 from dovetail.core.units import HOUR_S
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import LinearBatches, LinearSharing, LinearStructure, linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 
 assert dovetail.policies
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EAGER = "lucid:score-limit=4;unequal=true;load=0"
 
 
-class PaperPair(LinearPhysics):
+class PairSharing(LinearSharing):
     """Section 4.1: beside job 1 job 0 needs 10 h in place of 5; job 1 is not slowed by it.
 
     Squeezed, job 1 needs 7 h at a limit of a half, and job 0 is then not slowed any more.
@@ -31,9 +32,10 @@ class PaperPair(LinearPhysics):
     def utilization(self, job: int) -> float:
         return 0.1 if job == 0 else 1.0
 
-    def speed(
-        self, job: int, placement: Placement, neighbours: Sequence[Neighbour], done_s: float = 0.0
-    ) -> float:
+    def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+        return 1.0 / self._speed(job, placement, neighbours)
+
+    def _speed(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         def limit(p: Placement) -> float:
             return min(p.fractions or (1.0,))
 
@@ -44,13 +46,17 @@ class PaperPair(LinearPhysics):
         return (1 - 2 / 7 * squeezed) * min(1.0, limit(placement) / 0.5)
 
 
+def paper_pair(jobs: JobTable) -> Physics:
+    return replace(linear_physics(jobs), sharing=PairSharing(LinearStructure(jobs), Injected()))
+
+
 def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> Row:
     return Row(gpus, duration_s, submit_s=submit_s, **{"shareable": True, **more})  # type: ignore[arg-type]
 
 
 def pair(policy: str, switching: str = "none") -> Story:
     trace = trace_of(row(1, 5 * HOUR_S), row(1, 5 * HOUR_S))
-    scene = scene_of(trace, "1x1", truth=PaperPair(trace.jobs), switching=switching)
+    scene = scene_of(trace, "1x1", truth=paper_pair(trace.jobs), switching=switching)
     return play_scene(scene, policy)
 
 
@@ -108,22 +114,25 @@ def test_without_early_exit_every_limit_is_tried() -> None:
 def test_a_newcomer_begins_the_search_anew() -> None:
     # Jobs 0 and 1 are calibrated; job 2 comes into the set at 2 h, and all are whole again.
     trace = trace_of(row(2, 5 * HOUR_S), row(1, 5 * HOUR_S), row(1, 5 * HOUR_S, 2 * HOUR_S))
-    story = play_scene(scene_of(trace, "1x2", truth=PaperPair(trace.jobs)), f"gimbal:inner={EAGER}")
+    story = play_scene(
+        scene_of(trace, "1x2", truth=paper_pair(trace.jobs)), f"gimbal:inner={EAGER}"
+    )
     changes = [f for f in story.of(Started) if isinstance(f, Started) and f.job == 1]
     assert [f.placement.fractions for f in changes if f.t == 2 * HOUR_S] == [()]
     assert any(f.placement.fractions for f in changes if f.t > 2 * HOUR_S)
 
 
-class Striding(LinearPhysics):
+class StridingBatches(LinearBatches):
     """A wide job has 16 samples; beside another each takes a worker three times as long."""
 
-    def batch(self, job: int) -> int:
-        return 16 if int(self.jobs.gpus[job]) == 4 else 0
+    def samples(self, job: int) -> int:
+        return 16 if int(self._jobs.gpus[job]) == 4 else 0
 
 
 def test_samples_move_to_the_workers_that_are_alone() -> None:
     trace = trace_of(row(4, 600), row(1, 600, 1))
-    truth = Striding(trace.jobs, Injected(3.0))
+    law = Injected(3.0)
+    truth = replace(linear_physics(trace.jobs, law), batches=StridingBatches(trace.jobs, law))
     story = play_scene(scene_of(trace, "1x4", truth=truth), f"gimbal:inner={EAGER},lgrr=false")
     split = [
         f.placement.samples for f in story.of(Started) if isinstance(f, Started) and f.job == 0
@@ -139,7 +148,7 @@ def test_what_is_no_star_is_executed_one_after_another() -> None:
     # other GPU of job 0, which is as large, and over job 3: it waits for the end of job 3.
     rows = [row(2, 300), row(1, 10, shareable=False), row(1, 80, 1), row(1, 90, 11), row(2, 40, 12)]
     trace = trace_of(*rows)
-    truth = LinearPhysics(trace.jobs, Injected(1.1))
+    truth = linear_physics(trace.jobs, Injected(1.1))
     free = play_scene(scene_of(trace, "1x3", truth=truth), "sjf-bsbf")
     held = play_scene(scene_of(trace, "1x3", truth=truth), "gimbal:inner=sjf-bsbf")
     assert free.starts(4)[0][0] == 12
@@ -160,7 +169,7 @@ def test_the_inner_policy_is_asked_when_it_would_be_and_at_no_other_moment() -> 
 
     policy = replace(parse_policy("gimbal"), inner=Heard())  # type: ignore[type-var]
     trace = trace_of(row(1, 5 * HOUR_S), row(1, 5 * HOUR_S))
-    story = play_scene(scene_of(trace, "1x1", truth=PaperPair(trace.jobs)), policy)
+    story = play_scene(scene_of(trace, "1x1", truth=paper_pair(trace.jobs)), policy)
     assert asked == [0.0, min(story.finishes), max(story.finishes)]
 
 

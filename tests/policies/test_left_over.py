@@ -3,7 +3,8 @@
 import pytest
 
 from builders import Row, Stage, play, play_scene, scene_of, trace_of
-from curved_physics import CurvedPhysics
+from curved_physics import curved_physics
+from dovetail.core.view import show
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
 
@@ -22,7 +23,7 @@ def test_what_is_left_goes_to_the_running_job_that_gains_most() -> None:
     curves = ((1, 1.7, 2.2, 2.5), (1, 1.9, 2.7, 3.4), (1, 1.5, 1.8, 2.0))
     for name in ("srtf-e", "srsf-e"):
         stage = Stage(rows, name, "1x8")
-        stage.view.physics = CurvedPhysics(stage.trace.jobs, curves)
+        show(stage.view, physics=curved_physics(stage.trace.jobs, curves))
         assert shares_of(stage) == {0: 3, 1: 4, 2: 1}
 
 
@@ -44,7 +45,7 @@ def test_gains_are_measured_in_speeds_of_one_gpu_whatever_a_job_asked_for() -> N
     curves = ((1, 2, 2.7, 3.0), (1, 1.5, 1.8, 2.0))
     for name in ("srtf-e", "srsf-e"):
         stage = Stage(rows, name, "1x4")
-        stage.view.physics = CurvedPhysics(stage.trace.jobs, curves)
+        show(stage.view, physics=curved_physics(stage.trace.jobs, curves))
         assert shares_of(stage) == {0: 3, 1: 1}
 
 

@@ -1,20 +1,32 @@
 """Lucid by hand: order, scores, load, memory and parting."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders import Row, Stage, Story, play_scene, scene_of, trace_of
+from dovetail.core.beliefs import Physics
 from dovetail.core.errors import InputError
+from dovetail.core.job import JobTable
 from dovetail.core.policy import parse_policy
 from dovetail.mechanisms.sharing.sharing_score import ScoreRule
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.sharing.pair_law import Injected
+from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
+from dovetail.physics.sharing.pair_law import Injected, Interference
 
 
-class Light(LinearPhysics):
+class LightSharing(LinearSharing):
     """Jobs of one GPU use .1 of it, of two .5, of more all."""
+
+    def __init__(self, jobs: JobTable, interference: Interference) -> None:
+        super().__init__(LinearStructure(jobs), interference)
+        self.jobs = jobs
 
     def utilization(self, job: int) -> float:
         return {1: 0.1, 2: 0.5}.get(int(self.jobs.gpus[job]), 1.0)
+
+
+def light(jobs: JobTable, interference: Interference = Injected()) -> Physics:  # noqa: B008
+    return replace(linear_physics(jobs, interference), sharing=LightSharing(jobs, interference))
 
 
 def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> Row:
@@ -23,12 +35,12 @@ def row(gpus: int, duration_s: float, submit_s: float = 0.0, **more: object) -> 
 
 def run(rows: list[Row], cluster: str, policy: str = "lucid", xi: float = 1.25) -> Story:
     trace = trace_of(*rows)
-    return play_scene(scene_of(trace, cluster, truth=Light(trace.jobs, Injected(xi))), policy)
+    return play_scene(scene_of(trace, cluster, truth=light(trace.jobs, Injected(xi))), policy)
 
 
 def test_scores_part_at_the_thresholds() -> None:
     view = Stage(
-        [row(1, 1)], "lucid", physics=Light(trace_of(row(1, 1), row(2, 1), row(4, 1)).jobs)
+        [row(1, 1)], "lucid", physics=light(trace_of(row(1, 1), row(2, 1), row(4, 1)).jobs)
     ).view
     assert [ScoreRule(0.2, 0.6).scores(view)(job) for job in range(3)] == [0, 1, 2]
     assert ScoreRule(0.1, 0.1).scores(view)(0) == 0

@@ -15,7 +15,7 @@ from dovetail.core.messages import Fact, Started, Stopped
 from dovetail.core.policy import Policy
 from dovetail.sim.scene import Scene
 from dovetail.sim.world import SimWorld
-from staged_physics import StagedPhysics
+from staged_physics import staged_physics
 
 STORAGE, CPU, GPU, NETWORK = (3, 1, 1, 1), (1, 3, 1, 1), (1, 1, 3, 1), (1, 1, 1, 3)
 MIX = (STORAGE, CPU, GPU, NETWORK, (0, 0, 4, 2))
@@ -39,7 +39,7 @@ def staged(
     """Plays rows whose job i takes the stages of kind `batch_size` - 1, or of its number."""
     trace = trace_of(*rows)
     kinds = [r.batch_size - 1 if r.batch_size else i for i, r in enumerate(rows)]
-    physics = StagedPhysics(trace.jobs, stages, kinds)
+    physics = staged_physics(trace.jobs, stages, kinds)
     return play_scene(scene_of(trace, cluster, truth=physics, **options), policy)  # type: ignore[arg-type]
 
 
@@ -166,7 +166,7 @@ def test_who_may_not_be_stopped_keeps_its_gpus_and_its_partners() -> None:
 def test_jobs_that_do_not_fit_into_memory_together_wait_for_each_other() -> None:
     rows = [share(1, 10), share(1, 20)]
     trace = trace_of(*rows)
-    physics = StagedPhysics(trace.jobs, [STORAGE, CPU], held_bytes=[(9e9, 1e9), (9e9, 1e9)])
+    physics = staged_physics(trace.jobs, [STORAGE, CPU], held_bytes=[(9e9, 1e9), (9e9, 1e9)])
     cluster = Cluster.parse("1x1")
     memory = cluster.groups[0].gpu_memory_bytes
     assert 10e9 < memory < 19e9
@@ -203,7 +203,7 @@ class Interleaving(PolicyConformance):
         from dataclasses import replace
 
         jobs = scene.trace.jobs
-        physics = StagedPhysics(jobs, MIX, (np.arange(len(jobs)) * 7 % len(MIX)).tolist())
+        physics = staged_physics(jobs, MIX, (np.arange(len(jobs)) * 7 % len(MIX)).tolist())
         facts: list[Fact] = []
 
         class Recorder:

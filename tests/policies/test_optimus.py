@@ -3,7 +3,8 @@
 import pytest
 
 from builders import Row, Stage, play, policy_of
-from curved_physics import CurvedPhysics
+from curved_physics import curved_physics
+from dovetail.core.view import show
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
 X, Y, Z = (1, 1.7, 2.2, 2.5), (1, 1.9, 2.7, 3.4), (1, 1.5, 1.8, 2.0)
@@ -19,7 +20,7 @@ def shares_of(stage: Stage) -> dict[int, int]:
 def stage(cluster: str, *rows: Row, curves: tuple[tuple[float, ...], ...] = ()) -> Stage:
     made = Stage(rows, "optimus", cluster)
     if curves:
-        made.view.physics = CurvedPhysics(made.trace.jobs, curves)
+        show(made.view, physics=curved_physics(made.trace.jobs, curves))
     return made
 
 

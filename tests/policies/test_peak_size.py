@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from builders import Row, Stage, play, play_scene, scene_of, trace_of
-from curved_physics import CurvedPhysics
+from curved_physics import curved_physics
+from dovetail.core.view import show
 from dovetail.mechanisms.elastic.peak_size import peak_gpus
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
@@ -34,7 +35,7 @@ def test_the_peak_is_the_fewest_gpus_of_the_highest_speed_within_the_limits() ->
         (1, 2, 3, 4, 5, 6, 7, 8),  # the cluster ends at 6
     )
     stage = Stage(rows, "srtf-max", "1x6")
-    stage.view.physics = CurvedPhysics(stage.trace.jobs, curves)
+    show(stage.view, physics=curved_physics(stage.trace.jobs, curves))
     assert peak_gpus(stage.view, np.arange(7)).tolist() == [4, 2, 2, 2, 3, 2, 6]
 
 
@@ -58,7 +59,7 @@ def test_service_left_is_time_at_the_peak_times_the_peak() -> None:
     # order 3, 1, 2, 0 by time and by service.
     trace = trace_of(flex(1, 12), Row(3, 4.5), Row(3, 5), Row(4, 2))
     curves = ((1, 1.5), (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4))
-    truth = CurvedPhysics(trace.jobs, curves)
+    truth = curved_physics(trace.jobs, curves)
     for name in ("srtf-max", "srsf-max"):
         story = play_scene(scene_of(trace, "1x4", truth=truth), name)
         assert story.finishes == pytest.approx([19.5, 6.5, 11.5, 2])

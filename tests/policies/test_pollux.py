@@ -8,8 +8,9 @@ from builders import Row, Stage, Story, play, play_scene, policy_of, scene_of, t
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Started, Stopped
 from dovetail.core.policy import parse_policy
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.core.view import show
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.zoo.models import lookup, shipped
 from dovetail.policies.pollux import Past, Pollux
 
@@ -30,7 +31,7 @@ def learner(model: str, gpus: int, batch: int, duration_s: float = 2000.0) -> Ro
 def played(rows: list[Row], policy: str, cluster: str, **options: object) -> Story:
     """Plays rows by the models of the zoo."""
     trace = trace_of(*rows)
-    truth = PlacedPhysics(trace.jobs, Cluster.parse(cluster), shipped())
+    truth = placed_physics(trace.jobs, Cluster.parse(cluster), shipped())
     return play_scene(scene_of(trace, cluster, truth=truth, **options), policy)  # type: ignore[arg-type]
 
 
@@ -55,7 +56,7 @@ def test_an_interval_that_floats_cannot_hold_still_ticks() -> None:
 
 def test_woken_late_a_round_is_held_and_woken_again_it_is_not() -> None:
     stage = Stage([elastic(500), elastic(500)], QUICK, "1x4").at(60.3)
-    stage.view.changes.woke = True
+    show(stage.view, changes=stage.view.changes._replace(woke=True))
     first = stage.policy.decide(stage.view, None)
     assert first.draft is not None
     assert first.wake_at == 120.0
@@ -168,7 +169,7 @@ def test_a_closed_node_takes_no_new_work() -> None:
         scene_of(
             trace,
             "2x4",
-            truth=LinearPhysics(trace.jobs),
+            truth=linear_physics(trace.jobs),
             capacity=[(30.0, [(1, "draining")]), (600.0, [(1, "up")])],
         ),
         QUICK + ",growth=8",

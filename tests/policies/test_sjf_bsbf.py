@@ -10,8 +10,8 @@ from dovetail.core.errors import InputError
 from dovetail.core.messages import Explained, Reason, Retimed, Started
 from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.physics.zoo.models import shipped
 
@@ -19,7 +19,7 @@ from dovetail.physics.zoo.models import shipped
 def shared(rows: list[Row], policy: str, cluster: str, ratio: float, **more: str) -> Story:
     """Plays jobs that all allow sharing, with one interference ratio."""
     trace = trace_of(*(replace(r, shareable=True) for r in rows))
-    truth = LinearPhysics(trace.jobs, Injected(ratio))
+    truth = linear_physics(trace.jobs, Injected(ratio))
     return play_scene(scene_of(trace, cluster, truth=truth, **more), policy)  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ def test_where_the_best_hosts_lie_apart_one_that_holds_the_whole_gang_will_do(po
     ]
     for jobs in (rows[:4], rows[:3] + rows[4:]):
         trace = trace_of(*jobs)
-        truth = LinearPhysics(trace.jobs, Injected(2.0))
+        truth = linear_physics(trace.jobs, Injected(2.0))
         story = play_scene(scene_of(trace, "2x4", truth=truth, placing="strict"), policy)
         assert begins(story)[3] == 1.0
         assert where(story, 3).by_node() == {1: 4}
@@ -205,7 +205,7 @@ def pairs_apart(*more: Row) -> Story:
         for i, length in enumerate(lengths)
     ]
     trace = trace_of(*rows, *more)
-    truth = LinearPhysics(trace.jobs, Injected(2.0))
+    truth = linear_physics(trace.jobs, Injected(2.0))
     scene = scene_of(trace, "3x2", truth=truth, placing="strict,first-fit")
     return play_scene(scene, "sjf-bsbf")
 
@@ -233,7 +233,7 @@ def test_who_starts_may_make_a_place_for_one_before_it() -> None:
     rows = [Row(1, 100), Row(1, 0.5, submit_s=0.05), Row(1, 100, submit_s=0.1, shareable=True)]
     rows += [Row(2, 10, submit_s=2, shareable=True), Row(1, 50, submit_s=2)]
     trace = trace_of(*rows)
-    truth = LinearPhysics(trace.jobs, Injected(1.2))
+    truth = linear_physics(trace.jobs, Injected(1.2))
     for policy in ("sjf-bsbf", "sjf-ffs"):
         scene = scene_of(trace, "2x2", truth=truth, placing="strict")
         assert begins(play_scene(scene, policy))[3:] == [2.0, 2.0]
@@ -247,7 +247,7 @@ def test_a_host_without_cpus_for_the_guest_makes_way_for_the_next() -> None:
         Row(2, 10, submit_s=1, shareable=True, cpus=6),
     )
     cluster = Cluster((NodeGroup("all", 2, 2, cpus=8),))
-    truth = LinearPhysics(trace.jobs, Injected(1.2))
+    truth = linear_physics(trace.jobs, Injected(1.2))
     for policy in ("sjf-bsbf", "sjf-ffs"):
         story = play_scene(scene_of(trace, cluster, truth=truth), policy)
         assert begins(story)[2] == 1.0
@@ -261,7 +261,7 @@ def two_berts(policy: str, memory_bytes: float, host_batch: int, guest_batch: in
         Row(1, 18, model="bert", batch_size=guest_batch, submit_s=1, shareable=True),
     )
     cluster = Cluster((NodeGroup("all", 1, 1, gpu_memory_bytes=memory_bytes),))
-    truth = PlacedPhysics(trace.jobs, cluster, shipped(), interference=Injected(1.25))
+    truth = placed_physics(trace.jobs, cluster, shipped(), interference=Injected(1.25))
     return play_scene(scene_of(trace, cluster, truth=truth), policy)
 
 
@@ -297,7 +297,7 @@ def test_beside_several_hosts_the_batch_is_cut_for_the_fullest(
         Row(2, 18, model="bert", batch_size=24, submit_s=1, shareable=True),
     )
     cluster = Cluster((NodeGroup("all", 1, 2, gpu_memory_bytes=12.5e9),))
-    truth = PlacedPhysics(trace.jobs, cluster, shipped(), interference=Injected(1.25))
+    truth = placed_physics(trace.jobs, cluster, shipped(), interference=Injected(1.25))
 
     story = play_scene(scene_of(trace, cluster, truth=truth), "sjf-bsbf")
 

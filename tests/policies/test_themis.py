@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Stage, play, policy_of
-from curved_physics import CurvedPhysics
+from curved_physics import curved_physics
 from dovetail.core.messages import Started, Stopped
+from dovetail.core.view import show
 from dovetail.mechanisms.elastic.finish_time import Ledger, standing
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
@@ -47,7 +48,7 @@ def test_rho_is_the_end_here_over_the_end_on_a_share_of_ones_own() -> None:
     # ideal 10 and 20 s. At 5 s nothing is done; on one GPU rho = 22/10 and 43/20, on four (5 +
     # 17/2.5)/10 and (5 + 38/3.4)/20.
     stage = Stage([flex(17), flex(38)], "themis", "1x4").at(5)
-    stage.view.physics = CurvedPhysics(stage.trace.jobs, (X, Y))
+    show(stage.view, physics=curved_physics(stage.trace.jobs, (X, Y)))
     stand = standing(stage.view, ledger_of((0, [0, 1]), (5, [0, 1])))
     assert stand.ideal_s.tolist() == pytest.approx([10, 20])
     assert stand.rho(np.array([1.0, 1.0])).tolist() == pytest.approx([2.2, 2.15])
@@ -65,7 +66,7 @@ def test_rho_is_the_end_here_over_the_end_on_a_share_of_ones_own() -> None:
 )
 def test_a_fair_share_need_not_be_whole(gpus: int, jobs: int, speed: float) -> None:
     stage = Stage([flex(10)] * jobs, "themis", f"1x{gpus}")
-    stage.view.physics = CurvedPhysics(stage.trace.jobs, (X,) * jobs)
+    show(stage.view, physics=curved_physics(stage.trace.jobs, (X,) * jobs))
     stand = standing(stage.view, ledger_of((0, list(range(jobs)))))
     assert stand.fair_speed.tolist() == pytest.approx([speed] * jobs)
 
@@ -88,7 +89,7 @@ def test_the_auction_maximises_the_product_of_the_inverse_rhos(
     # All bid (f = 0) and have just come, so rho falls by the ratio of speeds, whatever the length:
     # X 1.7, 1.29, 1.14; Y 1.9, 1.42, 1.26; Z 1.5, 1.2, 1.11. In order: Y, X, Z, Y, X.
     stage = Stage([flex(6), flex(12), flex(40)], "themis:f=0", f"1x{gpus}")
-    stage.view.physics = CurvedPhysics(stage.trace.jobs, (X, Y, Z))
+    show(stage.view, physics=curved_physics(stage.trace.jobs, (X, Y, Z)))
     assert shares_of(stage) == shares
 
 
@@ -153,7 +154,7 @@ def test_what_is_left_goes_to_others_by_lot() -> None:
 def test_no_lot_is_given_to_a_job_that_would_not_gain() -> None:
     for seed in range(5):
         stage = Stage([flex(9)] * 2, f"themis:seed={seed}", "1x8")
-        stage.view.physics = CurvedPhysics(stage.trace.jobs, ((1, 1, 1, 1), (1, 2, 2, 2)))
+        show(stage.view, physics=curved_physics(stage.trace.jobs, ((1, 1, 1, 1), (1, 2, 2, 2))))
         assert shares_of(stage) == {0: 1, 1: 2}
 
 

@@ -11,9 +11,9 @@ from dovetail.core.placement import Placement
 from dovetail.core.reading import SpeedMeasurement
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.measurements import LEAST
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
-from dovetail.physics.sharing.pair_law import Measured
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
+from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import Catalogue
 from dovetail.physics.zoo.profile_file import dump_profiles, parse_profiles
@@ -27,7 +27,7 @@ def taught(
 ) -> str:
     """Returns what is kept after each reading (job, GPUs, neighbours) was heard three times."""
     jobs = jobs_of(*ROWS)
-    learning = Learning(LinearPhysics(jobs), jobs, paced=paced)
+    learning = Learning(linear_physics(jobs), jobs, paced=paced)
     for job, gpus, beside, reading in readings:
         near = [(other, Placement(((0, gpus),))) for other in beside]
         for _ in range(LEAST):
@@ -55,8 +55,8 @@ def test_the_simulator_runs_at_the_rates_the_cluster_measured() -> None:
         True,
     ]
     jobs = jobs_of(Row(1, 9.0, model="net"))
-    physics = PlacedPhysics(jobs, Cluster.uniform(1, 4), Catalogue([made]))
-    assert physics.rates(4)[0].tolist()[1:] == pytest.approx([1.0, 1.6, 1.8, 2.0])
+    physics = placed_physics(jobs, Cluster.uniform(1, 4), Catalogue([made]))
+    assert physics.speed.rates(4)[0].tolist()[1:] == pytest.approx([1.0, 1.6, 1.8, 2.0])
 
 
 def test_measured_pairs_go_along() -> None:
@@ -67,7 +67,7 @@ def test_measured_pairs_go_along() -> None:
     sides = {pair.first: pair.first_ratio, pair.second: pair.second_ratio}
     assert sides == {"net": 2.0, "big": 1.0}
     big, net = made.profiles
-    assert Measured([made]).ratio(net, 64.0, big, 64.0) == pytest.approx(2.0)
+    assert MeasuredInterference([made]).ratio(net, 64.0, big, 64.0) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

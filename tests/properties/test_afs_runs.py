@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Row, Story, play_scene, scene_of, trace_of
-from curved_physics import CurvedPhysics
+from curved_physics import curved_physics
 from dovetail.conformance import PolicyConformance
 from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.messages import Ended, Started, Stopped
@@ -78,7 +78,7 @@ def test_shares_stay_within_limits_and_no_work_is_lost(
     policy: str, option: str, rows: list[Row], seed: int, churn: bool
 ) -> None:
     trace = trace_of(*rows)
-    physics = CurvedPhysics(trace.jobs, curves(len(rows), seed))
+    physics = curved_physics(trace.jobs, curves(len(rows), seed))
     scene = scene_of(
         trace,
         f"{NODES}x{PER_NODE}",
@@ -114,7 +114,7 @@ def test_a_packed_share_is_allowed_unless_the_job_can_run_on_no_allowed_one(
     rows: list[Row], seed: int
 ) -> None:
     trace = trace_of(*rows)
-    physics = CurvedPhysics(trace.jobs, curves(len(rows), seed))
+    physics = curved_physics(trace.jobs, curves(len(rows), seed))
     story = play_scene(
         scene_of(trace, f"{NODES}x{PER_NODE}", truth=physics), "afs-l:packing=network"
     )
@@ -131,7 +131,7 @@ def test_a_packed_share_is_allowed_unless_the_job_can_run_on_no_allowed_one(
 def test_who_fits_is_never_kept_waiting_by_afs(rows: list[Row], seed: int) -> None:
     """While the least of all fit together, and gangs may be spread, everybody runs."""
     trace = trace_of(*rows)
-    physics = CurvedPhysics(trace.jobs, curves(len(rows), seed))
+    physics = curved_physics(trace.jobs, curves(len(rows), seed))
     for policy in POLICIES:
         scene = scene_of(trace, f"{NODES}x{PER_NODE}", truth=physics, placing="none")
         story = play_scene(scene, policy)

@@ -38,8 +38,8 @@ def plain_pack(
 def plain_scores(rule: ScoreRule, view: View) -> Callable[[int], int]:
     def score(job: int) -> int:
         memory = min(group.gpu_memory_bytes for group in view.cluster.groups)
-        held = view.physics.footprint_bytes(job, 1) / memory
-        asked = max(view.physics.utilization(job), held)
+        held = view.physics.memory.footprint_bytes(job, 1) / memory
+        asked = max(view.physics.sharing.utilization(job), held)
         return 0 if asked <= rule.tiny else 1 if asked <= rule.jumbo else 2
 
     return score

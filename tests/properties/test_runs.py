@@ -206,7 +206,7 @@ def _averages_agree(story: Story) -> None:
     last = max(life.end[0] for life in told.values() if life.end)
     queue = sum(e - s for life in told.values() for s, e, _ in life.waits)
     efficiency = sum(
-        rate * scene.truth.scale(j) * max(0.0, e - max(s, f))
+        rate * scene.truth.structure.scale(j) * max(0.0, e - max(s, f))
         for j, life in told.items()
         for _, s, e, rate, f in life.stretches
     )
@@ -237,7 +237,7 @@ def _blocking(scene: Scene, told: dict[int, Life]) -> float:
             for s, e, done in life.waits:
                 if s <= a and b <= e:
                     left = max(float(scene.trace.duration_s[job]) - done, 1e-9)
-                    indices.append((middle - s) / (left * scene.truth.scale(job)))
+                    indices.append((middle - s) / (left * scene.truth.structure.scale(job)))
         if indices:
             total += sum(indices) / len(indices) * (b - a)
     return total

@@ -66,7 +66,7 @@ def test_gangs_stay_whole_and_gpus_hold_two_jobs_that_fit(name: str, scene: Scen
             if len(here) == 2:
                 shared += 1
                 assert all(jobs.shareable[j] for j in here)
-                held = [physics.footprint_bytes(j, on[j].accumulation_steps) for j in here]
+                held = [physics.memory.footprint_bytes(j, on[j].accumulation_steps) for j in here]
                 assert sum(held) <= memory
     assert sorted(story.ended()) == list(range(len(jobs)))
     if not any(jobs.shareable):

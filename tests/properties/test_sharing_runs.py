@@ -20,7 +20,7 @@ from dovetail.core.placement import Interleave, Placement
 from dovetail.core.plan import Draft
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.view import View
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 
 NODES, GPUS = 2, 3
@@ -116,7 +116,7 @@ def test_whatever_is_shared_the_world_keeps_its_books(
     scene = scene_of(
         trace,
         f"{NODES}x{GPUS}",
-        truth=LinearPhysics(trace.jobs, Injected(1.6)),
+        truth=linear_physics(trace.jobs, Injected(1.6)),
         switching=switching,
         capacity=capacity,
     )

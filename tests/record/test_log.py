@@ -25,7 +25,7 @@ from dovetail.core.messages import (
     Woke,
 )
 from dovetail.core.placement import Interleave, Placement
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.record.log import LogLines, LogWriter, fact_of, read_log
 from growing_world import empty_table
 
@@ -63,7 +63,7 @@ FACTS: list[Fact] = [
 def written(rows: list[Row], facts: list[Fact], manifest: dict[str, object]) -> str:
     trace = trace_of(*rows)
     file = StringIO()
-    writer = LogWriter(file, trace, LinearPhysics(trace.jobs), manifest)
+    writer = LogWriter(file, trace, linear_physics(trace.jobs), manifest)
     writer.record(facts)
     writer.close()
     return file.getvalue()
@@ -164,7 +164,7 @@ def test_a_large_log_is_written_in_pieces_and_is_whole() -> None:
     facts: list[Fact] = [Woke(float(i)) for i in range(45_000)]
     trace = trace_of(Row(1, 1))
     file = StringIO()
-    writer = LogWriter(file, trace, LinearPhysics(trace.jobs), {})
+    writer = LogWriter(file, trace, linear_physics(trace.jobs), {})
     for i in range(0, len(facts), 1000):
         writer.record(facts[i : i + 1000])
     assert file.getvalue().count("\n") >= 40_000
@@ -180,15 +180,15 @@ def test_lines_of_jobs_that_are_admitted_later_are_those_of_the_whole_trace() ->
     ]
     trace = trace_of(*rows)
     jobs, facts = empty_table(), [Submitted(float(i), i, 1.0) for i in range(3)]
-    physics = LinearPhysics(jobs)
+    physics = linear_physics(jobs)
     growing = LogLines(jobs, physics, [])
     for job in range(3):
         jobs.append([trace.jobs.job(job)])
-        physics.admit(jobs)
+        physics.structure.admit(jobs)
         growing.admit([rows[job].duration_s])
-    whole = LogLines(trace.jobs, LinearPhysics(trace.jobs), trace.duration_s.tolist())
+    whole = LogLines(trace.jobs, linear_physics(trace.jobs), trace.duration_s.tolist())
     assert [growing.line(f) for f in facts] == [whole.line(f) for f in facts]
     jobs.append([trace.jobs.job(2)])
-    physics.admit(jobs)
+    physics.structure.admit(jobs)
     growing.admit([float("inf")])
     assert json.loads(growing.line(Submitted(2.0, 3, 1.0)))["work_s"] is None

@@ -13,7 +13,7 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.policy import POWERS, Decision, parse_policy
 from dovetail.core.view import View
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.limits import shared_slowdown, shipped_demand
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.replaying.decisions import read_recording, replay
@@ -62,7 +62,7 @@ class Calibrator:
 
 def play(rows: list[Row], policy: Calibrator, switching: str = "limit") -> Story:
     trace = trace_of(*rows)
-    truth = LinearPhysics(trace.jobs, Injected(1.5))
+    truth = linear_physics(trace.jobs, Injected(1.5))
     scene = scene_of(trace, "1x2", truth=truth, switching=switching)
     return play_scene(scene, policy)
 
@@ -110,10 +110,10 @@ def test_other_samples_are_free_and_work_at_once() -> None:
 def test_samples_that_follow_the_limits_undo_the_straggling() -> None:
     """A worker at half its speed with half the samples of the other: both are done together."""
     trace = trace_of(Row(2, 40, batch_size=9))
-    physics = LinearPhysics(trace.jobs)
+    physics = linear_physics(trace.jobs)
     straggling = Placement(((0, 2),), ((0, 1),), fractions=(1.0, BUSY / 2))
-    assert physics.speed(0, straggling, ()) == pytest.approx(0.5)
-    assert physics.speed(0, replace(straggling, samples=(6, 3)), ()) == pytest.approx(4.5 / 6)
+    assert physics.rate(0, straggling, ()) == pytest.approx(0.5)
+    assert physics.rate(0, replace(straggling, samples=(6, 3)), ()) == pytest.approx(4.5 / 6)
 
 
 @pytest.mark.parametrize("change", ["limit=0.3", "first-samples=5"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import Row, Story, play_scene, scene_of, trace_of
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Fact, Shrunk, Started, Switched
-from dovetail.physics.speed.switching import Switching
+from dovetail.core.switching import Switching
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import gpu_seconds
 from timetable import Orders, Timetable

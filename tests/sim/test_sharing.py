@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from builders import Row, Story, play_scene, scene_of, trace_of
-from dovetail.core.beliefs import Neighbour
+from dovetail.core.beliefs import Physics
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.messages import Retimed, Started
 from dovetail.core.order import Order
@@ -19,10 +19,11 @@ from dovetail.core.placement import Interleave, Placement
 from dovetail.core.policy import POWERS, Decision
 from dovetail.core.trace import Trace
 from dovetail.core.view import View
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.record.log import LogWriter, fact_of, read_log
 from dovetail.record.metrics import gpu_seconds
+from tight_physics import tight_physics
 
 Script = Callable[[View], dict[int, Placement | None]]
 
@@ -64,12 +65,12 @@ def play(
     *,
     interference: float = 1.5,
     powers: frozenset[str] = frozenset(POWERS),
-    physics: Callable[[Trace], LinearPhysics] | None = None,
+    physics: Callable[[Trace], Physics] | None = None,
     **options: object,
 ) -> Story:
     trace = trace_of(*rows)
     shared = Injected(interference)
-    truth = physics(trace) if physics else LinearPhysics(trace.jobs, shared)
+    truth = physics(trace) if physics else linear_physics(trace.jobs, shared)
     scene = scene_of(trace, cluster, truth=truth, **options)  # type: ignore[arg-type]
     return play_scene(scene, Scripted(script, powers))  # type: ignore[arg-type]
 
@@ -283,15 +284,11 @@ def test_a_word_used_wrongly_is_refused_by_the_world(
 
 
 def test_a_pair_that_does_not_fit_the_memory_is_refused() -> None:
-    class Tight(LinearPhysics):
-        def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
-            return len(occupants) < 2
-
     with pytest.raises(IllegalPlan, match=r"jobs \[0, 1\] do not fit its memory together"):
         play(
             [willing(1, 1), willing(1, 1)],
             as_they_come(on(0), on(0)),
-            physics=lambda trace: Tight(trace.jobs),
+            physics=lambda trace: tight_physics(trace.jobs),
         )
 
 

@@ -14,8 +14,8 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy, registered
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.speed.switching import Switching
 from dovetail.record.metrics import Window
 from dovetail.study.bound import bound, bound_for, judges, objection, powers_of
 from dovetail.study.options import Options

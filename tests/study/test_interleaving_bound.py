@@ -12,8 +12,8 @@ from builders import Row, trace_of
 from dovetail.algorithms.bounds import Powers
 from dovetail.core.cluster import Cluster
 from dovetail.core.policy import parse_policy
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.speed.switching import Switching
 from dovetail.physics.zoo.models import zoo
 from dovetail.study.bound import bound, bound_for, objection
 from dovetail.study.options import Options

@@ -13,7 +13,7 @@ from builders import Row, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.policy import parse_policy
-from dovetail.physics.speed.switching import Switching
+from dovetail.core.switching import Switching
 from dovetail.replaying.decisions import read_recording, replay
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

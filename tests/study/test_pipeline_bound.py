@@ -9,7 +9,7 @@ from builders import Row, trace_of
 from dovetail.core.cluster import Cluster
 from dovetail.core.placement import Placement
 from dovetail.core.policy import parse_policy
-from dovetail.physics.speed.switching import Switching
+from dovetail.core.switching import Switching
 from dovetail.physics.zoo.models import zoo
 from dovetail.study.bound import bound_for
 from dovetail.study.options import Options
@@ -44,12 +44,12 @@ def test_no_placement_exceeds_the_top_speed(
 ) -> None:
     physics = build_physics(trace_of(Row(requested, 1000.0, model=model)), OPTIONS)
     spans = tuple((rank // 8, 1) for rank in order[:gpus])
-    speed = physics.speed(0, Placement(spans), ())
-    assert speed <= physics.top_speed(0, gpus) * (1 + 1e-9)
+    speed = physics.rate(0, Placement(spans), ())
+    assert speed <= physics.speed.top(0, gpus) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("gpus", [1, 4, 8])
 def test_a_plain_job_is_never_faster_than_well_placed(gpus: int) -> None:
     physics = build_physics(trace_of(Row(4, 1000.0, model="pollux/imagenet")), OPTIONS)
-    spread_out = physics.speed(0, Placement(tuple((n % 2, 1) for n in range(gpus))), ())
-    assert spread_out <= physics.top_speed(0, gpus)
+    spread_out = physics.rate(0, Placement(tuple((n % 2, 1) for n in range(gpus))), ())
+    assert spread_out <= physics.speed.top(0, gpus)

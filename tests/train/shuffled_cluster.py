@@ -49,7 +49,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, Launch, StartWorker
 from dovetail.wire.spec import JobSpec
@@ -331,7 +331,7 @@ class ShuffledCluster:
             table,
             self._cluster,
             self._policy,
-            physics=LinearPhysics(table, Injected(1.3)),
+            physics=linear_physics(table, Injected(1.3)),
             forecast=Declared(table, lambda job: 10.0),
             placing=Placing.parse("prefer"),
         )

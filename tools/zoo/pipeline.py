@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dovetail.algorithms.pipeline_time import packed_s
 from dovetail.core.errors import InputError
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.pipelines.pipeline import FAMILY
 from dovetail.physics.pipelines.pipelined import LAUNCH_S, Pipelined, pipelined
 from dovetail.physics.pipelines.planner import TESTBED, held_bytes, plan
@@ -125,7 +125,7 @@ def _compute_source(rate: str) -> str:
     return f"operations {SHAPES}; rate: {rate}; {1e6 * LAUNCH_S:g} us to launch a layer"
 
 
-def _memory(model: Pipelined) -> Sourced[Memory]:
+def _memory(model: Pipelined) -> Sourced[MemoryLaw]:
     """Returns what the fullest GPU holds on the fewest that hold the model."""
     needs = _needs(model)
     fixed, held = held_bytes(model, needs)
@@ -134,7 +134,7 @@ def _memory(model: Pipelined) -> Sourced[Memory]:
         where = "weights, gradients and the optimizer's state in FP32"
     kept = "block inputs only, the rest recomputed" if model.recomputed else "all activations"
     return Sourced(
-        Memory(fixed, (held - fixed) / model.batch),
+        MemoryLaw(fixed, (held - fixed) / model.batch),
         ASSUMED,
         f"{where}; {kept}; the fullest GPU of the plan on {needs}, the fewest that hold it",
     )

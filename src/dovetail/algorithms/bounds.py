@@ -20,6 +20,7 @@ from dovetail.algorithms.demand import JobDemand
 from dovetail.algorithms.priced_bound import priced_flow_s
 from dovetail.algorithms.single_machine import mean_busy_times, srpt_completions
 from dovetail.algorithms.speed import SpeedTimeline
+from dovetail.core.units import RELATIVE_TOLERANCE
 
 if TYPE_CHECKING:
     from dovetail.algorithms.interval_lp import IntervalSolution
@@ -168,7 +169,7 @@ def least_makespan_s(demand: JobDemand, capacity: SpeedTimeline) -> float:
     before = np.concatenate(([0.0], np.cumsum(busy[:-1] * np.diff(instant))))
     left = np.maximum(demand.area_gpu_s.sum() - before, 0.0)
     # The last instant's remainder is zero; what rounding leaves of it must not count.
-    left[left < 1e-9 * demand.area_gpu_s.sum()] = 0.0
+    left[left < RELATIVE_TOLERANCE * demand.area_gpu_s.sum()] = 0.0
     ends = capacity.time_of(capacity.work_by(instant) + left)
     last = np.max(np.concatenate((ends, demand.release_s + demand.shortest_s)))
     return float(last - demand.release_s.min())

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dovetail.algorithms.bounds import mean_busy_flow_s, squashed_area_flow_s
 from dovetail.algorithms.demand import JobDemand, plain_demand
 from dovetail.algorithms.speed import SpeedTimeline
+from dovetail.core.units import RELATIVE_TOLERANCE
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -47,7 +48,7 @@ def weighted_demand(
     share = np.asarray(weights, dtype=np.float64)
     if busy.ndim != 2 or share.shape != busy.shape[1:]:
         raise ValueError("interleaving needs one weight per resource")
-    if bool((share < 0).any()) or abs(float(share.sum()) - 1) > 1e-9:
+    if bool((share < 0).any()) or abs(float(share.sum()) - 1) > RELATIVE_TOLERANCE:
         raise ValueError("the weights of resources must not be negative and have sum 1")
     return plain_demand(release_s, shortest_s, busy @ share)
 

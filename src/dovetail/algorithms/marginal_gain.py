@@ -6,9 +6,10 @@ Knows nothing of jobs: a row of numbers says what its owner gains from one GPU m
 import numpy as np
 import numpy.typing as npt
 
+from dovetail.core.units import RELATIVE_TOLERANCE
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-RELATIVE_TOLERANCE = 1e-9
 
 
 def marginal_gain(gains: FloatArray, pool_gpus: int) -> IntArray:

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
 
-RELATIVE_TOLERANCE = 1e-9
-"""An exact tie takes the conservative branch: it does not share (ALGORITHMS section 0)."""
-NEVER = float("inf")
+Floats = NDArray[np.float64]
 
 
 def overlapped_s(host_s: float, guest_s: float, host_ratio: float, guest_ratio: float) -> float:
@@ -82,7 +80,7 @@ def best_sub_batch(host_s: float, alone_s: float, options: Sequence[SubBatch]) -
     `options` in order of steps, so that the larger sub-batch wins ties; `alone_s` is what the
     newcomer needs alone, uncut, which is how it runs when it waits (section 1.3).
     """
-    best, steps = NEVER, 1
+    best, steps = NEVER_S, 1
     for option in options:
         both = overlapped_s(host_s, option.guest_s, option.host_ratio, option.guest_ratio)
         if both < best:
@@ -108,9 +106,9 @@ def threshold(host_ratio: float, guest_ratio: float, cut: float = 1.0, uncut: fl
     if at_even < waits * (2.0 + even * uncut):
         slope = cut - waits * uncut
         reach = waits * 2.0 - host_ratio * (2.0 - 1.0 / guest_ratio)
-        return reach / slope if slope > 0.0 else NEVER
+        return reach / slope if slope > 0.0 else NEVER_S
     slope = guest_ratio * cut * (2.0 - 1.0 / host_ratio) - waits * uncut
-    return (2.0 * waits - 1.0) / slope if slope > 0.0 else NEVER
+    return (2.0 * waits - 1.0) / slope if slope > 0.0 else NEVER_S
 
 
 def threshold_many(host_ratio: Floats, guest_ratio: Floats, cut: Floats, uncut: Floats) -> Floats:
@@ -124,4 +122,4 @@ def threshold_many(host_ratio: Floats, guest_ratio: Floats, cut: Floats, uncut: 
     slope = np.where(pays_at_even, before, after)
     early = waits * 2.0 - host_ratio * (2.0 - 1.0 / guest_ratio)
     reach = np.where(pays_at_even, early, 2.0 * waits - 1.0)
-    return np.divide(reach, slope, out=np.full_like(reach, NEVER), where=slope > 0.0)
+    return np.divide(reach, slope, out=np.full_like(reach, NEVER_S), where=slope > 0.0)

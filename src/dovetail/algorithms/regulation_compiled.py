@@ -9,7 +9,7 @@ from dovetail.algorithms.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
 
-NEVER = 1 << 40
+IMPOSSIBLE = 1 << 40
 """The cost of what cannot be done; no sum of differences comes near half of it."""
 
 
@@ -19,11 +19,11 @@ def nearest_shares(given: Ints, sure: Ints, caps: Ints, gpus_per_machine: int, i
     All have a share; `least[i, t]` is the least sum of differences of the jobs from i on if they
     get t GPUs beyond what is sure. Read forwards, the first job takes the most that costs nothing.
     """
-    least = np.full((given.size + 1, idle + 1), NEVER, dtype=np.int64)
+    least = np.full((given.size + 1, idle + 1), IMPOSSIBLE, dtype=np.int64)
     least[-1, 0] = 0
     for i in range(given.size - 1, -1, -1):
         _add_job(least, i, given[i], sure[i], caps[i], gpus_per_machine)
-    possible = np.flatnonzero(least[0] < NEVER // 2)
+    possible = np.flatnonzero(least[0] < IMPOSSIBLE // 2)
     chosen = np.empty_like(sure)
     _read_off(least, given, sure, caps, gpus_per_machine, possible[-1], chosen)
     return chosen

@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from dovetail.algorithms.persistent_heap import Heap, pop, push
+from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
 
-NEVER = float("inf")
 NOBODY = -1
-TIE = 1e-9
-"""Sizes within this share are equal; then the job that runs goes on."""
 
 
 class Present(Protocol):
@@ -41,10 +39,10 @@ class VirtualMachine(NamedTuple):
     def end_s(self) -> float:
         """Returns when the job on the machine completes if nothing else comes."""
         if self.job == NOBODY:
-            return NEVER
+            return NEVER_S
         if not self.left:
             return self.since_s
-        return self.since_s + self.left / self.speed if self.speed else NEVER
+        return self.since_s + self.left / self.speed if self.speed else NEVER_S
 
 
 def admitted(machine: VirtualMachine, now_s: float, job: int, size: float) -> VirtualMachine:
@@ -53,7 +51,8 @@ def admitted(machine: VirtualMachine, now_s: float, job: int, size: float) -> Vi
     if running == NOBODY:
         return VirtualMachine(speed, job, size, now_s, waiting)
     left_now = max(0.0, left - max(0.0, now_s - since_s) * speed)
-    if size < left_now * (1.0 - TIE):
+    # Sizes within the tolerance are equal: then the job that runs goes on.
+    if size < left_now * (1.0 - RELATIVE_TOLERANCE):
         return VirtualMachine(speed, job, size, now_s, push(waiting, (left_now, running)))
     return VirtualMachine(speed, running, left, since_s, push(waiting, (size, job)))
 

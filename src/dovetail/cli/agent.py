@@ -219,23 +219,19 @@ def _emulated(words: EngineWords, given: OptionTexts) -> tuple[Nodes, int]:
     import numpy as np
 
     from dovetail.core.job import JobTable
-    from dovetail.core.messages import HOW
     from dovetail.live.emulation.nodes import EmulatedNodes, FolderProgressStore
-    from dovetail.live.emulation.synthetic import SwitchCosts
     from dovetail.live.engines.engine import cluster_of
     from dovetail.live.serving.scheduler import live_options, live_physics
 
     cluster = cluster_of(words)
     options = live_options(cluster, given)
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
-    switching = options.switching
-    costs = {f"{how}_s": switching.delay_s(how) for how in HOW}
     nodes = EmulatedNodes(
         len(cluster.installed),
         cluster.installed,
         jobs=jobs,
         physics=live_physics(jobs, options),
-        costs=SwitchCosts(**costs, prepare_s=switching.prepare_s),
+        costs=options.switching,
         progress=FolderProgressStore(),
         report_s=REPORT_S * max(1.0, words.speed),
         write_s=WRITE_S * words.speed,

@@ -12,7 +12,7 @@ from tools.zoo.pairs import HeldOut, PairReport, fit_contention, pair_report
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.physics.sharing.contention import dump_contention, load, shipped_contention
-from dovetail.physics.sharing.pair_law import Measured
+from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 
@@ -47,7 +47,7 @@ def pairs(
     found = {one.family: one for one in sets}
     if family not in found:
         raise InputError(f"family '{family}'", "is unknown", nearest(family, found))
-    _print_ratios(found[family].profiles, Measured(sets), as_json)
+    _print_ratios(found[family].profiles, MeasuredInterference(sets), as_json)
 
 
 def _micro_batch(profile: ModelProfile) -> int:
@@ -55,7 +55,9 @@ def _micro_batch(profile: ModelProfile) -> int:
     return min(batch.size, batch.max_per_gpu)
 
 
-def _print_ratios(profiles: Sequence[ModelProfile], known: Measured, as_json: bool) -> None:
+def _print_ratios(
+    profiles: Sequence[ModelProfile], known: MeasuredInterference, as_json: bool
+) -> None:
     batch = {one.name: _micro_batch(one) for one in profiles}
     ratio = {
         one.name: {

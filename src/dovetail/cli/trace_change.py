@@ -62,6 +62,7 @@ def slice_command(
     Example:
       dovetail trace slice philly.csv.gz --queue 6214e9 --busiest-days 7 -o week.csv
     """
+    from dovetail.core.units import NEVER_S
     from dovetail.traces import transform
 
     part = whole = open_any(file)
@@ -69,7 +70,7 @@ def slice_command(
         part = transform.in_queues(part, queues)
     if from_day is not None or to_day is not None:
         low = (from_day or 0.0) * DAY_S
-        high = float("inf") if to_day is None else to_day * DAY_S
+        high = NEVER_S if to_day is None else to_day * DAY_S
         part = transform.time_window(part, low, high)
     if busiest_days is not None:
         part = transform.busiest_window(part, busiest_days, by=by)

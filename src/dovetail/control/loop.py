@@ -13,7 +13,7 @@ from dovetail.control.world import World
 from dovetail.core.errors import InputError
 from dovetail.core.legality import violations
 from dovetail.core.policy import Decision, Policy, name_of
-from dovetail.core.view import Changes, View
+from dovetail.core.view import Changes, View, show
 
 
 def check_needs(
@@ -61,7 +61,7 @@ def run(
     while world.advance(wake_at):
         view = world.observe()
         if unheard is not None:
-            view.changes = unheard.then(view.changes).net(view.waiting)
+            show(view, changes=unheard.then(view.changes).net(view.waiting))
         changes = view.changes
         decision, took_s, why, cause = _ask(policy, powers, view, memory)
         if decision_s is not None:

@@ -40,7 +40,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.units import NEVER_S
-from dovetail.core.view import Changes, View
+from dovetail.core.view import Changes, View, show
 
 CUT_OFF = "the controller was killed before it decided"
 """Why a decision is not on record, where a log has the events of its instant and no more."""
@@ -197,7 +197,7 @@ class ReplayWorld:
             changes = self._unasked.then(self._happen(instant))
             # NOTE: what is recorded as decided was decided, though no fact says that it could be.
             if instant.decided or (self._ready and _concern(changes)):
-                self._state.view.changes = changes.net(self._state.waiting)
+                show(self._state.view, changes=changes.net(self._state.waiting))
                 self._unasked = Changes()
                 self._decisions += 1
                 self._pending = instant.decided
@@ -208,7 +208,8 @@ class ReplayWorld:
     def _happen(self, instant: Instant) -> Changes:
         """Applies the events of an instant to the tables; returns what the policy is told."""
         state = self._state
-        state.now = state.view.now = instant.t
+        state.now = instant.t
+        show(state.view, now=instant.t)
         arrived: list[int] = []
         ended: list[int] = []
         evicted: list[int] = []
@@ -372,7 +373,8 @@ def take_over(state: ClusterState, before: ClusterState, length_s: Sequence[floa
     As `live.controller.recovery` does: running jobs keep their GPUs and all keep their progress;
     what was learned of a length is forgotten, `length_s` being what was said at submission.
     """
-    now = before.now = state.view.now = state.now
+    now = before.now = state.now
+    show(state.view, now=now)
     for job, placement in sorted(before.plan.placed.items()):
         attained = before.attained_gpu_s((job,))[0]
         life = before.life(job)._replace(attained_gpu_s=attained, placed_s=now, from_s=now)

@@ -17,7 +17,7 @@ from dovetail.control.running import RunningTable
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobRequest, JobTable
-from dovetail.core.messages import ADJUST, HOW, LIMIT, MOVE, RESIZE, RESUME, START
+from dovetail.core.messages import HOW
 from dovetail.core.occupancy import Occupancy, shapes_on
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
@@ -25,8 +25,9 @@ from dovetail.core.placing import Placing
 from dovetail.core.plan import Change, Plan
 from dovetail.core.policy import Policy
 from dovetail.core.queue import WaitingQueue
+from dovetail.core.switching import placed_how
 from dovetail.core.units import NEVER_S
-from dovetail.core.view import View
+from dovetail.core.view import View, show
 
 
 class JobProgress(NamedTuple):
@@ -154,7 +155,7 @@ class ClusterState:
             column.extend([0.0] * len(jobs))
         self.plan.occupancy.admit(rows)
         self.waiting.admit([self.plan.occupancy.shape(job) for job in rows])
-        self.view.physics.admit(self.jobs)
+        self.view.physics.structure.admit(self.jobs)
         self.forecast.admit(self.jobs)
         return rows
 
@@ -233,14 +234,9 @@ class ClusterState:
 
     def how(self, change: Change) -> str:
         """Returns why a job is placed: one of `core.messages.HOW`."""
-        if change.before is None:
-            return START if self.first_start_s[change.job] == NEVER_S else RESUME
         assert change.after is not None
-        if change.before.gpus != change.after.gpus:
-            return RESIZE
-        if change.before.moves_to(change.after):
-            return MOVE
-        return ADJUST if change.before.fractions == change.after.fractions else LIMIT
+        started_before = self.first_start_s[change.job] != NEVER_S
+        return placed_how(change.before, change.after, started_before=started_before)
 
     def start(self, job: int, placement: Placement, rate: float, delay_s: float) -> None:
         """Puts a job on its GPUs; it makes progress after `delay_s`."""
@@ -302,7 +298,7 @@ class ClusterState:
         """Adopts new states of nodes; lost ones hold no job any more."""
         cluster = self.view.cluster.with_nodes(nodes)
         self.plan.change_nodes(cluster, sorted({node for node, _ in nodes}))
-        self.view.cluster = cluster
+        show(self.view, cluster=cluster)
 
     def _wait(self, job: int) -> None:
         self.pending_s[job] = self.now

@@ -1,12 +1,13 @@
 """What a policy may believe: how fast jobs run (`Physics`) and how long they are (`Forecast`).
 
-The simulator holds one `Physics` as the truth; policies get another instance, which may be the
-same, fitted or noisy. Lengths never appear in a `Job`: a `Forecast` gives them, once, on arrival.
+The simulator has one `Physics` as the truth; policies get another, which may be the same one or
+one with errors. A job does not carry its length: a `Forecast` gives it once, on arrival.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -70,67 +71,47 @@ class WorkerTime(NamedTuple):
     per_sample_s: float
 
 
-class Physics(Protocol):
-    """How fast a job runs, relative to alone on its requested GPUs and well placed.
+class Speed(Protocol):
+    """How fast jobs run alone: in solo seconds of progress per second.
 
-    "The same array" and "the same value at every call" hold until the next `admit`.
+    1.0 is a job alone on its requested GPUs, well placed. Arrays are read only, and the same
+    object at every call until the next `Structure.admit`.
     """
 
-    def admit(self, jobs: JobTable) -> None:
-        """Takes note of rows appended to the table it was made of; earlier answers stay."""
-        ...
-
-    @property
-    def kind_of(self) -> Ints:
-        """Returns the kind of each job; jobs of one kind are alike in every answer given here.
-
-        A kind is a model, a number of requested GPUs and a batch, numbered from 0.
-        """
-        ...
-
-    def speed(
-        self,
-        job: int,
-        placement: Placement,
-        neighbours: Sequence[Neighbour],
-        done_s: float = 0.0,
-    ) -> float:
-        """Returns solo seconds of progress per second, 1.0 for alone, as requested, well placed.
+    def whole(self, job: int, placement: Placement, done_s: float = 0.0) -> float:
+        """Returns the speed as placed if each worker had a GPU of the first type to itself.
 
         `done_s` is the progress made; it matters only where the placement changes the batch.
         """
         ...
 
-    def phase_end_s(self, job: int, done_s: float) -> float:
-        """Returns the progress at which the speed under another batch changes next, or inf."""
-        ...
-
-    def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
-        """Returns the best batches of a job that has come so far, if its batch may be chosen."""
-        ...
-
-    def scale(self, job: int) -> float:
-        """Returns the job's throughput on its requested GPUs over that on one GPU."""
-        ...
-
     def rates(self, max_gpus: int) -> Floats:
         """Returns the speed of each kind alone and well placed on 0 to `max_gpus` GPUs.
 
-        Shape [kinds, max_gpus + 1]; 0 on no GPU. Read only, and the same array at every call.
+        Shape [kinds, max_gpus + 1]; 0 on no GPU.
         """
         ...
 
-    def accumulated(self, job: int, steps: int) -> float:
-        """Returns the speed alone, as requested, when batches are cut into `steps` micro-batches.
-
-        1.0 for one step: then a batch is cut only where the model's own limits demand it.
-        """
+    def best_batches(self, job: int, done_s: float, max_gpus: int) -> BestBatches:
+        """Returns the best batches of a job at this progress, and its speeds with them."""
         ...
 
-    def most_steps(self, job: int) -> int:
-        """Returns the most accumulation steps that leave a sample in each micro-batch.
+    def top(self, job: int, gpus: int) -> float:
+        """Returns a speed that no placement on so many GPUs exceeds, alone with its own batch."""
+        ...
 
-        1 where the batch of the job as requested is not known.
+    def spread(self, job: int) -> float:
+        """Returns the speed alone, as requested, with each worker on a node of its own."""
+        ...
+
+
+class Sharing(Protocol):
+    """What jobs lose to each other on shared GPUs."""
+
+    def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+        """Returns the iteration time as placed over that of `Speed.whole`.
+
+        It counts neighbours, interleaving, limits, uneven samples, and the GPU types of the nodes.
         """
         ...
 
@@ -148,25 +129,6 @@ class Physics(Protocol):
         """
         ...
 
-    def footprint_bytes(self, job: int, steps: int) -> float:
-        """Returns what a job as requested holds on each of its GPUs; 0 where it is not known."""
-        ...
-
-    def held_bytes(self, job: int, placement: Placement) -> float:
-        """Returns what a job holds on each GPU of a placement; 0 where it is not known."""
-        ...
-
-    def fixed_bytes(self, job: int) -> float:
-        """Returns the part of the footprint that no batch changes; 0 where it is not known."""
-        ...
-
-    def fits_memory(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
-        """Tells whether these jobs fit together into the memory of one GPU.
-
-        Members of one interleave set use their activations in turns.
-        """
-        ...
-
     @property
     def interleaving(self) -> Interleaving:
         """Returns what decides the cycle of an interleave set; the same value at every call."""
@@ -176,31 +138,118 @@ class Physics(Protocol):
         """Returns the share of an iteration, alone as requested, in which the GPU works."""
         ...
 
+
+class Memory(Protocol):
+    """What jobs hold in the memory of a GPU; 0 where it is not known."""
+
+    def footprint_bytes(self, job: int, steps: int) -> float:
+        """Returns what a job as requested holds on each of its GPUs."""
+        ...
+
+    def held_bytes(self, job: int, placement: Placement) -> float:
+        """Returns what a job holds on each GPU of a placement."""
+        ...
+
+    def fixed_bytes(self, job: int) -> float:
+        """Returns the part of the footprint that no batch changes."""
+        ...
+
+    def fits(self, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
+        """True if these jobs fit together into the memory of one GPU.
+
+        Members of one interleave set use their activations in turns.
+        """
+        ...
+
+
+class Batches(Protocol):
+    """The batch of a job, and what it costs to cut or split it."""
+
+    def samples(self, job: int) -> int:
+        """Returns the samples of an iteration as requested, over all GPUs; 0 if not known."""
+        ...
+
+    def most_steps(self, job: int) -> int:
+        """Returns the most accumulation steps that leave a sample in each micro-batch.
+
+        1 where the batch of the job as requested is not known.
+        """
+        ...
+
+    def accumulated(self, job: int, steps: int) -> float:
+        """Returns the speed alone, as requested, when batches are cut into `steps` micro-batches.
+
+        1.0 for one step: then a batch is cut only where the model's own limits demand it.
+        """
+        ...
+
+    def phase_end_s(self, job: int, done_s: float) -> float:
+        """Returns the progress at which the speed under another batch changes next, or inf."""
+        ...
+
     def workers(
         self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
     ) -> tuple[WorkerTime, ...]:
         """Returns how long a forward pass takes each worker, in rank order, as it is placed.
 
-        Its limit and its own neighbour count, `samples` do not: they are the b of `WorkerTime`.
-        No time grows with the samples where the batch of the job is not known (`batch` 0).
+        The limit and the neighbours of a worker count, `samples` do not: they are the b of
+        `WorkerTime`. No time grows with the samples where the batch is not known.
         """
         ...
 
-    def batch(self, job: int) -> int:
-        """Returns the samples of an iteration as requested, over all GPUs; 0 if not known."""
+
+class Structure(Protocol):
+    """Which jobs are alike, and what each is made of."""
+
+    def admit(self, jobs: JobTable) -> None:
+        """Adds the rows appended to the job table, for all parts; earlier answers stay."""
+        ...
+
+    @property
+    def kind_of(self) -> Ints:
+        """Returns the kind of each job; jobs of one kind are alike in every answer given here.
+
+        A kind is a model, a number of requested GPUs and a batch, numbered from 0.
+        """
         ...
 
     def graph(self, job: int) -> tuple[PipelineStage, ...]:
         """Returns the pipeline stages of a job, replicas in rank order; () for a plain job."""
         ...
 
-    def top_speed(self, job: int, gpus: int) -> float:
-        """Returns a speed that no placement on so many GPUs exceeds, alone with its own batch."""
+    def scale(self, job: int) -> float:
+        """Returns the job's throughput on its requested GPUs over that on one GPU."""
         ...
 
-    def spread_speed(self, job: int) -> float:
-        """Returns the speed alone, as requested, if each worker had a node to itself."""
-        ...
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Physics:
+    """How jobs run, in five parts. A belief is the truth with some parts replaced.
+
+    Two beliefs are the same only if they are one object.
+    """
+
+    speed: Speed
+    sharing: Sharing
+    memory: Memory
+    batches: Batches
+    structure: Structure
+
+    @property
+    def kind_of(self) -> Ints:
+        """Returns the kind of each job (`Structure.kind_of`)."""
+        return self.structure.kind_of
+
+    def rate(
+        self,
+        job: int,
+        placement: Placement,
+        neighbours: Sequence[Neighbour] = (),
+        done_s: float = 0.0,
+    ) -> float:
+        """Returns solo seconds of progress per second of a job as placed beside its neighbours."""
+        whole = self.speed.whole(job, placement, done_s)
+        return whole / self.sharing.slowdown(job, placement, neighbours)
 
 
 class Forecast(Protocol):
@@ -208,7 +257,7 @@ class Forecast(Protocol):
 
     @property
     def knows(self) -> frozenset[str]:
-        """Returns the knowledge it supplies, in the words of `core.policy.KNOWLEDGE`."""
+        """Returns the knowledge it supplies: entries of `core.policy.KNOWLEDGE`."""
         ...
 
     @property
@@ -217,7 +266,7 @@ class Forecast(Protocol):
         ...
 
     def admit(self, jobs: JobTable) -> None:
-        """Takes note of rows appended to the table it was made of."""
+        """Adds the rows appended to the job table."""
         ...
 
     def length_s(self, job: int, now: float) -> float:
@@ -225,5 +274,5 @@ class Forecast(Protocol):
         ...
 
     def ended(self, job: int, ran_s: float, how: str, now: float) -> None:
-        """Is told that a job is over after `ran_s` solo seconds; `how` as in `core.trace.ENDS`."""
+        """Learns that a job ended after `ran_s` solo seconds; `how` as in `core.trace.ENDS`."""
         ...

@@ -44,3 +44,10 @@ class Growing(Generic[S]):
         self._buffer[count:longer] = new  # type: ignore[assignment]
         self._count = longer
         return self._buffer[:longer]
+
+
+def sealed(rows: NDArray[S]) -> NDArray[S]:
+    """Returns a read-only window on an array, which stays as writable as it was."""
+    window = rows.view()
+    window.setflags(write=False)
+    return window

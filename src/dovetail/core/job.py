@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.core.growth import Growing
+from dovetail.core.growth import Growing, sealed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -80,6 +80,9 @@ class Labels:
 
     codes: NDArray[np.int32]
     names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "codes", sealed(self.codes))
 
     @staticmethod
     def none(n: int) -> Labels:
@@ -175,6 +178,12 @@ class JobTable:
         table._check()
         return table
 
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            column = getattr(self, f.name)
+            if isinstance(column, np.ndarray):
+                object.__setattr__(self, f.name, sealed(column))
+
     def _check(self) -> None:
         n = len(self.job_id)
         for f in fields(self):
@@ -202,12 +211,12 @@ class JobTable:
     @cached_property
     def least_gpus(self) -> Ints:
         """Holds the fewest GPUs each job may run on: as requested unless it may be resized."""
-        return np.where(self.elastic & self.preemptible, self.min_gpus, self.gpus)
+        return sealed(np.where(self.elastic & self.preemptible, self.min_gpus, self.gpus))
 
     @cached_property
     def most_gpus(self) -> Ints:
         """Holds the most GPUs each job may run on: as requested unless it may be resized."""
-        return np.where(self.elastic & self.preemptible, self.max_gpus, self.gpus)
+        return sealed(np.where(self.elastic & self.preemptible, self.max_gpus, self.gpus))
 
     @cached_property
     def widest_gpus(self) -> int:
@@ -307,7 +316,7 @@ class _Growth:
     def extended(self, jobs: Sequence[JobRequest]) -> dict[str, object]:
         """Returns every column, and what is derived from them, with more rows."""
         made: dict[str, object] = {
-            name: column.extend([getattr(job, name) for job in jobs])
+            name: sealed(column.extend([getattr(job, name) for job in jobs]))
             for name, column in self._numbers.items()
         }
         for name, labels in self._labels.items():
@@ -321,9 +330,9 @@ class _Growth:
         return made | {
             "job_id": self._job_id,
             "graphs": self._graphs,
-            "graph_code": self._graph_code.extend([self._code(job.graph) for job in jobs]),
-            "least_gpus": self._least.extend(least),
-            "most_gpus": self._most.extend(most),
+            "graph_code": sealed(self._graph_code.extend([self._code(job.graph) for job in jobs])),
+            "least_gpus": sealed(self._least.extend(least)),
+            "most_gpus": sealed(self._most.extend(most)),
             "widest_gpus": self._widest,
             "all_preemptible": self._all_preemptible,
         }

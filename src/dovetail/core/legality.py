@@ -14,11 +14,7 @@ from dovetail.core.plan import Change
 from dovetail.core.view import View
 
 SHARERS_MAX = 2
-"""Jobs on one GPU without interleaving (SJF-BSBF equation 9, GIMBAL section 5.1).
-
-Each may have a limit of the whole GPU (free competition, GIMBAL section 4.1), so that of two jobs
-the limits need no rule: a placement refuses one above 1.
-"""
+"""Jobs on one GPU without interleaving (SJF-BSBF equation 9, GIMBAL section 5.1)."""
 PHASES = 4
 """Phases of an interleave set, one for each resource (Muri section 4.1)."""
 Company = tuple[tuple[int, ...], float]
@@ -139,7 +135,7 @@ def _check_nodes(
 
 def _check_samples(view: View, job: int, after: Placement, found: list[str]) -> None:
     # Of a batch that nobody knows, samples are shares: any sum will do.
-    batch, given = after.batch_size or view.physics.batch(job), sum(after.samples)
+    batch, given = after.batch_size or view.physics.batches.samples(job), sum(after.samples)
     if batch and given != batch:
         found.append(f"{_name(view, job)}: samples sum to {given}, batch is {batch}")
 
@@ -173,9 +169,9 @@ def _check_sharing(
         for other in jobs:
             if not view.jobs.shareable[other]:
                 found.append(f"{_name(view, other)} does not allow sharing of {where}")
-        if not view.physics.fits_memory(sorted(placed.items(), key=_first), memory):
+        if not view.physics.memory.fits(sorted(placed.items(), key=_first), memory):
             found.append(f"{where}: jobs {sorted(placed)} do not fit its memory together")
-        if len(found) == known and not any(p.fractions for p in placed.values()):
+        if len(found) == known:
             # NOTE: a gang shares each of its GPUs with the same jobs; to look once halves a run.
             fine.add((jobs, memory))
 

@@ -14,6 +14,7 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import JobTable, Shape, shapes_of
 from dovetail.core.placement import Placement, Spans
+from dovetail.core.units import RELATIVE_TOLERANCE
 
 
 class Occupancy:
@@ -211,7 +212,8 @@ class Occupancy:
             cpus, memory = self.host_free[node]
             wanted = (float(jobs.cpus[job]) * share, float(jobs.memory_bytes[job]) * share)
             # Sums of shares round; that is no reason to refuse.
-            if wanted[0] * (1 - 1e-9) > cpus or wanted[1] * (1 - 1e-9) > memory:
+            least = 1 - RELATIVE_TOLERANCE
+            if wanted[0] * least > cpus or wanted[1] * least > memory:
                 raise IllegalPlan(f"job {jobs.job_id[job]}: node {node} lacks CPUs or memory")
 
     def _book(self, job: int, placement: Placement, sign: int) -> None:

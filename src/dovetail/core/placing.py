@@ -14,6 +14,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.core.job import Shape
 from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Spans
+from dovetail.core.units import RELATIVE_TOLERANCE
 
 CONSOLIDATE = ("strict", "prefer", "none")
 NODE_CHOICE = ("best-fit", "first-fit", "most-free")
@@ -204,9 +205,9 @@ def _room(occupancy: Occupancy, shape: Shape, node: int) -> int:
     cpus, memory = occupancy.host_free[node]
     room = float(occupancy.free[node])
     if shape.cpus:
-        room = min(room, cpus * shape.gpus / shape.cpus + 1e-9)
+        room = min(room, cpus * shape.gpus / shape.cpus + RELATIVE_TOLERANCE)
     if shape.memory_bytes:
-        room = min(room, memory * shape.gpus / shape.memory_bytes + 1e-9)
+        room = min(room, memory * shape.gpus / shape.memory_bytes + RELATIVE_TOLERANCE)
     return int(room)
 
 

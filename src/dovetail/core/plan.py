@@ -12,7 +12,8 @@ at once what cannot be placed, there a finished decision is checked against its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import IllegalPlan
@@ -28,6 +29,50 @@ class Change(NamedTuple):
     after: Placement | None
 
 
+class RunningPlan(Protocol):
+    """The running plan as a policy sees it: to read, and to draft another one from."""
+
+    @property
+    def version(self) -> int:
+        """Returns a number that grows with every change of the plan."""
+        ...
+
+    @property
+    def placed(self) -> Mapping[int, Placement]:
+        """Returns job -> placement."""
+        ...
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """Returns the index of free GPUs; read only outside a draft."""
+        ...
+
+    @property
+    def free_gpus(self) -> int:
+        """Returns the number of free GPUs on nodes open for work."""
+        ...
+
+    def draft(self) -> Draft:
+        """Returns a draft of the plan as it runs."""
+        ...
+
+    def repack(self) -> Draft:
+        """Returns a draft that starts from an empty cluster."""
+        ...
+
+    def discard(self) -> None:
+        """Rolls an open draft back."""
+        ...
+
+    def restore(self) -> None:
+        """Rebuilds the tables from what runs, whatever a draft has left behind."""
+        ...
+
+    def is_open(self, draft: Draft) -> bool:
+        """True if a draft is the last that was begun, and the plan has not changed since."""
+        ...
+
+
 class Plan:
     """The running plan: job -> placement, with its version and the GPUs it leaves free.
 
@@ -40,13 +85,14 @@ class Plan:
         # What runs, and the twin that drafts edit: a policy that drafts must not see the plan
         # it compares with change under its hands.
         self._placed: dict[int, Placement] = {}
+        self._shown = MappingProxyType(self._placed)
         self._drafted: dict[int, Placement] = {}
         self._open: Draft | None = None
 
     @property
     def placed(self) -> Mapping[int, Placement]:
         """Returns job -> placement; read only."""
-        return self._placed
+        return self._shown
 
     @property
     def occupancy(self) -> Occupancy:

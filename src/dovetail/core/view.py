@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Protocol
-
-from sortedcontainers import SortedList
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import Bools, Floats, Ints, JobTable, Shape
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Plan
-from dovetail.core.queue import WaitingQueue
+from dovetail.core.plan import RunningPlan
+from dovetail.core.queue import ReadableQueue
 
 
-@dataclass(slots=True)
-class Changes:
+class Changes(NamedTuple):
     """What happened since the last decision that stood."""
 
     arrived: Sequence[int] = ()
@@ -37,17 +35,33 @@ class Changes:
             woke=self.woke or later.woke,
         )
 
-    def net(self, waiting: WaitingQueue | Set[int]) -> Changes:
-        """Returns what is left of changes that came one after another: once each, and in effect.
+    def net(self, waiting: ReadableQueue | Set[int]) -> Changes:
+        """Returns what is left of successive changes: each job once, and only if still in effect.
 
-        Who came or was evicted and does not wait is gone again; who left the queue and came back
-        has ended and arrived anew.
+        A job that arrived or was evicted and does not wait is gone again; one that left the queue
+        and came back has ended and arrived anew.
         """
         arrived = [job for job in dict.fromkeys(self.arrived) if job in waiting]
         ended = dict.fromkeys(self.ended)
         evicted = dict.fromkeys(self.evicted)
         stays = [job for job in evicted if job in waiting and job not in ended]
         return Changes(arrived, list(ended), stays, self.capacity, self.woke)
+
+
+@dataclass(slots=True)
+class PendingChanges:
+    """The changes that a world collects until its policy is asked."""
+
+    arrived: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    evicted: list[int] = field(default_factory=list)
+    capacity: bool = False
+    woke: bool = False
+
+    def net(self, waiting: ReadableQueue) -> Changes:
+        """Returns `Changes.net` of what was collected."""
+        changes = Changes(self.arrived, self.ended, self.evicted, self.capacity, self.woke)
+        return changes.net(waiting)
 
 
 class Running(Protocol):
@@ -106,59 +120,37 @@ class Progress(Protocol):
         ...
 
 
-class View:
-    """The state of the cluster at one instant, as the policy may know it.
+NOTHING = Changes()
 
-    `switch_s` says what placing a job costs, by why it is placed (`core.messages`).
-    `ends` holds (forecast end, job) of the running jobs in order when the policy's order asks
-    for lengths, else None. Nothing here may be kept after `decide` returns.
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class View:
+    """The state of the cluster at one instant, as the policy may know it. Read only.
+
+    `switch_s` is the cost of placing a job, by why it is placed (`core.messages`). `ends` has
+    (forecast end, job) of the running jobs in order when the policy's order asks for lengths, else
+    None. Nothing here may be used after `decide` returns.
     """
 
-    __slots__ = (
-        "_leave",
-        "_leave_as_of",
-        "changes",
-        "cluster",
-        "ends",
-        "jobs",
-        "now",
-        "physics",
-        "placing",
-        "plan",
-        "progress",
-        "shape_of",
-        "shapes",
-        "switch_s",
-        "waiting",
-    )
+    jobs: JobTable
+    cluster: Cluster
+    plan: RunningPlan
+    waiting: ReadableQueue
+    progress: Progress
+    physics: Physics
+    placing: Placing
+    ends: Sequence[tuple[float, int]] | None
+    switch_s: Mapping[str, float]
+    now: float = 0.0
+    changes: Changes = NOTHING
+    shape_of: Sequence[int] = field(init=False)
+    shapes: Sequence[Shape] = field(init=False)
+    _stays: list[tuple[tuple[int, int], Bools]] = field(init=False, default_factory=list)
 
-    def __init__(
-        self,
-        *,
-        jobs: JobTable,
-        cluster: Cluster,
-        plan: Plan,
-        waiting: WaitingQueue,
-        progress: Progress,
-        physics: Physics,
-        placing: Placing,
-        ends: SortedList | None,
-        switch_s: Mapping[str, float],
-    ) -> None:
-        self.now = 0.0
-        self.jobs = jobs
-        self.cluster = cluster
-        self.plan = plan
-        self.waiting = waiting
-        self.progress = progress
-        self.physics = physics
-        self.placing = placing
-        self.ends = ends
-        self.switch_s = switch_s
-        self.changes = Changes()
-        self.shape_of = waiting.shape_of
-        self.shapes = waiting.shapes
-        self._leave, self._leave_as_of = jobs.preemptible, (-1, -1)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "switch_s", MappingProxyType(dict(self.switch_s)))
+        object.__setattr__(self, "shape_of", self.waiting.shape_of)
+        object.__setattr__(self, "shapes", self.waiting.shapes)
 
     @property
     def running(self) -> Mapping[int, Placement]:
@@ -175,17 +167,22 @@ class View:
         if not draining:
             return self.jobs.preemptible
         as_of = (self.plan.version, len(self.jobs))
-        if self._leave_as_of != as_of:
-            stays = [j for j, p in self.running.items() if any(n in draining for n, _ in p.spans)]
-            self._leave, self._leave_as_of = self.jobs.preemptible, as_of
-            if stays:
-                self._leave = self._leave.copy()
-                self._leave[stays] = False
-        return self._leave
+        if not self._stays or self._stays[0][0] != as_of:
+            self._stays[:] = [(as_of, self._without_draining(draining))]
+        return self._stays[0][1]
+
+    def _without_draining(self, draining: Set[int]) -> Bools:
+        stays = [j for j, p in self.running.items() if any(n in draining for n, _ in p.spans)]
+        if not stays:
+            return self.jobs.preemptible
+        leave = self.jobs.preemptible.copy()
+        leave[stays] = False
+        leave.setflags(write=False)
+        return leave
 
     @property
     def all_preemptible(self) -> bool:
-        """Tells whether every job may be stopped or moved now."""
+        """True if every job may be stopped or moved now."""
         if not self.cluster.draining:
             return self.jobs.all_preemptible
         return bool(self.preemptible.all())
@@ -193,3 +190,32 @@ class View:
     def shape(self, job: int) -> Shape:
         """Returns the shape of a job."""
         return self.shapes[self.shape_of[job]]
+
+
+def set_now(view: View, now: float) -> None:
+    """Sets the time that a view shows. Only the world that owns the view calls this."""
+    object.__setattr__(view, "now", now)
+
+
+def set_changes(view: View, changes: Changes) -> None:
+    """Sets the changes that a view shows. Only the world that owns the view calls this."""
+    object.__setattr__(view, "changes", changes)
+
+
+def show(
+    view: View,
+    *,
+    now: float | None = None,
+    changes: Changes | None = None,
+    physics: Physics | None = None,
+    cluster: Cluster | None = None,
+) -> None:
+    """Sets what a view shows. Only the world that owns the view calls this."""
+    if now is not None:
+        set_now(view, now)
+    if changes is not None:
+        set_changes(view, changes)
+    if physics is not None:
+        object.__setattr__(view, "physics", physics)
+    if cluster is not None:
+        object.__setattr__(view, "cluster", cluster)

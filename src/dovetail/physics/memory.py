@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from dovetail.core.beliefs import Memory, Neighbour
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryLaw:
     """`mem(b) = fixed + per_sample * b` (ALGORITHMS section 1.3).
 
     Fixed: weights, gradients, optimiser state, framework. Per sample: activations.
@@ -28,7 +30,7 @@ class Memory:
     def fits(
         self, micro_batch: float, gpu_memory_bytes: float, neighbours_bytes: float = 0.0
     ) -> bool:
-        """Tells whether the job fits beside neighbours that hold `neighbours_bytes`."""
+        """True if the job fits beside neighbours that hold `neighbours_bytes`."""
         return self.used_bytes(micro_batch) + neighbours_bytes <= gpu_memory_bytes
 
     def largest_batch(self, gpu_memory_bytes: float, neighbours_bytes: float = 0.0) -> int | None:
@@ -51,3 +53,12 @@ def interleaved_bytes(members: Iterable[tuple[float, float]]) -> float:
     """
     pairs = list(members)
     return sum(fixed for fixed, _ in pairs) + max((w - f for f, w in pairs), default=0.0)
+
+
+def fit_together(memory: Memory, occupants: Sequence[Neighbour], gpu_memory_bytes: float) -> bool:
+    """True if what the jobs hold, as far as it is known, fits into one GPU."""
+    held = [memory.held_bytes(job, placement) for job, placement in occupants]
+    if len(occupants) > 1 and all(p.interleave is not None for _, p in occupants):
+        fixed = (memory.fixed_bytes(job) for job, _ in occupants)
+        return interleaved_bytes(zip(fixed, held, strict=True)) <= gpu_memory_bytes
+    return sum(held) <= gpu_memory_bytes

@@ -181,7 +181,7 @@ class _Start:
         """Tells whether spreading slows the job too much, an exact tie included (line 8)."""
         if self._view.shape(job).gpus == 1:
             return False
-        worst = self._view.physics.spread_speed(job)
+        worst = self._view.physics.speed.spread(job)
         return worst * self._policy.comm_heavy <= 1.0 + RELATIVE_TOLERANCE
 
     def _window_s(self, job: int) -> float:
@@ -195,4 +195,4 @@ class _Start:
         if spans is None:
             return None
         self.draft.place(job, spans)
-        return self._view.physics.speed(job, self.draft.placed[job], ())
+        return self._view.physics.rate(job, self.draft.placed[job], ())

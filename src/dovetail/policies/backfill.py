@@ -95,7 +95,7 @@ def _start_from_head(view: View, draft: Draft) -> tuple[int | None, list[int]]:
 
 def _held_s(view: View, draft: Draft, job: int) -> float:
     """Returns how long a job placed in this draft is expected to hold its GPUs."""
-    speed = view.physics.speed(job, draft.placed[job], ())
+    speed = view.physics.rate(job, draft.placed[job], ())
     return view.switch_s[START] + view.progress.length_s((job,))[0] / speed
 
 

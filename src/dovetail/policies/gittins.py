@@ -28,6 +28,7 @@ from dovetail.core.order import Order
 from dovetail.core.passes import check_bypass, rank, runs_on
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, register
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running, View
 
 FIRST_LOOK_GPU_S = 60.0
@@ -97,9 +98,9 @@ class Gittins:
     def _level(self, service: float) -> float:
         """Returns the service at which a job was last looked at."""
         first = self._first_look()
-        if service < first * (1 - 1e-9):
+        if service < first * (1 - RELATIVE_TOLERANCE):
             return 0.0
-        return first * self.step ** int(log(service / first) / log(self.step) + 1e-9)
+        return first * self.step ** int(log(service / first) / log(self.step) + RELATIVE_TOLERANCE)
 
     def _running_keys(self, table: GittinsTable | None, running: Running) -> Floats:
         service = self._levels(running.attained_gpu_s)
@@ -108,8 +109,10 @@ class Gittins:
     def _levels(self, service: Floats) -> Floats:
         """Returns `_level` of many."""
         first = self._first_look()
-        looks = np.log(np.maximum(service / first, 1.0)) / log(self.step) + 1e-9
-        return np.where(service < first * (1 - 1e-9), 0.0, first * self.step ** np.floor(looks))
+        looks = np.log(np.maximum(service / first, 1.0)) / log(self.step) + RELATIVE_TOLERANCE
+        return np.where(
+            service < first * (1 - RELATIVE_TOLERANCE), 0.0, first * self.step ** np.floor(looks)
+        )
 
     def _next_look_s(self, view: View, draft: Draft | None) -> float:
         """Returns when the first of the jobs that run from now on has grown enough."""

@@ -119,7 +119,9 @@ class Pollux:
         jobs = _contestants(view)
         done_s = view.progress.done_s(jobs)
         gpus = view.cluster.gpus
-        tables = [view.physics.best_batches(j, s, gpus) for j, s in zip(jobs, done_s, strict=True)]
+        tables = [
+            view.physics.speed.best_batches(j, s, gpus) for j, s in zip(jobs, done_s, strict=True)
+        ]
         contest = self._contest(view, past, jobs, tables)
         chosen, population = search(
             contest,

@@ -28,6 +28,7 @@ from dovetail.core.order import Order
 from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.policy import Decision, register
 from dovetail.core.resizing import reshare
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.by_count import by_submission
 from dovetail.mechanisms.elastic.finish_time import Ledger, Standing, standing
@@ -101,7 +102,7 @@ class Themis:
         has: Bools = held > 0
         now = speeds(view, stand.jobs, held[:, None])[:, 0]
         rho = stand.rho(np.where(has, now, stand.fair_speed))
-        count = ceil((1 - self.f) * len(held) - 1e-9)
+        count = ceil((1 - self.f) * len(held) - RELATIVE_TOLERANCE)
         return np.asarray(np.lexsort((stand.jobs, -rho, has))[: max(1, count)])
 
     def _lots(self, auction: int) -> Worth:

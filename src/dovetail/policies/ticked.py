@@ -106,12 +106,7 @@ class Ticked:
 
     def _asked(self, view: View, seen: Seen) -> Decision:
         """Returns what the inner policy decides when shown all that happened as one change."""
-        last = view.changes
-        view.changes = seen.changes(view.now)
-        try:
-            return self.inner.decide(view, seen.memory)
-        finally:
-            view.changes = last
+        return self.inner.decide(replace(view, changes=seen.changes(view.now)), seen.memory)
 
     def _tick_s(self, now: float) -> float:
         """Returns the first tick that is not before a time, that time itself where it is one."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from dovetail.core.cluster import DEFAULT_LINKS
 from dovetail.core.errors import InputError
-from dovetail.physics.beliefs.measurements import Key, Lessons
-from dovetail.physics.memory import Memory
+from dovetail.physics.beliefs.measurements import MeasurementKey, Measurements
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.sharing.pairs import PairRatio
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.speed.network import Network
@@ -32,8 +32,8 @@ def learned_set(said: str, *, family: str, where: str) -> ProfileSet:
 
     `where` says which cluster and when. Raises InputError where no model was measured.
     """
-    lessons = Lessons.load(said)
-    keys = _models(lessons)
+    measurements = Measurements.load(said)
+    keys = _models(measurements)
     if not keys:
         raise InputError(
             where,
@@ -45,34 +45,36 @@ def learned_set(said: str, *, family: str, where: str) -> ProfileSet:
         title=f"Learned on {family}",
         licence="yours",
         sources=(("cluster", where),),
-        profiles=tuple(_profile(lessons, key, family, where) for key in keys),
-        pairs=tuple(_pairs(lessons, keys)),
+        profiles=tuple(_profile(measurements, key, family, where) for key in keys),
+        pairs=tuple(_pairs(measurements, keys)),
     )
 
 
-def _models(lessons: Lessons) -> list[Key]:
+def _models(measurements: Measurements) -> list[MeasurementKey]:
     """Returns each model's key of the batch that was measured on most numbers of GPUs.
 
     Clocks of emulated nodes (`@`) and jobs known by recurrence (`~`) are no models.
     """
     named = [
         key
-        for key in lessons.rated()
-        if not key.own and key.name[0] != "~" and "@" not in key.name and lessons.batch(key)
+        for key in measurements.rated()
+        if not key.own and key.name[0] != "~" and "@" not in key.name and measurements.batch(key)
     ]
     by_name = groupby(named, key=lambda key: key.name)
-    return [max(same, key=lambda k: (len(lessons.rates(k)), k.batch)) for _, same in by_name]
+    return [max(same, key=lambda k: (len(measurements.rates(k)), k.batch)) for _, same in by_name]
 
 
-def _profile(lessons: Lessons, key: Key, family: str, where: str) -> ModelProfile:
-    rates, batch = lessons.rates(key), lessons.batch(key)
+def _profile(
+    measurements: Measurements, key: MeasurementKey, family: str, where: str
+) -> ModelProfile:
+    rates, batch = measurements.rates(key), measurements.batch(key)
     least = min(rates)
     alone_s = batch * least / rates[least]
     times = {1: alone_s, **{n: batch / rate for n, rate in rates.items()}}
     curve = Curve(tuple(sorted(times)), tuple(times[n] for n in sorted(times)))
     counts = ", ".join(map(str, rates))
     source = f"{where}; measured on {counts} GPUs" + ("" if least == 1 else "; 1 in proportion")
-    held = lessons.held_bytes(key)
+    held = measurements.held_bytes(key)
     a_s, b_s = FIXED_SHARE * alone_s, (1 - FIXED_SHARE) * alone_s / batch
     return ModelProfile(
         name=key.name,
@@ -90,41 +92,45 @@ def _profile(lessons: Lessons, key: Key, family: str, where: str) -> ModelProfil
         network=Sourced(Network.of(DEFAULT_LINKS), ASSUMED, UNKNOWN),
         memory=_memory(held, batch, where),
         curve=Sourced(curve, MEASURED if least == 1 else DERIVED, source),
-        stages=_stages(lessons, key, where),
+        stages=_stages(measurements, key, where),
     )
 
 
-def _memory(held: Mapping[int, float], batch: int, where: str) -> Sourced[Memory]:
+def _memory(held: Mapping[int, float], batch: int, where: str) -> Sourced[MemoryLaw]:
     """Returns the line through what was held by samples; all of it fixed where one is known."""
     if not held:
-        return Sourced(Memory(0.0, 0.0), ASSUMED, "nobody said what it holds")
+        return Sourced(MemoryLaw(0.0, 0.0), ASSUMED, "nobody said what it holds")
     samples = np.array([batch / parts for parts in held])
     used = np.array(list(held.values()))
     each = max(0.0, float(np.polyfit(samples, used, 1)[0])) if len(held) > 1 else 0.0
     return Sourced(
-        Memory(max(0.0, float(np.max(used - each * samples))), each),
+        MemoryLaw(max(0.0, float(np.max(used - each * samples))), each),
         FITTED,
         f"{where}; the most held",
     )
 
 
-def _stages(lessons: Lessons, key: Key, where: str) -> Sourced[tuple[StageTimes, ...]] | None:
-    rows = [(n, lessons.stage_s(key, n)) for n in lessons.rates(key)]
+def _stages(
+    measurements: Measurements, key: MeasurementKey, where: str
+) -> Sourced[tuple[StageTimes, ...]] | None:
+    rows = [(n, measurements.stage_s(key, n)) for n in measurements.rates(key)]
     found = tuple(StageTimes(n, *row[:4]) for n, row in rows if len(row) == 5)
     return Sourced(found, MEASURED, where) if found else None
 
 
-def _pairs(lessons: Lessons, keys: list[Key]) -> list[PairRatio]:
+def _pairs(measurements: Measurements, keys: list[MeasurementKey]) -> list[PairRatio]:
     """Returns the pairs of which both sides were measured, by the micro-batches of both."""
     found = []
-    for mine, other in lessons.pairs():
+    for mine, other in measurements.pairs():
         if mine not in keys or other not in keys or mine > other:
             continue
-        back = lessons.ratios(other, mine)
-        for (steps, other_steps), ratio in lessons.ratios(mine, other).items():
+        back = measurements.ratios(other, mine)
+        for (steps, other_steps), ratio in measurements.ratios(mine, other).items():
             theirs = back.get((other_steps, steps))
             if theirs is not None:
-                sizes = (lessons.batch(k) // s for k, s in ((mine, steps), (other, other_steps)))
+                sizes = (
+                    measurements.batch(k) // s for k, s in ((mine, steps), (other, other_steps))
+                )
                 first, second = (max(1, size) for size in sizes)
                 found.append(PairRatio(mine.name, first, other.name, second, ratio, theirs))
     return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from dovetail.core.cluster import DEFAULT_LINKS
 from dovetail.live.engines.devices import slug
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.speed.network import Network
 from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
@@ -92,13 +92,13 @@ def _compute(rows: Sequence[MeasuredSubBatch], where: str) -> Sourced[Compute]:
     return Sourced(Compute(a_s, b_s), FITTED, f"{where}; iterations over sub-batches")
 
 
-def _memory(rows: Sequence[MeasuredSubBatch], where: str) -> Sourced[Memory]:
+def _memory(rows: Sequence[MeasuredSubBatch], where: str) -> Sourced[MemoryLaw]:
     fixed, each = _line(
         [1.0] * len(rows),
         [float(row.samples) for row in rows],
         [float(row.memory_bytes) for row in rows],
     )
-    return Sourced(Memory(fixed, each), FITTED, f"{where}; the most held, over sub-batches")
+    return Sourced(MemoryLaw(fixed, each), FITTED, f"{where}; the most held, over sub-batches")
 
 
 def _line(

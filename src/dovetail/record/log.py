@@ -256,7 +256,7 @@ def _requests(jobs: JobTable, physics: Physics, first: int) -> list[str]:
                 for p, v in zip(parts, flags.tolist(), strict=True)
             ]
     for row, gpus in enumerate(jobs.gpus[first:].tolist()):
-        scale = physics.scale(first + row)
+        scale = physics.structure.scale(first + row)
         if scale != gpus:
             parts[row] += f',"scale":{scale!r}'
     return parts

@@ -16,7 +16,7 @@ import polars as pl
 
 from dovetail.core.job import Floats, JobTable
 from dovetail.core.trace import Trace
-from dovetail.core.units import NEVER_S
+from dovetail.core.units import NEVER_S, RELATIVE_TOLERANCE
 from dovetail.record.result import SERIES_COLUMNS, SPAN_COLUMNS
 from dovetail.record.tally import Segment, Tally
 
@@ -149,7 +149,7 @@ def gpu_seconds(tally: Tally) -> dict[str, float]:
     return {
         "useful": useful,
         # What rounding leaves of a sum of many terms is not a slowdown.
-        "slowdown": slowdown if abs(slowdown) > 1e-9 * sums["held"] else 0.0,
+        "slowdown": slowdown if abs(slowdown) > RELATIVE_TOLERANCE * sums["held"] else 0.0,
         "switching": switching,
         "idle_waiting": sums["idle_waiting"],
         "idle_empty": sums["idle_empty"],

@@ -28,9 +28,9 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned, Submitted
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy, spell
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.noisy import believed
-from dovetail.physics.speed.switching import Switching
 from dovetail.record.log import fact_of, read_log
 from dovetail.record.metrics import Window, job_frame, summarize
 from dovetail.record.tally import Tally
@@ -306,7 +306,7 @@ class Playback:
             physics=self._physics,
             forecast=RecordedForecast(self._length_s),
             placing=options.placing,
-            switch_s={how: options.switching.delay_s(how) for how in HOW},
+            switch_s={how: options.switching.cost_s(how) for how in HOW},
         )
         if self._state is not None:
             state.now = now

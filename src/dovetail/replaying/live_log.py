@@ -121,7 +121,7 @@ def _scales(requests: list[dict[str, Any]], manifest: dict[str, Any]) -> dict[st
         return {}
     trace = trace_of("live", in_order(requests, live=True))
     truth = build_physics(trace, options_of(manifest))
-    return {name: truth.scale(row) for row, name in enumerate(trace.jobs.job_id)}
+    return {name: truth.structure.scale(row) for row, name in enumerate(trace.jobs.job_id)}
 
 
 @dataclass(slots=True)

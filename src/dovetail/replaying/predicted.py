@@ -74,7 +74,7 @@ def _simulated(told: Happened, policy: Policy, options: Options) -> pl.DataFrame
     words = replace(options, forecast="known", belief="exact", capacity=told.capacity)
     scene = replace(build_scene(told.trace, words), forecast=forecast)
     jobs = told.trace.jobs
-    scale = [scene.truth.scale(row) for row in range(len(jobs))]
+    scale = [scene.truth.structure.scale(row) for row in range(len(jobs))]
     tally = Tally(options.cluster, jobs.gpus.tolist(), told.trace.duration_s.tolist(), scale)
     run_loop(ScriptedWorld(scene, told.script, policy, tally), policy)
     return job_frame(told.trace, tally)[list(told.last)]

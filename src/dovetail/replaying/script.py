@@ -27,7 +27,7 @@ from dovetail.core.messages import (
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT, Trace
 from dovetail.replaying.decisions import Recording
 from dovetail.sim.scene import CapacityTimeline
-from dovetail.sim.scripted import Follow, Leave, Script
+from dovetail.sim.scripted import ScriptedEvents, ScriptedFollower, ScriptedLeave
 
 SOON_S = 60.0
 """Who joined the queue so soon after what it waited for, did so because of that."""
@@ -58,7 +58,7 @@ class Happened:
     """The jobs of a log as the simulator needs them; `last` is the row of each job's last life."""
 
     trace: Trace
-    script: Script
+    script: ScriptedEvents
     length_s: tuple[float, ...]
     capacity: CapacityTimeline
     last: tuple[int, ...]
@@ -74,10 +74,14 @@ def happened(recording: Recording) -> Happened:
     after_end, after_start = _follows(recording, rows)
     for other, follows in _places(recording, rows).items():
         after_end.setdefault(other, []).extend(follows)
-    script = Script(
+    script = ScriptedEvents(
         arrivals=sorted((t, row) for row, life in enumerate(rows) for t in life.arrivals),
         leaves=sorted(
-            (Leave(t, row, why, keeps) for row, x in enumerate(rows) for t, why, keeps in x.leaves),
+            (
+                ScriptedLeave(t, row, why, keeps)
+                for row, x in enumerate(rows)
+                for t, why, keeps in x.leaves
+            ),
             key=lambda leave: leave.t,
         ),
         cancelled_s=cancelled_s,
@@ -134,10 +138,10 @@ def _lives(recording: Recording) -> list[list[ScriptedStay]]:
 
 def _follows(
     recording: Recording, rows: Sequence[ScriptedStay]
-) -> tuple[dict[int, list[Follow]], dict[int, list[Follow]]]:
+) -> tuple[dict[int, list[ScriptedFollower]], dict[int, list[ScriptedFollower]]]:
     """Returns who came because another ended, or started; these arrivals leave their lives."""
-    after_end: dict[int, list[Follow]] = {}
-    after_start: dict[int, list[Follow]] = {}
+    after_end: dict[int, list[ScriptedFollower]] = {}
+    after_start: dict[int, list[ScriptedFollower]] = {}
     rows_of: dict[int, list[int]] = {}
     for row, life in enumerate(rows):
         rows_of.setdefault(life.job, []).append(row)
@@ -155,16 +159,18 @@ def _follows(
         if causes:
             t, other, on_start = max(causes)
             table = after_start if on_start else after_end
-            table.setdefault(other, []).append(Follow(row, life.arrivals.pop(0) - t))
+            table.setdefault(other, []).append(ScriptedFollower(row, life.arrivals.pop(0) - t))
     return after_end, after_start
 
 
-def _places(recording: Recording, rows: Sequence[ScriptedStay]) -> dict[int, list[Follow]]:
+def _places(
+    recording: Recording, rows: Sequence[ScriptedStay]
+) -> dict[int, list[ScriptedFollower]]:
     """Returns which tasks of limited arrays came by the end of others, whose places they took.
 
     Each end lets one come; these arrivals leave their lives.
     """
-    found: dict[int, list[Follow]] = {}
+    found: dict[int, list[ScriptedFollower]] = {}
     for array in dict.fromkeys(recording.limited.values()):
         tasks = [row for row, x in enumerate(rows) if recording.limited.get(x.job) == array]
         ends = sorted((rows[row].end_s, row) for row in tasks)
@@ -176,7 +182,7 @@ def _places(recording: Recording, rows: Sequence[ScriptedStay]) -> dict[int, lis
             if left is not None and t > rows[row].entered_s:
                 ends.remove(left)
                 rows[row].arrivals.pop(0)
-                found.setdefault(left[1], []).append(Follow(row, t - left[0]))
+                found.setdefault(left[1], []).append(ScriptedFollower(row, t - left[0]))
     return found
 
 

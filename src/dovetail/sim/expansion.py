@@ -10,11 +10,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from dovetail.core.placement import Placement
+from dovetail.core.switching import Switching
 from dovetail.core.units import NEVER_S
-from dovetail.physics.speed.switching import Switching
 
 
-class Step(NamedTuple):
+class ExpansionStep(NamedTuple):
     """From `due_s` on a job trains as `training` says."""
 
     due_s: float
@@ -27,7 +27,7 @@ class Expansions:
     def __init__(self, switching: Switching) -> None:
         self._switching = switching
         self._training: dict[int, Placement] = {}
-        self._steps: dict[int, list[Step]] = {}
+        self._steps: dict[int, list[ExpansionStep]] = {}
 
     def due_s(self, job: int) -> float:
         """Returns when the next switch of a job is due, never if none is under way."""
@@ -44,7 +44,14 @@ class Expansions:
         return self._training.get(job, placed)
 
     def order(
-        self, job: int, before: Placement, after: Placement, now: float, begin_s: float
+        self,
+        job: int,
+        before: Placement,
+        after: Placement,
+        how: str,
+        *,
+        now: float,
+        begin_s: float,
     ) -> tuple[Placement, float]:
         """Takes a new order for a running job; returns what trains from now on, after what pause.
 
@@ -59,20 +66,22 @@ class Expansions:
         kept = trained.kept_in(after)
         if kept is None:
             return after, begin_s - now + switching.move_s
-        pause_s = 0.0 if kept.gpus == trained.gpus else switching.resize_s
-        steps = _growing(kept, [Step(s.due_s, s.training.kept_in(after) or kept) for s in steps])
+        pause_s = switching.pause_s(how, same_gpus=kept.gpus == trained.gpus)
+        steps = _growing(
+            kept, [ExpansionStep(s.due_s, s.training.kept_in(after) or kept) for s in steps]
+        )
         reached = steps[-1].training if steps else kept
         if reached.gpus < after.gpus:
             if steps:
                 begin_s = max(begin_s, steps[-1].due_s + switching.resize_s)
-            steps.append(Step(begin_s + switching.prepare_s, after))
+            steps.append(ExpansionStep(begin_s + switching.prepare_s, after))
         if not steps:
             return after, pause_s
         self._training[job], self._steps[job] = kept, steps
         return kept, pause_s
 
     def carry_out(self, job: int) -> None:
-        """Lets a job train as its next step says."""
+        """Starts the next step of a job: it trains on more GPUs from now on."""
         step = self._steps[job].pop(0)
         self._training[job] = step.training
         if not self._steps[job]:
@@ -84,21 +93,21 @@ class Expansions:
             return
         kept = self._training[job].without(nodes)
         assert kept is not None
-        left = [Step(s.due_s, s.training.without(nodes) or kept) for s in self._steps[job]]
+        left = [ExpansionStep(s.due_s, s.training.without(nodes) or kept) for s in self._steps[job]]
         self.forget(job)
         steps = _growing(kept, left)
         if steps:
             self._training[job], self._steps[job] = kept, steps
 
     def forget(self, job: int) -> None:
-        """Gives up what is under way for a job that stops, ends or has switched."""
+        """Drops the steps of a job that stops, ends or has switched."""
         self._training.pop(job, None)
         self._steps.pop(job, None)
 
 
-def _growing(training: Placement, steps: list[Step]) -> list[Step]:
+def _growing(training: Placement, steps: list[ExpansionStep]) -> list[ExpansionStep]:
     """Returns the steps that still add GPUs to what trains before them."""
-    left: list[Step] = []
+    left: list[ExpansionStep] = []
     for step in steps:
         if step.training.gpus > (left[-1].training if left else training).gpus:
             left.append(step)

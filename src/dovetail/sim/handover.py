@@ -1,8 +1,8 @@
-"""GPUs that change hands late: a runtime that cannot cancel must first finish what it began.
+"""GPUs that are free late, where a runtime cannot cancel an order under way.
 
-Where a job is still carrying out an earlier order (an expansion, a restart) it gives GPUs up only
-after that, and whoever is to have them waits (AFS section 5.3, "No RC"). Within one decision
-the first to take GPUs of a node take those that come late: at worst, not at best.
+A job that still carries out an earlier order (an expansion, a restart) releases GPUs only after
+it, and the next job on them waits (AFS section 5.3, "No RC"). Within one decision the first job
+to take GPUs of a node takes those that are free last: the worst case.
 """
 
 from __future__ import annotations

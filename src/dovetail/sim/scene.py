@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from dovetail.core.beliefs import Forecast, Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.placing import Placing
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.speed.switching import Switching
 
 CapacityTimeline = Sequence[tuple[float, Sequence[tuple[int, str]]]]
 """(time, [(node, state), ...]) in order of time."""

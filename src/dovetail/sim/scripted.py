@@ -21,7 +21,7 @@ from dovetail.sim.world import OVER, SimWorld
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class ScriptedLeave:
     """A job is put back from its GPUs (with `why`, and what it keeps), or leaves the queue."""
 
     t: float
@@ -31,7 +31,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class ScriptedFollower:
     """A job joins the queue so long after another has ended, or started."""
 
     job: int
@@ -39,23 +39,25 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ScriptedEvents:
     """Who joins the queue when, who leaves it or the GPUs, and who is cancelled; by time.
 
     `after_end` and `after_start` say, by job, who joins the queue because of it.
     """
 
     arrivals: Sequence[tuple[float, int]]
-    leaves: Sequence[Leave] = ()
+    leaves: Sequence[ScriptedLeave] = ()
     cancelled_s: Mapping[int, float] = field(default_factory=dict)
-    after_end: Mapping[int, Sequence[Follow]] = field(default_factory=dict)
-    after_start: Mapping[int, Sequence[Follow]] = field(default_factory=dict)
+    after_end: Mapping[int, Sequence[ScriptedFollower]] = field(default_factory=dict)
+    after_start: Mapping[int, Sequence[ScriptedFollower]] = field(default_factory=dict)
 
 
 class ScriptedWorld(SimWorld):
     """A simulated world in which a script says what users do."""
 
-    def __init__(self, scene: Scene, script: Script, policy: Policy, recorder: Recorder) -> None:
+    def __init__(
+        self, scene: Scene, script: ScriptedEvents, policy: Policy, recorder: Recorder
+    ) -> None:
         # What is asked at a moment is looked for where nodes change, after all that ends then.
         moments = [*scene.capacity, *((leave.t, ()) for leave in script.leaves)]
         timed = replace(scene, capacity=sorted(moments, key=lambda moment: moment[0]))
@@ -69,12 +71,12 @@ class ScriptedWorld(SimWorld):
         begun = [c.job for c in draft.changes() if c.before is None]
         super().apply(draft)
         for job in begun:
-            self._let_follow(self._script.after_start.get(job, ()))
+            self._schedule_followers(self._script.after_start.get(job, ()))
 
     def _finish_jobs(self, now: float, facts: list[Fact]) -> list[int]:
         ended = super()._finish_jobs(now, facts)
         for job in ended:
-            self._let_follow(self._script.after_end.get(job, ()))
+            self._schedule_followers(self._script.after_end.get(job, ()))
         return ended
 
     def _place(self, change: Change, handover: Handover, facts: list[Fact]) -> list[int]:
@@ -86,8 +88,8 @@ class ScriptedWorld(SimWorld):
             self._schedule(change.job)
         return neighbours
 
-    def _let_follow(self, those: Sequence[Follow]) -> None:
-        for follow in those:
+    def _schedule_followers(self, followers: Sequence[ScriptedFollower]) -> None:
+        for follow in followers:
             come_s = self.state.now + follow.delay_s
             at = bisect_right(self._submit, come_s, lo=self._next)
             self._submit.insert(at, come_s)
@@ -110,30 +112,29 @@ class ScriptedWorld(SimWorld):
                 self._schedule_quit(job)
         return arrived
 
-    def _change_capacity(self, now: float, facts: list[Fact]) -> list[int]:
-        evicted = super()._change_capacity(now, facts)
+    def _change_capacity(self, now: float, facts: list[Fact], ended: list[int]) -> list[int]:
+        evicted = super()._change_capacity(now, facts, ended)
         leaves = self._script.leaves
         while self._next_leave < len(leaves) and leaves[self._next_leave].t <= now:
             leave = leaves[self._next_leave]
             self._next_leave += 1
             if not leave.why:
-                self._withdraw(leave.job, facts)
+                self._withdraw(leave.job, facts, ended)
             elif leave.job in self.state.plan.placed:
                 self._put_back(leave, facts)
                 evicted.append(leave.job)
         return evicted
 
-    def _withdraw(self, job: int, facts: list[Fact]) -> None:
+    def _withdraw(self, job: int, facts: list[Fact], ended: list[int]) -> None:
         state = self.state
         if job not in state.waiting:
             return
         state.withdraw(job)
         self._version[job] += 1
         facts.append(Withdrawn(state.now, job))
-        changes = state.view.changes
-        changes.ended = [*changes.ended, job]
+        ended.append(job)
 
-    def _put_back(self, leave: Leave, facts: list[Fact]) -> None:
+    def _put_back(self, leave: ScriptedLeave, facts: list[Fact]) -> None:
         state, job = self.state, leave.job
         neighbours = self._on_gpus_of(state.plan.placed[job]) - {job}
         self._book_run(job)

@@ -19,9 +19,7 @@ from dovetail.core.cluster import DOWN
 from dovetail.core.errors import DovetailError, IllegalPlan
 from dovetail.core.legality import audit
 from dovetail.core.messages import (
-    ADJUST,
     HOW,
-    LIMIT,
     NODE_DOWN,
     PREEMPTED,
     RESIZE,
@@ -42,9 +40,10 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
 from dovetail.core.policy import Decision, Policy, name_of
+from dovetail.core.switching import delay_s
 from dovetail.core.trace import CANCELLED, ENDS, TIMEOUT
 from dovetail.core.units import NEVER_S
-from dovetail.core.view import Changes, View
+from dovetail.core.view import Changes, View, set_changes, set_now
 from dovetail.sim.expansion import Expansions
 from dovetail.sim.handover import Handover
 from dovetail.sim.scene import Scene
@@ -66,8 +65,7 @@ class SimWorld:
         self._policy = policy
         self._recorder = recorder
         trace = scene.trace
-        delay = scene.switching.delay_s
-        self._delay = {how: delay(how) for how in HOW}
+        self._cost_s = {how: scene.switching.cost_s(how) for how in HOW}
         self.state = ClusterState(
             trace.jobs,
             scene.cluster,
@@ -75,7 +73,7 @@ class SimWorld:
             physics=scene.belief,
             forecast=scene.forecast,
             placing=scene.placing,
-            switch_s=self._delay,
+            switch_s=self._cost_s,
         )
         self._work: list[float] = trace.duration_s.tolist()
         self._submit: list[float] = [*trace.jobs.submit_s.tolist(), NEVER_S]
@@ -135,19 +133,23 @@ class SimWorld:
         if woke or self._idle_wakes:
             self._check_life(woke, until)
         state = self.state
-        state.now = state.view.now = now
+        state.now = now
+        set_now(state.view, now)
         self._instants += 1
-        state.view.changes = changes = Changes(woke=woke)
         facts = self._facts
+        arrived: Sequence[int] = ()
+        ended: list[int] = []
+        evicted: Sequence[int] = ()
         if heap and heap[0][0] <= now:
-            changes.ended = self._finish_jobs(now, facts)
+            ended = self._finish_jobs(now, facts)
         if woke:
             facts.append(Woke(now))
-        if self._capacity_next_s <= now:
-            changes.capacity = True
-            changes.evicted = self._change_capacity(now, facts)
+        capacity = self._capacity_next_s <= now
+        if capacity:
+            evicted = self._change_capacity(now, facts, ended)
         if self._submit[self._next] <= now:
-            changes.arrived = self._submit_jobs(now, facts)
+            arrived = self._submit_jobs(now, facts)
+        set_changes(state.view, Changes(arrived, ended, evicted, capacity, woke))
         return True
 
     def _hand_over(self) -> None:
@@ -199,12 +201,12 @@ class SimWorld:
                 handover.give_up(before, after, self._busy_s(job))
         return handover
 
-    def _delay_s(self, job: int, how: str) -> float:
+    def _cost_of(self, job: int, how: str) -> float:
         """Returns what placing a job costs; by its own start-up if that decides."""
         startup_s = self._scene.startup_s
         if not startup_s:
-            return self._delay[how]
-        return self._scene.switching.delay_s(how, startup_s[job])
+            return self._cost_s[how]
+        return self._scene.switching.cost_s(how, startup_s[job])
 
     def _busy_s(self, job: int) -> float:
         """Returns until when a running job carries out its last order."""
@@ -217,20 +219,18 @@ class SimWorld:
         state, now = self.state, self.state.now
         how = state.how(change)
         begin = handover.take(before, after, now)
-        training, delay = after, begin - now + self._delay_s(job, how)
-        if before is not None:
-            keeps_training = how in (ADJUST, LIMIT, RESIZE)
-            if self._scene.switching.prepare_s and state.jobs.elastic[job]:
-                training, delay = self._expansions.order(job, before, after, now, begin)
-                delay += self._delay[LIMIT] if how == LIMIT else 0.0
-                keeps_training = True
-            elif how == RESIZE and not self._scene.switching.cancels:
-                delay = max(begin, state.since_s[job]) - now + self._delay[how]
-            if keeps_training:
-                # To change the manner or some of the GPUs does not end a switch under way.
-                delay = max(delay, state.since_s[job] - now)
+        busy_s = state.since_s[job] - now
+        if before is not None and self._scene.switching.prepare_s and state.jobs.elastic[job]:
+            order = before, after, how
+            training, delay = self._expansions.order(job, *order, now=now, begin_s=begin)
+            delay = max(delay, busy_s)
+        else:
+            if before is not None and how == RESIZE and not self._scene.switching.cancels:
+                begin = max(begin, state.since_s[job])
+            cost_s = self._cost_of(job, how)
+            training, delay = after, delay_s(how, cost_s, wait_s=begin - now, busy_s=busy_s)
         neighbours = self._neighbours(job, after) if after.gpu_ids else ()
-        rate = self._scene.truth.speed(job, training, neighbours, state.done[job])
+        rate = self._scene.truth.rate(job, training, neighbours, state.done[job])
         state.start(job, after, rate, delay)
         self._from_s[job] = now + delay
         self._schedule(job)
@@ -239,7 +239,7 @@ class SimWorld:
         return [j for j, _ in neighbours]
 
     def in_time(self, took_s: float) -> bool:
-        """Holds always: no time passes here while a policy decides."""
+        """Returns True: no time passes here while a policy decides."""
         return True
 
     def refuse(
@@ -249,10 +249,10 @@ class SimWorld:
         self._hand_over()
         if isinstance(cause, DovetailError):
             raise cause
-        said = f"policy {name_of(policy)} at {self.state.now:g} s: {'; '.join(why)}"
+        message = f"policy {name_of(policy)} at {self.state.now:g} s: {'; '.join(why)}"
         if cause is not None:
-            raise DovetailError(said) from cause
-        raise IllegalPlan(said)
+            raise DovetailError(message) from cause
+        raise IllegalPlan(message)
 
     def note(self, decision: Decision) -> None:
         """Records the reasons when they change, and adopts a new order of the queue."""
@@ -319,7 +319,7 @@ class SimWorld:
         return ended
 
     def _switch(self, job: int, facts: list[Fact]) -> None:
-        """Lets a job train on the GPUs made ready for it, or go on in another phase."""
+        """Switches a job to the GPUs made ready for it, or to another phase of its batch."""
         state, now = self.state, self.state.now
         placement = state.plan.placed[job]
         if self._expansions.due_s(job) > now:
@@ -330,7 +330,7 @@ class SimWorld:
         self._expansions.carry_out(job)
         state.settle(job)
         rate = self._rate(job, placement)
-        state.switch(job, rate, self._delay[RESIZE])
+        state.switch(job, rate, self._cost_s[RESIZE])
         self._schedule(job)
         preparing = placement.gpus - self._expansions.training(job, placement).gpus
         facts.append(Switched(now, job, rate, state.since_s[job], preparing))
@@ -339,7 +339,7 @@ class SimWorld:
         """Returns the speed of a running job as it trains now."""
         training = self._expansions.training(job, placement)
         neighbours = self._neighbours(job, placement)
-        return self._scene.truth.speed(job, training, neighbours, self.state.done[job])
+        return self._scene.truth.rate(job, training, neighbours, self.state.done[job])
 
     def _submit_jobs(self, now: float, facts: list[Fact]) -> list[int]:
         state, submit, arrived = self.state, self._submit, []
@@ -354,7 +354,11 @@ class SimWorld:
                 self._schedule_quit(job)
         return arrived
 
-    def _change_capacity(self, now: float, facts: list[Fact]) -> list[int]:
+    def _change_capacity(self, now: float, facts: list[Fact], ended: list[int]) -> list[int]:
+        """Applies the changes of nodes that are due; returns the jobs evicted by them.
+
+        A subclass adds to `ended` the jobs that leave the queue at this instant.
+        """
         state = self.state
         after: dict[int, str] = {}
         while self._capacity_next_s <= now:
@@ -400,10 +404,10 @@ class SimWorld:
         return left if left.gpus >= int(jobs.min_gpus[job]) else None
 
     def _go_on(self, job: int, facts: list[Fact]) -> None:
-        """Lets a job train with the GPUs it has left, after the pause of a switch."""
+        """Continues a job on the GPUs it has left, after the pause of a switch."""
         state, now = self.state, self.state.now
         placement = state.plan.placed[job]
-        delay = max(self._delay[RESIZE], state.since_s[job] - now)
+        delay = delay_s(RESIZE, self._cost_s[RESIZE], busy_s=state.since_s[job] - now)
         state.settle(job)
         rate = self._rate(job, placement)
         state.start(job, placement, rate, delay)
@@ -440,7 +444,7 @@ class SimWorld:
         changed = self._expansions.training(job, placement).batch_size
         if not changed or not state.rate[job]:
             return due
-        end_s = self._scene.truth.phase_end_s(job, state.done[job])
+        end_s = self._scene.truth.batches.phase_end_s(job, state.done[job])
         return min(due, state.since_s[job] + (end_s - state.done[job]) / state.rate[job])
 
     def _forget_end(self, job: int) -> None:

@@ -106,7 +106,7 @@ def _shortest_s(trace: Trace, physics: Physics) -> Floats:
     kind_of = physics.kind_of
     kinds, example = np.unique(kind_of, return_index=True)
     top = np.ones(int(kinds[-1]) + 1)
-    top[kinds] = [physics.top_speed(job, int(jobs.gpus[job])) for job in example.tolist()]
+    top[kinds] = [physics.speed.top(job, int(jobs.gpus[job])) for job in example.tolist()]
     return trace.duration_s / np.maximum(top[kind_of], 1.0)
 
 
@@ -117,8 +117,8 @@ def _interleaved(trace: Trace, physics: Physics, capacity: SpeedTimeline) -> Job
     of a set. A job that takes turns with nobody, or whose stages are not known, needs it whole.
     """
     jobs = trace.jobs
-    stage_s = exclusive_s(physics.interleaving)[physics.kind_of]
-    alone_s = physics.interleaving.iteration_s[physics.kind_of]
+    stage_s = exclusive_s(physics.sharing.interleaving)[physics.kind_of]
+    alone_s = physics.sharing.interleaving.iteration_s[physics.kind_of]
     known = jobs.shareable & (alone_s > 0)
     share = np.ones((len(trace), stage_s.shape[1] + 1))
     share[known, :-1] = np.minimum(stage_s[known] / alone_s[known, None], 1.0)
@@ -151,7 +151,7 @@ def _elastic(trace: Trace, physics: Physics) -> JobDemand:
         if key not in known:
             known[key] = len(curves)
             counts = list(range(key[1], key[2] + 1))
-            speeds = [physics.top_speed(job, g) for g in counts]
+            speeds = [physics.speed.top(job, g) for g in counts]
             curves.append(ScalingCurve.of(counts, speeds))
         which[job] = known[key]
     return elastic_demand(jobs.submit_s, trace.duration_s, which, curves)

@@ -11,8 +11,8 @@ import numpy as np
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
-from dovetail.physics.speed.switching import Switching
 from dovetail.physics.zoo.device import device_memory_bytes
 from dovetail.physics.zoo.profile_file import load_profiles
 from dovetail.record.metrics import Window

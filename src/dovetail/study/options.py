@@ -9,11 +9,11 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.placing import Placing
 from dovetail.core.policy import POWERS
+from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
 from dovetail.physics.beliefs.blur import Blur
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import parse_interference
-from dovetail.physics.speed.switching import Switching
 from dovetail.physics.zoo.models import shipped
 from dovetail.record.metrics import Window
 from dovetail.traces.transform import adopted as draw_flags

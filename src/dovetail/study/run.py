@@ -26,8 +26,8 @@ from dovetail.core.policy import KNOWLEDGE, Policy, name_of, spell
 from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.beliefs.noisy import believed
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import parse_interference
 from dovetail.physics.speed.startup import startups_s
@@ -107,8 +107,8 @@ def build_physics(trace: Trace, options: Options) -> Physics:
     given = _given(options)
     interference = parse_interference(options.interference, given)
     if options.physics == "linear" or not trace.jobs.model.names:
-        return LinearPhysics(trace.jobs, interference)
-    return PlacedPhysics(
+        return linear_physics(trace.jobs, interference)
+    return placed_physics(
         trace.jobs,
         options.cluster,
         Catalogue((*shipped_sets(), *given)),
@@ -116,6 +116,16 @@ def build_physics(trace: Trace, options: Options) -> Physics:
         interleaving=InterleaveRule.parse(options.cycle),
         by_count=options.physics == "counted",
     )
+
+
+def _without_model(trace: Trace, options: Options) -> int:
+    """Returns how many jobs scale linearly because the physics of the run has no model of them."""
+    labels = trace.jobs.model
+    if options.physics == "linear" or not labels.names:
+        return len(trace)
+    catalogue = Catalogue((*shipped_sets(), *_given(options)))
+    unknown = [catalogue.find(name) is None for name in labels.names]
+    return sum(code < 0 or unknown[code] for code in labels.codes.tolist())
 
 
 def build_scene(trace: Trace, options: Options) -> Scene:
@@ -162,7 +172,7 @@ def simulate(
     scene = build_scene(trace, options)
     check_needs(policy, granted(scene.forecast), options.without)
     manifest = _manifest(trace, policy, options, left_out)
-    scale = [scene.truth.scale(j) for j in range(len(trace))]
+    scale = [scene.truth.structure.scale(j) for j in range(len(trace))]
     tally = Tally(options.cluster, trace.jobs.gpus.tolist(), trace.duration_s.tolist(), scale)
     decision_s = _play(scene, policy, manifest, tally, log_to, progress)
     jobs = job_frame(trace, tally)
@@ -173,7 +183,7 @@ def simulate(
         "avg_jct_low_s": interval.low,
         "avg_jct_high_s": interval.high,
         "left_out": left_out,
-        "jobs_without_model": len(trace) - getattr(scene.truth, "modelled", 0),
+        "jobs_without_model": _without_model(trace, options),
         "decision_p99_ms": nearest_rank(np.array(decision_s), 0.99) * 1e3,
         "decisions": len(decision_s),
         "events": tally.facts,

@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.core.job import JobTable
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.wire.agent import (
     AgentOrder,
     AgentReport,
@@ -33,7 +33,7 @@ def nodes_of(
     nodes: int = 1, gpus: int = 4, costs: SwitchCosts | None = None, **rest: Any
 ) -> EmulatedNodes:
     jobs = rest.pop("jobs", None) or empty_table()
-    physics = rest.pop("physics", None) or LinearPhysics(jobs)
+    physics = rest.pop("physics", None) or linear_physics(jobs)
     return EmulatedNodes(nodes, gpus, jobs=jobs, physics=physics, costs=costs, **rest)
 
 

@@ -9,7 +9,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.units import NEVER_S
 from dovetail.live.emulation.nodes import FolderProgressStore
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, InventoryRequest, Launch, StartWorker
 
@@ -113,14 +113,14 @@ def test_a_newer_order_cancels_an_expansion_under_way() -> None:
 
 def test_neighbours_are_retimed_when_they_come_and_go() -> None:
     jobs = empty_table()
-    physics = LinearPhysics(jobs, Injected(1.6))
+    physics = linear_physics(jobs, Injected(1.6))
     c = PlainController(nodes_of(jobs=jobs, physics=physics))
     paced = SyntheticSpec(100.0, shareable=True)
     c.run(1, paced, [(0, 0)])
     c.until(10.0)
     c.run(2, SyntheticSpec(20.0, shareable=True), [(0, 0)])
     here = Placement(((0, 1),), ((0,),))
-    slow = physics.speed(0, here, [(1, here)])
+    slow = physics.rate(0, here, [(1, here)])
     assert slow < 1.0
 
     assert c.until_finished(2) == pytest.approx(10.0 + 20.0 / slow, abs=1e-9)
@@ -132,13 +132,13 @@ def test_neighbours_are_retimed_when_they_come_and_go() -> None:
 
 def test_another_share_of_its_gpus_slows_a_job_after_the_pause_that_it_costs() -> None:
     jobs = empty_table()
-    physics = LinearPhysics(jobs)
+    physics = linear_physics(jobs)
     c = PlainController(nodes_of(jobs=jobs, physics=physics, costs=SwitchCosts(limit_s=3.6)))
     paced = SyntheticSpec(100.0, shareable=True)
     c.run(1, paced, [(0, 0)])
     c.until(10.0)
     c.limit(1, paced, 0.4)
-    slow = physics.speed(0, Placement(((0, 1),), ((0,),), fractions=(0.4,)), [])
+    slow = physics.rate(0, Placement(((0, 1),), ((0,),), fractions=(0.4,)), [])
     assert slow < 1.0
 
     assert c.until_finished(1) == pytest.approx(10.0 + 3.6 + 90.0 / slow, abs=1e-9)

@@ -14,12 +14,13 @@ from harness.story import GPUS_PER_NODE, NODES
 from harness.trainers import Trainer, Trainers
 from harness.truth import Truth
 
+from dovetail.core.beliefs import Physics
 from dovetail.core.job import JobTable
 from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.emulation.synthetic_event import SyntheticEvent
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import Finished, FromWorker
@@ -166,7 +167,7 @@ class Emulated:
         self._last = (-1, -1.0)
         self._due_s = float("inf")
         table = JobTable.build([], np.empty(0), np.empty(0, np.int64))
-        self._nodes = _Watched(self, table, LinearPhysics(table, Injected(1.3)))
+        self._nodes = _Watched(self, table, linear_physics(table, Injected(1.3)))
         self._wake()
 
     def deliver(self, node: int, order: AgentOrder) -> None:
@@ -267,7 +268,7 @@ class Emulated:
 class _Watched(EmulatedNodes):
     """Emulated nodes that show what they do."""
 
-    def __init__(self, floor: Emulated, jobs: JobTable, physics: LinearPhysics) -> None:
+    def __init__(self, floor: Emulated, jobs: JobTable, physics: Physics) -> None:
         self._floor = floor
         self._killing = False
         super().__init__(NODES, GPUS_PER_NODE, jobs=jobs, physics=physics, costs=COSTS, alive_s=1.0)

@@ -46,7 +46,7 @@ from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
-from dovetail.physics.linear import LinearPhysics
+from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import ORDERS, REPORTS, AgentOrder, AgentReport, Launch
 from dovetail.wire.spec import JobSpec
@@ -204,7 +204,7 @@ class Scene:
             table,
             self.cluster,
             self.policy,
-            physics=LinearPhysics(table, Injected(1.3)),
+            physics=linear_physics(table, Injected(1.3)),
             forecast=Declared(table, declared),
             placing=Placing.parse("prefer"),
         )

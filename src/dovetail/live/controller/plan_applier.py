@@ -15,6 +15,7 @@ from dovetail.core.messages import (
 )
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Change, Draft
+from dovetail.core.switching import delay_s
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.live_jobs import Life
 from dovetail.live.controller.site import Site
@@ -85,15 +86,16 @@ class Placements:
         assert after is not None
         state = site.state
         how = state.how(change)
-        training, delay_s = after, state.view.switch_s[how]
+        training, delay = after, delay_s(how, state.view.switch_s[how])
         if change.before is not None and life.uses_train_protocol:
             if how == RESIZE:
-                training, delay_s = change.before.kept_in(after) or after, 0.0
-            delay_s = max(delay_s, state.since_s[row] - now)
+                training, delay = change.before.kept_in(after) or after, 0.0
+            # Its workers complete the switch under way first, even before a move.
+            delay = max(delay, state.since_s[row] - now)
         rate = site.speed(row, training) if training is not after else site.speed(row, after)
-        state.start(row, after, rate, delay_s)
+        state.start(row, after, rate, delay)
         preparing = after.gpus - training.gpus
-        site.facts.append(Started(now, row, how, after, rate, now + delay_s, preparing))
+        site.facts.append(Started(now, row, how, after, rate, now + delay, preparing))
         life.placed_done_s, life.manner_s = state.done[row], now
         life.starting = change.before is None or not life.uses_train_protocol
         if life.starting:

@@ -15,7 +15,7 @@ from dovetail.core.beliefs import Neighbour
 from dovetail.core.messages import Explained, Fact, Learned, Reason, Retimed, Withdrawn
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Policy
-from dovetail.core.view import Changes
+from dovetail.core.view import PendingChanges, show
 from dovetail.live.controller.live_jobs import Life, Lives
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.timers import Timers
@@ -64,7 +64,7 @@ class Site:
         self.floor = GpuUsage()
         self._bounds = MemoryBounds(state)
         self.timers = Timers()
-        self.changes = Changes(arrived=[], ended=[], evicted=[])
+        self.changes = PendingChanges()
         self.facts: list[Fact] = []
         self.done: list[int] = []
         self.meta: dict[str, str] = {}
@@ -132,7 +132,7 @@ class Site:
         """Returns the believed speed of a job as placed."""
         state = self.state
         neighbours = self.neighbours(row, placement) if placement.gpu_ids else ()
-        return state.view.physics.speed(row, placement, neighbours, state.done_s((row,))[0])
+        return state.view.physics.rate(row, placement, neighbours, state.done_s((row,))[0])
 
     def bound(self, life: Life) -> int:
         """Returns the most that each worker of a placed job may hold of its GPU (0: no bound)."""
@@ -184,7 +184,7 @@ class Site:
         """Keeps what the meter learned; with `news` the policy goes by another belief now."""
         if news:
             if self.meter.physics is not None:
-                self.state.view.physics = self.meter.physics
+                show(self.state.view, physics=self.meter.physics)
             if not self.changes.woke:
                 self.facts.append(Learned(self.now))
             self.changes.woke = True

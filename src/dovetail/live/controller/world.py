@@ -16,7 +16,7 @@ from dovetail.core.messages import Explained, Refused, Woke
 from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Policy
 from dovetail.core.units import NEVER_S
-from dovetail.core.view import Changes, View
+from dovetail.core.view import PendingChanges, View, show
 from dovetail.live.controller.arrivals import Arrivals
 from dovetail.live.controller.health import Health
 from dovetail.live.controller.live_jobs import Life
@@ -68,7 +68,8 @@ class LiveWorld:
     ) -> None:
         self._edges = edges
         self._rules = rules or Rules()
-        state.now = state.view.now = max(recovered.now_s, edges.clock.now())
+        state.now = max(recovered.now_s, edges.clock.now())
+        show(state.view, now=state.now)
         self._site = site = Site(
             edges,
             state,
@@ -130,8 +131,8 @@ class LiveWorld:
                 site.changes.woke = True
                 site.facts.append(Woke(site.now))
             if self._asks():
-                site.state.view.changes = site.changes.net(site.state.waiting)
-                site.changes = Changes(arrived=[], ended=[], evicted=[])
+                show(site.state.view, changes=site.changes.net(site.state.waiting))
+                site.changes = PendingChanges()
                 return True
 
     def _pass_time(self, until: float) -> None:
@@ -152,7 +153,8 @@ class LiveWorld:
 
     def _begin(self, due_s: float) -> None:
         state = self._site.state
-        state.now = state.view.now = max(state.now, self._edges.clock.now(), due_s)
+        state.now = max(state.now, self._edges.clock.now(), due_s)
+        show(state.view, now=state.now)
 
     def _asks(self) -> bool:
         """Tells whether anything happened that concerns the policy, and it can be asked."""
@@ -169,7 +171,7 @@ class LiveWorld:
         if self._asks():
             self._site.facts.append(Refused(self._site.now, EMPTYING))
             self._picture.refused(EMPTYING)
-            self._site.changes = Changes(arrived=[], ended=[], evicted=[])
+            self._site.changes = PendingChanges()
 
     def _is_over(self) -> bool:
         if self._emptying and not any(

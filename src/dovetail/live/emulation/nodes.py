@@ -19,6 +19,7 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
+from dovetail.core.switching import Switching
 from dovetail.core.units import NEVER_S
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.live.emulation.synthetic_event import SyntheticEvent
@@ -146,7 +147,7 @@ class EmulatedNodes:
         *,
         jobs: JobTable,
         physics: Physics,
-        costs: SwitchCosts | None = None,
+        costs: Switching | None = None,
         progress: ProgressStore | None = None,
         report_s: float = 1.0,
         alive_s: float = NEVER_S,
@@ -305,13 +306,13 @@ class EmulatedNodes:
             return 0.0
         done_s = job.done_s
         others = self._neighbours(job)
-        return self._physics.speed(job.row, job.training, others, done_s) / job.slowed
+        return self._physics.rate(job.row, job.training, others, done_s) / job.slowed
 
     def _phase_s(self, job: SyntheticJob) -> float:
         # Only a batch size of the plan's own makes a speed that depends on progress.
         if job.training is None or not job.training.batch_size or not job.rate:
             return NEVER_S
-        end_s = self._physics.phase_end_s(job.row, job.done_s)
+        end_s = self._physics.batches.phase_end_s(job.row, job.done_s)
         return job.since_s + (end_s - job.done_s) / job.rate
 
     def _neighbours(self, job: SyntheticJob) -> list[Neighbour]:
@@ -369,7 +370,7 @@ class EmulatedNodes:
         except WireError as error:
             raise LaunchError(str(error)) from None
         row = self._table.append([spec.row(order.job, self._now)])[0]
-        self._physics.admit(self._table)
+        self._physics.structure.admit(self._table)
         done_s = self._progress.read(order.launch.folder)
         job = SyntheticJob(
             order.job,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dovetail.core.job import JobRequest
+from dovetail.core.switching import Switching
 from dovetail.wire.codec import WireError, build, parse_object, plain
 from dovetail.wire.spec import JobSpec
 
@@ -23,23 +24,13 @@ STEP_SAMPLES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchCosts:
-    """Seconds that a placement costs, by `core.messages.HOW`, as in simulation.
+class SwitchCosts(Switching):
+    """What a switch of a synthetic job costs, as in simulation; free unless a cost is given."""
 
-    With `prepare_s` an elastic job trains on while GPUs it did not have are made ready.
-    """
-
-    start_s: float = 0.0
     resume_s: float = 0.0
     move_s: float = 0.0
     resize_s: float = 0.0
-    adjust_s: float = 0.0
     limit_s: float = 0.0
-    prepare_s: float = 0.0
-
-    def of(self, how: str) -> float:
-        """Returns what one kind of placement costs."""
-        return float(getattr(self, f"{how}_s"))
 
 
 @dataclass(frozen=True, slots=True)

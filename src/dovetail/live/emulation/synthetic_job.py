@@ -10,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dovetail.core.messages import LIMIT, MOVE
 from dovetail.core.placement import Interleave, Placement
+from dovetail.core.switching import KEEPS_TRAINING, Switching, placed_how
 from dovetail.core.units import NEVER_S
-from dovetail.live.emulation.switch_kind import switch_kind
-from dovetail.live.emulation.synthetic import (
-    SAMPLES_PER_S,
-    STEP_SAMPLES,
-    SwitchCosts,
-    SyntheticSpec,
-)
+from dovetail.live.emulation.synthetic import SAMPLES_PER_S, STEP_SAMPLES, SyntheticSpec
 from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.generation import (
@@ -80,7 +74,7 @@ class SyntheticJob:
         number: int,
         row: int,
         spec: SyntheticSpec,
-        costs: SwitchCosts,
+        costs: Switching,
         *,
         done_s: float = 0.0,
         lived: bool = False,
@@ -352,18 +346,15 @@ class SyntheticJob:
 
     def _goes_from_s(self, before: Placement, after: Placement, now: float) -> float:
         """Returns when a job that switches now makes progress again."""
-        how = switch_kind(before, after)
+        how = placed_how(before, after)
         if self._prepared:
             same = set(before.named()) == set(after.named())
             if before.kept_in(after) is None:
                 # It keeps no GPU: it stands until it is built on the new ones.
                 return max(now, self._ordered_s + self._costs.move_s)
-            pause = 0.0 if same else self._costs.resize_s
-            pause += self._costs.limit_s if how == LIMIT else 0.0
-            return max(self.since_s, now + pause)
-        from_s = max(now, self._ordered_s + self._costs.of(how))
-        # A change of limits or of some of the GPUs does not shorten a switch under way.
-        return from_s if how == MOVE else max(from_s, self.since_s)
+            return max(self.since_s, now + self._costs.pause_s(how, same_gpus=same))
+        from_s = max(now, self._ordered_s + self._costs.cost_s(how))
+        return max(from_s, self.since_s) if how in KEEPS_TRAINING else from_s
 
     def _enter(self, now: float) -> None:
         current = self._current

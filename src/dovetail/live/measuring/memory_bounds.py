@@ -52,7 +52,9 @@ class MemoryBounds:
             return {}
         known = self._kept.get(gpu)
         if known is None or known[0] != there:
-            held = [view.physics.held_bytes(row, placement) for row, placement in there.items()]
+            held = [
+                view.physics.memory.held_bytes(row, placement) for row, placement in there.items()
+            ]
             memory = view.cluster.group_of(gpu[0]).gpu_memory_bytes
             parts = dict(zip(there, bounds(held, memory), strict=True))
             self._kept[gpu] = known = there, parts

@@ -149,7 +149,7 @@ class Meters:
         news = False
         if gauge.rates and self._at_work(neighbours, now, since_s):
             news = self._learner.observe(job, placement, neighbours, _reading(said, spec))
-        speed = self._learner.physics.speed(job, placement, neighbours)
+        speed = self._learner.physics.rate(job, placement, neighbours)
         self._gauges[job] = gauge = gauge.inferring(speed)
         solo_rate = self._solo_rate[job] = self._alone(job, gauge, spec, speed)
         if not solo_rate:

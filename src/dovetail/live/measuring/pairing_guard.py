@@ -75,7 +75,7 @@ class PairingGuard:
         if known is not None and known.placements == placements:
             return
         (a, here), (b, there) = one, two
-        ratios = self._learner.physics.interference(
+        ratios = self._learner.physics.sharing.interference(
             a, here.accumulation_steps, b, there.accumulation_steps
         )
         self._noted[pair] = _Note(placements, dict(zip((a, b), ratios, strict=True)))

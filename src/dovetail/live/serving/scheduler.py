@@ -25,8 +25,8 @@ from dovetail.core.policy import Policy, name_of, parse_policy, spell
 from dovetail.forecast.forecasts import parse_live_forecast
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.beliefs.noisy import believed
-from dovetail.physics.linear import LinearPhysics
-from dovetail.physics.placed import PlacedPhysics
+from dovetail.physics.linear import linear_physics
+from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import parse_interference
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
@@ -97,7 +97,7 @@ def build_mind(
         physics=learning.physics,
         forecast=forecast,
         placing=options.placing,
-        switch_s={how: options.switching.delay_s(how) for how in HOW},
+        switch_s={how: options.switching.cost_s(how) for how in HOW},
     )
     return Mind(chosen, options, state, learning)
 
@@ -116,8 +116,8 @@ def live_physics(jobs: JobTable, options: Options) -> Physics:
     given = tuple(load_profiles(Path(p)) for p in options.profiles)
     interference = parse_interference(options.interference, given)
     if options.physics == "linear":
-        return LinearPhysics(jobs, interference)
-    return PlacedPhysics(
+        return linear_physics(jobs, interference)
+    return placed_physics(
         jobs,
         options.cluster,
         Catalogue((*shipped_sets(), *given)),

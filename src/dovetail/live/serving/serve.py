@@ -43,7 +43,7 @@ from dovetail.live.store.queries import LIVE, Reader
 from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
-from dovetail.physics.beliefs.measurements import Lessons
+from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
 from dovetail.version import __version__
 
@@ -226,7 +226,7 @@ def _mind(wish: Wish, engine: Engine, recovered: Recovered, lengths: SaidLengths
     """Returns what decides, with what earlier controllers of this cluster learned."""
     measured = dict(recovered.meta).get("measured", "")
     try:
-        Lessons.load(measured)
+        Measurements.load(measured)
     except InputError as error:
         LOG.error("%s; it is measured anew", error)
         measured = ""

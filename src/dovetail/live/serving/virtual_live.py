@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,6 @@ from dovetail.live.edges.virtual_time import (
     VirtualPost,
 )
 from dovetail.live.emulation.nodes import EmulatedNodes
-from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.measuring.meter import Meters
 from dovetail.live.serving.period import begun
@@ -228,13 +227,13 @@ def _rules(report_s: float) -> Rules:
 def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: float) -> Nodes:
     """Returns the emulated nodes of a cluster; they know the truth, the mind believes."""
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
-    cluster, switching = options.cluster, options.switching
+    cluster = options.cluster
     emulated = EmulatedNodes(
         cluster.nodes,
         cluster.groups[0].gpus_per_node,
         jobs=jobs,
         physics=live_physics(jobs, options),
-        costs=SwitchCosts(**{f.name: getattr(switching, f.name) for f in fields(SwitchCosts)}),
+        costs=options.switching,
         report_s=report_s,
         alive_s=report_s,
     )

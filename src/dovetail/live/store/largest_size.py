@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dovetail.core.cluster import GIB, Cluster
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.wire.spec import JobSpec
 
 
@@ -21,9 +22,9 @@ def room_for(cluster: Cluster, spec: JobSpec) -> int:
             continue
         fits = group.gpus_per_node
         if cpus and group.cpus:
-            fits = int(min(fits, group.cpus / cpus * (1 + 1e-9)))
+            fits = int(min(fits, group.cpus / cpus * (1 + RELATIVE_TOLERANCE)))
         if memory and group.memory_bytes:
-            fits = int(min(fits, group.memory_bytes / memory * (1 + 1e-9)))
+            fits = int(min(fits, group.memory_bytes / memory * (1 + RELATIVE_TOLERANCE)))
         room += group.nodes * fits
     return room
 

@@ -65,7 +65,7 @@ class FirstWorker:
         return self.one_first and not self.spoke and silent
 
     def unspoken_at_s(self, workers: Mapping[int, Worker], silent_s: float) -> float:
-        """Returns when a silent worker is to be taken for an ordinary program, NEVER if not."""
+        """Returns when a silent worker is to be taken for an ordinary program, NEVER_S if not."""
         if not self.is_silent(workers):
             return NEVER_S
         due = [w.since_s + silent_s for w in workers.values() if w.alive and w.stays]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dovetail.core.units import LONG_AGO_S
+from dovetail.core.units import LONG_AGO_S, RELATIVE_TOLERANCE
 from dovetail.live.workers.gpu_assignment import Gpu, GpuAssignment
 from dovetail.wire.agent import looser_bound
 
 WorkerKey = tuple[int, int]
 """A job and a worker of it."""
-ROUNDED = 1 + 1e-9
+ROUNDED = 1 + RELATIVE_TOLERANCE
 """Parts of a GPU's memory add up to it but for what rounding adds."""
 
 

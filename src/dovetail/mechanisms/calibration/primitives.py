@@ -16,6 +16,7 @@ from statistics import median
 from dovetail.algorithms.sample_split import split
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.placement import Placement
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing.stars import Star
 
@@ -103,14 +104,14 @@ class Bench:
         near = range(1, len(members)) if member == 0 else (0,)
         neighbours: list[Neighbour] = [(members[i], self._placed(setting, i)) for i in near]
         here = self._placed(setting, member)
-        return self.view.physics.workers(members[member], here, neighbours)
+        return self.view.physics.batches.workers(members[member], here, neighbours)
 
     def _placed(self, setting: Setting, member: int) -> Placement:
         return setting[member].on(self.bare[member])
 
     def _batch(self, member: int) -> int:
         changed = self.bare[member].batch_size
-        return changed or self.view.physics.batch(self.star.members[member])
+        return changed or self.view.physics.batches.samples(self.star.members[member])
 
     def _shared(self, member: int) -> set[int]:
         """Returns the workers of a member that share a GPU; to squeeze others helps nobody."""
@@ -127,8 +128,8 @@ class Bench:
             return setting
         squeezed = list(setting)
         for member, which in workers.items():
-            used = self.view.physics.utilization(self.star.members[member])
-            top = min(WHOLE, STEP * ceil(WHOLE * used / STEP - 1e-9))
+            used = self.view.physics.sharing.utilization(self.star.members[member])
+            top = min(WHOLE, STEP * ceil(WHOLE * used / STEP - RELATIVE_TOLERANCE))
             limits = tuple(
                 max(STEP, min(limit, top) - STEP) if w in which else limit
                 for w, limit in enumerate(setting[member].limits)
@@ -155,7 +156,7 @@ class Bench:
         return self._fits(free_competition(self.bare), CONTEXT_BYTES)
 
     def _fits(self, setting: Setting, extra_bytes: float = 0.0) -> bool:
-        group_of, fits = self.view.cluster.group_of, self.view.physics.fits_memory
+        group_of, fits = self.view.cluster.group_of, self.view.physics.memory.fits
         centre = (self.star.centre, self._placed(setting, 0))
         for i, job in enumerate(self.star.others, start=1):
             both = sorted([centre, (job, self._placed(setting, i))], key=_job)

@@ -106,7 +106,7 @@ class Search:
 
     def _window_s(self, view: View) -> float:
         """Returns how long a setting is measured: until the slowest member has made five steps."""
-        kind_of, alone_s = view.physics.kind_of, view.physics.interleaving.iteration_s
+        kind_of, alone_s = view.physics.kind_of, view.physics.sharing.interleaving.iteration_s
         iterations = [float(alone_s[kind_of[job]]) for job in self.star.members]
         speeds = self.speeds or (1.0,) * len(iterations)
         if not all(iterations) or not all(speeds):
@@ -120,7 +120,7 @@ class Search:
         return [
             Member.of(
                 gpus=placement.gpus,
-                utilization=view.physics.utilization(job),
+                utilization=view.physics.sharing.utilization(job),
                 speed=speed,
                 left_s=left,
                 deadline_s=float(deadline_s[job]),

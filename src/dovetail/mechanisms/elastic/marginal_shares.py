@@ -18,7 +18,7 @@ GPUs, on one more, and so on; the answer has one column less."""
 
 def speeds(view: View, jobs: Ints, gpus: Ints) -> Floats:
     """Returns the believed speed alone, well placed; `gpus` holds one row of counts per job."""
-    table = view.physics.rates(widest(view))
+    table = view.physics.speed.rates(widest(view))
     return np.asarray(table[view.physics.kind_of[jobs][:, None], gpus])
 
 

@@ -27,7 +27,7 @@ def peak_gpus(view: View, jobs: Ints) -> Ints:
     """
     table = view.jobs
     kinds, row = np.unique(view.physics.kind_of[jobs], return_inverse=True)
-    rates = view.physics.rates(widest(view))[kinds]
+    rates = view.physics.speed.rates(widest(view))[kinds]
     before = np.maximum.accumulate(rates, axis=1)[:, :-1]
     faster = rates[:, 1:] > before * (1 + RELATIVE_TOLERANCE)
     best = np.where(faster, np.arange(1, rates.shape[1]), 0)

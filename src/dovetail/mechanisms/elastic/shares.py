@@ -77,7 +77,7 @@ def contenders(view: View, pool: Pool, served: Sequence[int] | None = None) -> C
     width = widest(view)
     if pool.per_machine:
         width = max(width, int(pool.booked(np.array([width]))[0]))
-    kind, rates = view.physics.kind_of[jobs], view.physics.rates(width)
+    kind, rates = view.physics.kind_of[jobs], view.physics.speed.rates(width)
     return Contenders(jobs, holds, kind, low, cap, rates, stopped, present)
 
 

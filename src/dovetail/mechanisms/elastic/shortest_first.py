@@ -19,7 +19,7 @@ from dovetail.mechanisms.elastic.shares import movable, widest
 def lengths_on_least(view: View, jobs: Ints, left_s: Floats) -> Floats:
     """Returns the seconds jobs have left on their least shares, `len(1)` of AFS section 3.2."""
     low = view.jobs.least_gpus[jobs]
-    table = view.physics.rates(widest(view))
+    table = view.physics.speed.rates(widest(view))
     # What wants more GPUs than there are makes no progress; column 0 says so.
     rate = table[view.physics.kind_of[jobs], np.where(low < table.shape[1], low, 0)]
     lengths_s = np.full(len(jobs), np.inf)

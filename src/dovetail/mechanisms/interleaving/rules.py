@@ -17,7 +17,7 @@ from dovetail.algorithms.matching import Pairing, heaviest_by_type
 from dovetail.algorithms.stage_cycle import cycles, orderings
 from dovetail.core.job import Floats
 from dovetail.core.placement import Interleave, Placement
-from dovetail.core.queue import WaitingQueue
+from dovetail.core.queue import ReadableQueue
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
 
@@ -60,7 +60,7 @@ class SetRules:
     """
 
     def __init__(self, view: View, ordering: Ordering) -> None:
-        known = view.physics.interleaving
+        known = view.physics.sharing.interleaving
         self._ordering = ordering
         self._cycle, self._floor = known.cycle, known.floor
         self._contention = known.contention
@@ -87,7 +87,7 @@ class SetRules:
         first = len(self.kind_of)
         if first == len(view.jobs):
             return
-        known, kind_of = view.physics.interleaving, view.physics.kind_of[first:]
+        known, kind_of = view.physics.sharing.interleaving, view.physics.kind_of[first:]
         self._stage_s: Floats = known.stage_s
         kinds = len(self._alone_s)
         self._alone_s += known.iteration_s[kinds:].tolist()
@@ -207,10 +207,10 @@ class SetRules:
             job = self._example[kind]
             there = Placement(((0, self._gpus[job]),), interleave=Interleave(0, phase))
             members.append((job, there))
-        return self._physics.fits_memory(members, memory_bytes)
+        return self._physics.memory.fits(members, memory_bytes)
 
 
-_rules: WeakKeyDictionary[WaitingQueue, dict[Ordering, SetRules]] = WeakKeyDictionary()
+_rules: WeakKeyDictionary[ReadableQueue, dict[Ordering, SetRules]] = WeakKeyDictionary()
 
 
 def rules_of(view: View, ordering: Ordering) -> SetRules:

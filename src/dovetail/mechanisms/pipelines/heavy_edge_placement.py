@@ -60,7 +60,7 @@ class GraphSeats:
         spans = rule.find(self._occupancy, shape)
         if spans is None or len(spans) == 1:
             return spans
-        graph = self._view.physics.graph(job)
+        graph = self._view.physics.structure.graph(job)
         if not graph:
             return spans
         if self._strict or all(stage.slices == 1 for stage in graph):

@@ -17,7 +17,7 @@ from dovetail.algorithms.virtual_machine import (
     advanced,
     at_speed,
 )
-from dovetail.core.queue import WaitingQueue
+from dovetail.core.queue import ReadableQueue
 from dovetail.core.view import View
 
 
@@ -81,7 +81,7 @@ def moved_on(line: VirtualLine, view: View) -> VirtualLine:
     return VirtualLine(machine, pending, holds)
 
 
-def _is_present(machine: VirtualMachine, waiting: WaitingQueue) -> bool:
+def _is_present(machine: VirtualMachine, waiting: ReadableQueue) -> bool:
     return machine.job == NOBODY or machine.job in waiting
 
 

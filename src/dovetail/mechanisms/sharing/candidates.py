@@ -30,7 +30,7 @@ def utilisation(view: View, job: int) -> float:
     Two that use a part u each need 2u of the time of one GPU, so beside its like a job takes
     max(1, 2u) of the time it takes alone. What takes no longer at all uses half or less.
     """
-    return view.physics.interference(job, 1, job, 1)[0] / 2
+    return view.physics.sharing.interference(job, 1, job, 1)[0] / 2
 
 
 class SharingCandidates:
@@ -143,7 +143,7 @@ class SharingCandidates:
         guest = Placement(((0, int(self._view.jobs.gpus[job])),))
         there = self._draft.occupancy.placement_of[host].free()
         both = sorted([(job, guest), (host, there)], key=_job)
-        return self._view.physics.fits_memory(both, gpu_memory_bytes)
+        return self._view.physics.memory.fits(both, gpu_memory_bytes)
 
     def _gpus(self) -> dict[_Hosts, SortedList]:
         if self._alone is None:

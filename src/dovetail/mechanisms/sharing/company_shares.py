@@ -169,7 +169,7 @@ def _speeds(view: View, host: Alike, guest: Alike) -> tuple[float, float] | None
         {one: Placement(((0, host.gpus),)), other: Placement(((0, guest.gpus),))}.items(),
         key=lambda occupant: occupant[0],
     )
-    if not view.physics.fits_memory(both, memory):
+    if not view.physics.memory.fits(both, memory):
         return None
-    mine, theirs = view.physics.interference(one, 1, other, 1)
+    mine, theirs = view.physics.sharing.interference(one, 1, other, 1)
     return 1 / mine, 1 / theirs

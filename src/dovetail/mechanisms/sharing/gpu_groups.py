@@ -83,7 +83,7 @@ def _kept(view: View, job: int) -> float:
     here, sharers = view.running[job], view.plan.occupancy.sharers
     others = {other for gpu in here.named() for other in sharers(*gpu)} - {job}
     near = [(other, view.running[other]) for other in sorted(others)]
-    speed = view.physics.speed
+    speed = view.physics.rate
     return speed(job, here, near) / speed(job, here.free(), ())
 
 
@@ -182,7 +182,7 @@ def _may_join(
         return False
     there = draft.placed[host]
     both = sorted([(guest, Placement(there.spans, there.gpu_ids)), (host, there.free())], key=_job)
-    return view.physics.fits_memory(both, alike.memory_bytes)
+    return view.physics.memory.fits(both, alike.memory_bytes)
 
 
 def _job(occupant: tuple[int, Placement]) -> int:

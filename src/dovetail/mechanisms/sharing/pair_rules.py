@@ -16,7 +16,7 @@ from dovetail.core.growth import Growing
 from dovetail.core.job import Bools, Ints
 from dovetail.core.kinds import Kinds
 from dovetail.core.placement import Placement
-from dovetail.core.queue import WaitingQueue
+from dovetail.core.queue import ReadableQueue
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing.pair_tables import Guest, HostJob, PairTables
 
@@ -85,10 +85,10 @@ class PairRules:
             min(g.gpu_memory_bytes for g in groups),
             types.pop() if len(types) == 1 else "",
         )
-        speed = view.physics.speed(job, placement, ()) if self.pairs.weighs else 1.0
+        speed = view.physics.rate(job, placement, ()) if self.pairs.weighs else 1.0
         if host not in self._number_of:
             # Asked first: should physics raise, nothing is half noted.
-            held_bytes = view.physics.footprint_bytes(job, host.steps)
+            held_bytes = view.physics.memory.footprint_bytes(job, host.steps)
             self.pairs.add_host(HostJob(job, *host[1:], held_bytes))
             self._number_of[host] = len(self.pairs.hosts) - 1
         self.host_of[job] = self._number_of[host]
@@ -102,7 +102,7 @@ def _keys(view: View, first: int) -> Ints:
     return np.stack([kinds, shapes, view.jobs.shareable[first:].astype(np.int64)])
 
 
-_rules: WeakKeyDictionary[WaitingQueue, PairRules] = WeakKeyDictionary()
+_rules: WeakKeyDictionary[ReadableQueue, PairRules] = WeakKeyDictionary()
 # NOTE: remembers what depends on the run alone, so deciding stays a pure function of the view;
 # reckoned anew at each decision it would cost a hundred times the decision itself.
 

@@ -14,10 +14,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.algorithms.pair_sharing import NEVER, overlapped_many_s, pays, threshold_many
+from dovetail.algorithms.pair_sharing import overlapped_many_s, pays, threshold_many
 from dovetail.core.beliefs import Physics, Side
 from dovetail.core.growth import Growing
 from dovetail.core.job import Bools, Floats, Ints
+from dovetail.core.units import NEVER_S
 
 S = TypeVar("S", bound=np.generic)
 ROOM = 16
@@ -138,9 +139,9 @@ class PairTables:
         if guest not in self._lines_of:
             physics, job, first = self.physics, self.guests[guest].job, len(self._lines.rows)
             # Algorithm 2 halves the batch.
-            steps = [1 << i for i in range(max(1, physics.most_steps(job)).bit_length())]
-            held = [physics.footprint_bytes(job, s) for s in steps]
-            cut = [1.0 / physics.accumulated(job, s) if self.weighs else 1.0 for s in steps]
+            steps = [1 << i for i in range(max(1, physics.batches.most_steps(job)).bit_length())]
+            held = [physics.memory.footprint_bytes(job, s) for s in steps]
+            cut = [1.0 / physics.batches.accumulated(job, s) if self.weighs else 1.0 for s in steps]
             self._lines.extend(np.array([steps, held, cut]).T)
             self._make_room()
             self._lines_of[guest] = range(first, first + len(steps))
@@ -188,7 +189,9 @@ class PairTables:
         some = np.flatnonzero(fits.any(axis=1))
         if self.weighs and len(some):
             others = [(host.job, host.steps) for host in hosts]
-            mine, theirs = self.physics.interferences([sides[n] for n in some.tolist()], others)
+            mine, theirs = self.physics.sharing.interferences(
+                [sides[n] for n in some.tolist()], others
+            )
             guest_ratio[some] = np.where(fits[some], mine, 1.0)
             host_ratio[some] = np.where(fits[some], theirs, 1.0)
         return host_ratio, guest_ratio
@@ -236,7 +239,7 @@ def offers(row: GuestRow, hosts: Ints, left_s: Floats, guest_s: float) -> Offers
         row.host_ratio[:, hosts],
         row.guest_ratio[:, hosts],
     )
-    both = np.where(row.fits[:, hosts], both, NEVER)
+    both = np.where(row.fits[:, hosts], both, NEVER_S)
     line = np.argmin(both, axis=0)
     best = both[line, np.arange(len(hosts))]
     waits = 2.0 * left_s + guest_s * row.uncut[hosts]

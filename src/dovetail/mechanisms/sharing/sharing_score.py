@@ -33,8 +33,8 @@ class ScoreRule:
         def score(job: int) -> int:
             kind = int(kind_of[job])
             if kind not in known:
-                held = view.physics.footprint_bytes(job, 1) / memory if memory else 0.0
-                asked = max(view.physics.utilization(job), held)
+                held = view.physics.memory.footprint_bytes(job, 1) / memory if memory else 0.0
+                asked = max(view.physics.sharing.utilization(job), held)
                 known[kind] = (
                     TINY if asked <= self.tiny else MEDIUM if asked <= self.jumbo else JUMBO
                 )

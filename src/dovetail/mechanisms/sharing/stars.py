@@ -82,7 +82,7 @@ def fits_beside(view: View, draft: Draft, job: int, placement: Placement) -> boo
     """
     memory = min(view.cluster.group_of(node).gpu_memory_bytes for node, _ in placement.spans)
     return all(
-        view.physics.fits_memory(
+        view.physics.memory.fits(
             sorted([(job, placement), (other, draft.placed[other].free())], key=_job), memory
         )
         for other in neighbours(draft, job, placement)

@@ -36,7 +36,7 @@ LATE_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BatchKind:
     """What the goodput of a job depends on, beside its placement and progress."""
 
     profile: ModelProfile
@@ -56,7 +56,7 @@ class Kind:
         return spread(gpus, self.nodes_for(gpus) if self.by_count else nodes)
 
 
-def phase_end_s(kind: Kind, done_s: float) -> float:
+def phase_end_s(kind: BatchKind, done_s: float) -> float:
     """Returns the progress at which the noise scale changes next, or inf."""
     ends_s = _phase_ends_s(kind)
     k = _phase(kind, done_s)
@@ -64,7 +64,7 @@ def phase_end_s(kind: Kind, done_s: float) -> float:
 
 
 def relative_speed(
-    kind: Kind, done_s: float, *, gpus: int, nodes: int, batch: int, steps: int
+    kind: BatchKind, done_s: float, *, gpus: int, nodes: int, batch: int, steps: int
 ) -> float:
     """Returns the goodput with another global batch over that of the request.
 
@@ -74,7 +74,7 @@ def relative_speed(
     return _relative_speed(kind, _phase(kind, done_s), gpus, nodes, batch, steps)
 
 
-def best_batches(kind: Kind, done_s: float, max_gpus: int) -> BestBatches:
+def best_batches(kind: BatchKind, done_s: float, max_gpus: int) -> BestBatches:
     """Returns the best batch, and the speed with it, on 0 to `max_gpus` GPUs."""
     if kind.profile.efficiency is None:
         return _as_requested(kind, max_gpus)
@@ -94,7 +94,7 @@ def training(model: str, gpus: int, batch: int, family: str = "") -> tuple[float
 
 
 @lru_cache(maxsize=4096)
-def _phase_ends_s(kind: Kind) -> tuple[float, ...]:
+def _phase_ends_s(kind: BatchKind) -> tuple[float, ...]:
     """Returns when each phase but the last ends, in solo seconds."""
     known = kind.profile.efficiency
     if known is None:
@@ -104,11 +104,11 @@ def _phase_ends_s(kind: Kind) -> tuple[float, ...]:
     return tuple(accumulate(spent))[:-1]
 
 
-def _phase(kind: Kind, done_s: float) -> int:
+def _phase(kind: BatchKind, done_s: float) -> int:
     return bisect_right(_phase_ends_s(kind), done_s + LATE_S)
 
 
-def _requested_s(kind: Kind) -> float:
+def _requested_s(kind: BatchKind) -> float:
     """Returns the seconds of an iteration as requested, well placed."""
     gpus = kind.requested_gpus
     return iteration_s(
@@ -120,7 +120,9 @@ def _requested_s(kind: Kind) -> float:
 
 
 @lru_cache(maxsize=65536)
-def _relative_speed(kind: Kind, phase: int, gpus: int, nodes: int, batch: int, steps: int) -> float:
+def _relative_speed(
+    kind: BatchKind, phase: int, gpus: int, nodes: int, batch: int, steps: int
+) -> float:
     took_s = iteration_s(
         kind.profile,
         gpus=gpus,
@@ -137,7 +139,7 @@ def _relative_speed(kind: Kind, phase: int, gpus: int, nodes: int, batch: int, s
 
 
 @lru_cache(maxsize=1024)
-def _as_requested(kind: Kind, max_gpus: int) -> BestBatches:
+def _as_requested(kind: BatchKind, max_gpus: int) -> BestBatches:
     speed = np.zeros((NODES_TOLD_APART + 1, max_gpus + 1))
     wanted_s = _requested_s(kind)
     for nodes in range(1, NODES_TOLD_APART + 1):
@@ -153,7 +155,7 @@ def _as_requested(kind: Kind, max_gpus: int) -> BestBatches:
 
 
 @lru_cache(maxsize=4096)
-def _best(kind: Kind, phase: int, max_gpus: int) -> BestBatches:
+def _best(kind: BatchKind, phase: int, max_gpus: int) -> BestBatches:
     known = kind.profile.efficiency
     assert known is not None
     gpus = np.arange(1, max_gpus + 1, dtype=float)
@@ -191,7 +193,7 @@ def _candidates(known: Efficiency, gpus: Floats) -> tuple[Floats, Floats, Bools]
     return np.maximum(micro, 1.0), steps, allowed
 
 
-def _took_s(kind: Kind, nodes: int, gpus: Floats, per_gpu: Floats, steps: Floats) -> Floats:
+def _took_s(kind: BatchKind, nodes: int, gpus: Floats, per_gpu: Floats, steps: Floats) -> Floats:
     """Returns the seconds of an iteration, where `gpus` workers fit on `nodes` nodes at all."""
     profile = kind.profile
     network, gradient_bytes = profile.network.value, profile.gradient_bytes.value

@@ -59,7 +59,7 @@ class Blur:
                 raise InputError(f"--belief {name}", "it wants a spread", example) from None
             for axis in AXES[:2] if name == "noisy" else (name,):
                 if axis in given:
-                    raise InputError("--belief", f"{axis} is said twice")
+                    raise InputError("--belief", f"{axis} is given twice")
                 given[axis] = value
         return replace(Blur(), **given)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.core.beliefs import Physics
+from dovetail.core.beliefs import Structure
 from dovetail.core.job import Ints, JobTable
 from dovetail.core.kinds import Kinds
-from dovetail.physics.beliefs.measurements import Key
+from dovetail.physics.beliefs.measurements import MeasurementKey
 
 
-class Subjects:
+class LearningGroups:
     """What each job learns from, and its kind: alike in the guess and in what can be learned."""
 
-    def __init__(self, prior: Physics, jobs: JobTable, paced: bool = False) -> None:
+    def __init__(self, prior: Structure, jobs: JobTable, paced: bool = False) -> None:
         self._prior, self._paced = prior, paced
-        self.key_of: list[Key] = []
-        self.of_key: dict[Key, list[int]] = {}
-        self._number: dict[Key, int] = {}
+        self.key_of: list[MeasurementKey] = []
+        self.of_key: dict[MeasurementKey, list[int]] = {}
+        self._number: dict[MeasurementKey, int] = {}
         self._kinds = Kinds(np.empty((2, 0), np.int64))
         self.admit(jobs)
 
@@ -42,11 +42,11 @@ class Subjects:
             self.of_key.setdefault(self.key_of[self.example[kind]], []).append(kind)
 
 
-def _key(jobs: JobTable, job: int, paced: bool) -> Key:
+def _key(jobs: JobTable, job: int, paced: bool) -> MeasurementKey:
     """Returns what a job learns from: its model, else its recurrence, else itself."""
     batch = int(jobs.batch_size[job])
     model, recurrence = jobs.model.text(job), jobs.recurrence.text(job)
     name = model or (f"~{recurrence}" if recurrence else "")
     if not name:
-        return Key(jobs.job_id[job], batch, own=True)
-    return Key(f"{name}@{int(jobs.gpus[job])}" if paced else name, batch)
+        return MeasurementKey(jobs.job_id[job], batch, own=True)
+    return MeasurementKey(f"{name}@{int(jobs.gpus[job])}" if paced else name, batch)

@@ -1,7 +1,7 @@
 """What was measured of jobs while they trained, by model: smoothed, and kept as text.
 
-A value is told from its third reading on: the median of the last fifteen. It is told anew only
-when that median has moved by more than 5 %, so that noise moves no job. Jobs of one model learn
+A value counts from its third reading on: the median of the last fifteen. It is updated only when
+that median has moved by more than 5 %, so that noise moves no job. Jobs of one model learn
 from each other, as recurring jobs do in Muri (section 5) and CoDDL (AFS section 4.5).
 """
 
@@ -21,7 +21,7 @@ NEWS = 0.05
 FORMAT = 1
 
 
-class Key(NamedTuple):
+class MeasurementKey(NamedTuple):
     """Jobs that learn from each other: a model (or what stands for it) and a global batch.
 
     `own` marks a job of no known model, which can learn from itself alone.
@@ -32,133 +32,137 @@ class Key(NamedTuple):
     own: bool = False
 
 
-class Company(NamedTuple):
+class PairKey(NamedTuple):
     """One model beside another on the same GPUs, each with its accumulation steps."""
 
-    mine: Key
+    mine: MeasurementKey
     steps: int
-    other: Key
+    other: MeasurementKey
     other_steps: int
 
 
 class Smoothed:
-    """The median of the last readings, told anew when it has moved."""
+    """The median of the last readings, updated when it has moved."""
 
-    __slots__ = ("_window", "told")
+    __slots__ = ("_window", "value")
 
-    def __init__(self, told: float = 0.0) -> None:
-        self.told = told
-        self._window: deque[float] = deque([told] * LEAST if told else [], maxlen=WINDOW)
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
+        self._window: deque[float] = deque([value] * LEAST if value else [], maxlen=WINDOW)
 
     def add(self, value: float) -> bool:
-        """Takes a reading; returns whether something new is told."""
+        """Adds a reading; returns whether the value changed."""
         self._window.append(value)
         if len(self._window) < LEAST:
             return False
         now = median(self._window)
-        if abs(now - self.told) <= NEWS * self.told:
+        if abs(now - self.value) <= NEWS * self.value:
             return False
-        self.told = now
+        self.value = now
         return True
 
 
-class Lessons:
+class Measurements:
     """All that is known from measurement. Rates are samples a second, alone and well placed."""
 
     def __init__(self) -> None:
-        self._rates: dict[Key, dict[int, Smoothed]] = {}
-        self._ratios: dict[tuple[Key, Key], dict[tuple[int, int], Smoothed]] = {}
-        self._bytes: dict[Key, dict[int, float]] = {}
-        self._least: dict[Key, dict[int, float]] = {}
-        self._stages: dict[tuple[Key, int], tuple[Smoothed, ...]] = {}
-        self._batch: dict[Key, int] = {}
+        self._rates: dict[MeasurementKey, dict[int, Smoothed]] = {}
+        self._ratios: dict[
+            tuple[MeasurementKey, MeasurementKey], dict[tuple[int, int], Smoothed]
+        ] = {}
+        self._bytes: dict[MeasurementKey, dict[int, float]] = {}
+        self._least: dict[MeasurementKey, dict[int, float]] = {}
+        self._stages: dict[tuple[MeasurementKey, int], tuple[Smoothed, ...]] = {}
+        self._batch: dict[MeasurementKey, int] = {}
 
-    def rates(self, key: Key) -> dict[int, float]:
+    def rates(self, key: MeasurementKey) -> dict[int, float]:
         """Returns the samples a second at the GPU counts that were measured."""
         cells = self._rates.get(key, {})
-        return {gpus: cell.told for gpus, cell in sorted(cells.items()) if cell.told}
+        return {gpus: cell.value for gpus, cell in sorted(cells.items()) if cell.value}
 
-    def ratios(self, mine: Key, other: Key) -> dict[tuple[int, int], float]:
+    def ratios(self, mine: MeasurementKey, other: MeasurementKey) -> dict[tuple[int, int], float]:
         """Returns shared over alone iteration time of `mine` by the accumulation steps of both."""
         cells = self._ratios.get((mine, other), {})
-        return {steps: cell.told for steps, cell in sorted(cells.items()) if cell.told}
+        return {steps: cell.value for steps, cell in sorted(cells.items()) if cell.value}
 
-    def met(self, one: Key, other: Key) -> bool:
-        """Tells whether anything may be known of the two beside each other."""
+    def met(self, one: MeasurementKey, other: MeasurementKey) -> bool:
+        """True if the two may have been measured beside each other."""
         return (one, other) in self._ratios or (other, one) in self._ratios
 
-    def held_bytes(self, key: Key) -> Mapping[int, float]:
+    def held_bytes(self, key: MeasurementKey) -> Mapping[int, float]:
         """Returns the most a worker held, by the number of parts that a batch was cut into.
 
         Parts are GPUs times accumulation steps.
         """
         return self._bytes.get(key, {})
 
-    def least_bytes(self, key: Key, parts: int) -> float:
-        """Returns what a worker must be believed to hold at least, as `lacked_bytes` was told.
+    def least_bytes(self, key: MeasurementKey, parts: int) -> float:
+        """Returns the least that a worker must be believed to hold, from `lacked_bytes`.
 
         What was too little for smaller parts of a batch is too little for larger ones.
         """
         return max((b for n, b in self._least.get(key, {}).items() if n >= parts), default=0.0)
 
-    def stage_s(self, key: Key, gpus: int) -> tuple[float, ...]:
+    def stage_s(self, key: MeasurementKey, gpus: int) -> tuple[float, ...]:
         """Returns storage, CPU, GPU and network seconds and the iteration's; empty if unknown."""
-        found = tuple(cell.told for cell in self._stages.get((key, gpus), ()))
-        return found if any(found) else ()
+        seconds = tuple(cell.value for cell in self._stages.get((key, gpus), ()))
+        return seconds if any(seconds) else ()
 
-    def batch(self, key: Key) -> int:
-        """Returns the samples of an iteration; 0 if nobody said."""
+    def batch(self, key: MeasurementKey) -> int:
+        """Returns the samples of an iteration; 0 if not known."""
         return key.batch or self._batch.get(key, 0)
 
-    def rated(self) -> list[Key]:
-        """Returns whose rates are known, in order of name."""
+    def rated(self) -> list[MeasurementKey]:
+        """Returns the keys whose rates are known, in order of name."""
         return sorted(key for key in self._rates if self.rates(key))
 
-    def staged(self) -> list[Key]:
-        """Returns whose stages are known."""
+    def staged(self) -> list[MeasurementKey]:
+        """Returns the keys whose stages are known."""
         return sorted({key for key, _ in self._stages})
 
-    def pairs(self) -> list[tuple[Key, Key]]:
-        """Returns who was measured beside whom."""
+    def pairs(self) -> list[tuple[MeasurementKey, MeasurementKey]]:
+        """Returns the pairs of keys that were measured beside each other."""
         return sorted(pair for pair in self._ratios if self.ratios(*pair))
 
-    def saw_rate(self, key: Key, gpus: int, rate: float) -> bool:
-        """Takes a rate alone; returns whether something new is told, as all these do."""
+    def saw_rate(self, key: MeasurementKey, gpus: int, rate: float) -> bool:
+        """Adds a rate alone; returns whether a value changed, as the following do."""
         return self._rates.setdefault(key, {}).setdefault(gpus, Smoothed()).add(rate)
 
-    def saw_ratio(self, company: Company, ratio: float) -> bool:
-        """Takes a slowdown beside a neighbour."""
-        cells = self._ratios.setdefault((company.mine, company.other), {})
-        return cells.setdefault((company.steps, company.other_steps), Smoothed()).add(ratio)
+    def saw_ratio(self, pair: PairKey, ratio: float) -> bool:
+        """Adds a slowdown beside a neighbour."""
+        cells = self._ratios.setdefault((pair.mine, pair.other), {})
+        return cells.setdefault((pair.steps, pair.other_steps), Smoothed()).add(ratio)
 
-    def saw_bytes(self, key: Key, parts: int, held: float) -> bool:
-        """Takes what a worker held; the most counts."""
+    def saw_bytes(self, key: MeasurementKey, parts: int, held: float) -> bool:
+        """Adds what a worker held; the most counts."""
         cells = self._bytes.setdefault(key, {})
         if held <= cells.get(parts, 0.0) * (1 + NEWS):
             return False
         cells[parts] = float(held)
         return True
 
-    def lacked_bytes(self, key: Key, parts: int, least: float) -> bool:
-        """Takes what a worker that found no room must be believed to hold; the most counts."""
+    def lacked_bytes(self, key: MeasurementKey, parts: int, least: float) -> bool:
+        """Adds the least that a worker without room must be believed to hold; the most counts."""
         if least <= self.least_bytes(key, parts):
             return False
         self._least.setdefault(key, {})[parts] = float(least)
         return True
 
-    def saw_stages(self, key: Key, gpus: int, stage_s: Sequence[float], iteration_s: float) -> bool:
-        """Takes the seconds of an iteration by resource."""
+    def saw_stages(
+        self, key: MeasurementKey, gpus: int, stage_s: Sequence[float], iteration_s: float
+    ) -> bool:
+        """Adds the seconds of an iteration by resource."""
         row = (*stage_s, iteration_s)
         cells = self._stages.setdefault((key, gpus), tuple(Smoothed() for _ in row))
-        told = [cell.add(value) for cell, value in zip(cells, row, strict=True)]
-        return any(told)
+        changed = [cell.add(value) for cell, value in zip(cells, row, strict=True)]
+        return any(changed)
 
-    def saw_batch(self, key: Key, samples: int) -> None:
-        """Takes the samples of an iteration."""
+    def saw_batch(self, key: MeasurementKey, samples: int) -> None:
+        """Sets the samples of an iteration."""
         self._batch[key] = samples
 
-    def forget(self, key: Key) -> None:
-        """Drops what one job alone could use."""
+    def forget(self, key: MeasurementKey) -> None:
+        """Drops what was measured of one job."""
         self._rates.pop(key, None)
         self._bytes.pop(key, None)
         self._least.pop(key, None)
@@ -169,9 +173,9 @@ class Lessons:
             del self._stages[at]
 
     def dump(self) -> str:
-        """Returns what is told of models, as text that `load` reads."""
-        said = {"format": FORMAT, "rows": [list(row) for row in self._rows()]}
-        return json.dumps(said, separators=(",", ":"))
+        """Returns what is known of models, as text that `load` reads."""
+        document = {"format": FORMAT, "rows": [list(row) for row in self._rows()]}
+        return json.dumps(document, separators=(",", ":"))
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         known = sorted(key for key in self._rates if not key.own)
@@ -192,25 +196,25 @@ class Lessons:
                 yield ("stages", *key[:2], gpus, 0.0, *row)
 
     @staticmethod
-    def load(text: str) -> Lessons:
+    def load(text: str) -> Measurements:
         """Returns what `dump` wrote; nothing for an empty text. Raises InputError."""
-        lessons = Lessons()
+        measurements = Measurements()
         if not text:
-            return lessons
+            return measurements
         try:
-            said = json.loads(text)
-            if said["format"] != FORMAT:
-                raise ValueError(f"format {said['format']} is not {FORMAT}")
-            for row in said["rows"]:
-                lessons._restore(*row)
+            document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']} is not {FORMAT}")
+            for row in document["rows"]:
+                measurements._restore(*row)
         except (ValueError, KeyError, TypeError) as trouble:
             raise InputError("what was measured", f"cannot be read: {trouble}") from None
-        return lessons
+        return measurements
 
     def _restore(
         self, what: str, name: str, batch: int, at: int, value: float, *more: object
     ) -> None:
-        key = Key(str(name), int(batch))
+        key = MeasurementKey(str(name), int(batch))
         match what:
             case "rate":
                 self._rates.setdefault(key, {})[at] = Smoothed(float(value))
@@ -222,7 +226,7 @@ class Lessons:
                 self._batch[key] = int(value)
             case "ratio":
                 other, other_batch, steps = more
-                pair = key, Key(str(other), int(str(other_batch)))
+                pair = key, MeasurementKey(str(other), int(str(other_batch)))
                 cells = self._ratios.setdefault(pair, {})
                 cells[at, int(str(steps))] = Smoothed(float(value))
             case "stages":

@@ -1,9 +1,9 @@
-"""A guessed throughput mended by what was measured of it.
+"""A guessed throughput, rescaled to what was measured of it.
 
 Overestimate first and re-adjust later (CoDDL, AFS section 4.5): beyond the largest measured number
 of GPUs throughput is taken to be linear, and between and below measured numbers to be as much as a
 job could reach that never gains more than in proportion and never gets slower with more GPUs.
-Whoever shares out GPUs by it tries what looks good and is told what it is worth.
+A policy that shares out GPUs by it tries what looks good and learns what it is worth.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.core.job import Floats
 
 
-def mended(guess: Floats, measured: Mapping[int, float], *, trusted: bool) -> Floats:
+def rescale_curve(guess: Floats, measured: Mapping[int, float], *, trusted: bool) -> Floats:
     """Returns the throughput on 0, 1, ... GPUs: as measured, overestimated where it was not.
 
     `guess` is a throughput in any unit, by GPUs; with `trusted` its shape is kept, unless it says
@@ -23,16 +23,18 @@ def mended(guess: Floats, measured: Mapping[int, float], *, trusted: bool) -> Fl
     """
     counts = np.arange(len(guess))
     known = np.array(sorted(measured), np.int64)
-    told = np.array([measured[n] for n in known.tolist()])
+    values = np.array([measured[n] for n in known.tolist()])
     if trusted and (guess[known] > 0).all():
-        factor = np.interp(counts, known, told / guess[known])
-        found: Floats = guess * factor
+        factor = np.interp(counts, known, values / guess[known])
+        curve: Floats = guess * factor
     else:
         above = np.minimum(np.searchsorted(known, counts), len(known) - 1)
         below = np.maximum(np.searchsorted(known, counts, side="right") - 1, 0)
-        in_proportion = np.where(counts >= known[0], told[below] * counts / known[below], told[0])
-        ceiling = np.where(counts <= known[-1], np.maximum(told[above], told[below]), np.inf)
-        found = np.minimum(in_proportion, ceiling)
-    found[known] = told
-    found[0] = 0.0
-    return found
+        in_proportion = np.where(
+            counts >= known[0], values[below] * counts / known[below], values[0]
+        )
+        ceiling = np.where(counts <= known[-1], np.maximum(values[above], values[below]), np.inf)
+        curve = np.minimum(in_proportion, ceiling)
+    curve[known] = values
+    curve[0] = 0.0
+    return curve

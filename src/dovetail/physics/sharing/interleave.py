@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.profile import ModelProfile, StageTimes
 
 MEASURED_FACTORS = (1.0, 1.31, 1.48, 1.35)
-"""Measured over reckoned cycle of 1 to 4 members, of Muri's authors (ALGORITHMS section 4.1)."""
+"""Measured over computed cycle of 1 to 4 members, of Muri's authors (ALGORITHMS section 4.1)."""
 ALONE = (1.0, 1.0, 1.0, 1.0)
 Seat = tuple[int, int]
 """A kind of job, and the phase it sits in."""
@@ -43,7 +44,7 @@ class InterleaveRule:
     def parse(text: str) -> InterleaveRule:
         """Returns the rule of words such as `overlapped,no-contention,no-floor,three-stages`.
 
-        What is not said is as in `overlapped,contention,floor,four-stages`. Raises InputError.
+        What is not given is as in `overlapped,contention,floor,four-stages`. Raises InputError.
         """
         words = {
             **{cycle: ("cycle", cycle) for cycle in CYCLES},
@@ -60,7 +61,7 @@ class InterleaveRule:
                 raise InputError("--cycle", f"unknown word '{word}'", nearest(word, words))
             field, value = words[word]
             if field in chosen:
-                raise InputError("--cycle", f"'{word}' is said against an earlier word")
+                raise InputError("--cycle", f"'{word}' contradicts an earlier word")
             chosen[field] = value
         return InterleaveRule(**chosen)  # type: ignore[arg-type]
 
@@ -80,6 +81,22 @@ def interleaving_of(
     for array in (stage_s, iteration):
         array.setflags(write=False)
     return Interleaving(stage_s, iteration, rule.cycle, rule.contention, rule.floor)
+
+
+class KnownStages(Protocol):
+    """The stages of kinds that may become more; the rows of known kinds stay."""
+
+    @property
+    def known(self) -> Interleaving:
+        """Returns the stages of all kinds so far."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedStages:
+    """The stages of a fixed number of kinds."""
+
+    known: Interleaving
 
 
 class GrowingStages:
@@ -114,12 +131,11 @@ def _row(times: StageTimes, resources: int) -> tuple[float, ...]:
     return (storage, cpu, gpu, network) if resources == 4 else (storage + cpu, gpu, network)
 
 
-class Turns:
-    """The speeds of interleave sets, each reckoned once."""
+class InterleaveCycles:
+    """The cycles of interleave sets, each computed once."""
 
-    def __init__(self, known: Interleaving) -> None:
-        # Whoever adds kinds puts the longer tables here; the older rows are the same in them.
-        self.known = known
+    def __init__(self, stages: KnownStages) -> None:
+        self._stages = stages
         self._slowdown: dict[tuple[Seat, ...], dict[int, float]] = {}
 
     def slowdown(self, kind: int, seats: Sequence[Seat]) -> float:
@@ -131,7 +147,7 @@ class Turns:
         return found[kind]
 
     def _slowdowns(self, seats: Sequence[Seat]) -> dict[int, float]:
-        known = self.known
+        known = self._stages.known
         alone = {kind: float(known.iteration_s[kind]) for kind, _ in seats}
         if not all(alone.values()):
             return dict.fromkeys(alone, float(len(seats)))

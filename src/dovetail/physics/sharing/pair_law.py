@@ -46,14 +46,14 @@ class Interference(Protocol):
         """
         ...
 
-    def ratios(self, mine: Sequence[Load], others: Sequence[Load]) -> Floats:
+    def ratios(self, mine: Sequence[GpuLoad], others: Sequence[GpuLoad]) -> Floats:
         """Returns `ratio` of each of `mine` beside each of `others`: shape [mine, others]."""
         every = [one.beside(other, self) for one in mine for other in others]
         return np.array(every, np.float64).reshape(len(mine), len(others))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load:
+class GpuLoad:
     """A model, None where it is not known, at a micro-batch.
 
     NOTE: each is itself alone, so that tables by load are read without hashing a profile.
@@ -62,7 +62,7 @@ class Load:
     model: ModelProfile | None
     micro_batch: float
 
-    def beside(self, other: Load, between: Interference) -> float:
+    def beside(self, other: GpuLoad, between: Interference) -> float:
         """Returns the ratio of this beside another."""
         return between.ratio(self.model, self.micro_batch, other.model, other.micro_batch)
 
@@ -88,7 +88,7 @@ class Injected(Interference):
         return self.xi
 
 
-class Measured(Interference):
+class MeasuredInterference(Interference):
     """Ratios as measured where the pair was, by the law fitted to those pairs elsewhere.
 
     The pairs of `sets` (as `examples/measure_gpu.py` writes them) go before the shipped ones. A job
@@ -105,7 +105,7 @@ class Measured(Interference):
             self._add(f"{one.family}/", one.pairs)
         self._tables: dict[tuple[ModelProfile, ModelProfile], MeasuredPair | None] = {}
         self._ratios: dict[tuple[ModelProfile, float, ModelProfile, float], float] = {}
-        self._sways: dict[Load, Sway] = {}
+        self._sways: dict[GpuLoad, Sway] = {}
 
     def _add(self, family: str, pairs: Iterable[PairRatio]) -> None:
         for pair in pairs:
@@ -134,7 +134,7 @@ class Measured(Interference):
             self._ratios[key] = found
         return found
 
-    def ratios(self, mine: Sequence[Load], others: Sequence[Load]) -> Floats:
+    def ratios(self, mine: Sequence[GpuLoad], others: Sequence[GpuLoad]) -> Floats:
         """Returns `ratio` of each of `mine` beside each of `others`, to the last bit."""
         known = self._known
         sways, against = ([self._sway(load) for load in some] for some in (mine, others))
@@ -149,7 +149,7 @@ class Measured(Interference):
                         found[row, column] = mine[row].beside(others[column], self)
         return found
 
-    def _sway(self, load: Load) -> Sway:
+    def _sway(self, load: GpuLoad) -> Sway:
         found = self._sways.get(load)
         if found is None:
             found = self._sways[load] = (
@@ -188,7 +188,7 @@ class Measured(Interference):
         return name.value if name else ""
 
 
-def _by_model(loads: Sequence[Load]) -> list[tuple[ModelProfile | None, list[int]]]:
+def _by_model(loads: Sequence[GpuLoad]) -> list[tuple[ModelProfile | None, list[int]]]:
     """Returns the places of each model."""
     places: dict[int, tuple[ModelProfile | None, list[int]]] = {}
     for place, load in enumerate(loads):
@@ -199,7 +199,7 @@ def _by_model(loads: Sequence[Load]) -> list[tuple[ModelProfile | None, list[int
 def parse_interference(text: str | float, sets: Iterable[ProfileSet] = ()) -> Interference:
     """Returns the interference of `--interference measured|RATIO`. Raises InputError."""
     if text == MEASURED:
-        return Measured(sets)
+        return MeasuredInterference(sets)
     try:
         xi = float(text)
     except ValueError:

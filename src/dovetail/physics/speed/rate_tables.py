@@ -1,4 +1,4 @@
-"""Speeds by kind and number of GPUs, reckoned as kinds appear and counts are asked for."""
+"""Speeds by kind and number of GPUs, computed as kinds appear and counts are asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.core.job import Floats
 
 
 class RateTables:
-    """The speeds of each kind on 0 to so many GPUs; a row is reckoned when it is first wanted."""
+    """The speeds of each kind on 0 to so many GPUs; a row is computed when it is asked for."""
 
     def __init__(self, row: Callable[[int, int], Floats]) -> None:
         """Takes what gives the row of a kind up to a number of GPUs."""

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.physics.speed import compute
 from dovetail.physics.speed.network import Network
 from dovetail.physics.zoo.device import time_factor
@@ -50,7 +51,7 @@ def iteration_s(
 
 def fewest_steps(profile: ModelProfile, batch_per_gpu: float) -> int:
     """Returns the fewest accumulation steps that keep micro-batches at sizes the source ran."""
-    return max(1, math.ceil(batch_per_gpu / profile.batch.value.max_per_gpu - 1e-9))
+    return max(1, math.ceil(batch_per_gpu / profile.batch.value.max_per_gpu - RELATIVE_TOLERANCE))
 
 
 def throughput_table(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.zoo.provenance import Provenance, Sourced
 
 CONTEXT_BYTES = 0.8e9
@@ -26,7 +26,7 @@ class Architecture:
     aliases: tuple[str, ...]
     parameters: Sourced[float]
     gradient_bytes: Sourced[float]
-    memory: Sourced[Memory]
+    memory: Sourced[MemoryLaw]
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +54,7 @@ def _architecture(row: Mapping[str, object]) -> Architecture:
             BYTES_PER_GRADIENT * parameters.value, counted, "parameters x 4 bytes (FP32)"
         ),
         memory=Sourced(
-            Memory(fixed_bytes, number("sample_bytes")),
+            MemoryLaw(fixed_bytes, number("sample_bytes")),
             Provenance(str(row["sample_provenance"])),
             f"fixed: {row['state_source']} and 0.8 GB of context; "
             f"per sample: {row['sample_source']}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.physics.batches.efficiency import Efficiency
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.speed.network import Network
 from dovetail.physics.zoo.provenance import Sourced
@@ -110,7 +110,7 @@ class ModelProfile:
     compute: tuple[tuple[str, Sourced[Compute]], ...]
     overlap: Sourced[float]
     network: Sourced[Network]
-    memory: Sourced[Memory]
+    memory: Sourced[MemoryLaw]
     curve: Sourced[Curve] | None = None
     stages: Sourced[tuple[StageTimes, ...]] | None = None
     startup: Sourced[Startup] | None = None

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dovetail.core.errors import InputError
 from dovetail.physics.batches.efficiency import Efficiency
-from dovetail.physics.memory import Memory
+from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.sharing.pairs import PairRatio
 from dovetail.physics.speed.compute import Compute
 from dovetail.physics.speed.network import Network, RingLink
@@ -197,8 +197,10 @@ def _read_batch(table: Table, where: str) -> Batch:
     return Batch(size, table.get("per_gpu") is True, largest)
 
 
-def _read_memory(table: Table, where: str) -> Memory:
-    return Memory(_number(table, "fixed_bytes", where), _number(table, "per_sample_bytes", where))
+def _read_memory(table: Table, where: str) -> MemoryLaw:
+    return MemoryLaw(
+        _number(table, "fixed_bytes", where), _number(table, "per_sample_bytes", where)
+    )
 
 
 def _read_network(table: Table, where: str) -> Network:
@@ -340,7 +342,7 @@ def field_values(value: object) -> dict[str, object]:
             return {key: [getattr(row, key) for row in value] for key in ("gpus", *_STAGES)}
         case str() | int() | float():
             return {"value": value}
-        case Compute() | Batch() | Memory() | Curve() | Startup() | FitError() | Efficiency():
+        case Compute() | Batch() | MemoryLaw() | Curve() | Startup() | FitError() | Efficiency():
             return {key: getattr(value, key) for key in value.__dataclass_fields__}
     raise TypeError(f"no profile field holds a {type(value).__name__}")
 

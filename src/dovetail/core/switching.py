@@ -1,8 +1,12 @@
-"""What a switch costs: the seconds a job holds its GPUs without progress after it is placed.
+"""What a start, a move, a resize or a shrink costs, in every world.
 
-A model of its own, the same for every policy of a comparison (ALGORITHMS section 0). With a
-runtime like CoDDL's a job that keeps some of its GPUs trains on there while new ones are made
-ready, then switches within milliseconds (section 2.4; AFS section 4.3).
+The cost is the seconds that a job occupies its GPUs without progress after it is placed. It is a
+model of its own, the same for every policy of a comparison (ALGORITHMS section 0). With a runtime
+like CoDDL's a job that keeps some of its GPUs trains on there while new ones are made ready, then
+switches within milliseconds (section 2.4; AFS section 4.3).
+
+The simulated world, the controller of a live cluster and synthetic jobs ask here: `placed_how` says
+why a job is placed, `Switching` what that costs, and `delay_s` when the job makes progress again.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from pathlib import Path
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.messages import ADJUST, LIMIT, MOVE, RESIZE, RESUME, START
+from dovetail.core.placement import Placement
+from dovetail.core.units import NEVER_S
 
 RESTART_S = 30.0
 """A full framework restart takes tens of seconds (AFS section 2.1)."""
@@ -27,18 +33,40 @@ WITHOUT_NUMBER = ("none", "one-by-one")
 BY_PROFILE = "per-start:profile"
 """The word for start-up times as they were measured, model by model (Muri's artifact)."""
 STARTS = (START, RESUME, MOVE)
+KEEPS_TRAINING = (RESIZE, ADJUST, LIMIT)
+"""Changes of a running job that do not end a switch under way."""
+
+
+def placed_how(before: Placement | None, after: Placement, *, started_before: bool = True) -> str:
+    """Returns why a job is placed: one of `core.messages.HOW`."""
+    if before is None:
+        return RESUME if started_before else START
+    if before.gpus != after.gpus:
+        return RESIZE
+    if before.moves_to(after):
+        return MOVE
+    return ADJUST if before.fractions == after.fractions else LIMIT
+
+
+def delay_s(how: str, cost_s: float, *, wait_s: float = 0.0, busy_s: float = 0.0) -> float:
+    """Returns in how many seconds a job makes progress that is placed now.
+
+    `wait_s` is how long the GPUs it gains are still in use, `busy_s` how long its switch under way
+    still takes (0 or less: none is). A job that keeps training completes that switch.
+    """
+    delay = wait_s + cost_s
+    return max(delay, busy_s) if how in KEEPS_TRAINING else delay
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """Seconds without progress after a first start, a resumption, a move, a resize, and after
-    a change of manner on the same GPUs (accumulation, samples, phase), which is free, and of the
-    limits of the share of each GPU that a job may use.
+    """Seconds without progress after a first start, a resumption, a move, a resize, a change of
+    steps, samples or phase on the same GPUs (free by default), and a change of GPU limits.
 
     `prepare_s` is how long an elastic job trains on as before while GPUs it did not have are
-    made ready; one that keeps none of its GPUs then pays `move_s`. `cancels` says that a newer
-    order replaces one under way; if not, a job's orders are carried out one after another, and
-    the GPUs it is to give up change hands only then. With `by_profile` a start, a resumption or
+    made ready; one that keeps none of its GPUs then pays `move_s`. `cancels`: a newer
+    order replaces one under way; if not, the orders of a job are carried out one after another,
+    and the GPUs it gives up are free only then. With `by_profile` a start, a resumption or
     a move takes so many times the start-up of the job's model on its GPUs, if that is known.
     """
 
@@ -55,10 +83,10 @@ class Switching:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if not 0 <= value < float("inf"):
+            if not 0 <= value < NEVER_S:
                 raise InputError("--switching", f"{f.name} must be 0 or more, not {value}")
 
-    def delay_s(self, how: str, startup_s: float = float("nan")) -> float:
+    def cost_s(self, how: str, startup_s: float = float("nan")) -> float:
         """Returns the cost of placing a job for this reason, given its start-up if known."""
         if self.by_profile and how in STARTS and not isnan(startup_s):
             return self.by_profile * startup_s
@@ -70,6 +98,14 @@ class Switching:
             ADJUST: self.adjust_s,
             LIMIT: self.limit_s,
         }[how]
+
+    def pause_s(self, how: str, *, same_gpus: bool) -> float:
+        """Returns the pause of a job that trains on while its new GPUs are made ready.
+
+        `same_gpus`: it trains on the GPUs it had, so that nothing joins or leaves.
+        """
+        pause = 0.0 if same_gpus else self.resize_s
+        return pause + self.limit_s if how == LIMIT else pause
 
     @staticmethod
     def parse(text: str) -> Switching:

@@ -1,0 +1,160 @@
+"""What is known of each job and of each kind: profile, batch, pipeline and stages.
+
+Jobs of one model, requested GPUs, batch and graph are of one kind. What is computed of a kind is
+computed once, when its first job appears.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import Ints, JobTable
+from dovetail.core.kinds import Kinds
+from dovetail.core.placement import Placement
+from dovetail.physics.batches import goodput
+from dovetail.physics.pipelines.pipeline import Pipelines
+from dovetail.physics.sharing.interleave import GrowingStages, InterleaveRule
+from dovetail.physics.speed.throughput import fewest_steps, speed_relative
+from dovetail.physics.zoo.models import Catalogue
+from dovetail.physics.zoo.profile import ModelProfile
+
+
+class JobModels:
+    """The tables that the five parts share.
+
+    By job: `gpus` (requested), `profile` (None without a model), `kind`. By kind: `batch` (global,
+    0 without a model), `goodput`, `stages`, and in `pipelines` the graph.
+    """
+
+    def __init__(
+        self,
+        jobs: JobTable,
+        cluster: Cluster,
+        catalogue: Catalogue,
+        interleaving: InterleaveRule,
+        *,
+        by_count: bool,
+    ) -> None:
+        self.jobs, self.by_count = jobs, by_count
+        self._find = catalogue.find
+        self.gpus_per_node = max(g.gpus_per_node for g in cluster.groups)
+        self.gpus: list[int] = []
+        self.profile: list[ModelProfile | None] = []
+        self.kinds = Kinds(_keys(jobs, 0))
+        self.kind = self.kinds.numbers
+        self.batch: list[float] = []
+        self.goodput: list[goodput.BatchKind | None] = []
+        self.pipelines = Pipelines(cluster)
+        self.stages = GrowingStages(interleaving)
+        self._take(jobs)
+        self._add_kinds(jobs, range(len(self.kinds)))
+
+    def admit(self, jobs: JobTable) -> None:
+        """Adds the rows appended to the job table."""
+        keys = _keys(jobs, len(self.gpus))
+        self._take(jobs)
+        self._add_kinds(jobs, self.kinds.admit(keys))
+
+    def is_pipeline(self, job: int) -> bool:
+        """True if the job has a pipeline graph."""
+        return bool(self.pipelines.graphs[self.kind[job]])
+
+    def micro_batch(self, job: int, gpus: int, steps: int) -> float:
+        """Returns the samples that a GPU works on at once; 1 without a model."""
+        profile = self.profile[job]
+        if profile is None:
+            return 1.0
+        per_gpu = self.batch[self.kind[job]] / gpus
+        return per_gpu / max(steps, fewest_steps(profile, per_gpu))
+
+    def well_placed_nodes(self, job: int, gpus: int) -> int:
+        """Returns the fewest nodes that have so many GPUs."""
+        return ceil(gpus / self._node_size(self.profile[job]))
+
+    def relative_to(self, job: int, gpus: int, nodes: int, steps: int = 1) -> float:
+        """Returns the speed of a job with a model on so many GPUs of so many nodes."""
+        profile = self.profile[job]
+        assert profile is not None
+        batch = self.batch[self.kind[job]]
+        return speed_relative(
+            profile,
+            gpus=gpus,
+            nodes_used=nodes,
+            requested_gpus=self.gpus[job],
+            gpus_per_node=self._node_size(profile),
+            global_batch=batch,
+            # With one step the fewest steps of the profile apply.
+            accumulation_steps=max(steps, fewest_steps(profile, batch / gpus)) if steps > 1 else 0,
+        )
+
+    def relative(self, job: int, placement: Placement, done_s: float) -> float:
+        """Returns the speed of a job with a model as placed, each worker on a GPU to itself."""
+        gpus, steps = placement.gpus, placement.accumulation_steps
+        nodes = self.well_placed_nodes(job, gpus) if self.by_count else placement.nodes
+        if placement.batch_size:
+            kind = self.goodput[self.kind[job]]
+            assert kind is not None
+            return goodput.relative_speed(
+                kind, done_s, gpus=gpus, nodes=nodes, batch=placement.batch_size, steps=steps
+            )
+        if (
+            not self.by_count
+            and steps == 1
+            and gpus == self.gpus[job]
+            and nodes == ceil(gpus / self.gpus_per_node)
+        ):
+            return 1.0
+        return self.relative_to(job, gpus, nodes, steps)
+
+    def _node_size(self, profile: ModelProfile | None) -> int:
+        if self.by_count:
+            assert profile is not None
+            return profile.gpus_per_node.value
+        return self.gpus_per_node
+
+    def _take(self, jobs: JobTable) -> None:
+        """Reads the request and finds the profile of each new job."""
+        known = len(self.gpus)
+        self.gpus.extend(jobs.gpus[known:].tolist())
+        names, codes = jobs.model.names, jobs.model.codes[known:].tolist()
+        profiles = {c: self._find(names[c]) if c >= 0 else None for c in dict.fromkeys(codes)}
+        self.profile.extend(profiles[c] for c in codes)
+
+    def _add_kinds(self, jobs: JobTable, kinds: range) -> None:
+        if not kinds:
+            return
+        examples = [self.kinds.example[kind] for kind in kinds]
+        profiles = [self.profile[job] for job in examples]
+        self.batch.extend(self._global_batch(j, int(jobs.batch_size[j])) for j in examples)
+        self.goodput.extend(self._goodput_of(kind) for kind in kinds)
+        gpus = [self.gpus[job] for job in examples]
+        self.stages.admit(list(zip(profiles, gpus, strict=True)))
+        self.pipelines.admit(jobs, examples, profiles)
+
+    def _global_batch(self, job: int, given: int) -> float:
+        """Returns the samples of one iteration as requested; 0 where no profile says."""
+        profile = self.profile[job]
+        if profile is None:
+            return 0.0
+        requested, batch = self.gpus[job], profile.batch.value
+        if given:
+            return float(given * requested if batch.per_gpu else given)
+        return batch.on_each_of(requested) * requested
+
+    def _goodput_of(self, kind: int) -> goodput.BatchKind | None:
+        job = self.kinds.example[kind]
+        profile = self.profile[job]
+        if profile is None:
+            return None
+        size = self._node_size(profile)
+        return goodput.BatchKind(profile, self.gpus[job], self.batch[kind], size, self.by_count)
+
+
+def _keys(jobs: JobTable, first: int) -> Ints:
+    """Returns what tells kinds apart, from one job on: model, requested GPUs, batch and graph."""
+    rows = slice(first, None)
+    labels = jobs.model.codes[rows].astype(np.int64), jobs.graph_code[rows].astype(np.int64)
+    return np.stack([labels[0], jobs.gpus[rows], jobs.batch_size[rows], labels[1]])

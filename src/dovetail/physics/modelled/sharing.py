@@ -1,0 +1,93 @@
+"""What jobs with a model lose to each other on shared GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.core.beliefs import Interleaving, Neighbour, Side
+from dovetail.core.job import Floats
+from dovetail.core.placement import Placement
+from dovetail.physics.modelled.job_models import JobModels
+from dovetail.physics.sharing.pair_law import GpuLoad, Interference
+from dovetail.physics.sharing.worker_slowdowns import WorkerSlowdowns, split_slowdown, straggling
+
+
+class ModelSharing:
+    """Sharing by the models of the jobs. With `mixed_types` nodes differ in their GPU type."""
+
+    def __init__(
+        self,
+        models: JobModels,
+        interference: Interference,
+        slowdowns: WorkerSlowdowns,
+        *,
+        mixed_types: bool,
+    ) -> None:
+        self._models, self._law, self._slowdowns = models, interference, slowdowns
+        self._mixed_types = mixed_types
+        self._ratios: dict[tuple[int, int, int, int], tuple[float, float]] = {}
+        self._loads: dict[tuple[int, int], GpuLoad] = {}
+
+    def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+        """Returns the iteration as placed over that of an even job alone on whole GPUs."""
+        if self._mixed_types or placement.fractions or placement.samples or placement.interleave:
+            return self._straggling(job, placement, neighbours)
+        if not neighbours:
+            return 1.0
+        # NOTE: here one ratio decides for all workers, the most frequent case of sharing.
+        models, worst = self._models, 1.0
+        profile = models.profile[job]
+        mine = models.micro_batch(job, placement.gpus, placement.accumulation_steps)
+        for other, there in neighbours:
+            if there.fractions:
+                return self._straggling(job, placement, neighbours)
+            theirs = models.micro_batch(other, there.gpus, there.accumulation_steps)
+            worst = max(worst, self._law.ratio(profile, mine, models.profile[other], theirs))
+        return worst
+
+    def interference(
+        self, job: int, steps: int, other: int, other_steps: int
+    ) -> tuple[float, float]:
+        """Returns the ratios of two jobs on their requested GPUs."""
+        kind = self._models.kind
+        key = (kind[job], steps, kind[other], other_steps)
+        ratios = self._ratios.get(key)
+        if ratios is None:
+            mine, theirs = self._load(job, steps), self._load(other, other_steps)
+            ratios = mine.beside(theirs, self._law), theirs.beside(mine, self._law)
+            self._ratios[key] = ratios
+        return ratios
+
+    def interferences(self, sides: Sequence[Side], others: Sequence[Side]) -> tuple[Floats, Floats]:
+        """Returns the ratios of all pairs of jobs on their requested GPUs."""
+        mine, theirs = ([self._load(*side) for side in some] for some in (sides, others))
+        return self._law.ratios(mine, theirs), self._law.ratios(theirs, mine).T
+
+    @property
+    def interleaving(self) -> Interleaving:
+        """Returns the stages by kind, and the rule of the cycle."""
+        return self._models.stages.known
+
+    def utilization(self, job: int) -> float:
+        """Returns how busy the job keeps each GPU; limits and contention depend on it."""
+        return self._slowdowns.utilization(job, self._models.gpus[job], 1)
+
+    def _load(self, job: int, steps: int) -> GpuLoad:
+        models = self._models
+        key = (models.kind[job], steps)
+        load = self._loads.get(key)
+        if load is None:
+            micro_batch = models.micro_batch(job, models.gpus[job], steps)
+            load = self._loads[key] = GpuLoad(models.profile[job], micro_batch)
+        return load
+
+    def _straggling(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
+        models, slow = self._models, self._slowdowns.of_workers(job, placement, neighbours)
+        profile = models.profile[job]
+        if not placement.samples or models.is_pipeline(job):
+            return max(slow)
+        if profile is None:
+            return straggling(slow, placement.samples, 0.0)
+        gpus, batch = placement.gpus, models.batch[models.kind[job]]
+        nodes = models.well_placed_nodes(job, gpus) if models.by_count else placement.nodes
+        return split_slowdown(profile, placement, slow, batch=batch, nodes=nodes)
