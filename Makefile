@@ -23,14 +23,14 @@ slow: $(STAMP)  ## the tests that take minutes, and every property with a fresh 
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=search
 
 check: $(STAMP)  ## formatter, linter, types, documentation
-	$(BIN)/ruff format --check src tests benchmarks examples tools
-	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/ruff format --check src papers tools tests benchmarks examples
+	$(BIN)/ruff check src papers tools tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/docs
 
 format: $(STAMP)
-	$(BIN)/ruff format src tests benchmarks examples tools
-	$(BIN)/ruff check --fix src tests benchmarks examples tools
+	$(BIN)/ruff format src papers tools tests benchmarks examples
+	$(BIN)/ruff check --fix src papers tools tests benchmarks examples
 
 policy: $(STAMP)  ## make policy NAME=srtf: the conformance suite and a small comparison
 	$(BIN)/python -m pytest tests/contract -k "$(subst -,_,$(NAME)) or $(NAME)"

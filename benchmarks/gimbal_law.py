@@ -4,7 +4,7 @@
 
 Nobody published how the loss of two jobs on a GPU falls between free competition and limits that
 do not meet; the simulator takes a straight line in what is contested. Here it also falls with a
-power of it, on the workloads of `dovetail reproduce gimbal` (Philly's, DOVETAIL_DATA).
+power of it, on the workloads of `python -m papers gimbal` (Philly's, DOVETAIL_DATA).
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from papers.gimbal_beds import Bed, data_of
-from papers.gimbal_pairs import bent_slowdown
-from papers.gimbal_runs import (
+from dovetail.physics.sharing import worker_slowdowns
+from papers.frame.scope import Scope, find_data
+from papers.gimbal.experiments import (
     MORE_IS_BETTER,
     STEPS,
     SWEPT,
-    Run,
-    Upper,
+    GimbalRun,
+    UpperScheduler,
     gain_of,
 )
-from papers.setting import Setting, find_data
-
-from dovetail.physics.sharing import worker_slowdowns
+from papers.gimbal.pairs import bent_slowdown
+from papers.gimbal.workloads import GimbalWorkload, data_of
 
 
 @contextmanager
@@ -40,13 +39,15 @@ def bent(power: float) -> Iterator[None]:
         yield
 
 
-def gains(upper: Upper, beds: list[Bed], power: float) -> tuple[list[float], list[float]]:
+def gains(
+    upper: UpperScheduler, workloads: list[GimbalWorkload], power: float
+) -> tuple[list[float], list[float]]:
     """Returns by bed what GIMBAL gains, and what limits and samples add to packing alone."""
     whole, added = [], []
-    for bed in beds:
+    for workload in workloads:
         with bent(power):
             alone, packed, under = (
-                Run(bed, policy).play()[upper.measure]
+                GimbalRun(workload, policy).play()[upper.measure]
                 for policy in (upper.alone, upper.under(STEPS[0]), upper.under())
             )
         better = upper.measure in MORE_IS_BETTER
@@ -61,12 +62,12 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, default=4)
     parser.add_argument("--powers", type=float, nargs="+", default=[1.0, 2.0])
     given = parser.parse_args()
-    data = data_of(Setting(find_data(None)))
+    data = data_of(Scope(find_data(None)))
     print(f"{given.workloads} workloads, traces {'of ' + data if data else 'generated'}")
-    beds = [Bed("philly", seed, data) for seed in range(given.workloads)]
+    workloads = [GimbalWorkload("philly", seed, data) for seed in range(given.workloads)]
     for upper in SWEPT:
         for power in given.powers:
-            whole, added = (gain_of(ratios) for ratios in gains(upper, beds, power))
+            whole, added = (gain_of(ratios) for ratios in gains(upper, workloads, power))
             said = f"{upper.name}, power {power:g}"
             print(f"{said}: gain {whole.mean:.3f} ({whole.words})", end="")
             print(f", of it limits and samples {added.mean:.3f} ({added.words})", flush=True)

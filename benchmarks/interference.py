@@ -2,7 +2,7 @@
 
     python benchmarks/interference.py --data ../shared
 
-The errors on held-out models and pairs are `dovetail models pairs --data ../shared`. This adds
+The errors on held-out models and pairs are `python -m tools.zoo pairs --data ../shared`. This adds
 
 - a device and an author the law has not seen: Lucid's pairs on one RTX 3090 (S-Lab License 1.0,
   non-commercial: read here, and nothing of them is in the package);
@@ -23,6 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
+
+from dovetail.physics.sharing.contention import shipped_contention
+from dovetail.profiling.fit_placements import error_of, read_csv
 from tools.zoo.pairs import (
     FITTED_ON,
     OTHER_TYPES,
@@ -36,9 +39,6 @@ from tools.zoo.pairs import (
     read_pairs,
 )
 from tools.zoo.sharing import Throughput, infer_ratio
-
-from dovetail.physics.sharing.contention import shipped_contention
-from dovetail.profiling.fit_placements import error_of, read_csv
 
 Floats = NDArray[np.float64]
 UTILISATION_SHARE = 50.0

@@ -20,17 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
-from tools.zoo.limits import (
-    DemandFit,
-    WholePairs,
-    fit_demand,
-    fit_known_demand,
-    models_held_out,
-    other_types,
-    pairs_held_out,
-    whole_pairs,
-)
-from tools.zoo.pairs import FITTED_ON
 
 from benchmarks.interference import lucid_models, lucid_sides
 from dovetail.physics.sharing.limits import (
@@ -45,6 +34,17 @@ from dovetail.physics.speed.throughput import fewest_steps
 from dovetail.physics.zoo.models import lookup, zoo
 from dovetail.physics.zoo.profile import FitError
 from dovetail.profiling.fit_placements import error_of, read_csv
+from tools.zoo.limits import (
+    DemandFit,
+    WholePairs,
+    fit_demand,
+    fit_known_demand,
+    models_held_out,
+    other_types,
+    pairs_held_out,
+    whole_pairs,
+)
+from tools.zoo.pairs import FITTED_ON
 
 Floats = NDArray[np.float64]
 PAIRS_SHOWN = (

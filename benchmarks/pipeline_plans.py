@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tools.zoo.plans import fit_plans
-
 from dovetail.algorithms.pipeline_time import packed_s, spread_s
 from dovetail.physics.pipelines.pipelined import pipelined
 from dovetail.physics.pipelines.planner import TESTBED, held_bytes, plan
+from tools.zoo.plans import fit_plans
 
 
 def errors(data: Path) -> None:

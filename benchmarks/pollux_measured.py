@@ -14,7 +14,6 @@ from math import ceil, inf
 from pathlib import Path
 
 import numpy as np
-from tools.zoo.efficiency import EPOCHS, MOST_PER_GPU, read_trainings
 
 from dovetail.core.beliefs import Batches, Physics, Speed
 from dovetail.core.job import JobTable
@@ -22,6 +21,7 @@ from dovetail.core.placement import Placement
 from dovetail.core.trace import Trace
 from dovetail.physics.batches.goodput import LATE_S
 from dovetail.profiling.fit_placements import read_csv
+from tools.zoo.efficiency import EPOCHS, MOST_PER_GPU, read_trainings
 
 PER_NODE = 4
 

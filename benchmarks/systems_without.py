@@ -1,4 +1,4 @@
-"""What the table of `dovetail reproduce systems` becomes without what decides its ranking.
+"""What the table of `python -m papers systems` becomes without what decides its ranking.
 
 The same nine windows with one seed and a load of 0.9: with all, half or none of the jobs elastic,
 with a restart for every resize, and Gandiva where a switch costs a second. Ratios of mean JCT over
@@ -13,19 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from papers.systems_beds import REAL, Bed
-from papers.systems_plan import BASELINE, systems
-from papers.systems_results import HEAVY, geometric
-from papers.systems_trial import BASE, World, trial
 
 from dovetail.core.errors import InputError
+from papers.systems.experiments import BASE, BASELINE, Circumstances, system_run, systems
+from papers.systems.results import HEAVY, geometric
+from papers.systems.workloads import REAL, WindowWorkload
 
 WINDOWS, JOBS = 3, 120
 RESIZING = (
     *("afs-l", "afs-p", "afs-s", "srtf-e", "srsf-e", "max-min", "optimus", "themis"),
     *("srtf-max", "srsf-max", "tiresias-max"),
 )
-SETTINGS: dict[str, tuple[World, tuple[str, ...]]] = {
+SETTINGS: dict[str, tuple[Circumstances, tuple[str, ...]]] = {
     "all-elastic": (BASE, RESIZING),
     "half-elastic": (replace(BASE, elastic=0.5), RESIZING),
     "none-elastic": (replace(BASE, elastic=0.0), RESIZING),
@@ -39,8 +38,8 @@ def main() -> None:
     data = Path(os.environ.get("DOVETAIL_DATA", "../shared"))
     if not all((data / source.file).exists() for source in REAL):
         raise InputError(str(data), "the traces are not there", "set DOVETAIL_DATA")
-    beds = [
-        Bed(s, str(data), window, WINDOWS, JOBS, HEAVY, 0)
+    workloads = [
+        WindowWorkload(s, str(data), window, WINDOWS, JOBS, HEAVY, 0)
         for s in REAL
         for window in range(WINDOWS)
     ]
@@ -48,7 +47,9 @@ def main() -> None:
     for setting in sys.argv[1:] or SETTINGS:
         world, names = SETTINGS[setting]
         mean_s = {
-            name: np.array([trial(text[name], bed, world).play()["jct_s"] for bed in beds])
+            name: np.array(
+                [system_run(text[name], workload, world).play()["jct_s"] for workload in workloads]
+            )
             for name in (BASELINE, *names)
         }
         for name in names:

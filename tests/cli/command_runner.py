@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +31,20 @@ class Said:
 class Shell:
     """Calls commands; `ok` demands exit code 0, `refused` demands 2 and one line."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        run: Callable[[list[str]], int] = run,
+        program: str = "dovetail",
+    ) -> None:
         self._capsys = capsys
+        self._run = run
+        self._program = program
 
     def __call__(self, *words: object) -> Said:
         """Runs one command line."""
         self._capsys.readouterr()
-        code = run([str(w) for w in words])
+        code = self._run([str(w) for w in words])
         said = self._capsys.readouterr()
         return Said(code, said.out, said.err)
 
@@ -52,5 +60,5 @@ class Shell:
         assert (said.code, said.out) == (2, ""), said
         lines = said.err.splitlines()
         assert len(lines) == 1, said.err
-        assert lines[0].startswith("dovetail: ")
+        assert lines[0].startswith(f"{self._program}: ")
         return lines[0]

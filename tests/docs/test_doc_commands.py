@@ -9,11 +9,17 @@ import click
 import pytest
 
 from doc_pages import PAGES, ROOT, blocks, command_lines, prose, title
-from dovetail.cli.main import cli
+from dovetail.cli.main import MOVED, cli
+from papers.__main__ import reproduce
+from tools.zoo.__main__ import zoo
 
 INLINE = re.compile(r"`(dovetail [^`]+)`")
 NOT_COMMANDS = re.compile(r"\.\.\.|…| \| |\[|^dovetail [A-Z]")
 """Shorthand: an ellipsis, alternatives, optional parts."""
+HISTORY = ("CHANGELOG.md", "docs/decisions.md")
+"""Pages that name commands of earlier versions."""
+CHECKOUT = {"python -m papers": reproduce, "python -m tools.zoo": zoo}
+"""What runs from a checkout, by how it is typed."""
 
 
 def resolve(words: list[str]) -> tuple[click.Command, click.Context, list[str]]:
@@ -79,6 +85,8 @@ def test_every_command_line_shown_is_taken(page: Path) -> None:
 def test_every_command_mentioned_exists_with_its_options(page: Path) -> None:
     for line in mentioned(page):
         command, _, words = resolve(line.split()[1:])
+        if title(page) in HISTORY and words[:1] and words[0] in MOVED:
+            continue
         assert command is not cli or words[0].startswith("-"), f"{title(page)}: {line}"
         known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
         for word in words:
@@ -109,3 +117,22 @@ def test_every_command_has_help_with_an_example_and_json(words: str) -> None:
     said = command.get_help(context)
     assert "Example" in said
     assert "--json" in said
+
+
+@pytest.mark.parametrize("program", CHECKOUT)
+def test_what_runs_from_a_checkout_is_shown_as_it_is_taken(program: str) -> None:
+    shown = [
+        re.split(r"\s{2,}|`|\)", found)[0].partition(" #")[0]
+        for page in PAGES
+        for found in re.findall(rf"{program}\b(.*)", page.read_text())
+    ]
+    assert len(shown) > 3
+    for words in shown:
+        arguments = [word for word in words.split() if word != "PAPER"]
+        try:
+            with CHECKOUT[program].make_context(program, arguments, resilient_parsing=False):
+                pass
+        except click.exceptions.Exit:
+            pass
+        except click.ClickException as error:
+            pytest.fail(f"{program}{words}: {error.format_message()}")

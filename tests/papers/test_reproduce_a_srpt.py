@@ -1,33 +1,39 @@
-"""The A-SRPT study: its jobs are what it says, its predictions know no future, its rows hold."""
+"""The A-SRPT paper: its jobs are what it says, its predictions know no future, its rows hold."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
-from papers.a_srpt_checks import BoundTrial, LogTrial, PlacementTrial
-from papers.a_srpt_plan import BASELINES, OURS, Outcomes, Sweep, plan
-from papers.a_srpt_rows import held
-from papers.a_srpt_trial import KNOWN, ASrptTrial, Bed
-from papers.a_srpt_workload import Jobs, models_on, shortest_longest
-from papers.finding import MISSED, WITHIN
-from papers.setting import Setting
-from papers.studies import study_called
-from papers.trials import Numbers, Trial, Trials
 
 from dovetail.traces.transform import offered_load
-from papers import a_srpt, a_srpt_workload
+from papers import a_srpt
+from papers.a_srpt import workloads as a_srpt_workload
+from papers.a_srpt.checks import ASrptBound, LogRun, PlacementRun
+from papers.a_srpt.claims import held
+from papers.a_srpt.experiments import (
+    BASELINES,
+    KNOWN,
+    OURS,
+    ASrptRun,
+    Sweep,
+    plan,
+)
+from papers.a_srpt.workloads import ASrptCluster, ASrptWorkload, models_on, shortest_longest
+from papers.frame.claim import MISSED, WITHIN
+from papers.frame.paper import paper_called
+from papers.frame.results import Numbers, PaperRun, Results
+from papers.frame.scope import Scope
 from patience import UNHURRIED_S
 
-SMALL = Jobs(2000, 300, load=1.0, gpus=80)
-BED = Bed(servers=10)
+SMALL = ASrptWorkload(2000, 300, load=1.0, gpus=80)
+CLUSTER = ASrptCluster(servers=10)
 
 
 @pytest.mark.parametrize("single", [0.0, 0.4, 0.8])
 def test_the_share_on_one_gpu_is_what_was_asked_for(single: float) -> None:
-    whole = a_srpt_workload._whole(Jobs(2000, 0, single=single))
+    whole = a_srpt_workload._whole(ASrptWorkload(2000, 0, single=single))
     assert (whole.jobs.gpus == 1).mean() == pytest.approx(single, abs=0.05)
 
 
@@ -88,7 +94,7 @@ def test_every_method_is_nearer_than_saying_nothing(method: str) -> None:
 
 def test_learning_goes_on_in_the_run() -> None:
     jobs = replace(SMALL, recurrent=0.9)
-    run = ASrptTrial(jobs, OURS, "taught:mean", BED).play()
+    run = ASrptRun(jobs, OURS, "taught:mean", CLUSTER).play()
     still = jobs.taught("mean")
     at_once = np.mean([still.length_s(job, 0.0) <= 0 for job in range(jobs.jobs)])
     assert run["unseen"] < at_once
@@ -96,8 +102,8 @@ def test_learning_goes_on_in_the_run() -> None:
 
 @pytest.mark.parametrize("policy", [OURS, *BASELINES])
 def test_no_policy_is_below_the_bound(policy: str) -> None:
-    least = BoundTrial(SMALL, BED).play()
-    run = ASrptTrial(SMALL, policy, KNOWN, BED).play()
+    least = ASrptBound(SMALL, CLUSTER).play()
+    run = ASrptRun(SMALL, policy, KNOWN, CLUSTER).play()
     assert run["flow_s"] >= least["flow_s"]
     assert run["completion_s"] >= least["completion_s"]
     assert run["makespan_s"] > 0
@@ -112,10 +118,10 @@ def test_a_slower_network_spreads_no_faster() -> None:
 
 def test_heavy_edge_is_never_better_than_the_programme() -> None:
     for case in range(3):
-        found = PlacementTrial("vgg19", 8, case, UNHURRIED_S).play()
+        found = PlacementRun("vgg19", 8, case, UNHURRIED_S).play()
         assert found["proven"]
         assert found["greedy_ms"] >= found["best_ms"] * (1 - 1e-3)
-    free = PlacementTrial("gpt-175b", 64, 0, UNHURRIED_S).free()
+    free = PlacementRun("gpt-175b", 64, 0, UNHURRIED_S).free()
     assert sum(free) == 64
     assert all(here % 8 == 0 for here in free)
 
@@ -125,53 +131,53 @@ def test_a_gain_is_held_to_what_is_left_of_the_total() -> None:
 
 
 def test_gains_are_over_the_mean_of_the_seeds() -> None:
-    sweep = Sweep("", "", ((1.0, SMALL, BED),), KNOWN, (OURS, "spjf"), 2)
+    sweep = Sweep("", "", ((1.0, SMALL, CLUSTER),), KNOWN, (OURS, "spjf"), 2)
     flow = {OURS: (1.0, 3.0), "spjf": (6.0, 10.0)}
-    outcomes = Outcomes(
-        {
-            trial: {"flow_s": total}
+    results = Results(
+        known={
+            run: {"flow_s": total}
             for p in sweep.policies
-            for trial, total in zip(sweep.trials(1.0, p), flow[p], strict=True)
+            for run, total in zip(sweep.runs(1.0, p), flow[p], strict=True)
         }
     )
-    assert outcomes.gains(sweep, 1.0, ["spjf"]) == {"spjf": pytest.approx(0.75)}
+    assert sweep.gains(results, 1.0, ["spjf"]) == {"spjf": pytest.approx(0.75)}
 
 
 def test_the_study_is_known_by_name() -> None:
-    assert study_called("a-srpt") is a_srpt.study
+    assert paper_called("a-srpt") is a_srpt.paper
 
 
 def test_full_plays_the_published_sizes() -> None:
-    made = plan(Setting(None, "full"))
+    made = plan(Scope(None, "full"))
     assert made.sweeps["jobs"].at == (37_500, 75_000, 150_000)
-    assert (made.base.total, made.base.jobs, made.bed.gpus) == (758_223, 75_000, 2000)
+    assert (made.base.total, made.base.jobs, made.cluster.gpus) == (758_223, 75_000, 2000)
     assert {1.0, 50.0} <= set(made.sweeps["nic"].at)
 
 
 @pytest.mark.slow
 def test_quick_explains_every_miss(data_dir: Path) -> None:
-    found = a_srpt.find(Setting(data_dir, "quick"), Trials())
-    assert all(row.why for row in found.rows if row.verdict == MISSED)
-    for picture in found.pictures:
+    found = a_srpt.find(Scope(data_dir, "quick"), Results())
+    assert all(row.why for row in found.claims if row.verdict == MISSED)
+    for picture in found.plots:
         assert picture.draw().axes
 
 
-class Told:
+class Told(Results):
     """Trials of which everything is known beforehand: A-SRPT's total is a third less."""
 
-    def play(self, trials: Sequence[Trial]) -> list[Numbers]:
-        return [self._numbers(trial) for trial in trials]
+    def play(self, runs: Sequence[PaperRun]) -> list[Numbers]:
+        return [self._numbers(run) for run in runs]
 
-    def _numbers(self, trial: Trial) -> Numbers:
-        if isinstance(trial, PlacementTrial):
+    def _numbers(self, run: PaperRun) -> Numbers:
+        if isinstance(run, PlacementRun):
             ms = {"greedy_ms": 1.5, "best_ms": 1.0, "greedy_took_ms": 1.0, "best_took_ms": 9.0}
             return ms | {"refined_ms": 1.0, "proven": 1.0}
-        if isinstance(trial, LogTrial):
+        if isinstance(run, LogRun):
             return {"mean_s": 5.0, "near": 0.5}
-        if isinstance(trial, BoundTrial):
+        if isinstance(run, ASrptBound):
             return {"flow_s": 90.0, "completion_s": 900.0}
-        assert isinstance(trial, ASrptTrial)
-        total = 100.0 if trial.policy.startswith(OURS) else 150.0
+        assert isinstance(run, ASrptRun)
+        total = 100.0 if run.policy.startswith(OURS) else 150.0
         names = ("error_iterations", "median_error_iterations", "near", "unseen", "stretch")
         known = dict.fromkeys((*names, "heavy ran", "light ran"), 1.0)
         known |= {f"off:{q}": q / 100 for q in range(0, 101, 2)}
@@ -184,8 +190,8 @@ class Told:
 
 
 def test_verdicts_follow_from_the_numbers() -> None:
-    found = a_srpt.find(Setting(None, "default"), cast(Trials, Told()))
-    rows = {(row.part.partition(":")[0], row.what): row for row in found.rows}
+    found = a_srpt.find(Scope(None, "default"), Told())
+    rows = {(row.part.partition(":")[0], row.what): row for row in found.claims}
     assert rows["Figure 5", "A-SRPT less than the worst baseline"].verdict == WITHIN
     assert rows["Figure 6", "least over baselines and sizes"].verdict == WITHIN
     assert rows["Figure 6", "most over baselines and sizes"].verdict == MISSED
@@ -194,11 +200,11 @@ def test_verdicts_follow_from_the_numbers() -> None:
     assert rows["Figure 9", "A-SRPT, forest"].ours == pytest.approx(1.0)
     assert rows["Table II", "Heavy-Edge over the shortest"].verdict == MISSED
     assert rows["Theorem 1", "at most, measured, forest"].ours == pytest.approx(1000 / 900)
-    assert not any(row.part.startswith("Prediction on a real log") for row in found.rows)
+    assert not any(row.part.startswith("Prediction on a real log") for row in found.claims)
     assert any("dirlab" in note for note in found.notes)
 
 
 def test_every_picture_can_be_drawn() -> None:
-    found = a_srpt.find(Setting(None, "quick"), cast(Trials, Told()))
-    for picture in found.pictures:
+    found = a_srpt.find(Scope(None, "quick"), Told())
+    for picture in found.plots:
         assert picture.draw().axes

@@ -1,4 +1,4 @@
-"""The AFS study: its workload keeps what the traces say, and its numbers come out anew."""
+"""The AFS paper: its workload keeps what the traces say, and its numbers come out anew."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,18 +6,18 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from papers.afs_plan import AUTHORS, Case, Outcomes, plan
-from papers.afs_toy import ToyTrial
-from papers.afs_trial import AfsTrial, sequence
-from papers.afs_workload import TABLE_3, Workload, available
-from papers.finding import MISSED
-from papers.setting import Setting
-from papers.trials import Trials
 
 from dovetail.physics.zoo.models import zoo
-from papers import afs, afs_plan, afs_workload
+from papers import afs
+from papers.afs import experiments as afs_plan
+from papers.afs import workloads as afs_workload
+from papers.afs.experiments import AUTHORS, AfsCase, AfsRun, ToyRun, plan, sequence
+from papers.afs.workloads import TABLE_3, AfsWorkload, available
+from papers.frame.claim import MISSED
+from papers.frame.results import Results
+from papers.frame.scope import Scope
 
-SMALL = Workload("like 9", 9)
+SMALL = AfsWorkload("like 9", 9)
 
 
 @pytest.fixture
@@ -35,23 +35,23 @@ def forget() -> object:
     afs_workload._jobs_of.cache_clear()
 
 
-def real(data_dir: Path, name: str) -> Workload:
+def real(data_dir: Path, name: str) -> AfsWorkload:
     vc = next(vc for vc in TABLE_3 if vc.name == name)
-    return Workload(vc.name, vc.number, str(data_dir / vc.file))
+    return AfsWorkload(vc.name, vc.number, str(data_dir / vc.file))
 
 
-def hours(trial: AfsTrial) -> float:
-    return trial.play()["avg_jct_s"] / 3600
+def hours(run: AfsRun) -> float:
+    return run.play()["avg_jct_s"] / 3600
 
 
 def test_the_toy_of_appendix_a_has_its_corrected_means() -> None:
-    assert ToyTrial("srtf").play() == {"avg_jct_h": pytest.approx(1.75)}
-    assert ToyTrial("max-min").play() == {"avg_jct_h": pytest.approx(2.0)}
+    assert ToyRun("srtf").play() == {"avg_jct_h": pytest.approx(1.75)}
+    assert ToyRun("max-min").play() == {"avg_jct_h": pytest.approx(2.0)}
 
 
 @pytest.mark.parametrize("hours", [1.1, 1.3, 1.5, 1.7, 1.99])
 def test_equal_shares_beat_srtf_whenever_others_follow(hours: float) -> None:
-    even, srtf = (ToyTrial(p, hours).play()["avg_jct_h"] for p in ("max-min", "srtf"))
+    even, srtf = (ToyRun(p, hours).play()["avg_jct_h"] for p in ("max-min", "srtf"))
     assert even < srtf
 
 
@@ -69,15 +69,15 @@ def test_drawn_models_keep_lengths_and_can_use_the_gpus(data_dir: Path) -> None:
 def test_a_job_alone_takes_its_wall_time_whatever_its_model(data_dir: Path) -> None:
     workload = real(data_dir, "ed69ec")
     for seed in (1, 2):
-        trial = AfsTrial(workload, "fifo", nodes=400, seed=seed, detailed=True)
-        assert sequence(trial.play(), "jct") == pytest.approx(
+        run = AfsRun(workload, "fifo", nodes=400, seed=seed, detailed=True)
+        assert sequence(run.play(), "jct") == pytest.approx(
             workload.jobs("file", 0).duration_s.tolist()
         )
 
 
 def test_figure_2a_comes_out_with_the_authors_models(data_dir: Path) -> None:
     workload = real(data_dir, "2869ce")
-    found = {p: hours(AfsTrial(workload, p, models="file")) for p in afs.afs_rows.MODERATE_H}
+    found = {p: hours(AfsRun(workload, p, models="file")) for p in afs.afs_rows.MODERATE_H}
     assert found == {
         "srtf": pytest.approx(31.1, abs=0.05),
         "srsf": pytest.approx(32.8, abs=0.1),
@@ -89,8 +89,7 @@ def test_figure_2a_comes_out_with_the_authors_models(data_dir: Path) -> None:
 def test_the_one_trace_that_gains_by_larger_sizes_gains_as_published(data_dir: Path) -> None:
     workload = real(data_dir, "ed69ec")
     srtf, larger, srsf, larger_srsf = (
-        hours(AfsTrial(workload, p, models="file"))
-        for p in ("srtf", "srtf-max", "srsf", "srsf-max")
+        hours(AfsRun(workload, p, models="file")) for p in ("srtf", "srtf-max", "srsf", "srsf-max")
     )
     assert srtf / larger == pytest.approx(1.21, abs=0.01)
     assert srsf / larger_srsf == pytest.approx(1.17, abs=0.01)
@@ -110,7 +109,7 @@ def test_sizes_give_the_load_asked_for_or_hold_the_widest_job(data_dir: Path) ->
 
 
 def test_a_detailed_trial_keeps_each_job_and_the_metrics(small_months: None) -> None:
-    kept = AfsTrial(SMALL, "srtf", nodes=2, detailed=True).play()
+    kept = AfsRun(SMALL, "srtf", nodes=2, detailed=True).play()
     assert fmean(sequence(kept, "jct")) == pytest.approx(kept["avg_jct_s"])
     for name, mean in (("QL", "avg_queue_length"), ("CE", "cluster_efficiency")):
         assert fmean(sequence(kept, name)) == pytest.approx(kept[mean], rel=1e-6)
@@ -120,37 +119,37 @@ def test_a_detailed_trial_keeps_each_job_and_the_metrics(small_months: None) -> 
 
 
 def test_a_draw_is_won_unless_another_is_better_by_more_than_a_tie() -> None:
-    case = Case(SMALL, 16, ("afs-l", "srtf"), (0, 1, 2))
+    case = AfsCase(SMALL, 16, ("afs-l", "srtf"), (0, 1, 2))
     mean = {"afs-l": (1.0, 1.005, 1.2), "srtf": (2.0, 1.0, 1.0)}
-    outcomes = Outcomes(
-        {case.trial(p, d): {"avg_jct_s": mean[p][d]} for p in case.policies for d in case.draws}
+    results = Results(
+        known={case.run(p, d): {"avg_jct_s": mean[p][d]} for p in case.policies for d in case.draws}
     )
-    assert outcomes.won(case, "afs-l", ("srtf",)) == 2
-    assert outcomes.mean(case, "srtf") == pytest.approx(4 / 3)
-    assert outcomes.first(case, "srtf") == 2.0
+    assert case.won(results, "afs-l", ("srtf",)) == 2
+    assert case.mean(results, "srtf") == pytest.approx(4 / 3)
+    assert case.first(results, "srtf") == 2.0
 
 
 def test_without_traces_months_are_generated_and_called_so(small_months: None) -> None:
-    found = afs.find(Setting(None, "quick"), Trials(processes=1))
-    parts = {row.part for row in found.rows if row.part.startswith(("Figure 2", "Figure 5,"))}
+    found = afs.find(Scope(None, "quick"), Results(processes=1))
+    parts = {row.part for row in found.claims if row.part.startswith(("Figure 2", "Figure 5,"))}
     assert len(parts) == 4
     assert all("generated month" in part for part in parts)
-    held = {r.part.partition(":")[0] for r in found.rows if r.published is not None and r.band}
+    held = {r.part.partition(":")[0] for r in found.claims if r.published is not None and r.band}
     assert held == {"Appendix A"}
     assert any("TuftsNATLab/PCS" in note for note in found.notes)
-    for picture in found.pictures:
+    for picture in found.plots:
         assert picture.draw().axes
 
 
 def test_quick_plays_the_authors_draw_of_two_traces(data_dir: Path) -> None:
-    made = plan(Setting(data_dir, "quick"))
+    made = plan(Scope(data_dir, "quick"))
     assert [c.workload.number for c in made.cases] == [4, 9]
     assert {c.draws for c in made.cases} == {(AUTHORS,)}
-    assert len(made.clusters) == len(available(Setting(data_dir)))
+    assert len(made.clusters) == len(available(Scope(data_dir)))
 
 
 def test_full_plays_every_trace_at_every_load_with_twenty_draws(data_dir: Path) -> None:
-    made = plan(Setting(data_dir, "full"))
+    made = plan(Scope(data_dir, "full"))
     numbers = {vc.number for vc, _ in made.clusters}
     assert {(c.workload.number, c.load) for c in made.cases} == {
         (n, load) for n in numbers for load in (None, 0.7, 1.0, 1.5)
@@ -160,8 +159,8 @@ def test_full_plays_every_trace_at_every_load_with_twenty_draws(data_dir: Path) 
 
 @pytest.mark.slow
 def test_quick_misses_nothing_but_what_is_explained(data_dir: Path) -> None:
-    found = afs.find(Setting(data_dir, "quick"), Trials())
-    missed = [row for row in found.rows if row.verdict == MISSED]
+    found = afs.find(Scope(data_dir, "quick"), Results())
+    missed = [row for row in found.claims if row.verdict == MISSED]
     assert all(row.why for row in missed)
-    for picture in found.pictures:
+    for picture in found.plots:
         assert picture.draw().axes

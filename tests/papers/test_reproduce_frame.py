@@ -1,4 +1,4 @@
-"""The frame of the studies of papers: verdicts, trials played once, and what is written."""
+"""The frame of all papers: verdicts, runs played once, and what is written."""
 
 import csv
 import json
@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from papers.afs_toy import ToyTrial
-from papers.finding import (
+
+from dovetail.core.errors import InputError
+from dovetail.report.plots import canvas
+from papers.afs.experiments import ToyRun
+from papers.frame.claim import (
     BESIDE,
     HOLDS,
     MISSED,
     SHOWN,
     WITHIN,
-    Finding,
-    Findings,
-    Picture,
+    Claim,
+    Plot,
+    Reproduction,
     at_most,
     ratio_band,
 )
-from papers.pages import cells, findings_dict, sentence, view, write_findings
-from papers.setting import Setting, find_data
-from papers.studies import STUDIES, Study, study_called
-from papers.trials import Numbers, Trials
-
-from dovetail.core.errors import InputError
-from dovetail.report.plots import canvas
+from papers.frame.page import cells, reproduction_dict, sentence, view, write_reproduction
+from papers.frame.paper import PAPERS, Paper, paper_called
+from papers.frame.results import Numbers, Results
+from papers.frame.scope import Scope, find_data
 
 
 @dataclass(frozen=True)
@@ -49,37 +49,37 @@ def plays() -> list[float]:
     return Counted.plays
 
 
-def empty_picture() -> Picture:
-    return Picture("fig-1", "Figure 1", "Nothing & more.", lambda: canvas.sheet()[0])
+def empty_picture() -> Plot:
+    return Plot("fig-1", "Figure 1", "Nothing & more.", lambda: canvas.sheet()[0])
 
 
-def some_findings() -> Findings:
+def some_findings() -> Reproduction:
     rows = (
-        Finding("Table 1", "mean <JCT>", 2.0, "h", 2.1, ratio_band(2.1, 0.1)),
-        Finding("Table 1", "tail", 9.0, "h", 2.0, (1.0, 3.0), why="the tail is another"),
-        Finding("Figure 1", "order", holds=True),
-        Finding("Figure 1", "metric", 12345.6),
+        Claim("Table 1", "mean <JCT>", 2.0, "h", 2.1, ratio_band(2.1, 0.1)),
+        Claim("Table 1", "tail", 9.0, "h", 2.0, (1.0, 3.0), why="the tail is another"),
+        Claim("Figure 1", "order", holds=True),
+        Claim("Figure 1", "metric", 12345.6),
     )
-    return Findings(rows, (empty_picture(),), ("generated months",))
+    return Reproduction(rows, (empty_picture(),), ("generated months",))
 
 
-STUDY = Study("A paper", "One table and one figure.", lambda setting, trials: some_findings())
+STUDY = Paper("A paper", "One table and one figure.", lambda scope, trials: some_findings())
 
 
 @pytest.mark.parametrize(
     ("finding", "verdict"),
     [
-        (Finding("p", "w", 1.0, band=(1.0, 2.0)), WITHIN),
-        (Finding("p", "w", 2.1, band=(1.0, 2.0)), MISSED),
-        (Finding("p", "w", None, band=(1.0, 2.0)), MISSED),
-        (Finding("p", "w", float("nan"), band=(1.0, 2.0)), MISSED),
-        (Finding("p", "w", holds=True), HOLDS),
-        (Finding("p", "w", 1.5, band=(1.0, 2.0), holds=False), MISSED),
-        (Finding("p", "w", 1.0, published=5.0), BESIDE),
-        (Finding("p", "w", 1.0), SHOWN),
+        (Claim("p", "w", 1.0, band=(1.0, 2.0)), WITHIN),
+        (Claim("p", "w", 2.1, band=(1.0, 2.0)), MISSED),
+        (Claim("p", "w", None, band=(1.0, 2.0)), MISSED),
+        (Claim("p", "w", float("nan"), band=(1.0, 2.0)), MISSED),
+        (Claim("p", "w", holds=True), HOLDS),
+        (Claim("p", "w", 1.5, band=(1.0, 2.0), holds=False), MISSED),
+        (Claim("p", "w", 1.0, published=5.0), BESIDE),
+        (Claim("p", "w", 1.0), SHOWN),
     ],
 )
-def test_every_row_has_its_verdict(finding: Finding, verdict: str) -> None:
+def test_every_row_has_its_verdict(finding: Claim, verdict: str) -> None:
     assert finding.verdict == verdict
 
 
@@ -91,7 +91,7 @@ def test_one_per_cent_is_a_tie() -> None:
 
 def test_a_trial_is_played_once_whoever_asks(plays: list[float]) -> None:
     told: list[float] = []
-    trials = Trials(processes=1, progress=told.append)
+    trials = Results(processes=1, progress=told.append)
     assert trials.play([Counted(2), Counted(1), Counted(2)]) == [{"twice": n} for n in (4, 2, 4)]
     assert trials.play([Counted(1), Counted(3)]) == [{"twice": 2}, {"twice": 6}]
     assert plays == [2, 1, 3]
@@ -100,16 +100,16 @@ def test_a_trial_is_played_once_whoever_asks(plays: list[float]) -> None:
 
 def test_what_a_trial_raises_is_raised(plays: list[float]) -> None:
     with pytest.raises(InputError, match="went wrong"):
-        Trials(processes=1).play([Counted(-1)])
+        Results(processes=1).play([Counted(-1)])
 
 
 def test_the_number_of_processes_changes_no_outcome() -> None:
-    asked = [ToyTrial("srtf"), ToyTrial("max-min"), ToyTrial("srtf", 1.5)]
-    assert Trials(processes=1).play(asked) == Trials(processes=2).play(asked)
+    asked = [ToyRun("srtf"), ToyRun("max-min"), ToyRun("srtf", 1.5)]
+    assert Results(processes=1).play(asked) == Results(processes=2).play(asked)
 
 
-def test_the_folder_holds_all_rows_and_pictures(tmp_path: Path) -> None:
-    write_findings(STUDY, some_findings(), tmp_path)
+def test_the_folder_holds_all_rows_and_plots(tmp_path: Path) -> None:
+    write_reproduction(STUDY, some_findings(), tmp_path)
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {"fig-1.png", "fig-1.svg"}
     with (tmp_path / "rows.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -120,7 +120,7 @@ def test_the_folder_holds_all_rows_and_pictures(tmp_path: Path) -> None:
         "the tail is another",
     )
     said = json.loads((tmp_path / "summary.json").read_text())
-    assert said == findings_dict(STUDY, some_findings())
+    assert said == reproduction_dict(STUDY, some_findings())
     assert said["verdicts"] == {WITHIN: 1, HOLDS: 1, MISSED: 1, BESIDE: 0, SHOWN: 1}
     page = (tmp_path / "report.html").read_text()
     assert "mean &lt;JCT&gt;" in page
@@ -136,15 +136,15 @@ def test_the_terminal_says_why_a_row_missed() -> None:
         console.print(view(STUDY, some_findings()))
     assert "4 rows: 1 within, 1 holds, 1 missed, 1 no published value." in said.get()
     assert "missed: tail: the tail is another" in said.get()
-    assert cells(Finding("p", "w", 12345.6, "s")) == ["w", "", "12,346 s", "", SHOWN]
-    assert sentence(Findings(())) == "Nothing was found."
+    assert cells(Claim("p", "w", 12345.6, "s")) == ["w", "", "12,346 s", "", SHOWN]
+    assert sentence(Reproduction(())) == "Nothing was found."
 
 
 def test_bad_settings_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="unknown 'fast'"):
-        Setting(None, "fast")
+        Scope(None, "fast")
     with pytest.raises(InputError, match="--seeds"):
-        Setting(None, seeds=-1)
+        Scope(None, seeds=-1)
     with pytest.raises(InputError, match="is no folder"):
         find_data(tmp_path / "none")
     monkeypatch.setenv("DOVETAIL_DATA", str(tmp_path / "none"))
@@ -166,17 +166,17 @@ def test_data_is_found_as_given_then_by_the_variable_then_beside(
     assert find_data(None) is None
     (tmp_path / "shared").mkdir()
     assert find_data(None) == Path("../shared")
-    assert Setting(given).path("x") == given / "x"
-    assert Setting(tmp_path).has("given", "named")
-    assert not Setting(None).has("given")
+    assert Scope(given).path("x") == given / "x"
+    assert Scope(tmp_path).has("given", "named")
+    assert not Scope(None).has("given")
 
 
 def test_effort_chooses_a_number() -> None:
-    assert [Setting(None, e).chosen(1, 2, 3) for e in ("quick", "default", "full")] == [1, 2, 3]
+    assert [Scope(None, e).chosen(1, 2, 3) for e in ("quick", "default", "full")] == [1, 2, 3]
 
 
 def test_every_study_listed_is_there() -> None:
-    for name in STUDIES:
-        assert study_called(name).title
+    for name in PAPERS:
+        assert paper_called(name).title
     with pytest.raises(InputError, match="afs"):
-        study_called("asf")
+        paper_called("asf")

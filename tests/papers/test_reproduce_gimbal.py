@@ -1,41 +1,40 @@
-"""The GIMBAL study: its beds are those of Table 2, and a small run fills every table."""
+"""The GIMBAL paper: its beds are those of Table 2, and a small run fills every table."""
 
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
-from papers.finding import MISSED
-from papers.gimbal import study
-from papers.gimbal_beds import MIXES, SIZES, STAND_INS, Bed, most_even, scaled
-from papers.gimbal_example import ExampleTrial
-from papers.gimbal_pairs import (
+
+from dovetail.core.policy import parse_policy
+from dovetail.physics.sharing.limits import shared_slowdown
+from papers.frame.claim import MISSED
+from papers.frame.results import Numbers, Results
+from papers.frame.scope import Scope
+from papers.gimbal import paper
+from papers.gimbal.experiments import BOLD, STEPS, UPPERS, GimbalExperiment, GimbalRun, gain_of
+from papers.gimbal.experiments import variations as all_variations
+from papers.gimbal.pairs import (
     LIMITS,
     MODELS,
-    Pairs,
-    PairTrial,
+    PairRun,
+    PairShares,
     bent_slowdown,
     gain_over_serial,
     is_unimodal,
     limited,
 )
-from papers.gimbal_runs import BOLD, STEPS, UPPERS, Results, Run, gain_of
-from papers.gimbal_runs import variations as all_variations
-from papers.gimbal_sets import SETS, SetTrial
-from papers.setting import Setting
-from papers.trials import Numbers, Trials
-
-from dovetail.core.policy import parse_policy
-from dovetail.physics.sharing.limits import shared_slowdown
+from papers.gimbal.search import SETS, ExampleRun, SetRun
+from papers.gimbal.workloads import MIXES, SIZES, STAND_INS, GimbalWorkload, most_even, scaled
 
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_beds_have_the_jobs_and_mean_gpus_of_table_2(mix: str) -> None:
-    beds = [Bed(mix, seed, "") for seed in range(30)]
+    workloads = [GimbalWorkload(mix, seed, "") for seed in range(30)]
     for which, (name, mean) in enumerate(zip(STAND_INS, MIXES[mix].mean_gpus, strict=True)):
         gpus = []
-        for bed in beds:
-            jobs = bed.trace().jobs
+        for workload in workloads:
+            jobs = workload.trace().jobs
             rows = [i for i, job_id in enumerate(jobs.job_id) if job_id.startswith(name)]
             assert len(rows) == MIXES[mix].jobs[which]
             ours = {ours for _, ours, _ in STAND_INS[name]}
@@ -47,7 +46,7 @@ def test_beds_have_the_jobs_and_mean_gpus_of_table_2(mix: str) -> None:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_beds_ask_for_the_published_makespan_at_their_load(mix: str) -> None:
-    trace = Bed(mix, 3, "", load=2.0).trace()
+    trace = GimbalWorkload(mix, 3, "", load=2.0).trace()
     hours = MIXES[mix].gavel_h
     work_s = float((trace.duration_s * trace.jobs.gpus).sum())
     assert work_s == pytest.approx(hours * 3600 * 32)
@@ -60,7 +59,7 @@ def test_beds_ask_for_the_published_makespan_at_their_load(mix: str) -> None:
 
 def test_the_longest_jobs_are_the_large_ones_unless_varied() -> None:
     def lengths(how: str) -> tuple[float, float]:
-        trace = Bed("philly", 1, "", lengths=how).trace()
+        trace = GimbalWorkload("philly", 1, "", lengths=how).trace()
         large = np.array([name.startswith("large") for name in trace.jobs.job_id])
         return float(trace.duration_s[large].min()), float(trace.duration_s[~large].max())
 
@@ -71,25 +70,25 @@ def test_the_longest_jobs_are_the_large_ones_unless_varied() -> None:
 
 
 def test_the_ablation_has_100_jobs_on_16_gpus() -> None:
-    bed = Bed("philly", 0, "", 100)
-    trace = bed.trace()
+    workload = GimbalWorkload("philly", 0, "", 100)
+    trace = workload.trace()
     assert len(trace) == 100
-    assert bed.nodes == 8
+    assert workload.nodes == 8
     work_s = float((trace.duration_s * trace.jobs.gpus).sum())
     assert work_s == pytest.approx(4.5 * 3600 * 32 * 100 / 150)
 
 
 def test_a_bed_is_the_same_for_the_same_seed_and_differs_for_another() -> None:
-    first = Bed("philly", 5, "").trace().duration_s
+    first = GimbalWorkload("philly", 5, "").trace().duration_s
     # Equal and yet another bed: nothing may be left over from the first.
-    assert (Bed("philly", 5, "", load=4.0).trace().duration_s == first).all()
-    assert (Bed("philly", 6, "").trace().duration_s != first).any()
+    assert (GimbalWorkload("philly", 5, "", load=4.0).trace().duration_s == first).all()
+    assert (GimbalWorkload("philly", 6, "").trace().duration_s != first).any()
 
 
 def test_beds_of_real_traces_have_their_spread(data_dir: Path) -> None:
-    real = Bed("alibaba", 0, str(data_dir)).trace()
+    real = GimbalWorkload("alibaba", 0, str(data_dir)).trace()
     assert len(real) == 300
-    assert (real.duration_s != Bed("alibaba", 0, "").trace().duration_s).any()
+    assert (real.duration_s != GimbalWorkload("alibaba", 0, "").trace().duration_s).any()
 
 
 def test_most_even_shares_have_their_mean_and_tilt_one_way() -> None:
@@ -150,7 +149,7 @@ def test_a_limit_changes_nothing_above_what_a_job_uses() -> None:
 
 
 def test_pairs_count_themselves() -> None:
-    found = Pairs([PairTrial("ResNet-50", b).play() for b in ("EfficientNet", "LLaMA")])
+    found = PairShares([PairRun("ResNet-50", b).play() for b in ("EfficientNet", "LLaMA")])
     assert found.free("straight line") == 0.5
     assert found.best("straight line") == 1.0
     assert found.evened() == 1.0
@@ -158,7 +157,7 @@ def test_pairs_count_themselves() -> None:
 
 
 def test_the_example_of_section_4_1_falls_to_six_hours() -> None:
-    found = ExampleTrial().play()
+    found = ExampleRun().play()
     assert found["free"] == pytest.approx(7.5)
     # The search takes minutes of the ten hours.
     assert found["found"] == pytest.approx(6.0, rel=0.002)
@@ -168,18 +167,18 @@ def test_the_example_of_section_4_1_falls_to_six_hours() -> None:
 
 
 def test_early_exit_finds_what_a_full_search_does_sooner() -> None:
-    early, full = (SetTrial("JC7", manner).play() for manner in ("early exit", "full search"))
+    early, full = (SetRun("JC7", manner).play() for manner in ("early exit", "full search"))
     assert early["members"] == len(SETS["JC7"])
     assert early["seconds"] < full["seconds"]
     assert early["steps"] < full["steps"]
     assert early["gain"] == pytest.approx(full["gain"], rel=0.01)
-    free = SetTrial("JC7", "free competition").play()
+    free = SetRun("JC7", "free competition").play()
     assert free["steps"] == 0
-    assert early["jct"] < free["jct"] < SetTrial("JC7", "serial").play()["jct"]
+    assert early["jct"] < free["jct"] < SetRun("JC7", "serial").play()["jct"]
 
 
 def test_one_run_counts_deadlines_by_class_and_work_over_time() -> None:
-    numbers = Run(Bed("philly", 0, "", 30), UPPERS[0].under()).play()
+    numbers = GimbalRun(GimbalWorkload("philly", 0, "", 30), UPPERS[0].under()).play()
     assert numbers["met"] == sum(numbers[f"met {c}"] for c in STAND_INS)
     assert numbers["q0"] <= numbers["q30"] <= numbers["q59"]
     assert numbers["jct"] == pytest.approx((numbers["jct longer"] + numbers["jct shorter"]) / 2)
@@ -194,7 +193,7 @@ def test_every_policy_of_the_study_can_be_made() -> None:
         assert len(set(map(str, policies))) == len(texts)
 
 
-class Guesses(Trials):
+class Guesses(Results):
     """Answers at once, alike whatever is asked: nothing gains anything."""
 
     def play(self, trials: object) -> list[Numbers]:
@@ -208,29 +207,29 @@ class _Ones(dict[str, float]):
 
 @pytest.mark.parametrize("effort", ["quick", "default"])
 def test_every_row_is_there_once_and_misses_say_why(effort: str) -> None:
-    findings = study.find(Setting(None, effort), Guesses())
-    names = [(row.part, row.what) for row in findings.rows]
+    reproduction = paper.find(Scope(None, effort), Guesses())
+    names = [(row.part, row.what) for row in reproduction.claims]
     assert len(set(names)) == len(names)
-    missed = [row for row in findings.rows if row.verdict == MISSED]
+    missed = [row for row in reproduction.claims if row.verdict == MISSED]
     assert missed
     assert all(row.why for row in missed)
-    published = {row.published for row in findings.rows}
+    published = {row.published for row in reproduction.claims}
     assert {1.28, 90, 110, 4.5, 4.05, 480.0, 250.0, 0.994, 7.5, 6.0} <= published
     if effort == "default":
         assert {1.26, 3.75, 5.8, 233, 17.6, 15.9, 16.0} <= published
-    assert any("GENERATED" in note for note in findings.notes)
-    for picture in findings.pictures:
+    assert any("GENERATED" in note for note in reproduction.notes)
+    for picture in reproduction.plots:
         assert picture.draw().axes
 
 
 def test_each_variation_changes_one_thing() -> None:
-    varied = all_variations(Results(Guesses(), Setting(None, "quick")))
+    varied = all_variations(GimbalExperiment(Guesses(), Scope(None, "quick")))
     base = varied["as above"]
     for words, run in varied.items():
         changed = [
             name
-            for mine, other in ((run, base), (run.bed, base.bed))
+            for mine, other in ((run, base), (run.workload, base.workload))
             for name in (f.name for f in fields(mine))
-            if name != "bed" and getattr(mine, name) != getattr(other, name)
+            if name != "workload" and getattr(mine, name) != getattr(other, name)
         ]
         assert len(changed) == (words != "as above"), words

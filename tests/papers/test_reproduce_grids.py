@@ -1,12 +1,13 @@
-"""Tables of studies on screens: nothing is cut off, whatever the width."""
+"""Tables of papers on screens: nothing is cut off, whatever the width."""
 
 import io
 
-from papers.finding import Sheet
-from papers.grids import Grid
 from rich.console import Console
 
-WIDE = Sheet(
+from papers.frame.claim import Table
+from papers.frame.page import TableGrid
+
+WIDE = Table(
     "wide",
     "Everybody",
     ["policy", "knows", *(f"column {i}" for i in range(9))],
@@ -15,10 +16,10 @@ WIDE = Sheet(
 )
 
 
-def printed(sheet: Sheet, width: int) -> list[str]:
+def printed(sheet: Table, width: int) -> list[str]:
     """Returns the lines that a sheet takes on a screen of that width."""
     out = io.StringIO()
-    Console(file=out, width=width).print(Grid(sheet))
+    Console(file=out, width=width).print(TableGrid(sheet))
     return out.getvalue().splitlines()
 
 
@@ -44,7 +45,7 @@ def test_a_wide_one_is_shown_in_parts_that_begin_with_the_first_column() -> None
 
 def test_a_column_wider_than_the_screen_is_folded() -> None:
     long = " ".join(["none may be stopped"] * 6)
-    lines = printed(Sheet("long", "Long", ["claim", "n", "where"], [["a before b", "1", long]]), 40)
+    lines = printed(Table("long", "Long", ["claim", "n", "where"], [["a before b", "1", long]]), 40)
     assert max(map(len, lines)) <= 40
     words = "".join(lines).replace("a before b", "").split()
     assert words.count("stopped") == 6

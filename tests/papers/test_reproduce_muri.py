@@ -1,20 +1,20 @@
-"""The Muri study: worked examples by hand, the testbed against its logs, and a whole small run."""
+"""The Muri paper: worked examples by hand, the testbed against its logs, and a whole small run."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from papers.finding import MISSED, WITHIN
-from papers.muri import study
-from papers.muri_plan import CYCLE, Outcomes, plan
-from papers.muri_testbed import bed, errors, measured_numbers, paired
-from papers.muri_trial import POINTS, MuriTrial, _averages, line, tail_s
-from papers.muri_workload import Jobs, available, typed
-from papers.setting import Setting
-from papers.trials import Numbers, Trials
 
-from papers import muri_examples, muri_rows
+from papers.frame.claim import MISSED, WITHIN
+from papers.frame.results import Numbers, Results
+from papers.frame.scope import Scope
+from papers.muri import claims as muri_rows
+from papers.muri import examples as muri_examples
+from papers.muri import paper
+from papers.muri.experiments import CYCLE, POINTS, MuriRun, _averages, line, plan, tail_s
+from papers.muri.testbed import errors, find_testbed, measured_numbers, paired
+from papers.muri.workloads import MuriWorkload, available, typed
 
 
 def test_the_examples_come_out_as_worked_by_hand() -> None:
@@ -64,7 +64,7 @@ def test_values_that_hold_for_a_while_are_averaged_between_edges() -> None:
 
 
 def test_a_prime_brings_all_jobs_at_once_in_the_same_order() -> None:
-    plain = Jobs("generated month")
+    plain = MuriWorkload("generated month")
     primed = replace(plain, at_once=True, longer=1.5)
     assert (plain.label, primed.label) == ("generated month", "generated month'")
     assert primed.trace().jobs.job_id == plain.trace().jobs.job_id
@@ -73,58 +73,58 @@ def test_a_prime_brings_all_jobs_at_once_in_the_same_order() -> None:
 
 
 def test_a_detailed_run_says_what_was_used_over_time() -> None:
-    few = Jobs("generated month", first=25)
-    kept = MuriTrial(few, "muri-s", detailed=True).play()
+    few = MuriWorkload("generated month", first=25)
+    kept = MuriRun(few, "muri-s", detailed=True).play()
     used = np.array([line(kept, r) for r in ("storage", "cpu", "gpu", "network")])
     assert used.shape == (4, POINTS)
     assert (used >= -1e-9).all() and (used <= 1.0 + 1e-9).all() and used.any(axis=1).all()
     assert sum(k.startswith("jct:") for k in kept) == 25
-    assert kept["avg_jct_s"] <= MuriTrial(few, "muri-s", "barrier").play()["avg_jct_s"] * 1.5
+    assert kept["avg_jct_s"] <= MuriRun(few, "muri-s", "barrier").play()["avg_jct_s"] * 1.5
 
 
-class Guesses(Trials):
+class Guesses(Results):
     """Answers at once: Muri takes 100 s, everybody else 200."""
 
-    def play(self, trials: object) -> list[Numbers]:
+    def play(self, runs: object) -> list[Numbers]:
         return [
             dict.fromkeys(
                 ("avg_jct_s", "makespan_s", "p99_jct_s"),
-                100.0 if trial.policy.startswith("muri") else 200.0,
+                100.0 if run.policy.startswith("muri") else 200.0,
             )
-            for trial in trials  # type: ignore[attr-defined]
+            for run in runs  # type: ignore[attr-defined]
         ]
 
 
 def test_without_the_traces_every_figure_is_filled_from_a_generated_month() -> None:
-    found = study.find(Setting(None, "quick"), Guesses())
-    parts = {row.part for row in found.rows}
+    found = paper.find(Scope(None, "quick"), Guesses())
+    parts = {row.part for row in found.claims}
     for number in (4, 6, 7, 9, 11, 12, 14):
         assert any(f"Figure {number}" in p or f"Figures {number}" in p for p in parts), number
     assert not any("estbed" in p for p in parts)
     assert "Generated months" in found.notes[0]
     assert any("no Tables 4 and 5" in note for note in found.notes)
-    ours = [r.ours for r in found.rows if "SRTF over Muri-S" in r.what]
+    ours = [r.ours for r in found.claims if "SRTF over Muri-S" in r.what]
     assert ours and set(ours) <= {1.0, 2.0}
-    for picture in found.pictures:
+    for picture in found.plots:
         picture.draw()
 
 
 def test_a_month_of_jobs_at_once_is_over_sooner_under_muri() -> None:
-    few = Jobs("generated month", first=150, at_once=True)
-    last = {p: MuriTrial(few, p).play()["makespan_s"] for p in ("srsf", "muri-s:tick-s=0")}
+    few = MuriWorkload("generated month", first=150, at_once=True)
+    last = {p: MuriRun(few, p).play()["makespan_s"] for p in ("srsf", "muri-s:tick-s=0")}
     assert last["muri-s:tick-s=0"] < 0.85 * last["srsf"]
 
 
 def test_the_plan_knows_the_traces_of_the_data_folder(data_dir: Path) -> None:
-    setting = Setting(data_dir)
-    assert [j.label for j in available(setting)] == ["trace 2", "trace 3", "trace 4"]
-    assert list(typed(setting)) == [1, 2, 3, 4]
-    planned = plan(setting)
+    scope = Scope(data_dir)
+    assert [j.label for j in available(scope)] == ["trace 2", "trace 3", "trace 4"]
+    assert list(typed(scope)) == [1, 2, 3, 4]
+    planned = plan(scope)
     assert planned.main.label == "trace 3"
     assert [("themis" in c.policies) for c in planned.cases] == [False, False, True, True] + [
         False
     ] * 2
-    known = muri_rows.stored(setting)
+    known = muri_rows.stored(scope)
     assert known["trace 3", "muri-l"][0] == pytest.approx(88686.97, abs=0.01)
     assert known["trace 3'", "2"][0] == pytest.approx(1348968.42, abs=0.01)
 
@@ -132,7 +132,7 @@ def test_the_plan_knows_the_traces_of_the_data_folder(data_dir: Path) -> None:
 @pytest.mark.parametrize("policy", ["srtf", "srsf"])
 def test_the_testbed_is_met_job_by_job(data_dir: Path, policy: str) -> None:
     """64 real V100: mean JCT within 6 %, half of the jobs within 5 %, ranks alike."""
-    testbed = bed(Setting(data_dir))
+    testbed = find_testbed(Scope(data_dir))
     assert testbed is not None
     _is_met(testbed, policy, mean=0.06, median=0.05)
 
@@ -140,19 +140,19 @@ def test_the_testbed_is_met_job_by_job(data_dir: Path, policy: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["muri-s", "muri-l"])
 def test_the_testbed_is_met_where_jobs_take_turns(data_dir: Path, policy: str) -> None:
-    testbed = bed(Setting(data_dir))
+    testbed = find_testbed(Scope(data_dir))
     assert testbed is not None
     _is_met(testbed, policy, mean=0.03, median=0.15)
-    by_barriers = replace(testbed.trial(policy), cycle="barrier")
+    by_barriers = replace(testbed.run(policy), cycle="barrier")
     assert CYCLE == "overlapped"
     measured = measured_numbers(testbed.measured(policy))["avg_jct_s"]
     assert by_barriers.play()["avg_jct_s"] > 1.3 * measured, "contention counts twice"
 
 
 def _is_met(testbed, policy: str, *, mean: float, median: float) -> None:  # type: ignore[no-untyped-def]
-    trial = testbed.trial(policy)
-    outcomes = Outcomes({trial: trial.play()})
-    ours, theirs = paired(testbed, outcomes, trial, policy)
+    run = testbed.run(policy)
+    results = Results(known={run: run.play()})
+    ours, theirs = paired(testbed, results, run, policy)
     assert len(ours) == 400
     assert ours.mean() == pytest.approx(theirs.mean(), rel=mean)
     middle, _, rank = errors(ours, theirs)
@@ -161,7 +161,7 @@ def _is_met(testbed, policy: str, *, mean: float, median: float) -> None:  # typ
 
 
 def test_a_row_outside_its_band_gives_its_reason(data_dir: Path) -> None:
-    planned = plan(Setting(data_dir, "quick"))
-    outcomes = Outcomes({t: Guesses().play([t])[0] for t in planned.trials()})
-    rows = list(muri_rows.rows(outcomes, planned, muri_rows.stored(Setting(data_dir))))
+    planned = plan(Scope(data_dir, "quick"))
+    results = Results(known={t: Guesses().play([t])[0] for t in planned.runs()})
+    rows = list(muri_rows.rows(results, planned, muri_rows.stored(Scope(data_dir))))
     assert any(r.verdict == MISSED for r in rows), "a guess of 2 is no reproduction"

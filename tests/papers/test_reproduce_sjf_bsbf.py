@@ -1,21 +1,23 @@
-"""The SJF-BSBF study: its beds have the traits they claim, and a small run fills every table."""
+"""The SJF-BSBF paper: its beds have the traits they claim, and a small run fills every table."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from papers.finding import BESIDE, MISSED, SHOWN
-from papers.setting import Setting
-from papers.sjf_bsbf import RIVALS, assumptions, study
-from papers.sjf_bsbf_beds import LARGE_ABOVE_GPUS, MODELS, Bed
-from papers.sjf_bsbf_published import RATIOS, SWEEP, TABLES
-from papers.sjf_bsbf_runs import Results, Run
-from papers.trials import Numbers, Trials
+
+from papers.frame.claim import BESIDE, MISSED, SHOWN
+from papers.frame.results import Numbers, Results
+from papers.frame.scope import Scope
+from papers.sjf_bsbf import paper
+from papers.sjf_bsbf.claims import RIVALS, assumptions
+from papers.sjf_bsbf.experiments import SjfBsbfExperiment, SjfBsbfRun
+from papers.sjf_bsbf.published import RATIOS, SWEEP, TABLES
+from papers.sjf_bsbf.workloads import LARGE_ABOVE_GPUS, MODELS, SjfBsbfWorkload
 
 
 @pytest.mark.parametrize("kind", ["implied", "even", "wide", "wide even"])
 def test_generated_beds_have_the_implied_shares_and_means(kind: str) -> None:
-    traces = [Bed(kind, 240, seed, "").trace() for seed in range(20)]
+    traces = [SjfBsbfWorkload(kind, 240, seed, "").trace() for seed in range(20)]
     gpus = np.concatenate([t.jobs.gpus for t in traces])
     length_h = np.concatenate([t.duration_s for t in traces]) / 3600
     large = gpus > LARGE_ABOVE_GPUS
@@ -35,7 +37,7 @@ def test_generated_beds_have_the_implied_shares_and_means(kind: str) -> None:
 
 
 def test_the_testbed_has_twenty_small_and_ten_large_jobs_at_its_load() -> None:
-    trace = Bed("physical", 30, 3, "").trace()
+    trace = SjfBsbfWorkload("physical", 30, 3, "").trace()
     gpus = trace.jobs.gpus
     assert len(trace) == 30
     assert int((gpus <= 8).sum()) == 20
@@ -45,23 +47,23 @@ def test_the_testbed_has_twenty_small_and_ten_large_jobs_at_its_load() -> None:
 
 
 def test_a_bed_is_the_same_for_the_same_seed_and_differs_for_another() -> None:
-    same = [Bed("implied", 60, 5, "").trace().duration_s for _ in range(2)]
+    same = [SjfBsbfWorkload("implied", 60, 5, "").trace().duration_s for _ in range(2)]
     assert (same[0] == same[1]).all()
-    assert (Bed("implied", 60, 6, "").trace().duration_s != same[0]).any()
+    assert (SjfBsbfWorkload("implied", 60, 6, "").trace().duration_s != same[0]).any()
 
 
 def test_beds_of_real_workloads_keep_their_jobs(data_dir: Path) -> None:
-    tuned = Bed("tuned", 240, 0, str(data_dir)).trace()
+    tuned = SjfBsbfWorkload("tuned", 240, 0, str(data_dir)).trace()
     assert len(tuned) == 240
-    implied = Bed("implied", 240, 0, str(data_dir)).trace()
+    implied = SjfBsbfWorkload("implied", 240, 0, str(data_dir)).trace()
     assert int((implied.jobs.gpus > LARGE_ABOVE_GPUS).sum()) == 29
-    philly = Bed("philly", 240, 0, str(data_dir)).trace()
+    philly = SjfBsbfWorkload("philly", 240, 0, str(data_dir)).trace()
     assert len(philly) == 240
     assert np.ptp(philly.jobs.submit_s) <= 8 * 3600
 
 
 def test_one_run_answers_in_hours_by_class_and_model() -> None:
-    numbers = Run(Bed("implied", 40, 0, ""), "sjf-bsbf", 1.25).play()
+    numbers = SjfBsbfRun(SjfBsbfWorkload("implied", 40, 0, ""), "sjf-bsbf", 1.25).play()
     share = 5 / 40
     whole = share * numbers["jct large"] + (1 - share) * numbers["jct small"]
     assert numbers["jct all"] == pytest.approx(whole)
@@ -69,7 +71,7 @@ def test_one_run_answers_in_hours_by_class_and_model() -> None:
     assert all(numbers[f"wait {model}"] >= 0 for model in MODELS)
 
 
-class Guesses(Trials):
+class Guesses(Results):
     """Answers at once: sharing wisely takes 1 hour, first fit 2, all others 3."""
 
     def play(self, trials: object) -> list[Numbers]:
@@ -86,17 +88,17 @@ class _Hours(dict[str, float]):
 
 
 def test_every_row_of_the_tables_is_there_and_misses_say_why() -> None:
-    findings = study.find(Setting(None, "quick"), Guesses())
-    rows = {(row.part, row.what): row for row in findings.rows}
-    assert len(rows) == len(findings.rows)
-    held = [row for row in findings.rows if row.verdict not in (BESIDE, SHOWN)]
+    reproduction = paper.find(Scope(None, "quick"), Guesses())
+    rows = {(row.part, row.what): row for row in reproduction.claims}
+    assert len(rows) == len(reproduction.claims)
+    held = [row for row in reproduction.claims if row.verdict not in (BESIDE, SHOWN)]
     assert len(held) == 2 * 4 + len(RATIOS) + 2 + len(SWEEP)
     assert all(row.why for row in held if row.verdict == MISSED)
     ratio = rows["Table III: 240 jobs", "sjf-bsbf / sjf-ffs"]
     assert ratio.ours == pytest.approx(0.5)
     assert ratio.verdict == MISSED
     assert ratio.published == pytest.approx(1.01 / 1.23)
-    shown = [row for row in findings.rows if row.verdict == BESIDE]
+    shown = [row for row in reproduction.claims if row.verdict == BESIDE]
     assert {row.published for row in shown} >= {
         value
         for tables in TABLES.values()
@@ -104,24 +106,24 @@ def test_every_row_of_the_tables_is_there_and_misses_say_why() -> None:
         if policy != "pollux"
         for value in values
     }
-    assert any("GENERATED" in note for note in findings.notes)
+    assert any("GENERATED" in note for note in reproduction.notes)
 
 
 def test_each_variation_changes_one_thing() -> None:
-    results = Results(Guesses(), Setting(None, "quick"), 2)
+    results = SjfBsbfExperiment(Guesses(), Scope(None, "quick"), 2)
     varied = assumptions(results)
     base = varied[0][1]
     for words, run in varied[1:11]:
-        fields = ("bed", "policy", "interference", "memory_gib", "switching", "physics")
+        fields = ("workload", "policy", "interference", "memory_gib", "switching", "physics")
         changed = [f for f in fields if getattr(run, f) != getattr(base, f)]
         assert len(changed) == 1, words
     assert {"sjf", "tiresias", "sjf-ffs"} == set(RIVALS)
 
 
 def test_its_pictures_can_be_drawn() -> None:
-    findings = study.find(Setting(None, "quick"), Guesses())
-    assert [p.name for p in findings.pictures] == [
+    reproduction = paper.find(Scope(None, "quick"), Guesses())
+    assert [p.name for p in reproduction.plots] == [
         *(f"figure-{n}" for n in ("2", "3", "4a", "4b", "5a", "5b", "6a", "6b"))
     ]
-    for picture in findings.pictures:
+    for picture in reproduction.plots:
         assert picture.draw().axes

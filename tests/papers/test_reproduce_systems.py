@@ -9,33 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from papers.finding import HOLDS, MISSED, Findings
-from papers.setting import Setting
-from papers.systems_beds import (
-    GENERATED,
-    GPUS,
-    LONGEST_S,
-    REAL,
-    WIDEST_GPUS,
-    Bed,
-    left_out,
-    sources,
-)
-from papers.systems_plan import (
-    BASELINE,
-    CLAIMS,
-    RESIZE,
-    SHARE,
-    START,
-    STOP,
-    System,
-    powers_class,
-    variants,
-)
-from papers.systems_plan import systems as everybody
-from papers.systems_results import OPEN, REVERSED, geometric, verdict
-from papers.systems_trial import BASE, BoundTrial, SystemTrial, World, trial
-from papers.trials import Numbers, Trial, Trials
 
 from doc_pages import ROOT
 from dovetail.physics.pipelines.pipelined import pipelined
@@ -45,13 +18,44 @@ from dovetail.study.bound import judges, powers_of
 from dovetail.study.uncertainty import Interval
 from dovetail.traces.transform import offered_load
 from papers import systems
+from papers.frame.claim import HOLDS, MISSED, Reproduction
+from papers.frame.results import Numbers, PaperRun, Results
+from papers.frame.scope import Scope
+from papers.systems.experiments import (
+    BASE,
+    BASELINE,
+    CLAIMS,
+    RESIZE,
+    SHARE,
+    START,
+    STOP,
+    Circumstances,
+    System,
+    SystemBound,
+    SystemRun,
+    powers_class,
+    system_run,
+    variants,
+)
+from papers.systems.experiments import systems as everybody
+from papers.systems.results import OPEN, REVERSED, geometric, verdict
+from papers.systems.workloads import (
+    GENERATED,
+    GPUS,
+    LONGEST_S,
+    REAL,
+    WIDEST_GPUS,
+    WindowWorkload,
+    left_out,
+    sources,
+)
 
-README = ROOT / "README.md"
-BED = Bed(GENERATED[1], "", 0, 2, 40, 0.9, 3)
+README = Path(__file__).resolve().parents[2] / "README.md"
+WORKLOAD = WindowWorkload(GENERATED[1], "", 0, 2, 40, 0.9, 3)
 
 
 def test_a_bed_offers_its_load_with_jobs_that_fit() -> None:
-    trace = BED.trace()
+    trace = WORKLOAD.trace()
     assert len(trace) == 40
     assert offered_load(trace, GPUS) == pytest.approx(0.9)
     assert trace.jobs.gpus.max() <= WIDEST_GPUS
@@ -61,7 +65,7 @@ def test_a_bed_offers_its_load_with_jobs_that_fit() -> None:
 
 
 def test_seeds_draw_models_and_deadlines_but_not_jobs() -> None:
-    one, other = BED.trace(), replace(BED, seed=4).trace()
+    one, other = WORKLOAD.trace(), replace(WORKLOAD, seed=4).trace()
     np.testing.assert_array_equal(one.duration_s, other.duration_s)
     np.testing.assert_array_equal(one.jobs.submit_s, other.jobs.submit_s)
     assert one.jobs.model.texts() != other.jobs.model.texts()
@@ -69,13 +73,13 @@ def test_seeds_draw_models_and_deadlines_but_not_jobs() -> None:
 
 
 def test_windows_of_a_trace_do_not_overlap() -> None:
-    ids = [set(replace(BED, window=w, windows=3).trace().jobs.job_id) for w in range(3)]
+    ids = [set(replace(WORKLOAD, window=w, windows=3).trace().jobs.job_id) for w in range(3)]
     assert not ids[0] & ids[1]
     assert not ids[1] & ids[2]
 
 
 def test_jobs_of_one_user_and_size_train_one_model_that_can_use_the_gpus() -> None:
-    jobs = replace(BED, jobs=200).trace().jobs
+    jobs = replace(WORKLOAD, jobs=200).trace().jobs
     models: dict[tuple[str, int], set[str]] = {}
     for row in range(len(jobs)):
         job = jobs.job(row)
@@ -88,7 +92,7 @@ def test_jobs_of_one_user_and_size_train_one_model_that_can_use_the_gpus() -> No
 
 
 def test_a_bed_may_have_models_of_one_family_and_jobs_that_nobody_may_stop() -> None:
-    jobs = replace(BED, family="asrpt", preemptible=0.0).trace().jobs
+    jobs = replace(WORKLOAD, family="asrpt", preemptible=0.0).trace().jobs
     assert {name.partition("/")[0] for name in jobs.model.names} == {"asrpt"}
     assert not jobs.preemptible.any()
 
@@ -99,50 +103,50 @@ def test_what_no_window_holds_is_counted() -> None:
 
 
 def test_real_traces_are_taken_where_they_are(data_dir: Path) -> None:
-    assert sources(Setting(data_dir)) == (REAL, str(data_dir))
-    assert sources(Setting(None)) == (GENERATED, "")
+    assert sources(Scope(data_dir)) == (REAL, str(data_dir))
+    assert sources(Scope(None)) == (GENERATED, "")
 
 
 FELT = (
-    ("srtf", World(interference=2.0, shareable=0.0, elastic=0.0, cycle="barrier")),
-    ("sjf", World(switching_factor=10.0, belief="scaling:0.5,memory:0.3")),
-    ("tiresias", World(forecast="noisy:2", belief="noisy:0.5,stages:0.5")),
-    ("lucid", World(elastic=0.0, cycle="barrier", belief="scaling:0.5")),
-    ("muri-s", World(elastic=0.5, belief="interference:0.5")),
-    ("afs-l", World(interference=2.0, shareable=0.5, belief="interference:0.5")),
-    ("gimbal", World(belief="stages:0.5", cycle="barrier")),
+    ("srtf", Circumstances(interference=2.0, shareable=0.0, elastic=0.0, cycle="barrier")),
+    ("sjf", Circumstances(switching_factor=10.0, belief="scaling:0.5,memory:0.3")),
+    ("tiresias", Circumstances(forecast="noisy:2", belief="noisy:0.5,stages:0.5")),
+    ("lucid", Circumstances(elastic=0.0, cycle="barrier", belief="scaling:0.5")),
+    ("muri-s", Circumstances(elastic=0.5, belief="interference:0.5")),
+    ("afs-l", Circumstances(interference=2.0, shareable=0.5, belief="interference:0.5")),
+    ("gimbal", Circumstances(belief="stages:0.5", cycle="barrier")),
 )
 
 
 @pytest.mark.parametrize(("policy", "world"), FELT)
-def test_what_cannot_touch_a_policy_changes_nothing(policy: str, world: World) -> None:
-    assert trial(policy, BED, world) == trial(policy, BED)
-    assert SystemTrial(policy, BED, world).play() == trial(policy, BED).play()
+def test_what_cannot_touch_a_policy_changes_nothing(policy: str, world: Circumstances) -> None:
+    assert system_run(policy, WORKLOAD, world) == system_run(policy, WORKLOAD)
+    assert SystemRun(policy, WORKLOAD, world).play() == system_run(policy, WORKLOAD).play()
 
 
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ("srtf", World(forecast="noisy:1")),
-        ("srtf", World(switching_factor=10.0)),
-        ("lucid", World(interference=1.5)),
-        ("afs-l", World(belief="scaling:0.5,memory:0.3")),
-        ("muri-s", World(cycle="barrier")),
-        ("gimbal", World(switching_factor=10.0)),
+        ("srtf", Circumstances(forecast="noisy:1")),
+        ("srtf", Circumstances(switching_factor=10.0)),
+        ("lucid", Circumstances(interference=1.5)),
+        ("afs-l", Circumstances(belief="scaling:0.5,memory:0.3")),
+        ("muri-s", Circumstances(cycle="barrier")),
+        ("gimbal", Circumstances(switching_factor=10.0)),
     ],
 )
-def test_what_touches_a_policy_is_varied(policy: str, world: World) -> None:
-    varied = trial(policy, BED, world)
-    assert varied != trial(policy, BED)
+def test_what_touches_a_policy_is_varied(policy: str, world: Circumstances) -> None:
+    varied = system_run(policy, WORKLOAD, world)
+    assert varied != system_run(policy, WORKLOAD)
     expected = "scaling:0.5" if world.belief != "exact" else "exact"
-    assert varied == SystemTrial(policy, BED, replace(world, belief=expected))
+    assert varied == SystemRun(policy, WORKLOAD, replace(world, belief=expected))
 
 
 def test_who_starts_jobs_only_needs_no_leave_to_stop_them() -> None:
-    held = replace(BED, preemptible=0.0)
-    assert trial("sjf-bsbf", held).bed == BED
-    assert trial("srtf", held).bed == held
-    assert SystemTrial("sjf-bsbf", held).play() == trial("sjf-bsbf", held).play()
+    held = replace(WORKLOAD, preemptible=0.0)
+    assert system_run("sjf-bsbf", held).workload == WORKLOAD
+    assert system_run("srtf", held).workload == held
+    assert SystemRun("sjf-bsbf", held).play() == system_run("sjf-bsbf", held).play()
 
 
 def test_everybody_is_compared_once_under_one_name() -> None:
@@ -184,31 +188,31 @@ def test_a_verdict_needs_an_interval_that_excludes_one() -> None:
     assert verdict(Interval(0.8)) == OPEN
 
 
-class Told(Trials):
-    """Trials whose outcomes are told: so many seconds by policy, twice that without elasticity."""
+class Told(Results):
+    """Trials whose results are told: so many seconds by policy, twice that without elasticity."""
 
     SECONDS: ClassVar = {"afs-l": 50.0, "muri-s": 200.0}
 
-    def play(self, trials: Sequence[Trial]) -> list[Numbers]:
+    def play(self, trials: Sequence[PaperRun]) -> list[Numbers]:
         return [self._told(t) for t in trials]
 
-    def _told(self, one: Trial) -> Numbers:
-        if isinstance(one, BoundTrial):
+    def _told(self, one: PaperRun) -> Numbers:
+        if isinstance(one, SystemBound):
             return {"jct_s": 25.0}
-        assert isinstance(one, SystemTrial)
-        jct_s = self.SECONDS.get(one.policy, 100.0) * (1 + 0.01 * one.bed.window)
+        assert isinstance(one, SystemRun)
+        jct_s = self.SECONDS.get(one.policy, 100.0) * (1 + 0.01 * one.workload.window)
         slower = 2.5 if one.world.elastic == 0.0 else 1.0
         rest = ("p99_jct_s", "makespan_s", "slowdown", "preemptions")
         return {"jct_s": jct_s * slower, "met": 0.5, "switching": 0.1, **dict.fromkeys(rest, 1.0)}
 
 
 @pytest.fixture(scope="module")
-def told() -> Findings:
-    return systems.find(Setting(None, "quick"), Told())
+def told() -> Reproduction:
+    return systems.find(Scope(None, "quick"), Told())
 
 
-def test_the_table_ranks_everybody_and_says_what_each_may(told: Findings) -> None:
-    table = told.sheets[0]
+def test_the_table_ranks_everybody_and_says_what_each_may(told: Reproduction) -> None:
+    table = told.tables[0]
     assert len(table.rows) == len(everybody())
     first, last = (dict(zip(table.heads, table.rows[i], strict=True)) for i in (0, -1))
     assert (first["policy"], first["over srtf"], first["x bound"]) == ("afs-l", "0.50", "2.01")
@@ -219,8 +223,8 @@ def test_the_table_ranks_everybody_and_says_what_each_may(told: Findings) -> Non
     assert bound_of["pollux"] == ""
 
 
-def test_claims_hold_are_open_or_are_reversed(told: Findings) -> None:
-    rows = {row.what: row for row in told.rows}
+def test_claims_hold_are_open_or_are_reversed(told: Reproduction) -> None:
+    rows = {row.what: row for row in told.claims}
     assert rows["afs-l before srtf"].verdict == HOLDS
     assert rows["afs-l before srtf"].ours == pytest.approx(0.5)
     assert rows["muri-s before srsf"].verdict == MISSED
@@ -229,21 +233,21 @@ def test_claims_hold_are_open_or_are_reversed(told: Findings) -> None:
     assert "cannot be told" in rows["sjf-bsbf before sjf"].why
 
 
-def test_claims_count_the_settings_they_survive(told: Findings) -> None:
-    sheet = next(s for s in told.sheets if s.name == "claims")
+def test_claims_count_the_settings_they_survive(told: Reproduction) -> None:
+    sheet = next(s for s in told.tables if s.name == "claims")
     row = next(dict(zip(sheet.heads, r, strict=True)) for r in sheet.rows if r[0].endswith("srtf"))
     assert row["base"] == HOLDS
     assert row[REVERSED] == "1"
     assert row["otherwise than in the base"] == "reversed: none elastic"
-    changed = next(s for s in told.sheets if s.name == "changes")
+    changed = next(s for s in told.tables if s.name == "changes")
     at = list(changed.heads).index("afs-l")
     by_setting = {r[0].partition(": ")[2]: r[at] for r in changed.rows}
     assert by_setting["none elastic"] == "2.50"
     assert by_setting["costs x 10"] == "1.00"
 
 
-def test_winners_are_named_by_place(told: Findings) -> None:
-    sheet = next(s for s in told.sheets if s.name == "winners")
+def test_winners_are_named_by_place(told: Reproduction) -> None:
+    sheet = next(s for s in told.tables if s.name == "winners")
     row = dict(zip(sheet.heads, sheet.rows[0], strict=True))
     assert row["best of all"] == "afs-l 0.50"
     assert row["stop jobs"].endswith(" 1.00")
@@ -251,13 +255,13 @@ def test_winners_are_named_by_place(told: Findings) -> None:
 
 def test_every_setting_differs_from_the_base_in_one_thing() -> None:
     for v in variants((0.3,)):
-        worlds = [f for f in World.__slots__ if getattr(v.world, f) != getattr(BASE, f)]
+        worlds = [f for f in Circumstances.__slots__ if getattr(v.world, f) != getattr(BASE, f)]
         others = [v.load != 0.0, v.family != "", v.preemptible != 1.0]
         assert len(worlds) + sum(others) == 1, v.words
 
 
-def test_the_pictures_are_drawn(told: Findings) -> None:
-    for picture in told.pictures:
+def test_the_pictures_are_drawn(told: Reproduction) -> None:
+    for picture in told.plots:
         assert picture.draw().axes
 
 
@@ -266,9 +270,9 @@ def test_nobody_beats_the_bound_for_its_powers() -> None:
     for system in everybody():
         if judges(system.policy):
             for window in range(2):
-                bed = replace(BED, window=window)
-                least = BoundTrial(bed, powers_of(system.policy)).play()["jct_s"]
-                assert SystemTrial(system.text, bed).play()["jct_s"] >= least * (1 - 1e-6)
+                workload = replace(WORKLOAD, window=window)
+                least = SystemBound(workload, powers_of(system.policy)).play()["jct_s"]
+                assert SystemRun(system.text, workload).play()["jct_s"] >= least * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("system", everybody(), ids=lambda s: s.name)

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.zoo.efficiency import EPOCHS, Trainings, fit_efficiency, read_trainings
 
 from dovetail.core.errors import InputError
 from dovetail.physics.batches.efficiency import Efficiency, sample_worth
 from dovetail.physics.zoo.models import lookup
+from tools.zoo.efficiency import EPOCHS, Trainings, fit_efficiency, read_trainings
 
 TWO_PHASES = Efficiency(10, 100, 1, 100, (100.0, 300.0), (0.0, 90.0))
 

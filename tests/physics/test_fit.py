@@ -3,8 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from physics_scene import curve
-from tools.zoo.accuracy import errors_by_region
-from tools.zoo.fit import FITS, refit
 
 from dovetail.core.errors import InputError
 from dovetail.physics.speed.compute import Compute, iteration_s
@@ -18,6 +16,8 @@ from dovetail.profiling.fit_curve import (
     measured_points,
 )
 from dovetail.profiling.fit_placements import Steps, error_of, fit_steps, read_steps
+from tools.zoo.accuracy import errors_by_region
+from tools.zoo.fit import FITS, refit
 
 TRUE = Compute(0.02, 0.003)
 GRADIENT_BYTES = 1e8

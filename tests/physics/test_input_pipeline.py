@@ -2,12 +2,12 @@
 
 import pytest
 from physics_scene import a_model
-from tools.zoo.input_pipeline import COUNTS, InputCost, derived_stages, input_costs
 
 from dovetail.physics.sharing.contention import shipped_contention
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.models import lookup, zoo
 from dovetail.physics.zoo.provenance import Provenance
+from tools.zoo.input_pipeline import COUNTS, InputCost, derived_stages, input_costs
 
 TIMED = "muri"
 RECKONED = [n for n in input_costs() if n.partition("/")[0] in ("pollux", "elasticflow", "afs")]

@@ -7,13 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from physics_scene import a_model, assumed
-from tools.zoo.limits import (
-    fit_demand,
-    fit_known_demand,
-    models_held_out,
-    pairs_held_out,
-    whole_pairs,
-)
 
 from builders import Row, trace_of
 from dovetail.algorithms.sample_split import split
@@ -39,6 +32,13 @@ from dovetail.physics.speed.network import Network, RingLink
 from dovetail.physics.zoo.models import Catalogue, shipped
 from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
+from tools.zoo.limits import (
+    fit_demand,
+    fit_known_demand,
+    models_held_out,
+    pairs_held_out,
+    whole_pairs,
+)
 
 MODELS = ["pollux/bert", "pollux/imagenet", "pollux/ncf", "muri/vgg16", "afs/transformer", ""]
 BIG, SMALL = 0, len(MODELS)

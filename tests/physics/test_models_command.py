@@ -4,14 +4,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from physics_scene import a_model
-from tools.zoo.fit import FITS
 
 from dovetail.cli.models import models
 from dovetail.core.errors import InputError
-from dovetail.physics.sharing.contention import parse_contention, shipped_contention
 from dovetail.physics.sharing.pairs import PairRatio
-from dovetail.physics.zoo.models import shipped_sets, zoo
-from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles, load_profiles
+from dovetail.physics.zoo.models import zoo
+from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 
 
 def said(*arguments: str) -> str:
@@ -87,26 +85,6 @@ def test_a_set_of_the_user_joins_the_list(tmp_path: Path) -> None:
     assert shown.startswith("mine/plain: A plain model")
 
 
-def test_fit_wants_the_data_and_a_known_family(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a folder"):
-        said("fit", "--data", str(tmp_path / "none"))
-    with pytest.raises(InputError, match="one of pollux, afs, muri, elasticflow"):
-        said("fit", "--data", str(tmp_path), "--family", "gavel")
-
-
-def test_fit_reports_held_out_errors_and_writes_the_sets(data_dir: Path, tmp_path: Path) -> None:
-    out = tmp_path / "refitted"
-
-    reported = said("fit", "--data", str(data_dir), "-o", str(out))
-    as_json = json.loads(said("fit", "--data", str(data_dir), "--family", "pollux", "--json"))
-
-    assert "pollux/bert" in reported and "2 to 4 nodes" in reported
-    assert as_json["held_out"]["pollux/bert"]["mean"] == pytest.approx(0.033, abs=0.003)
-    assert sorted(path.stem for path in out.iterdir()) == sorted(FITS)
-    afs = [one for one in shipped_sets() if one.family == "afs"]
-    assert load_profiles(out / "afs.toml").profiles[0].curve == afs[0].profiles[0].curve
-
-
 def test_pairs_show_a_matrix_of_ratios_in_80_columns() -> None:
     shown = said("pairs")
 
@@ -126,25 +104,15 @@ def test_pairs_of_a_users_file_are_shown(tmp_path: Path) -> None:
     assert "3.25*" in said("--profiles", str(file), "pairs", "--family", "mine")
 
 
-def test_pairs_refit_reports_errors_and_writes(data_dir: Path, tmp_path: Path) -> None:
-    text = said("pairs", "--data", str(data_dir), "-o", str(tmp_path))
-
-    assert "Recommendation" in text
-    assert "rank correlation" in text
-    written = parse_contention((tmp_path / "interference.toml").read_text())
-    assert written.pairs == shipped_contention().pairs
-    report = json.loads(said("pairs", "--data", str(data_dir), "--json"))
-    assert report["held_out"]["LM"]["law"]["rows"] == 200
+def test_pairs_of_an_unknown_family_are_bad_input() -> None:
+    with pytest.raises(InputError, match="did you mean"):
+        said("pairs", "--family", "polux")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("pairs", "--family", "polux"), "did you mean"),
-        (("pairs", "--data", "nowhere"), "not a folder"),
-        (("pairs", "-o", "nowhere"), "nothing to write"),
-    ],
+    "arguments", [("fit", "--data", "../shared"), ("pairs", "--data", "../shared")]
 )
-def test_pairs_refuse_bad_input(arguments: tuple[str, ...], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        said(*arguments)
+def test_refits_are_made_from_a_checkout(arguments: tuple[str, ...]) -> None:
+    refused = CliRunner().invoke(models, arguments)
+    assert refused.exit_code == 1
+    assert f"run `python -m tools.zoo {arguments[0]}" in refused.output

@@ -3,6 +3,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from dovetail.physics.sharing.contention import (
+    Contention,
+    dump_contention,
+    parse_contention,
+    shipped_contention,
+)
+from dovetail.physics.sharing.pairs import MeasuredPair, PairRatio
 from tools.zoo.pairs import (
     OUTSIDE_THE_GPU,
     PairFit,
@@ -17,14 +25,6 @@ from tools.zoo.pairs import (
     pairs_held_out,
     read_pairs,
 )
-
-from dovetail.physics.sharing.contention import (
-    Contention,
-    dump_contention,
-    parse_contention,
-    shipped_contention,
-)
-from dovetail.physics.sharing.pairs import MeasuredPair, PairRatio
 
 TRUE = PairFit(Contention(scale=0.5, growth=0.6, relief=0.2, heaviest=16.0), outside_share=0.4)
 MODELS = {"one": 0.25, "two": 2.0, "three": 0.5, OUTSIDE_THE_GPU: 1.0}

@@ -65,6 +65,8 @@ READS_FILES = {
     "physics/beliefs/blur.py": {"random"},  # errors drawn from a seed, never by chance
 }
 """The exceptions: files whose task is to load something, each with its reason."""
+NOT_IN_THE_WHEEL = {"papers", "tools", "benchmarks", "examples", "tests"}
+"""Folders of the checkout: nobody who installed Dovetail has them."""
 LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 POLICY_LINES_MAX = 250
@@ -133,6 +135,13 @@ def test_imports_point_one_way(path: Path) -> None:
             assert there in MAY_IMPORT[here], f"{name(path)}:{line} imports {module}"
         else:
             assert there not in ABOVE[here], f"{name(path)}:{line} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=by_name(FILES))
+def test_the_wheel_needs_nothing_of_the_checkout(path: Path) -> None:
+    for module, line in imported(path):
+        top = module.split(".")[0]
+        assert top not in NOT_IN_THE_WHEEL, f"{name(path)}:{line} imports {module}"
 
 
 def test_the_store_of_a_live_cluster_knows_nothing_of_its_controller() -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tools.compare_checkouts import main
 from tools.comparison_diff import MASKS, compare_folders, masked
 from tools.comparison_runs import plan

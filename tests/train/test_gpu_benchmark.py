@@ -1,8 +1,8 @@
 """The measurements that a first machine with a GPU runs: all but the device itself, on the CPU."""
 
 import pytest
-from benchmarks import gpu
 
+from benchmarks import gpu
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.nvml import Found
 

@@ -1,6 +1,6 @@
 """Refits the model zoo from the public measurements: the only writer of `profiles/`.
 
-`dovetail models fit --data DIR` runs it. Times come from the data, parameter counts and
+`python -m tools.zoo fit --data DIR` runs it. Times come from the data, parameter counts and
 memory from `profiles/architectures.toml`; only derived parameters are written.
 """
 

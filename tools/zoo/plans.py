@@ -47,7 +47,7 @@ SHAPES: Mapping[str, tuple[Transformer, int]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanRow:
     """One measured configuration: replicas, slices, stages, and GPUs on each node."""
 
     model: str
@@ -69,7 +69,7 @@ class PlanFit:
     every_row: FitError
 
 
-def read_plans(data: Path) -> list[Row]:
+def read_plans(data: Path) -> list[PlanRow]:
     """Returns the measured configurations of the models whose shape we know."""
     rows = []
     for model in SHAPES:
@@ -80,7 +80,7 @@ def read_plans(data: Path) -> list[Row]:
                 d, t, p = (int(digit) for digit in given)
                 nodes = tuple(int(digit) for digit in line["placement"])
                 if d * t * p == sum(nodes):
-                    rows.append(Row(model, d, t, p, nodes, seconds))
+                    rows.append(PlanRow(model, d, t, p, nodes, seconds))
     return rows
 
 
@@ -106,7 +106,7 @@ def fit_plans(data: Path) -> PlanFit:
     )
 
 
-def _fitted(rows: Sequence[Row]) -> Floats:
+def _fitted(rows: Sequence[PlanRow]) -> Floats:
     """Returns logarithms: the NIC, then efficiency and fixed seconds of each model."""
     start = [START, *(x for _ in SHAPES for x in (0.4, 0.05))]
     least = [1e8, *(x for _ in SHAPES for x in (0.01, 1e-4))]
@@ -124,13 +124,13 @@ def _links(found: Floats) -> Links:
     return Links(INTRA_BYTES_PER_S, float(np.exp(found[0])), GPUS_PER_NODE)
 
 
-def _seconds(row: Row, found: Floats) -> float:
+def _seconds(row: PlanRow, found: Floats) -> float:
     at = 1 + 2 * list(SHAPES).index(row.model)
     efficiency, fixed_s = float(np.exp(found[at])), float(np.exp(found[at + 1]))
     return fixed_s + predicted_s(row, efficiency, _links(found))
 
 
-def predicted_s(row: Row, efficiency: float, links: Links) -> float:
+def predicted_s(row: PlanRow, efficiency: float, links: Links) -> float:
     """Returns the seconds of one synchronous iteration: each sample is a micro-batch."""
     shape, batch = SHAPES[row.model]
     rate = efficiency * PEAK_FLOPS_PER_S

@@ -24,7 +24,6 @@ COMMANDS = {
     "profile": ("dovetail.cli.profile", "profile", "Measure a training script."),
     "trace": ("dovetail.cli.trace", "trace", "Import, describe and generate traces."),
     "replay": ("dovetail.cli.replay", "replay", "Replay an event log and compare decisions."),
-    "reproduce": ("dovetail.cli.reproduce", "reproduce", "Regenerate a paper's figures."),
     "up": ("dovetail.cli.up", "up", "Start a live cluster on this machine."),
     "down": ("dovetail.cli.up", "down", "Stop its controller; jobs run on or are waited for."),
     "submit": ("dovetail.cli.submit", "submit", "Hand jobs to the live cluster."),
@@ -66,6 +65,11 @@ ELSEWHERE = {
 }
 """What does here what a command of Slurm, PBS or LSF does there."""
 
+MOVED = {
+    "reproduce": "run `python -m papers PAPER` in a checkout of Dovetail instead",
+}
+"""Commands of earlier versions, and what to do instead."""
+
 
 class LazyGroup(click.Group):
     """Imports a command only when it is called."""
@@ -89,6 +93,8 @@ class LazyGroup(click.Group):
         """Returns the command that was typed; names ours for that of another scheduler."""
         if args and args[0] in ELSEWHERE:
             raise click.UsageError(f"{args[0]} is `{ELSEWHERE[args[0]]}`", ctx)
+        if args and args[0] in MOVED:
+            raise click.ClickException(f"'{args[0]}' is no longer a command: {MOVED[args[0]]}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -118,35 +124,36 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Returns the exit code of one command line."""
+    return run_command(cli, arguments, "dovetail")
+
+
+def run_command(command: click.Command, arguments: list[str], program: str) -> int:
+    """Returns the exit code of a command line of any program; its errors take one line."""
     try:
-        result = cli.main(arguments, prog_name="dovetail", standalone_mode=False)
+        result = command.main(arguments, prog_name=program, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except InputError as error:
-        return _say(str(error), 2)
+        message, code = str(error), 2
     except click.UsageError as error:
-        return _say(_usage(error, arguments), 2)
+        message, code = _usage(error, arguments, program), 2
     except click.ClickException as error:
-        return _say(error.format_message(), 2)
+        message, code = error.format_message(), 2
     except (click.Abort, KeyboardInterrupt):
-        return _say("stopped", 130)
+        message, code = "stopped", 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
     except OSError as error:
-        where = error.filename or "output"
-        return _say(f"{where}: {error.strerror or error}", 2)
+        message, code = f"{error.filename or 'output'}: {error.strerror or error}", 2
     except MemoryError:
-        return _say("there is not enough memory for this", 1)
+        message, code = "there is not enough memory for this", 1
     except DovetailError as error:
-        return _say(str(error), 1)
-
-
-def _say(message: str, code: int) -> int:
-    click.echo(f"dovetail: {message}", err=True)
+        message, code = str(error), 1
+    click.echo(f"{program}: {message}", err=True)
     return code
 
 
-def _usage(error: click.UsageError, arguments: list[str]) -> str:
+def _usage(error: click.UsageError, arguments: list[str], program: str) -> str:
     message = error.format_message().rstrip(".")
     if message.startswith("No such command") and arguments:
         import difflib
@@ -154,5 +161,5 @@ def _usage(error: click.UsageError, arguments: list[str]) -> str:
         close = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
         if close and "did you mean" not in message.lower():
             message += f" (did you mean '{close[0]}'?)"
-    where = error.ctx.command_path if error.ctx is not None else "dovetail"
+    where = error.ctx.command_path if error.ctx is not None else program
     return f"{message}; see '{where} --help'"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from dovetail.cli.model_pairs import pairs
-from dovetail.core.errors import InputError
+from dovetail.cli.model_pairs import moved_to, pairs
 from dovetail.physics.sharing.contention import shipped_contention
 from dovetail.physics.speed.throughput import iteration_s, throughput_table
 from dovetail.physics.zoo.device import devices
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
-from dovetail.physics.zoo.profile import FitError, ModelProfile
+from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.physics.zoo.profile_file import (
     ProfileSet,
-    dump_profiles,
     field_values,
     load_profiles,
     profile_fields,
@@ -31,7 +29,19 @@ def _json_option(command: click.decorators.FC) -> click.decorators.FC:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
-@click.group(invoke_without_command=True)
+class ModelsGroup(click.Group):
+    """Says where refits are made, which was a command here."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the command that was typed."""
+        if args and args[0] == "fit":
+            raise click.ClickException(f"'models fit' is no longer a command: {moved_to('fit')}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=ModelsGroup, invoke_without_command=True)
 @click.option(
     "--profiles",
     "files",
@@ -48,7 +58,7 @@ def models(context: click.Context, files: tuple[Path, ...], as_json: bool) -> No
     Example:
       dovetail models
       dovetail models show pollux/bert
-      dovetail models fit --data ../shared
+      dovetail models pairs
     """
     sets = (*shipped_sets(), *(load_profiles(file) for file in files))
     context.obj = sets
@@ -173,104 +183,3 @@ def devices_command(as_json: bool) -> None:
         click.echo(
             f"{one.name:<12}{one.speed.value:>18.2f}{memory_gib:>12.0f}  {one.speed.provenance}"
         )
-
-
-@models.command()
-@click.option(
-    "--data",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The folder with the public data: it holds data/ and traces/.",
-)
-@click.option(
-    "--family", "families", multiple=True, help="Only these sets (default: all). Repeatable."
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Write each refitted set to this folder as FAMILY.toml.",
-)
-@_json_option
-def fit(data: Path, families: tuple[str, ...], output: Path | None, as_json: bool) -> None:
-    """Refit the zoo from the public data and report the errors on rows it has not seen.
-
-    \b
-    Example:
-      dovetail models fit --data ../shared
-      dovetail models fit --data ../shared --family pollux -o refitted
-    """
-    from tools.zoo.accuracy import errors_by_region
-    from tools.zoo.fit import FITS, refit
-
-    if not data.is_dir():
-        raise InputError("--data", f"{data} is not a folder", "give the one with data/ and traces/")
-    refitted = [refit(family, data) for family in _shown_progress(families or tuple(FITS))]
-    if output:
-        _write(refitted, output)
-    regions = {
-        profile.full_name: errors_by_region(profile, data)
-        for one in refitted
-        if one.family == "pollux"
-        for profile in one.profiles
-    }
-    _print_errors(refitted, regions, as_json)
-
-
-def _shown_progress(families: Sequence[str]) -> Iterable[str]:
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(families, "fitting", console=console, disable=not console.is_terminal)
-
-
-def _write(sets: Iterable[ProfileSet], folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in sets:
-            part = folder / f".{one.family}.toml.part"
-            part.write_text(dump_profiles(one), encoding="utf-8")
-            part.replace(folder / f"{one.family}.toml")
-    except OSError as trouble:
-        raise InputError("--output", f"{folder} cannot be written: {trouble.strerror}") from trouble
-
-
-def _print_errors(
-    sets: Sequence[ProfileSet], regions: dict[str, dict[str, FitError]], as_json: bool
-) -> None:
-    errors = {
-        profile.full_name: profile.fit_error.value if profile.fit_error else None
-        for one in sets
-        for profile in one.profiles
-    }
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "held_out": _errors(errors),
-                    "by_region": {name: _errors(found) for name, found in regions.items()},
-                }
-            )
-        )
-        return
-    click.echo("relative error of iteration times on measurements held out of the fit")
-    _print_table("model", errors)
-    if regions:
-        click.echo("\nby where the job lies (one GPU is always fitted, so not held out)")
-    for name, found in regions.items():
-        _print_table(name, found)
-
-
-def _errors(found: dict[str, FitError | None] | dict[str, FitError]) -> dict[str, object]:
-    return {name: None if error is None else field_values(error) for name, error in found.items()}
-
-
-def _print_table(title: str, rows: dict[str, FitError | None] | dict[str, FitError]) -> None:
-    click.echo(f"{title:<28}{'rows':>6}{'mean':>9}{'p90':>9}{'worst':>9}")
-    for name, error in rows.items():
-        if error is None:
-            click.echo(f"  {name:<26}{'':>6}{'none: too few points, measured at each':>40}")
-        else:
-            numbers = "".join(f"{100 * x:>8.1f}%" for x in (error.mean, error.p90, error.worst))
-            click.echo(f"  {name:<26}{error.rows:>6}{numbers}")

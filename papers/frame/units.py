@@ -1,0 +1,1 @@
+"""Seconds in the units that papers print."""

@@ -1,0 +1,12 @@
+"""A shell that runs `python -m tools.zoo`."""
+
+import pytest
+from command_runner import Shell
+
+from tools.zoo.__main__ import main
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Returns a shell whose output the test reads."""
+    return Shell(capsys, main, "python -m tools.zoo")
