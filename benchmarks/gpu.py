@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from benchmarks.elastic import lines, longest_of_next, milliseconds, some_steps, steps
 from dovetail.live.engines.nvml import VISIBLE, gpus
-from dovetail.train.rehearsal import Rehearsal, Running
+from dovetail.train.rehearsal import Rehearsal, RehearsalProcess
 
 WORKER = Path(__file__).with_name("gpu_worker.py")
 CONTROL = "nvidia-cuda-mps-control"
@@ -82,7 +82,7 @@ def stage(bench: Bench, *words: str) -> Iterator[tuple[Rehearsal, Path]]:
     with tempfile.TemporaryDirectory(prefix="dvg") as place:
         log = Path(place)
 
-        def started(environment: dict[str, str]) -> Running:
+        def started(environment: dict[str, str]) -> RehearsalProcess:
             number = int(environment["DOVETAIL_WORKER"].rpartition("/")[2])
             # Number 0 stays; of the others only the newest few train at a time.
             slot = 0 if number == 0 else 1 + (number - 1) % max(1, len(bench.places) - 1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dovetail.train import Job
-from dovetail.train.data.samples import Manner
+from dovetail.train.data.samples import BatchSplit
 
 
 def data(count: int) -> tuple[Tensor, Tensor]:
@@ -28,6 +28,6 @@ def in_pieces(job: Job, steps: int, size: int) -> None:
 
     def entered(since_s: float) -> None:
         enter(since_s)
-        job._membership.manner = Manner(size, steps=steps)
+        job._membership.manner = BatchSplit(size, steps=steps)
 
     job._membership.enter_next = entered  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from dovetail.train.measure.stages import Stopwatch
+from dovetail.train.measure.stages import StageTimer
 from dovetail.train.membership.agent_connection import WAITING_MAX, AgentConnection, WorkerIdentity
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.wire.generation import ShowLife
@@ -129,7 +129,7 @@ def switching_often() -> Iterator[None]:
 
 def test_a_time_too_short_for_a_clock_is_none() -> None:
     """A report with it would be refused, and the worker would fail."""
-    watch = Stopwatch(loaders=2)
+    watch = StageTimer(loaders=2)
     watch.read(storage_s=6e-10, cpu_s=4e-10)
     watch.end()
     assert Training(1, 1, 1, 1.0, 1.0, stage_s=watch.stage_s).stage_s[:2] == (0.0, 0.0)

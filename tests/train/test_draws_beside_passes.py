@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from dovetail.train import Job
-from dovetail.train.data.samples import Manner
+from dovetail.train.data.samples import BatchSplit
 
 
 def drawn(pieces: int, noise: int) -> list[float]:
@@ -23,7 +23,7 @@ def drawn(pieces: int, noise: int) -> list[float]:
 
     def entered(since_s: float) -> None:
         enter(since_s)
-        job._membership.manner = Manner(4, steps=pieces)
+        job._membership.manner = BatchSplit(4, steps=pieces)
 
     job._membership.enter_next = entered  # type: ignore[method-assign]
     found = []

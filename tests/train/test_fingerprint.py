@@ -26,7 +26,7 @@ from train_scene import let_end, lines
 
 from dovetail.train import Job, iterations
 from dovetail.train.data.fingerprint import fingerprint
-from dovetail.train.data.source import Given
+from dovetail.train.data.source import DataSource
 from dovetail.train.rehearsal import Rehearsal
 
 COUNT = 400
@@ -104,7 +104,7 @@ def test_what_a_sampler_draws_is_looked_at_too() -> None:
     def seen(seed: int) -> int:
         sampler = SubsetRandomSampler(shuffled(seed)[:300])
         loader = DataLoader(Unread(), batch_size=8, sampler=sampler)
-        given = Given.of(loader, batch_size=None, shuffle=True, drop_last=False, loaders=0,
+        given = DataSource.of(loader, batch_size=None, shuffle=True, drop_last=False, loaders=0,
                          collate=None, seed=0)  # fmt: skip
         return given.fingerprint()
 
@@ -150,6 +150,6 @@ def test_a_job_that_resumes_on_other_data_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of_a_split(lambda job: None, tmp_path)
-    assert "the data are others" not in capsys.readouterr().err
+    assert "the data differ" not in capsys.readouterr().err
     of_a_split(lambda job: None, tmp_path)
-    assert "the data are others than when it was written" in capsys.readouterr().err
+    assert "the data differ from those when it was written" in capsys.readouterr().err

@@ -21,13 +21,13 @@ from dovetail.train.process import background as aside
 from dovetail.train.sync import process_group as group
 from dovetail.train.sync.gradients import Gradients
 from dovetail.train.sync.process_group import (
-    Broken,
-    Group,
-    Patience,
-    Stuck,
+    GroupBroken,
+    OperationStuck,
+    WaitPolicy,
+    WorkerGroup,
     connect,
-    have_their_own,
-    within,
+    have_separate_gpus,
+    run_within,
 )
 from patience import PATIENCE_S
 
@@ -100,14 +100,14 @@ def on_bus(monkeypatch: pytest.MonkeyPatch, *bus: int) -> Callable[[str], HashSt
     about = lambda device: SimpleNamespace(pci_bus_id=next(said), uuid="GPU")  # noqa: E731
     monkeypatch.setattr(torch.cuda, "get_device_properties", about)
     for rank in range(len(bus) - 1):
-        store.set(str(rank), group.place_of(GPU))
+        store.set(str(rank), group.gpu_location(GPU))
     return lambda prefix: store
 
 
-def a_group(gives_up: Callable[[], str | None] = lambda: None) -> tuple[Group, PlayedNccl]:
+def a_group(gives_up: Callable[[], str | None] = lambda: None) -> tuple[WorkerGroup, PlayedNccl]:
     data = PlayedNccl(None, 0, 2, SimpleNamespace(_timeout=None))
-    made = Group(5, 0, 2, control=SimpleNamespace(), data=data, by_nccl=True)  # type: ignore[arg-type]
-    made.have(Patience(gives_up=gives_up, stalls=lambda what: None, stall_s=60))
+    made = WorkerGroup(5, 0, 2, control=SimpleNamespace(), data=data, by_nccl=True)  # type: ignore[arg-type]
+    made.have(WaitPolicy(gives_up=gives_up, stalls=lambda what: None, stall_s=60))
     return made, data
 
 
@@ -117,7 +117,7 @@ def test_gradients_go_by_nccl_where_each_member_has_a_gpu_of_its_own(
     store = on_bus(monkeypatch, 1, 2)
     made = connect(store, generation=3, rank=1, size=2, host="127.0.0.1", device=GPU)
     (data,) = nccl
-    assert data.given == (1, 2, group.OPERATION) and data.device == GPU
+    assert data.given == (1, 2, group.OPERATION_TIMEOUT) and data.device == GPU
     assert set(data.environment.items()) >= set(group.NCCL_ENVIRONMENT.items())
     assert data.environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0", "or torch ends the process"
     assert isinstance(made.sum_control, object) and made.generation == 3
@@ -134,10 +134,10 @@ def test_two_members_on_one_gpu_use_gloo_since_nccl_refuses_that(
 def test_all_members_answer_alike_whether_gpus_are_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(group, "place_of", lambda device: f"host/{min(device.index, 1)}")
+    monkeypatch.setattr(group, "gpu_location", lambda device: f"host/{min(device.index, 1)}")
 
     def ask(said: dict[int, bool], store: Any, size: int, rank: int, index: int) -> None:
-        said[rank] = have_their_own(store, rank, size, torch.device("cuda", index))
+        said[rank] = have_separate_gpus(store, rank, size, torch.device("cuda", index))
 
     for places, so in (((0, 1), True), ((0, 1, 2), False)):
         said: dict[int, bool] = {}
@@ -153,22 +153,22 @@ def test_all_members_answer_alike_whether_gpus_are_their_own(
 def test_a_gpu_is_known_by_its_place_or_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     about = SimpleNamespace(uuid="GPU-7")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: about)
-    assert group.place_of(GPU).endswith("/GPU-7")
+    assert group.gpu_location(GPU).endswith("/GPU-7")
     about = SimpleNamespace(uuid="MIG-7", pci_domain_id=0, pci_bus_id=65, pci_device_id=0)
-    assert group.place_of(GPU).endswith("/0/65/0"), "instances of one GPU share its place"
+    assert group.gpu_location(GPU).endswith("/0/65/0"), "instances of one GPU share its place"
 
 
 def test_connecting_is_given_up_when_nccl_does_not_return() -> None:
     held = threading.Event()
     with pytest.raises(RuntimeError, match=r"NCCL did not connect within 0\.01 s"):
-        within(timedelta(seconds=0.01), held.wait)  # type: ignore[arg-type]
+        run_within(timedelta(seconds=0.01), held.wait)  # type: ignore[arg-type]
     held.set()
 
     def fails() -> None:
         raise RuntimeError("no link")
 
     with pytest.raises(RuntimeError, match="no link"):
-        within(timedelta(minutes=5), fails)
+        run_within(timedelta(minutes=5), fails)
 
 
 def test_an_aborted_operation_looks_complete_and_is_not_taken_for_a_gradient() -> None:
@@ -177,7 +177,7 @@ def test_an_aborted_operation_looks_complete_and_is_not_taken_for_a_gradient() -
     sent = made.sum_gradients(torch.ones(2))
     abandoned = True
     data.works[0].complete = True
-    with pytest.raises(Broken, match="abandoned"):
+    with pytest.raises(GroupBroken, match="abandoned"):
         sent.wait()
     abandoned = False
     sent.wait()
@@ -196,14 +196,14 @@ def test_what_nccl_holds_on_the_gpu_is_given_up_with_its_group(
     nccl: list[PlayedNccl], broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[float] = []
-    drop = group.drop
+    dispose = group.dispose
     monkeypatch.setattr(
-        group, "drop", lambda *args, after_s=0.0: (dropped.append(after_s), drop(*args))
+        group, "dispose", lambda *args, after_s=0.0: (dropped.append(after_s), dispose(*args))
     )
     made, data = a_group()
     made.discard(broken=broken)
     assert data.aborted.wait(PATIENCE_S)
-    assert dropped == [0.0 if broken else group.SETTLED_S]
+    assert dropped == [0.0 if broken else group.DISCARD_DELAY_S]
 
 
 def gradients() -> tuple[Gradients, nn.Module]:
@@ -211,7 +211,7 @@ def gradients() -> tuple[Gradients, nn.Module]:
     return Gradients(model, torch.optim.SGD(model.parameters(), lr=0.1)), model
 
 
-def an_iteration(ours: Gradients, model: nn.Module, made: Group) -> None:
+def an_iteration(ours: Gradients, model: nn.Module, made: WorkerGroup) -> None:
     ours.begin(made)
     loss = model(torch.ones(1, 2)).mean()
     ours.backward(loss, part=1.0, weight=None, scale=lambda x: x, last=True)
@@ -242,15 +242,15 @@ def test_after_an_abort_the_gpu_is_waited_for_before_its_buffers_are_used_again(
     ours, model = gradients()
     an_iteration(ours, model, made)
     before = model.weight.grad
-    monkeypatch.setattr(group, "LETS_GO_S", PATIENCE_S)
+    monkeypatch.setattr(group, "RELEASE_TIMEOUT_S", PATIENCE_S)
     timer = threading.Timer(0.05, data.works[0].__setattr__, ("complete", True))
     timer.start()
     ours.take_back()
     assert data.works[0].complete
     an_iteration(ours, model, made)
     assert model.weight.grad.data_ptr() == before.data_ptr()  # type: ignore[union-attr]
-    monkeypatch.setattr(group, "LETS_GO_S", 0.01)
-    with pytest.raises(Stuck, match="NCCL did not end"):
+    monkeypatch.setattr(group, "RELEASE_TIMEOUT_S", 0.01)
+    with pytest.raises(OperationStuck, match="NCCL did not end"):
         ours.take_back()
 
 
@@ -272,14 +272,14 @@ def test_dropped_things_wait_for_their_time() -> None:
     began = time.monotonic()
     ended = threading.Event()
     aside.ready()
-    aside.drop([], lambda: (done.append(time.monotonic() - began), ended.set())[0], after_s=0.02)
+    aside.dispose([], lambda: (done.append(time.monotonic() - began), ended.set())[0], after_s=0.02)
     assert ended.wait(PATIENCE_S) and done[0] >= 0.02
 
 
 def test_no_room_on_the_gpu_has_an_exit_code_of_its_own() -> None:
     for raised, code in (("torch.OutOfMemoryError('full')", 5), ("RuntimeError('else')", 1)):
-        text = "import torch\nfrom dovetail.train import no_room\n"
-        text += f"no_room.watch()\nraise {raised}"
+        text = "import torch\nfrom dovetail.train import out_of_memory\n"
+        text += f"out_of_memory.watch()\nraise {raised}"
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, check=False)
         assert done.returncode == code, done.stderr
         assert b"Traceback" in done.stderr, "the user sees it too"

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from train_scene import Scene, job_of, train
 
 from dovetail.train import Job
-from dovetail.train.data.samples import Manner, permutation
+from dovetail.train.data.samples import BatchSplit, permutation
 from dovetail.train.process import background as aside
 from dovetail.train.state import checkpoint
 from dovetail.wire.worker import TOKEN, Checkpoint
@@ -26,7 +26,7 @@ from dovetail.wire.worker import TOKEN, Checkpoint
 SCENE = Scene(samples=90, batch_size=16, epochs=2)
 
 
-def run(scene: Scene, manner: Manner | None = None, **more: Any) -> tuple[list[float], Job]:
+def run(scene: Scene, manner: BatchSplit | None = None, **more: Any) -> tuple[list[float], Job]:
     parts = scene.parts()
     job = job_of(scene, parts, environment={}, **more)
     if manner is not None:
@@ -50,7 +50,7 @@ def test_alone_it_is_the_ordinary_loop_bit_by_bit() -> None:
 
 def test_a_batch_in_micro_batches_has_the_same_gradient() -> None:
     for steps in (3, 16, 40):
-        losses, job = run(SCENE, Manner(16, steps=steps))
+        losses, job = run(SCENE, BatchSplit(16, steps=steps))
         plain, parts = SCENE.plainly()
         assert losses == pytest.approx(plain, rel=1e-6)
         for mine, theirs in zip(job._parts.tensors(), parts.tensors(), strict=True):
@@ -104,7 +104,7 @@ def test_nobody_leaves_before_what_it_has_is_saved(
                 next(batches)
             assert left.value.code == 0
     assert job.steps_done == 1
-    assert len(checkpoint.saved(tmp_path)) == (0 if full else 1)
+    assert len(checkpoint.list_checkpoints(tmp_path)) == (0 if full else 1)
 
 
 def test_the_secret_of_a_worker_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_the_secret_of_a_worker_is_nobody_elses(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path: Path) -> None:
     run(SCENE, folder=tmp_path)
-    with pytest.raises(ValueError, match="another job's"):
+    with pytest.raises(ValueError, match="of another job"):
         run(replace(SCENE, seed=6), folder=tmp_path)
     with pytest.raises(ValueError, match="of another model"):
         run(replace(SCENE, width=13), folder=tmp_path)
@@ -194,7 +194,7 @@ def test_a_weight_of_ones_own_gives_the_mean_over_it() -> None:
     batches = job.batches()
     job._membership.enter_next(0.0)
     job._membership.enter_next = lambda since_s: None  # type: ignore[method-assign]
-    job._membership.manner = Manner(12, steps=5)
+    job._membership.manner = BatchSplit(12, steps=5)
     for a, n in batches:
         job.backward((split(a).squeeze() * n).sum() / n.sum(), weight=n.sum())
         job.step()

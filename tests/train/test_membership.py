@@ -12,12 +12,12 @@ pytest.importorskip("torch")
 import torch
 from train_scene import Scene
 
-from dovetail.train.data.samples import Manner
+from dovetail.train.data.samples import BatchSplit
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.membership.membership import Membership, StateLost, WorkerContext
 from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer
-from dovetail.train.state.checkpoint import Progress
-from dovetail.train.sync.process_group import DONE, Group, Waiting
+from dovetail.train.state.checkpoint import TrainingPosition
+from dovetail.train.sync.process_group import COMPLETED, Operation, WorkerGroup
 from dovetail.wire.generation import Entering, Joined, Trains
 from dovetail.wire.worker import Abandon, FromWorker, Lost, Ready, Regroup
 
@@ -38,7 +38,7 @@ class Told:
         pass
 
 
-class Others(Group):
+class Others(WorkerGroup):
     """A group whose other members say what the test lets them say."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -51,9 +51,9 @@ class Others(Group):
         rows[self.rank : self.rank] = [row]
         return torch.stack(rows)
 
-    def sum_control(self, values: torch.Tensor) -> Waiting:
+    def sum_control(self, values: torch.Tensor) -> Operation:
         values[: len(self.add)] += torch.tensor(self.add, dtype=values.dtype)
-        return DONE
+        return COMPLETED
 
 
 def member(
@@ -63,13 +63,13 @@ def member(
     step: int = 0,
     known: bool = False,
     script: int = SCRIPT,
-    begin: Callable[[], Progress] = lambda: Progress(known=True),
+    begin: Callable[[], TrainingPosition] = lambda: TrainingPosition(known=True),
 ) -> tuple[Membership, Others]:
     """Returns worker 10 + rank of generation 3, among others that are 10, 11, ..."""
     context = WorkerContext(
         10 + rank, Told(), Mailbox(10 + rank), RendezvousServer("127.0.0.1"), "127.0.0.1", STALL_S
     )
-    progress = Progress(step, 16 * step, known)
+    progress = TrainingPosition(step, 16 * step, known)
     one = Membership(
         context,
         Scene().parts(),
@@ -86,7 +86,7 @@ def member(
     for event in (Regroup(3, one._members), Joined(3), Entering(3), Trains(step, 16 * step)):
         one._context.mailbox.handle(event)
     one._trained, one.learning = known, (False,) * size
-    one.manner = Manner(16, size)
+    one.manner = BatchSplit(16, size)
     one._start_transfer = lambda **_: None  # type: ignore[method-assign]
     return one, others
 
@@ -110,7 +110,7 @@ def test_who_is_a_step_behind_learns_from_who_is_ahead() -> None:
     others.rows = [row(4)]
     ahead._share_state()
     assert ahead.learning == (False, True) and not ahead.is_catching_up
-    assert ahead._progress == Progress(5, 80, True)
+    assert ahead._progress == TrainingPosition(5, 80, True)
 
 
 def test_the_first_with_the_whole_state_leads() -> None:
@@ -138,10 +138,10 @@ def test_who_has_half_a_state_begins_only_from_a_checkpoint() -> None:
     one._tainted = True
     with pytest.raises(StateLost):
         one._share_state()
-    one, _ = member(0, 1, begin=lambda: Progress(7, 112, True))
+    one, _ = member(0, 1, begin=lambda: TrainingPosition(7, 112, True))
     one._tainted = True
     one._share_state()
-    assert one._progress == Progress(7, 112, True) and not one._tainted
+    assert one._progress == TrainingPosition(7, 112, True) and not one._tainted
 
 
 def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:

@@ -16,7 +16,7 @@ from train_scene import let_end, lines
 
 from dovetail.train import Job
 from dovetail.train.rehearsal import Rehearsal
-from dovetail.train.state.state import Parts
+from dovetail.train.state.state import TrainingState
 
 
 def clamps(tell: Callable[[Job], None]) -> tuple[Job, list[Tensor]]:
@@ -59,6 +59,6 @@ def test_buffers_are_no_difference_between_models() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(4, 3)).sum().backward()
     optimizer.step()
-    compared = {t.data_ptr() for t in Parts(model, optimizer).trained()}
+    compared = {t.data_ptr() for t in TrainingState(model, optimizer).trained()}
     assert {p.data_ptr() for p in model.parameters()} < compared
     assert compared.isdisjoint(b.data_ptr() for b in model.buffers())

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 import torch
 from torch.distributed import DistBackendError
 
-from dovetail.train.process.out_of_memory import NO_ROOM_EXIT, is_for_want_of_room
+from dovetail.train.process.out_of_memory import OUT_OF_MEMORY_EXIT, is_out_of_memory
 from out_of_memory_texts import NO_ROOM, OTHERS
 
 KINDS = (RuntimeError, torch.AcceleratorError, DistBackendError)
@@ -21,20 +21,20 @@ KINDS = (RuntimeError, torch.AcceleratorError, DistBackendError)
 
 @pytest.mark.parametrize("text", NO_ROOM.values(), ids=NO_ROOM)
 def test_errors_that_say_there_is_no_room_are_known(text: str) -> None:
-    assert all(is_for_want_of_room(kind(text)) for kind in KINDS)
+    assert all(is_out_of_memory(kind(text)) for kind in KINDS)
 
 
 @pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
 def test_other_errors_are_not_taken_for_it(text: str) -> None:
-    assert not any(is_for_want_of_room(kind(text)) for kind in KINDS)
+    assert not any(is_out_of_memory(kind(text)) for kind in KINDS)
 
 
 def test_the_error_that_led_to_another_counts() -> None:
     error = ValueError("this model cannot be trained")
     error.__context__ = torch.OutOfMemoryError("full")
-    assert is_for_want_of_room(error)
+    assert is_out_of_memory(error)
     error.__suppress_context__ = True
-    assert not is_for_want_of_room(error)
+    assert not is_out_of_memory(error)
 
 
 SCRIPT = """
@@ -73,4 +73,4 @@ def test_a_script_that_finds_no_room_before_its_job_ends_with_a_code(
         check=False,
     )
     assert ended.returncode == code, ended.stderr
-    assert "Traceback" in ended.stderr and NO_ROOM_EXIT == 5
+    assert "Traceback" in ended.stderr and OUT_OF_MEMORY_EXIT == 5

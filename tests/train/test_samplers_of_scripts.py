@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from dovetail.train import Job
-from dovetail.train.data.samples import sample_of, told_apart
+from dovetail.train.data.samples import number_repeats, sample_of
 
 COUNT = 40
 
@@ -93,7 +93,7 @@ def test_a_sampler_that_knows_the_data_does_not_copy_them() -> None:
 @given(st.lists(st.integers(-5, 5) | st.integers(-(1 << 38), 1 << 38), max_size=30))
 def test_draws_that_were_told_apart_are_those_samples_each_once(numbers: list[int]) -> None:
     draws = np.array(numbers, dtype=np.int64)
-    apart = told_apart(draws)
+    apart = number_repeats(draws)
     assert len(set(apart.tolist())) == len(numbers)
     samples, times = sample_of(apart)
     assert samples.tolist() == numbers

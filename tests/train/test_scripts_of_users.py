@@ -26,8 +26,8 @@ from torch.utils.data import (
 )
 
 from dovetail.train import Job
-from dovetail.train.data.loader import moved
-from dovetail.train.sync.process_group import DONE, Done, Group
+from dovetail.train.data.loader import to_device
+from dovetail.train.sync.process_group import COMPLETED, CompletedOperation, WorkerGroup
 
 COUNT, SIZE = 50, 8
 
@@ -209,10 +209,10 @@ LOADED = DataLoader(ROWS, batch_size=4)
     [
         ({"data": Stream()}, "a stream"),
         ({"data": DataLoader(Stream()), "batch_size": None}, "a stream"),
-        ({"data": LOADED}, "says itself"),
+        ({"data": LOADED}, "already specifies"),
         ({"data": DataLoader(ROWS, batch_sampler=LOADED.batch_sampler), "batch_size": None}, "own"),
-        ({"data": (np.ones(3), np.ones(3))}, "holds tensors"),
-        ({"batch_size": None}, "say batch_size"),
+        ({"data": (np.ones(3), np.ones(3))}, "must be tensors"),
+        ({"batch_size": None}, "specify batch_size"),
         ({"steps": 0}, "at least 1"),
         ({"keep": {"mean": 3.0}}, "state_dict"),
     ],
@@ -264,12 +264,12 @@ class Named(dict[str, Tensor]):
 
 def test_batches_are_moved_however_they_are_nested() -> None:
     x, meta = torch.ones(2), torch.device("meta")
-    pair = moved(Pair(x, [x]), meta)
+    pair = to_device(Pair(x, [x]), meta)
     assert isinstance(pair, Pair)
     assert pair.x.device == pair.y[0].device == meta
-    assert moved(Sized(x, 3), meta).x.device == meta
-    assert moved({"a": (x, "b")}, meta)["a"][0].device == meta
-    assert moved(Named(x=x), meta).x.device == meta
+    assert to_device(Sized(x, 3), meta).x.device == meta
+    assert to_device({"a": (x, "b")}, meta)["a"][0].device == meta
+    assert to_device(Named(x=x), meta).x.device == meta
     assert x.device == torch.device("cpu")
 
 
@@ -431,11 +431,11 @@ def test_state_that_could_not_be_read_back_is_told_at_once() -> None:
 
 def test_who_waits_for_a_checkpoint_before_leaving_does_not_complain() -> None:
     job, _ = job_of()
-    group, seen = Group(1, 0, 1), []
+    group, seen = WorkerGroup(1, 0, 1), []
 
-    def seen_in_between(values: Tensor) -> Done:
+    def seen_in_between(values: Tensor) -> CompletedOperation:
         seen.append(group.patience._stall_s)
-        return DONE
+        return COMPLETED
 
     next(job.batches())
     job._membership.group = group

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.train.data.samples import Manner, Order, even, none_below, split
+from dovetail.train.data.samples import (
+    BatchSplit,
+    SampleOrder,
+    even_split,
+    merge_small_shares,
+    split,
+)
 
 FEW = settings(max_examples=60, deadline=None)
 
@@ -36,13 +42,13 @@ def test_each_sample_is_used_once_a_pass_whoever_trains(
     length: int, epochs: int, batch_size: int, draws: object
 ) -> None:
     """Members, shares, steps and even the batch size change from iteration to iteration."""
-    order = Order(length, epochs, batch_size, seed=3)
+    order = SampleOrder(length, epochs, batch_size, seed=3)
     used: list[int] = []
     position = 0
     while position < order.total:
         members = draws.randint(1, 5)  # type: ignore[attr-defined]
         weights = tuple(draws.randint(0, 4) for _ in range(members))  # type: ignore[attr-defined]
-        manner = Manner(
+        manner = BatchSplit(
             draws.randint(1, 40),  # type: ignore[attr-defined]
             members,
             draws.randint(1, 4),  # type: ignore[attr-defined]
@@ -62,22 +68,22 @@ def test_each_sample_is_used_once_a_pass_whoever_trains(
 
 
 def test_a_pass_ends_with_what_is_left_or_without_it() -> None:
-    assert Order(10, 1, 4).total == 10
-    assert [len(Order(10, 2, 4).batch_at(p)) for p in (0, 4, 8, 10, 18)] == [4, 4, 2, 4, 2]
-    assert Order(10, 2, 4, drop_last=True).total == 16
+    assert SampleOrder(10, 1, 4).total == 10
+    assert [len(SampleOrder(10, 2, 4).batch_at(p)) for p in (0, 4, 8, 10, 18)] == [4, 4, 2, 4, 2]
+    assert SampleOrder(10, 2, 4, drop_last=True).total == 16
 
 
 def test_passes_have_orders_of_their_own_and_seeds_too() -> None:
-    first, second = Order(50, 2, 50).batch_at(0), Order(50, 2, 50).batch_at(50)
-    other = Order(50, 2, 50, seed=1).batch_at(0)
+    first, second = SampleOrder(50, 2, 50).batch_at(0), SampleOrder(50, 2, 50).batch_at(50)
+    other = SampleOrder(50, 2, 50, seed=1).batch_at(0)
     assert not np.array_equal(first, second)
     assert not np.array_equal(first, other)
-    assert np.array_equal(Order(9, 1, 4, shuffle=False).batch_at(4), [4, 5, 6, 7])
+    assert np.array_equal(SampleOrder(9, 1, 4, shuffle=False).batch_at(4), [4, 5, 6, 7])
 
 
 def test_while_some_learn_the_others_compute_their_samples_at_once() -> None:
     batch = np.arange(60)
-    manner = Manner(60, members=3)
+    manner = BatchSplit(60, members=3)
     alone = manner.micro_batches(batch, 0, (False, True, True))
     assert [len(m) for m in alone] == [60]
     asked = manner.micro_batches(batch, 0, (False, True, True), at_most=30)
@@ -86,7 +92,7 @@ def test_while_some_learn_the_others_compute_their_samples_at_once() -> None:
 
 def test_where_memory_is_short_no_micro_batch_is_larger_than_it_will_be() -> None:
     batch = np.arange(60)
-    manner = Manner(60, members=3, steps=2)
+    manner = BatchSplit(60, members=3, steps=2)
     assert [len(m) for m in manner.micro_batches(batch, 0)] == [10, 10]
     alone = manner.micro_batches(batch, 0, (False, True, True), in_pieces=True)
     assert [len(m) for m in alone] == [10] * 6
@@ -103,7 +109,7 @@ def test_no_worker_is_given_a_single_sample_if_the_model_cannot_train_on_one(
     count: int, weights: list[int], steps: int, at_most: int
 ) -> None:
     """Batch normalization fails on one, which the last batch of a pass left some workers."""
-    manner = Manner(16, len(weights), steps, tuple(weights), at_least=2)
+    manner = BatchSplit(16, len(weights), steps, tuple(weights), at_least=2)
     batch = np.arange(count)
     parts = [
         m
@@ -116,16 +122,16 @@ def test_no_worker_is_given_a_single_sample_if_the_model_cannot_train_on_one(
 
 
 def test_single_samples_go_to_who_has_least() -> None:
-    assert none_below((1, 1, 1, 1), 2) == (2, 2, 0, 0)
-    assert none_below((8, 1, 3), 2) == (8, 0, 4)
-    assert none_below((0, 1), 2) == (0, 1)
+    assert merge_small_shares((1, 1, 1, 1), 2) == (2, 2, 0, 0)
+    assert merge_small_shares((8, 1, 3), 2) == (8, 0, 4)
+    assert merge_small_shares((0, 1), 2) == (0, 1)
 
 
 def test_even_shares_put_the_larger_first() -> None:
-    assert even(7, 3) == (3, 2, 2)
+    assert even_split(7, 3) == (3, 2, 2)
 
 
 @pytest.mark.parametrize("more", [{"members": 2, "samples": (1,)}, {"steps": 0}, {"batch_size": 0}])
 def test_manners_that_cannot_be_are_refused(more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"shares|at least"):
-        Manner(**{"batch_size": 4, **more})  # type: ignore[arg-type]
+        BatchSplit(**{"batch_size": 4, **more})  # type: ignore[arg-type]

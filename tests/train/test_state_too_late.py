@@ -12,10 +12,16 @@ import torch
 from train_scene import Scene
 
 from dovetail.train.sync import state_transfer as transfer
-from dovetail.train.sync.process_group import DONE, Broken, Group, Patience, Waiting
+from dovetail.train.sync.process_group import (
+    COMPLETED,
+    GroupBroken,
+    Operation,
+    WaitPolicy,
+    WorkerGroup,
+)
 
 
-class Late(Group):
+class Late(WorkerGroup):
     """A group in which slices arrive only when `come` is set; nobody has patience for them."""
 
     def __init__(self) -> None:
@@ -25,12 +31,12 @@ class Late(Group):
         def at_once() -> str:
             return "abandoned"
 
-        self.have(Patience(gives_up=at_once, stalls=lambda what: None, stall_s=60.0))
+        self.have(WaitPolicy(gives_up=at_once, stalls=lambda what: None, stall_s=60.0))
 
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Waiting:
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Operation:
         if tag != transfer.TAG_SLICE:
             tensor.zero_()
-            return DONE
+            return COMPLETED
         tensor.fill_(1)
         return self
 
@@ -45,12 +51,12 @@ def test_a_slice_that_comes_after_giving_up_is_not_written(
     given = scene.parts(init=1).skeleton()
     monkeypatch.setattr(transfer, "receive_skeleton", lambda *_: given)
     mine = scene.parts(init=2)
-    learning = transfer.Learning(group, 0, mine)
+    learning = transfer.StateReceiver(group, 0, mine)
     before = mine.digest()
     learning.begin()
     background = learning._thread
     assert background is not None
-    with pytest.raises(Broken, match="abandoned"):
+    with pytest.raises(GroupBroken, match="abandoned"):
         learning.end()
     group.come.set()
     background._thread.join(300.0)

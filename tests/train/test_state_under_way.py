@@ -15,12 +15,18 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dovetail.train.state import checkpoint
-from dovetail.train.state.checkpoint import Progress, Writer, restore, saved, snapshot
-from dovetail.train.state.state import Parts, from_bytes, to_bytes
-from dovetail.train.sync.state_transfer import flattened, is_dense, pack, slices_of, unpack
+from dovetail.train.state.checkpoint import (
+    CheckpointWriter,
+    TrainingPosition,
+    list_checkpoints,
+    restore,
+    snapshot,
+)
+from dovetail.train.state.state import TrainingState, from_bytes, to_bytes
+from dovetail.train.sync.state_transfer import flatten, is_dense, pack, slices_of, unpack
 
 
-def parts(init: int, *, optimizer: Any = torch.optim.AdamW) -> Parts:
+def parts(init: int, *, optimizer: Any = torch.optim.AdamW) -> TrainingState:
     """Returns a model with the oddities of real ones, after a step."""
     torch.manual_seed(init)
     model = nn.Sequential(
@@ -31,7 +37,9 @@ def parts(init: int, *, optimizer: Any = torch.optim.AdamW) -> Parts:
     model(torch.randn(2, 2, 4, 4)).sum().backward()
     trained.step()
     schedule.step()
-    return Parts(model, trained, {"scheduler": schedule, "scaler": torch.amp.GradScaler("cpu")})
+    return TrainingState(
+        model, trained, {"scheduler": schedule, "scaler": torch.amp.GradScaler("cpu")}
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -49,8 +57,8 @@ def test_slices_hold_every_element_once(
     places = list(range(len(given_)))
     units = [places[i : i + together] for i in places[::together]]
     for spans in slices_of(given_, units, slice_bytes):
-        packed = pack(flattened(given_), spans)
-        unpack(flattened(taken), spans, packed)
+        packed = pack(flatten(given_), spans)
+        unpack(flatten(taken), spans, packed)
     assert all(torch.equal(a, b) for a, b in zip(given_, taken, strict=True))
 
 
@@ -59,7 +67,7 @@ def test_an_element_travels_with_its_state_and_large_parameters_in_parts() -> No
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2, 50)).sum().backward()
     optimizer.step()
-    held = Parts(model, optimizer)
+    held = TrainingState(model, optimizer)
     tensors, units = held.tensors(), held.units()
     sizes = [[tensors[i].numel() for i in unit] for unit in units]
     assert sizes == [[150, 1, 150, 150], [3, 1, 3, 3]]
@@ -81,10 +89,10 @@ def test_tensors_that_are_not_alike_travel_whole() -> None:
 def test_only_optimizers_known_to_work_element_by_element_are_sent_in_parts() -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())
-    assert Parts(model, optimizer).elementwise
+    assert TrainingState(model, optimizer).elementwise
     optimizer.register_step_post_hook(lambda *_: None)
-    assert not Parts(model, optimizer).elementwise
-    assert not Parts(model, torch.optim.Adafactor(model.parameters())).elementwise
+    assert not TrainingState(model, optimizer).elementwise
+    assert not TrainingState(model, torch.optim.Adafactor(model.parameters())).elementwise
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,7 @@ def test_a_joiner_takes_on_the_state_of_another_bit_by_bit(optimizer: Any) -> No
     one, other = parts(0, optimizer=optimizer), parts(1, optimizer=optimizer)
     assert one.digest() != other.digest()
     other.take_skeleton(one.skeleton())
-    tensors = zip(flattened(one.tensors()), flattened(other.tensors()), strict=True)
+    tensors = zip(flatten(one.tensors()), flatten(other.tensors()), strict=True)
     for mine, theirs in tensors:
         theirs.copy_(mine)
     assert one.digest() == other.digest()
@@ -110,14 +118,14 @@ def test_a_joiner_takes_on_the_state_of_another_bit_by_bit(optimizer: Any) -> No
 def test_state_keeps_its_type_beside_parameters_of_another() -> None:
     """Torch would give it the type of the parameter, and a joiner read the wrong bytes."""
 
-    def double() -> Parts:
+    def double() -> TrainingState:
         model = nn.Linear(3, 2).double()
         trained = torch.optim.NAdam(model.parameters())
         model(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
         trained.step()
-        return Parts(model, trained)
+        return TrainingState(model, trained)
 
-    def kinds(parts: Parts) -> list[torch.dtype]:
+    def kinds(parts: TrainingState) -> list[torch.dtype]:
         return [t.dtype for t in parts.tensors()]
 
     one, joiner, resumed = double(), double(), double()
@@ -132,7 +140,7 @@ def test_tensors_with_holes_cannot_be_sent() -> None:
     assert is_dense(torch.empty(3, 4).t())
     assert not is_dense(torch.empty(3, 4)[:, :2])
     with pytest.raises(ValueError, match="dense"):
-        flattened([torch.empty(3, 4)[:, :2]])
+        flatten([torch.empty(3, 4)[:, :2]])
 
 
 def test_state_is_read_without_executing_anything() -> None:
@@ -144,18 +152,18 @@ def test_state_is_read_without_executing_anything() -> None:
 def test_a_checkpoint_gives_everything_back(tmp_path: Path) -> None:
     one, other = parts(0), parts(1)
     said: list[tuple[int, int]] = []
-    writer = Writer(tmp_path, lambda *done: said.append(done), failed=pytest.fail)
-    writer.begin(snapshot(one, Progress(7, 70), {"seed": 3}))
+    writer = CheckpointWriter(tmp_path, lambda *done: said.append(done), failed=pytest.fail)
+    writer.begin(snapshot(one, TrainingPosition(7, 70), {"seed": 3}))
     writer.wait()
     assert said == [(7, 70)]
-    assert restore(tmp_path, other, {"seed": 3}) == Progress(7, 70, known=True)
+    assert restore(tmp_path, other, {"seed": 3}) == TrainingPosition(7, 70, known=True)
     assert one.digest() == other.digest()
 
 
 def test_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
     for step in (5, 20, 100, 1000):
         checkpoint.write(tmp_path, step, {"step": step})
-    assert [p.name for p in saved(tmp_path)] == [
+    assert [p.name for p in list_checkpoints(tmp_path)] == [
         "checkpoint-000000001000.pt",
         "checkpoint-000000000100.pt",
     ]
@@ -165,28 +173,30 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, told = parts(0), []
-    writer = Writer(tmp_path, lambda *done: None, failed=told.append)
-    assert writer.write(snapshot(one, Progress(1, 10), {}))
+    writer = CheckpointWriter(tmp_path, lambda *done: None, failed=told.append)
+    assert writer.write(snapshot(one, TrainingPosition(1, 10), {}))
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint.os, "fsync", full)
-    assert not writer.write(snapshot(one, Progress(2, 20), {}))
+    assert not writer.write(snapshot(one, TrainingPosition(2, 20), {}))
     assert told == ["checkpoint of step 2 not saved: [Errno 28] No space left on device"]
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-000000000001.pt"]
-    assert restore(tmp_path, parts(1), {}) == Progress(1, 10, known=True)
+    assert restore(tmp_path, parts(1), {}) == TrainingPosition(1, 10, known=True)
 
 
 def test_schedulers_in_sequence_go_on_from_a_state_that_was_sent() -> None:
     """They ask a `Counter` for more than a dictionary knows."""
 
-    def sequence() -> Parts:
+    def sequence() -> TrainingState:
         model = nn.Linear(2, 1)
         trained = torch.optim.SGD(model.parameters(), lr=1.0)
         schedules = torch.optim.lr_scheduler
         steps = [schedules.LinearLR(trained, 0.1), schedules.MultiStepLR(trained, [2, 4])]
-        return Parts(model, trained, {"scheduler": schedules.SequentialLR(trained, steps, [3])})
+        return TrainingState(
+            model, trained, {"scheduler": schedules.SequentialLR(trained, steps, [3])}
+        )
 
     one, other = sequence(), sequence()
     other.take_skeleton(one.skeleton())
@@ -208,7 +218,7 @@ def test_the_state_of_a_model_says_of_which_version_it_is() -> None:
 def test_a_model_that_is_another_takes_nothing_on() -> None:
     one = parts(0)
     one.model.register_buffer("mask", torch.ones(3))
-    with pytest.raises(ValueError, match="another one than that of the other workers"):
+    with pytest.raises(ValueError, match="differs from that of the other workers"):
         parts(1).take_skeleton(one.skeleton())
 
 
@@ -232,7 +242,7 @@ def test_who_waits_for_a_slow_disk_shows_that_it_lives(
 
     monkeypatch.setattr(checkpoint, "WAIT_S", 0.001)
     monkeypatch.setattr(checkpoint, "write", lambda *_: enough.wait(300))
-    writer = Writer(tmp_path, lambda *done: None, pytest.fail, waits)
+    writer = CheckpointWriter(tmp_path, lambda *done: None, pytest.fail, waits)
     assert writer.write({"step": 1, "samples": 2})
     assert len(waited) >= 3
 
@@ -251,7 +261,7 @@ class Scaled(nn.Linear):
 
 def test_who_joins_learns_what_modules_keep_beside_tensors() -> None:
     models = [nn.Sequential(Scaled(2, 2), nn.Linear(2, 1)) for _ in range(2)]
-    one, other = (Parts.of(m, torch.optim.SGD(m.parameters()), {}, {}) for m in models)
+    one, other = (TrainingState.of(m, torch.optim.SGD(m.parameters()), {}, {}) for m in models)
     models[0][0].scale = 3.0  # type: ignore[assignment]
     other.take_skeleton(one.skeleton())
     assert models[1][0].scale == 3.0

@@ -11,9 +11,15 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from dovetail.train.state.checkpoint import Progress, restore, saved, snapshot, write
-from dovetail.train.state.state import Parts
-from dovetail.train.sync.state_transfer import flattened, pack, slices_of, unpack
+from dovetail.train.state.checkpoint import (
+    TrainingPosition,
+    list_checkpoints,
+    restore,
+    snapshot,
+    write,
+)
+from dovetail.train.state.state import TrainingState
+from dovetail.train.sync.state_transfer import flatten, pack, slices_of, unpack
 
 ROWS, WIDTH = 400, 50
 WEIGHT_BYTES = ROWS * WIDTH * 4
@@ -31,13 +37,13 @@ class Tied(nn.Module):
         self.output.weight = nn.Parameter(weight.detach()) if two_parameters else weight
 
 
-def parts(seed: int, *, two_parameters: bool) -> Parts:
+def parts(seed: int, *, two_parameters: bool) -> TrainingState:
     torch.manual_seed(seed)
     model = Tied(two_parameters=two_parameters)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model.output(model.embedding(torch.arange(8))).sum().backward()
     optimizer.step()
-    return Parts(model, optimizer)
+    return TrainingState(model, optimizer)
 
 
 def assert_tied(model: nn.Module, like: nn.Module) -> None:
@@ -53,8 +59,8 @@ def test_tied_weights_are_saved_once_and_restored_tied(
     tmp_path: Path, two_parameters: bool
 ) -> None:
     mine = parts(0, two_parameters=two_parameters)
-    write(tmp_path, 1, snapshot(mine, Progress(step=1, known=True), {}))
-    (path,) = saved(tmp_path)
+    write(tmp_path, 1, snapshot(mine, TrainingPosition(step=1, known=True), {}))
+    (path,) = list_checkpoints(tmp_path)
     momenta = 2 if two_parameters else 1
     assert path.stat().st_size < (1 + momenta) * WEIGHT_BYTES + 20_000
     state = torch.load(path, weights_only=True)["model"]
@@ -72,8 +78,8 @@ def test_tied_weights_are_sent_once_and_stay_tied(two_parameters: bool) -> None:
     slices = slices_of(mine.tensors(), mine.units(), 1000)
     sent = 0
     for spans in slices:
-        packed = pack(flattened(mine.tensors()), spans)
-        unpack(flattened(other.tensors()), spans, packed)
+        packed = pack(flatten(mine.tensors()), spans)
+        unpack(flatten(other.tensors()), spans, packed)
         sent += packed.numel()
     momenta = 2 if two_parameters else 1
     assert sent == (1 + momenta) * WEIGHT_BYTES
@@ -85,7 +91,7 @@ def test_tensors_that_only_share_a_storage_are_saved_each_as_they_are(tmp_path: 
     model = nn.Linear(4, 4)
     model.register_buffer("row", model.weight.detach()[0])
     model.register_buffer("turned", model.weight.detach().t())
-    mine = Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    mine = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1))
     whole = mine.whole()["model"]
     assert torch.equal(whole["row"], model.weight[0])
     assert torch.equal(whole["turned"], model.weight.t())

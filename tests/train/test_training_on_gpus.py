@@ -13,16 +13,16 @@ import torch
 from torch import nn
 
 from dovetail.train import Job, iterations
-from dovetail.train.data.samples import Manner
+from dovetail.train.data.samples import BatchSplit
 from dovetail.train.dry_run import DryRun
 from dovetail.train.measure import stages
 from dovetail.train.process import device_memory
 from dovetail.train.process.device_memory import OUTSIDE_BYTES_MAX, DeviceMemory
-from dovetail.train.process.device_stream import Beside, computed
-from dovetail.train.state.state import Parts
+from dovetail.train.process.device_stream import CopyStream, synchronize
+from dovetail.train.state.state import TrainingState
 from dovetail.train.sync import state_transfer as transfer
-from dovetail.train.sync.process_group import Patience
-from dovetail.train.sync.state_transfer import Giving
+from dovetail.train.sync.process_group import WaitPolicy
+from dovetail.train.sync.state_transfer import StateSender
 from dovetail.wire.worker import Entered, FromWorker, Regroup
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -66,7 +66,7 @@ COPIED = ["on another", "another waits for what the loop's had", "copy", "off"]
 
 
 def test_copies_go_beside_the_loop_after_what_it_gave_and_are_complete(done: list[str]) -> None:
-    beside = Beside(GPU)
+    beside = CopyStream(GPU)
     beside.begin()
     with beside.copying():
         done.append("copy")
@@ -74,16 +74,16 @@ def test_copies_go_beside_the_loop_after_what_it_gave_and_are_complete(done: lis
 
 
 def test_a_cpu_needs_no_streams(done: list[str]) -> None:
-    beside = Beside(CPU)
+    beside = CopyStream(CPU)
     beside.begin()
     with beside.copying():
         done.append("copy")
-    computed(CPU)
+    synchronize(CPU)
     assert done == ["copy"]
 
 
 def test_the_loop_is_waited_for_where_its_time_is_taken(done: list[str]) -> None:
-    computed(GPU)
+    synchronize(GPU)
     assert done == ["the loop's is through"]
 
 
@@ -91,16 +91,16 @@ def test_state_is_read_for_joiners_beside_the_loop(
     done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = nn.Linear(2, 1)
-    parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    parts = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1))
     sent: list[int] = []
 
     def send(tensor: torch.Tensor, to: int, tag: int) -> Any:
         sent.append(tag)
         return SimpleNamespace(wait=lambda: None)
 
-    patience = Patience(gives_up=lambda: None, stalls=lambda what: None, stall_s=60)
-    monkeypatch.setattr(transfer, "Beside", lambda device: Beside(GPU))
-    giving = Giving(SimpleNamespace(send=send, patience=patience), [1], parts)  # type: ignore[arg-type]
+    patience = WaitPolicy(gives_up=lambda: None, stalls=lambda what: None, stall_s=60)
+    monkeypatch.setattr(transfer, "CopyStream", lambda device: CopyStream(GPU))
+    giving = StateSender(SimpleNamespace(send=send, patience=patience), [1], parts)  # type: ignore[arg-type]
     giving.begin()
     giving.end()
     assert giving.complete and len(sent) > 2
@@ -228,7 +228,9 @@ def test_waiting_for_the_gpu_is_computing_and_not_the_network(
 ) -> None:
     now_s = [0.0]
     monkeypatch.setattr(stages.time, "perf_counter", lambda: now_s[0])
-    monkeypatch.setattr(iterations, "computed", lambda device: now_s.__setitem__(0, now_s[0] + 5.0))
+    monkeypatch.setattr(
+        iterations, "synchronize", lambda device: now_s.__setitem__(0, now_s[0] + 5.0)
+    )
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     job = Job(model, optimizer, data=(torch.ones(4, 2),), batch_size=2, environment={})
@@ -242,8 +244,8 @@ def test_alone_the_loop_waits_for_the_gpu_in_few_iterations_and_times_those(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[torch.device] = []
-    monkeypatch.setattr(iterations, "computed", waits.append)
-    monkeypatch.setattr(iterations.Iterations, "_runs_ahead", property(lambda self: True))
+    monkeypatch.setattr(iterations, "synchronize", waits.append)
+    monkeypatch.setattr(iterations.TrainingLoop, "_runs_ahead", property(lambda self: True))
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     steps = stages.TIMED_FIRST + 4 * stages.TIMED_EVERY
@@ -265,7 +267,7 @@ def test_memory_is_given_back_when_micro_batches_get_another_size(
     renewed: list[int] = []
     monkeypatch.setattr(job._memory, "renew", lambda: renewed.append(job._largest))
     for steps, count in ((1, 1), (1, 1), (4, 2), (4, 2), (2, 3)):
-        job._membership.manner = Manner(16, steps=steps)
+        job._membership.manner = BatchSplit(16, steps=steps)
         job._fit_memory()
         assert len(renewed) == count
 
@@ -282,7 +284,7 @@ def test_who_computes_for_a_joiner_does_so_at_once_where_the_gpu_is_its_own(
     job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=16, environment={})
     job._mailbox.hear(Regroup(1, (0, 1), memory_bytes=bound))
     job._was_cut = was_cut
-    job._membership.manner = Manner(16, members=2, steps=steps)
+    job._membership.manner = BatchSplit(16, members=2, steps=steps)
     job._membership.group.rank, job._membership.learning = 0, (False, True)
     assert [len(m) for m in job._share(0)] == pieces
 
@@ -291,7 +293,7 @@ def test_a_dry_run_begins_with_the_smallest_for_what_was_held_never_falls(
     gpu: PlayedGpu, tmp_path: Path
 ) -> None:
     run = DryRun(1, tmp_path / "said", batch_size=4, at_least=1, model="M")
-    watch, memory = stages.Stopwatch(0), DeviceMemory(GPU)
+    watch, memory = stages.StageTimer(0), DeviceMemory(GPU)
     tried = []
     while not run.over:
         tried.append(run.manner().steps)

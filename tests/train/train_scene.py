@@ -21,9 +21,9 @@ from dovetail.train import Job
 from dovetail.train.data.samples import permutation
 from dovetail.train.membership.membership import IterationOutcome
 from dovetail.train.rehearsal import Rehearsal
-from dovetail.train.state.state import Parts
+from dovetail.train.state.state import TrainingState
 from dovetail.train.sync import state_transfer as transfer
-from dovetail.train.sync.process_group import Broken
+from dovetail.train.sync.process_group import GroupBroken
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo", "dovetail.train.rehearsal", "train_scene"])
@@ -59,15 +59,15 @@ class Scene:
         x = torch.randn(self.samples, 6, generator=draw, dtype=torch.float64)
         return torch.arange(self.samples), x, (x.sum(1) > 0).long()
 
-    def parts(self, init: int = 3) -> Parts:
+    def parts(self, init: int = 3) -> TrainingState:
         torch.manual_seed(init)
         model = nn.Sequential(nn.Linear(6, self.width), nn.Tanh(), nn.Linear(self.width, 2))
         model.double()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
-        return Parts(model, optimizer, {"scheduler": scheduler})
+        return TrainingState(model, optimizer, {"scheduler": scheduler})
 
-    def plainly(self, steps: int = 1 << 30) -> tuple[list[float], Parts]:
+    def plainly(self, steps: int = 1 << 30) -> tuple[list[float], TrainingState]:
         """Returns the losses and the end of an ordinary loop, for as many steps as asked."""
         parts, (_, x, y) = self.parts(), self.data()
         losses: list[float] = []
@@ -85,7 +85,7 @@ class Scene:
         return losses, parts
 
 
-def job_of(scene: Scene, parts: Parts, **more: Any) -> Job:
+def job_of(scene: Scene, parts: TrainingState, **more: Any) -> Job:
     return Job(
         parts.model,
         parts.optimizer,
@@ -140,7 +140,7 @@ def worker(scene: Scene, environment: dict[str, str]) -> None:
         def broken() -> IterationOutcome:
             verdict = agree()
             if job.steps_done == scene.breaks_at and job._membership.generation == 1:
-                raise Broken("pretended")
+                raise GroupBroken("pretended")
             return verdict
 
         job._membership.agree = broken  # type: ignore[method-assign]
@@ -157,19 +157,19 @@ def send_slowly(slice_bytes: int) -> None:
 
     What is sent before the first iteration, or at once for another reason, is sent whole.
     """
-    begin, send = transfer.Giving.begin, transfer.Giving._send
+    begin, send = transfer.StateSender.begin, transfer.StateSender._send
 
-    def begins(giving: transfer.Giving) -> None:
+    def begins(giving: transfer.StateSender) -> None:
         giving.slow = not giving._at_once  # type: ignore[attr-defined]
         begin(giving)
 
-    def one_slice(giving: transfer.Giving) -> None:
+    def one_slice(giving: transfer.StateSender) -> None:
         if getattr(giving, "slow", False):
             giving._stop.set()
         send(giving)
 
-    transfer.Giving.begin = begins  # type: ignore[method-assign]
-    transfer.Giving._send = one_slice  # type: ignore[method-assign]
+    transfer.StateSender.begin = begins  # type: ignore[method-assign]
+    transfer.StateSender._send = one_slice  # type: ignore[method-assign]
     transfer.slices_of = partial(transfer.slices_of, slice_bytes=slice_bytes)  # type: ignore[assignment]
 
 

@@ -1,16 +1,17 @@
-"""What runs inside a training job: a loop in PyTorch that grows, shrinks and survives.
+"""The training library: a loop in PyTorch that survives workers joining, leaving and failing.
 
 The only part of Dovetail that imports torch (extra `train`). It knows nothing of scheduling: it
-speaks the messages of `dovetail.wire.worker` with the agent of its node, and with other workers.
+exchanges the messages of `dovetail.wire.worker` with the agent of its node, and data with the
+other workers.
 """
 
 import os
 
 from dovetail.train.job import Job
-from dovetail.train.process import out_of_memory as no_room
+from dovetail.train.process import out_of_memory
 from dovetail.wire.worker import SOCKET
 
 __all__ = ["Job"]
 
 if os.environ.get(SOCKET):
-    no_room.watch()
+    out_of_memory.watch()

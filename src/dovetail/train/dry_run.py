@@ -1,9 +1,9 @@
-"""A dry run: a few iterations with each sub-batch, and a line of JSON about what they took.
+"""A dry run: a few iterations per sub-batch size, and one line of JSON with their measurements.
 
-`DOVETAIL_PROFILE_STEPS=N` in the environment of a script asks for it. The script trains N
-iterations in the smallest micro-batches, then in ones twice as large and so on up to the whole
-batch at once, writes the line to the file that `DOVETAIL_PROFILE_FILE` names (or prints it) and
-ends. Nothing is saved.
+`DOVETAIL_PROFILE_STEPS=N` in the environment of a script requests it. The script trains N
+iterations with the smallest micro-batches, then with ones twice as large, up to the whole batch at
+once. It writes the line to the file named by `DOVETAIL_PROFILE_FILE` (or to stdout) and exits.
+Nothing is saved.
 """
 
 from __future__ import annotations
@@ -15,50 +15,52 @@ from pathlib import Path
 
 import torch
 
-from dovetail.train.data.samples import Manner
-from dovetail.train.measure.stages import Stopwatch
+from dovetail.train.data.samples import BatchSplit
+from dovetail.train.measure.stages import StageTimer
 from dovetail.train.process.device_memory import DeviceMemory
 
 WARM_UP = 2
-"""Iterations before the first is counted, and before each further sub-batch."""
+"""Iterations that are not counted, at the start and after each change of the sub-batch."""
 SUB_BATCHES_MAX = 5
 
 
 def device_name(device: torch.device) -> str:
-    """Returns what a device is called."""
+    """Returns the product name of a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return platform.machine() or device.type
 
 
 class DryRun:
-    """Which sub-batch is tried now, and what the ones before took."""
+    """The sub-batch that is measured now, and the measurements so far."""
 
     def __init__(
         self, iterations: int, file: Path | None, *, batch_size: int, at_least: int, model: str
     ) -> None:
-        """`at_least` so many samples are tried at a time."""
+        """Sub-batches of fewer than `at_least` samples are not measured."""
         self._iterations, self._file = iterations, file
         self._batch_size, self._at_least, self._model = batch_size, at_least, model
-        # The smallest first: the most that was held never falls again, of a process.
+        # The smallest first: the peak memory of a process never falls again.
         steps = [1 << i for i in reversed(range(SUB_BATCHES_MAX))]
-        self._to_try = [s for s in steps if batch_size // s >= at_least]
+        self._step_counts = [s for s in steps if batch_size // s >= at_least]
         self._done = 0
-        self._found: list[dict[str, object]] = []
+        self._measurements: list[dict[str, object]] = []
 
     @property
     def over(self) -> bool:
-        """Returns whether every sub-batch was tried."""
-        return len(self._found) == len(self._to_try)
+        """Returns whether every sub-batch is measured."""
+        return len(self._measurements) == len(self._step_counts)
 
-    def manner(self) -> Manner:
-        """Returns how the next iteration trains."""
-        return Manner(
-            self._batch_size, steps=self._to_try[len(self._found)], at_least=self._at_least
+    def manner(self) -> BatchSplit:
+        """Returns how the next iteration splits its batch."""
+        return BatchSplit(
+            self._batch_size,
+            steps=self._step_counts[len(self._measurements)],
+            at_least=self._at_least,
         )
 
-    def iterated(self, watch: Stopwatch, memory: DeviceMemory) -> None:
-        """Takes note of an iteration."""
+    def iterated(self, watch: StageTimer, memory: DeviceMemory) -> None:
+        """Records an iteration."""
         self._done += 1
         if self._done == 1:
             memory.renew()
@@ -66,8 +68,8 @@ class DryRun:
             watch.forget()
         if self._done < WARM_UP + self._iterations:
             return
-        steps = self._to_try[len(self._found)]
-        self._found.insert(
+        steps = self._step_counts[len(self._measurements)]
+        self._measurements.insert(
             0,
             {
                 "samples": -(-self._batch_size // steps),
@@ -81,7 +83,7 @@ class DryRun:
         self._done = 0
 
     def report(self, parameters: int, device: torch.device) -> None:
-        """Writes the line."""
+        """Writes the line of JSON."""
         line = json.dumps(
             {
                 "model": self._model,
@@ -89,7 +91,7 @@ class DryRun:
                 "batch_size": self._batch_size,
                 "device": device.type,
                 "device_name": device_name(device),
-                "sub_batches": self._found,
+                "sub_batches": self._measurements,
             }
         )
         if self._file:

@@ -1,6 +1,6 @@
-"""The iterations of a job: a step that all workers make or none, and what happens between two.
+"""The training loop behind a job: steps that all workers make or none, and what happens between.
 
-`Job` is what a script sees of it.
+`Job` is the part that a script sees.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dovetail.train.data.loader import Loader, mixed, moved, seed_all
-from dovetail.train.data.samples import Indices, Order
+from dovetail.train.data.loader import Batch, BatchLoader, mix_seeds, seed_all, to_device
+from dovetail.train.data.samples import Indices, SampleOrder
 from dovetail.train.dry_run import DryRun
-from dovetail.train.guards import Guard
-from dovetail.train.measure.reporter import Reporter
-from dovetail.train.measure.stages import Stopwatch
+from dovetail.train.guards import ScriptGuard
+from dovetail.train.measure.reporter import TrainingReporter
+from dovetail.train.measure.stages import StageTimer
 from dovetail.train.membership.agent_connection import AgentChannel, AgentConnection, NoAgent
 from dovetail.train.membership.liveness import LivenessThread
 from dovetail.train.membership.mailbox import Mailbox
@@ -32,30 +31,30 @@ from dovetail.train.membership.membership import (
     WorkerContext,
 )
 from dovetail.train.membership.rendezvous import RendezvousServer
-from dovetail.train.process import out_of_memory as no_room
-from dovetail.train.process.background import leave
+from dovetail.train.process import out_of_memory
+from dovetail.train.process.background import exit_process
 from dovetail.train.process.device_memory import DeviceMemory
-from dovetail.train.process.device_stream import computed
-from dovetail.train.process.environment import Surroundings, hide_secret
-from dovetail.train.state.checkpoint import Progress
-from dovetail.train.state.save_policy import Saving, What, warn
-from dovetail.train.state.state import Parts, number_of
-from dovetail.train.sync.broadcast import level
+from dovetail.train.process.device_stream import synchronize
+from dovetail.train.process.environment import WorkerEnvironment, hide_secret
+from dovetail.train.state.checkpoint import TrainingPosition
+from dovetail.train.state.save_policy import CheckpointContents, SavePolicy, warn
+from dovetail.train.state.state import TrainingState, hash_values
+from dovetail.train.sync.broadcast import broadcast_settings
 from dovetail.train.sync.gradients import Gradients
-from dovetail.train.sync.process_group import Broken, Stuck
-from dovetail.train.sync.replica_check import alike, make_alike
-from dovetail.train.sync.state_transfer import flattened, is_dense
+from dovetail.train.sync.process_group import GroupBroken, OperationStuck
+from dovetail.train.sync.replica_check import broadcast_replica, compare_replicas
+from dovetail.train.sync.state_transfer import flatten, is_dense
 from dovetail.wire.worker import Regroup, Saved
 
 CLOSING_S = 30.0
-"""How long a worker that ends waits until its last words are said, if anybody is there to hear."""
+"""How long an exiting worker waits to deliver its last messages."""
 SPOILED_EXIT = 4
-"""The exit code of a worker that has nothing to go on from; a fresh one can begin anew."""
+"""The exit code of a worker that has no state to continue from; a new worker can start over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How a step is made of a gradient, and in how large pieces that is computed."""
+    """How gradients become a step, and the largest micro-batch to compute them in."""
 
     scheduler: torch.optim.lr_scheduler.LRScheduler | None
     schedule: str
@@ -64,14 +63,14 @@ class Step:
     micro_batch: int
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """Returns a loss times the factor of the scaler, if there is one."""
+        """Returns the loss times the scaler's factor, if there is a scaler."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     def make(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
-        """Makes the step."""
+        """Steps the optimizer."""
         if self.scaler is not None:
             if all(p.grad is None for p in parameters):
-                return  # all of it was left out, and a scaler insists on gradients
+                return  # every batch was left out, and a scaler requires gradients
             self.scaler.unscale_(optimizer)
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(parameters, self.clip_norm)
@@ -82,45 +81,45 @@ class Step:
             optimizer.step()
 
 
-class Iterations:
-    """What a worker does with its part of the batches."""
+class TrainingLoop:
+    """Trains on this worker's part of the batches."""
 
     _with_agent = False
 
     def __init__(
         self,
-        parts: Parts,
-        order: Order,
+        parts: TrainingState,
+        order: SampleOrder,
         how: Step,
-        about: Surroundings,
+        about: WorkerEnvironment,
         *,
-        loader: Loader,
+        loader: BatchLoader,
         folder: Path | None,
         checkpoint_s: float,
         data: int,
     ) -> None:
-        """Gets ready, and in touch with the agent. `data` is a number for them."""
+        """Connects to the agent. `data` is a checksum of the data."""
         self._parts, self._order, self._how = parts, order, how
         self._gradients = Gradients(parts.model, parts.optimizer)
         self.device = self._gradients.device
         self._memory = DeviceMemory(self.device)
         self._memory.bound(about.memory_bytes)
         self._largest = 0
-        self._was_cut = False  # batches, by the policy, when all members last had the state
+        self._was_cut = False  # whether the policy had split batches when no worker was joining
         self._loader = loader
-        self._guard = Guard(parts.optimizer, how.scheduler, parts.others)
-        self._progress = Progress()
-        self._watch = Stopwatch(loader.loaders)
+        self._guard = ScriptGuard(parts.optimizer, how.scheduler, parts.others)
+        self._progress = TrainingPosition()
+        self._watch = StageTimer(loader.loaders)
         place = folder or about.folder
         self._folder = place if not about.dry_run_steps else None
         self._checkpoint_s = about.checkpoint_s or checkpoint_s
         self._batch: Indices = order.batch_at(0)
         self._mine: list[Indices] = []
         self._shares: tuple[int, ...] = (0,)
-        # What a batch needs next: 1 backward, 2 step, 0 nothing. 3: it was begun, and failed maybe.
+        # What a batch needs next: 1 backward, 2 step, 0 nothing; 3: a call runs or has failed.
         self._due = 0
         self._data, self._compared_in, self._told = data, -1, set[str]()
-        self._outcome: IterationOutcome | Broken | None = None
+        self._outcome: IterationOutcome | GroupBroken | None = None
         self._under_way = self._stopping = self._ends = self._stopped = False
         self._open(about)
 
@@ -138,28 +137,28 @@ class Iterations:
 
     @contextmanager
     def _exits(self) -> Iterator[None]:
-        """Ends the process when the job goes on without it, or cannot go on here."""
+        """Ends the process when the job continues without it, or cannot continue here."""
         try:
             yield
         except LeavingJob:
             self._membership.leave()
             self._close()
-            raise leave(0) from None
+            raise exit_process(0) from None
         except StateLost:
             self._close()
             warn("nobody is left with the state of the job")
-            raise leave(SPOILED_EXIT) from None
-        except Stuck as stuck:
+            raise exit_process(SPOILED_EXIT) from None
+        except OperationStuck as stuck:
             warn(str(stuck))
-            raise leave(SPOILED_EXIT) from None
+            raise exit_process(SPOILED_EXIT) from None
 
     # An iteration.
 
-    def _iteration(self) -> Iterator[Any]:
+    def _iteration(self) -> Iterator[Batch]:
         self._under_way, self._outcome = True, None
         try:
             self._begin()
-        except Broken as broken:
+        except GroupBroken as broken:
             self._outcome = broken
         if self._outcome is None and not self._mine:
             self._complete()
@@ -169,16 +168,17 @@ class Iterations:
             yield batch
             if self._due:
                 raise RuntimeError(
-                    "each batch needs job.backward(loss) and job.step(), none may fail; to leave"
-                    " one out: job.backward(loss, weight=0)"
+                    "each batch needs job.backward(loss) and job.step(), and none may fail: to"
+                    " skip a batch, call job.backward(loss, weight=0)"
                 )
         self._conclude()
 
     def _begin(self) -> None:
         members = self._membership
         seldom = self._runs_ahead
+        # Waiting for the device costs the overlap of loop and GPU, so only some steps are timed.
         if self._watch.look(seldom=seldom) and seldom:
-            computed(self.device)  # what earlier iterations gave it is none of this one's time
+            synchronize(self.device)  # or kernels of earlier iterations would count
         self._watch.begin()
         if self._dry_run is not None:
             members.manner = self._dry_run.manner()
@@ -202,21 +202,22 @@ class Iterations:
 
     @property
     def _memory_is_short(self) -> bool:
-        """Returns whether a GPU that others use may not hold a larger part of a batch at once."""
+        """Returns whether larger micro-batches may not fit, on a GPU shared with others."""
         ordered = self._mailbox.regroup
         bounded = ordered is not None and ordered.memory_bytes > 0
         return bounded or self._was_cut or self._membership.manner.steps > 1
 
-    def _load(self, indices: Indices) -> Any:
+    def _load(self, indices: Indices) -> Batch:
         with self._watch.input():
             read = self._loader.take(self._pass, indices, self._upcoming)
         self._watch.read(read.storage_s, read.cpu_s)
-        # Dropout and the like depend on where in the order of samples we are, and nothing else.
-        seed_all(mixed(self._order.seed, self._progress.samples, int(indices[0])))
-        return moved(read.batch, self.device)
+        # Random numbers (dropout) depend only on the position in the order of samples, so a step
+        # that is repeated, or made by another worker, draws the same ones.
+        seed_all(mix_seeds(self._order.seed, self._progress.samples, int(indices[0])))
+        return to_device(read.batch, self.device)
 
     def _upcoming(self) -> Iterator[tuple[int, Indices]]:
-        """Yields the micro-batches from now on, if nothing changes."""
+        """Yields the micro-batches from now on, if the split does not change."""
         position, mine = self._progress.samples, list(self._mine)
         batch_size = self._membership.manner.batch_size
         while position < self._order.total:
@@ -235,7 +236,7 @@ class Iterations:
         members, p = self._membership, self._progress
         rank = members.group.rank
         if self._watch.is_timing:
-            computed(self.device)  # or the rest of the backward pass would count as network
+            synchronize(self.device)  # or the rest of the backward pass would count as network
         try:
             with self._watch.network():
                 stopped = self._gradients.finish(
@@ -247,10 +248,11 @@ class Iterations:
                 members.finish_transfer()
                 if not stopped:
                     self._level(new_pass=p.samples % self._order.per_epoch == 0)
-        except Broken as broken:
+        except GroupBroken as broken:
             self._outcome = broken
             return
         self._outcome, self._stopped = verdict, stopped
+        # All workers have the same sums and verdict, so all make this step, or all stop.
         if not stopped:
             self._guard.allow(True)
             self._how.make(self._parts.optimizer, self._gradients.parameters)
@@ -269,34 +271,34 @@ class Iterations:
 
     @property
     def _runs_ahead(self) -> bool:
-        """Returns whether the loop may be ahead of the device: it waits for it only to be timed."""
+        """Returns whether the loop may be ahead of the device: timing would have to wait."""
         alone = self._membership.group.size == 1 and self._dry_run is None
         return alone and self.device.type == "cuda"
 
     def _level(self, *, new_pass: bool = False, whole: bool = False) -> None:
-        """Gives settings to those that do not run the loop, or ran it with other numbers."""
+        """Broadcasts settings to workers that do not run the loop, or ran it with other values."""
         group = self._membership.group
         if group.size > 1 and (whole or new_pass or 0 in self._shares):
             takes = new_pass or not self._shares[group.rank]
-            level(group, self._parts, source=self._source, takes=takes, whole=whole)
+            broadcast_settings(group, self._parts, source=self._source, takes=takes, whole=whole)
             self._guard.forget()
 
     # Between two iterations.
 
     def _conclude(self) -> None:
-        """Does what was agreed on, or gives up what broke."""
+        """Carries out what the workers agreed on, or recovers from a failure."""
         outcome, self._outcome, self._under_way = self._outcome, None, False
         assert outcome is not None
         with self._exits():
             try:
-                if isinstance(outcome, Broken):
+                if isinstance(outcome, GroupBroken):
                     raise outcome
                 self._boundary(outcome)
-            except Broken as broken:
+            except GroupBroken as broken:
                 self._recover(broken)
 
     def _boundary(self, verdict: IterationOutcome) -> None:
-        """Does what was agreed on. Raises Broken, Leaving."""
+        """Carries out what the workers agreed on. Raises GroupBroken, LeavingJob."""
         since_s = time.monotonic()
         if self._dry_run is not None:
             self._tried(self._dry_run)
@@ -316,7 +318,7 @@ class Iterations:
             self._membership.restart_transfer()
 
     def _level_all(self) -> None:
-        """Gives all that may have changed in the loop to who did not run it. Raises Broken."""
+        """Broadcasts what the script may change in its loop. Raises GroupBroken."""
         members = self._membership
         group, without = members.group, 0 in self._shares
         if without:
@@ -331,35 +333,35 @@ class Iterations:
             self._compare_data()
 
     def _compare_data(self) -> None:
-        """Tells, once, if workers do not have the same data. Raises Broken."""
-        said = self._membership.group.gather(torch.tensor([self._data]))
-        if self._membership.leads and not (said == self._data).all():
-            self._tell_once(
+        """Warns, once, if workers have different data. Raises GroupBroken."""
+        checksums = self._membership.group.gather(torch.tensor([self._data]))
+        if self._membership.leads and not (checksums == self._data).all():
+            self._warn_once(
                 "workers do not have the same data: what the script draws without a seed (a split,"
-                " say) is another thing in each, and it may train on what it validates on"
+                " for example) differs between workers, and it may train on its validation samples"
             )
 
-    def _tell_once(self, what: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            warn(what)
+    def _warn_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            warn(message)
 
     def _level_model(self) -> None:
         group = self._membership.group
-        tensors = flattened([t for t in self._parts.trained() if is_dense(t)])
-        same, as_large = alike(group, tensors)
+        tensors = flatten([t for t in self._parts.trained() if is_dense(t)])
+        same, as_large = compare_replicas(group, tensors)
         if same:
             return
         if self._membership.leads:
-            self._tell_once(
-                "workers did not have the same model: does the loop change parameters itself, in"
-                " its body? That belongs into optimizer.register_step_post_hook(...)"
+            self._warn_once(
+                "workers did not have the same model: if the body of the loop changes parameters,"
+                " move that into optimizer.register_step_post_hook(...)"
             )
         if as_large:
-            make_alike(group, tensors, first=group.rank == self._source)
+            broadcast_replica(group, tensors, first=group.rank == self._source)
 
-    def _recover(self, broken: Broken) -> None:
-        """Gives up the iteration that is under way; it is done again by those who are left."""
+    def _recover(self, broken: GroupBroken) -> None:
+        """Rolls back the current iteration; the workers that are left repeat it."""
         since_s = time.monotonic()
         self._membership.give_up_generation(broken)
         self._gradients.take_back()
@@ -374,7 +376,7 @@ class Iterations:
         self._fit_memory()
 
     def _fit_memory(self) -> None:
-        """Keeps no more of the GPU than the present micro-batches need: it may be shared now."""
+        """Frees GPU memory that the present micro-batches do not need: others may share the GPU."""
         if self._complete_or_stopped:
             return
         largest = max(map(len, self._share(self._progress.samples)), default=0)
@@ -383,12 +385,12 @@ class Iterations:
         self._largest = largest
 
     def _keep_within_bound(self) -> None:
-        """Takes the newest bound of memory that was told: others may have come to the GPU."""
+        """Applies the newest memory limit: other jobs may have come to the GPU."""
         if self._mailbox.regroup is not None:
             self._memory.bound(self._mailbox.regroup.memory_bytes)
 
     def _save(self, *, leave: bool) -> None:
-        """Saves, and leaves when that was asked and the file is safe. Raises Broken, Leaving."""
+        """Saves; with `leave`, leaves once the file is safe. Raises GroupBroken, LeavingJob."""
         safe = not self._membership.leads or self._saving.save(at_once=leave)
         self._mailbox.checkpoint_done(left=leave)
         if leave and self._membership.agree_all_well(safe):
@@ -396,15 +398,15 @@ class Iterations:
 
     # The beginning and the end.
 
-    def _open(self, about: Surroundings) -> None:
-        """Gets in touch with the agent, if there is one."""
+    def _open(self, about: WorkerEnvironment) -> None:
+        """Connects to the agent, if there is one."""
         hide_secret()
         identity, order = about.identity, self._order
         if identity is not None:
-            if Iterations._with_agent:
-                raise RuntimeError("a script that is submitted has one Job: make it several jobs")
-            Iterations._with_agent = True
-            no_room.watch()
+            if TrainingLoop._with_agent:
+                raise RuntimeError("a submitted script can have only one Job: split the script")
+            TrainingLoop._with_agent = True
+            out_of_memory.watch()
         number = identity.number if identity is not None else 0
         self._mailbox = mailbox = Mailbox(number)
         line = AgentConnection(identity, mailbox) if identity is not None else None
@@ -418,8 +420,8 @@ class Iterations:
                 at_least=min(self._parts.at_least, order.batch_size),
                 model=type(self._parts.model).__name__,
             )
-        what = What(self._parts, self._progress, order, self._loss, self._data)
-        self._saving = Saving(
+        what = CheckpointContents(self._parts, self._progress, order, self._loss, self._data)
+        self._saving = SavePolicy(
             self._folder,
             self._checkpoint_s,
             what,
@@ -438,11 +440,11 @@ class Iterations:
             self._parts,
             self._progress,
             batch_size=order.batch_size,
-            script=number_of(what.identity(), order.batch_size, order.total),
+            script=hash_values(what.identity(), order.batch_size, order.total),
             begin=self._saving.first_state,
             enters=self._keep_within_bound,
         )
-        self._reporter = Reporter(
+        self._reporter = TrainingReporter(
             self._agent,
             self._progress,
             self._watch,
@@ -460,7 +462,7 @@ class Iterations:
     def _tried(self, dry_run: DryRun) -> None:
         dry_run.iterated(self._watch, self._memory)
         if self._progress.samples >= self._order.total:
-            self._progress.samples = 0  # few data are read again
+            self._progress.samples = 0  # a small data set is read again
             self._reporter.restart()
         if dry_run.over:
             dry_run.report(sum(p.numel() for p in self._gradients.parameters), self.device)
@@ -473,10 +475,10 @@ class Iterations:
         self._membership.finish()
         self._close()
         if self._membership.is_catching_up:  # it has half a model: no script must come to see that
-            raise leave(0)
+            raise exit_process(0)
 
     def _lives(self) -> None:
-        """Hears, on another thread, that this one does something."""
+        """Reports, from another thread, that the main thread is running."""
         self._membership.mark_alive()
         self._reporter.lives()
 

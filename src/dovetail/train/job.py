@@ -1,4 +1,4 @@
-"""A training job as its script sees it: an ordinary loop that becomes elastic.
+"""A training job as its script sees it: a plain loop that becomes elastic.
 
     job = dovetail.train.Job(model, optimizer, data=dataset, batch_size=64, epochs=5)
     for images, labels in job.batches():
@@ -6,9 +6,9 @@
         job.backward(loss)
         job.step()
 
-Started by hand this is a plain loop in one process. Started by an agent it is one worker of many:
-the batches are this worker's part, `backward` weighs the loss by it and adds the gradients of all
-up, and `step` is where workers come and go.
+Started by hand, this is a plain loop in one process. Started by an agent, it is one worker of
+many: the batches are this worker's part, `backward` weights the loss by it and sums the gradients
+of all workers, and `step` is where workers join and leave.
 """
 
 from __future__ import annotations
@@ -17,33 +17,32 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dovetail.train.data.loader import Source, mixed, seed_all
-from dovetail.train.data.source import Given
-from dovetail.train.guards import look_at
-from dovetail.train.iterations import Iterations, Step
+from dovetail.train.data.loader import Batch, Collate, SampleReader, mix_seeds, seed_all
+from dovetail.train.data.source import DataSource
+from dovetail.train.guards import check_arguments
+from dovetail.train.iterations import Step, TrainingLoop
 from dovetail.train.membership.membership import IterationOutcome
-from dovetail.train.process.environment import Surroundings
+from dovetail.train.process.environment import WorkerEnvironment
 from dovetail.train.state.save_policy import warn
-from dovetail.train.state.state import Parts, Stateful
+from dovetail.train.state.state import Stateful, TrainingState
 from dovetail.train.sync.loss_reduction import is_sum
 
 
-class Job(Iterations):
-    """A model in training. Give it what the loop of the script used: model, optimizer, data."""
+class Job(TrainingLoop):
+    """A model in training. Pass what the plain loop used: model, optimizer and data."""
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        data: Any,
+        data: object,
         batch_size: int | None = None,
         epochs: int = 1,
         steps: int | None = None,
@@ -52,7 +51,7 @@ class Job(Iterations):
         shuffle: bool = True,
         drop_last: bool = False,
         loaders: int = 0,
-        collate: Callable[[list[Any]], Any] | None = None,
+        collate: Collate | None = None,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
         schedule: str = "step",
         scaler: torch.amp.GradScaler | None = None,
@@ -64,14 +63,14 @@ class Job(Iterations):
     ) -> None:
         """Raises ValueError for arguments that do not fit together.
 
-        `data` is a map-style data set, a tuple of tensors, or a DataLoader, which says itself how
-        it is read. `batch_size` is that of an iteration of all workers together; with `steps`
-        training ends after as many iterations, and `epochs` does not count. The `scheduler` is
-        stepped after each iteration or pass (`schedule`). What is in `keep` is saved with the
-        rest. Checkpoints go to `folder` (by default the job's own) every `checkpoint_s` seconds.
+        `data` is a map-style data set, a tuple of tensors, or a DataLoader, which specifies how to
+        read it. `batch_size` counts the samples of an iteration over all workers. With `steps`,
+        training ends after that many iterations and `epochs` is ignored. The `scheduler` is stepped
+        after each iteration or pass (`schedule`). Objects in `keep` are saved too. Checkpoints are
+        written to `folder` (by default the job's own) every `checkpoint_s` seconds.
         """
-        look_at(model, optimizer, scheduler, schedule, keep or {})
-        given = Given.of(
+        check_arguments(model, optimizer, scheduler, schedule, keep or {})
+        data_source = DataSource.of(
             data,
             batch_size=batch_size,
             shuffle=shuffle,
@@ -80,73 +79,73 @@ class Job(Iterations):
             collate=collate,
             seed=seed,
         )
-        source = Source(given.data, seed=seed, collate=given.collate)
-        order = given.order(len(source), seed=seed, epochs=epochs, steps=steps)
+        reader = SampleReader(data_source.data, seed=seed, collate=data_source.collate)
+        order = data_source.order(len(reader), seed=seed, epochs=epochs, steps=steps)
         device = next(model.parameters()).device
         if scaler is not None:
-            # A scaler has no factor before its first loss; who joins steps before it has one.
+            # A scaler has no factor before its first loss, and a joining worker steps before that.
             scaler.scale(torch.zeros((), device=device))
+        others: dict[str, Stateful | None] = {"scheduler": scheduler, "scaler": scaler}
         super().__init__(
-            Parts.of(model, optimizer, {"scheduler": scheduler, "scaler": scaler}, keep or {}),
+            TrainingState.of(model, optimizer, others, keep or {}),
             order,
             Step(scheduler, schedule, scaler, clip_norm, micro_batch),
-            Surroundings.of(environment),
-            loader=given.loader(source, device),  # forks: before any thread is there
+            WorkerEnvironment.of(environment),
+            loader=data_source.loader(reader, device),  # forks, so before any thread starts
             folder=Path(folder) if folder else None,
             checkpoint_s=checkpoint_s,
-            data=given.fingerprint(),
+            data=data_source.fingerprint(),
         )
-        self._joined = self._begun = self._by_pass = self._broken_off = False
-        self._looked_at_loss = False
+        self._joined = self._begun = self._by_pass = self._broken_off = self._looked_at_loss = False
 
-    # What a script may ask. Whoever asks takes part: before that, nobody knows.
+    # Properties. Reading one joins the other workers, since the answer depends on them.
 
     @property
     def first(self) -> bool:
         """Returns whether this is the one worker that prints and saves for all.
 
-        It may be another one later, when workers come and go.
+        This may change when workers join and leave.
         """
         self._take_part()
         return self._membership.leads
 
     @property
     def steps_done(self) -> int:
-        """Returns the iterations done, by whatever workers."""
+        """Returns the iterations done so far, by all workers over time."""
         self._take_part()
         return self._progress.step
 
     @property
     def samples_done(self) -> int:
-        """Returns the samples used, over all passes."""
+        """Returns the samples used so far, over all passes."""
         self._take_part()
         return self._progress.samples
 
     @property
     def epoch(self) -> int:
-        """Returns the pass over the data, from 0."""
+        """Returns the current pass over the data, from 0."""
         self._take_part()
         return self._pass
 
     @property
     def loss(self) -> float:
-        """Returns the mean loss over all samples of the last iteration; NaN before the first."""
+        """Returns the mean loss over the samples of the last iteration; NaN before the first."""
         self._take_part()
         loss = self._loss()
         return math.nan if loss is None else loss
 
     def digest(self) -> str:
-        """Returns a checksum of model and optimizer, equal where they are bit by bit."""
+        """Returns a checksum of model and optimizer, equal if they are bit-identical."""
         self._take_part()
         return self._parts.digest()
 
     # What a script calls.
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[Batch]:
         """Yields this worker's micro-batches, on the device, until training is complete.
 
-        Within `epochs`, those of a pass. Each must be followed by `backward` and `step`. Ends the
-        process when the job goes on without this worker.
+        Inside `epochs`, yields those of one pass. Each must be followed by `backward` and `step`.
+        Ends the process if the job continues without this worker.
         """
         if self._by_pass:
             return self._of_a_pass()
@@ -154,10 +153,10 @@ class Job(Iterations):
         return self._of_all_passes()
 
     def epochs(self) -> Iterator[int]:
-        """Yields the number of each pass that is still to do; in it, go through `batches` once.
+        """Yields the number of each remaining pass; iterate over `batches` once in each.
 
-        What stands behind that inner loop is done after each pass, on all workers. If training is
-        interrupted before it is done, it is done when training goes on.
+        Code after that inner loop runs after each pass, on all workers. If training is interrupted
+        before it has run, it runs when training resumes.
         """
         self._begin_loop("epochs")
         self._by_pass = True
@@ -166,13 +165,13 @@ class Job(Iterations):
     def backward(self, loss: Tensor, weight: float | Tensor | None = None) -> None:
         """Adds the gradient of a micro-batch's mean loss, in place of `loss.backward()`.
 
-        The loss counts by the samples in the micro-batch, or by a `weight` of your own: that over
-        which it is a mean, such as the number of tokens that are not padding.
+        The loss is weighted by the samples of the micro-batch, or by `weight`: what the loss is a
+        mean over, such as the number of tokens that are not padding.
         """
         if self._due != 1:
             raise RuntimeError(
-                "call job.backward(loss) once for each batch of job.batches(); several losses are"
-                " added up before"
+                "call job.backward(loss) once for each batch of job.batches(): add several losses"
+                " up before"
             )
         self._due = 3
         self._membership.mark_alive()
@@ -188,10 +187,10 @@ class Job(Iterations):
         self._due = 2
 
     def step(self) -> bool:
-        """Ends a micro-batch; after the last, all workers step together.
+        """Ends a micro-batch; after the last one, all workers step together.
 
-        In place of `optimizer.step()`, `optimizer.zero_grad()` and `scheduler.step()`. Returns
-        whether the step was made: not before the last micro-batch.
+        Replaces `optimizer.step()`, `optimizer.zero_grad()` and `scheduler.step()`. Returns whether
+        the optimizer was stepped, which only the last micro-batch does.
         """
         if self._due != 2:
             raise RuntimeError("call job.step() once, after job.backward(loss)")
@@ -207,28 +206,28 @@ class Job(Iterations):
         return isinstance(self._outcome, IterationOutcome) and not self._stopped
 
     def stop(self) -> None:
-        """Ends training early, on all workers, after the iteration that is under way."""
+        """Ends training early on all workers, after the current iteration."""
         self._stopping = True
 
     def _look_at_loss(self, loss: Tensor) -> None:
-        """Tells, once, of a loss that looks like a sum."""
+        """Warns, once, of a loss that looks like a sum."""
         samples = len(self._mine[0])
         self._looked_at_loss = samples > 1
         if self._looked_at_loss and self._membership.leads and is_sum(loss, samples):
             warn(
-                "the loss looks like a sum over samples: shared out among workers, or computed in"
-                " pieces, its gradient has another size; give job.backward() the mean"
+                "the loss looks like a sum over samples: its gradient depends on how batches are"
+                " split among workers; pass the mean to job.backward()"
             )
 
     # The loops.
 
     def _begin_loop(self, name: str) -> None:
         if self._begun:
-            raise RuntimeError(f"job.{name}() is all of the training: go through it once")
+            raise RuntimeError(f"job.{name}() covers all of the training: go through it once")
         self._begun = True
         self._guard.begin()
 
-    def _of_all_passes(self) -> Iterator[Any]:
+    def _of_all_passes(self) -> Iterator[Batch]:
         self._join()
         try:
             while not self._complete_or_stopped:
@@ -238,7 +237,7 @@ class Job(Iterations):
             raise
         self._finish()
 
-    def _of_a_pass(self) -> Iterator[Any]:
+    def _of_a_pass(self) -> Iterator[Batch]:
         p, per_epoch = self._progress, self._order.per_epoch
         while not self._complete_or_stopped:
             self._find_pass()
@@ -248,13 +247,13 @@ class Job(Iterations):
         self._seed_outside(self._progress.samples)
 
     def _seed_outside(self, at: int) -> None:
-        """Has what the script draws before and after a pass be the same on all workers."""
-        seed_all(mixed(self._order.seed, at, -1))
+        """Makes random numbers of the script before and after a pass equal on all workers."""
+        seed_all(mix_seeds(self._order.seed, at, -1))
 
     def _find_pass(self) -> None:
-        """Counts passes that others have ended while this worker was learning the state.
+        """Counts the passes that other workers ended while this one was catching up.
 
-        At the end of one, what is done after it may be still to do; in the middle it is not.
+        At the end of a pass, the code after it may still have to run; in the middle it has run.
         """
         p = self._progress
         if not self._complete_or_stopped:
@@ -275,8 +274,8 @@ class Job(Iterations):
                 yield p.passes
                 if not self._complete_or_stopped and p.samples < (p.passes + 1) * per_epoch:
                     raise RuntimeError(
-                        "go through all of job.batches() in each pass of job.epochs(); to end"
-                        " training early call job.stop()"
+                        "go through all of job.batches() in each pass of job.epochs(): to end"
+                        " training early, call job.stop()"
                     )
                 p.passes = max(p.passes + 1, p.samples // per_epoch)
         except GeneratorExit:
@@ -285,7 +284,7 @@ class Job(Iterations):
         self._finish()
 
     def _take_part(self) -> None:
-        """Joins the others, if that is still to do; ends for all what was ended by `break`."""
+        """Joins the other workers, unless done; ends training for all after a `break`."""
         if not self._joined:
             self._join()
         elif self._broken_off and sys.exc_info()[1] is None:
@@ -299,7 +298,7 @@ class Job(Iterations):
             self._membership.enter_next(time.monotonic())
 
     def _end_for_all(self) -> None:
-        """Ends training on all workers without the iteration that is under way."""
+        """Ends training on all workers without the current iteration."""
         self._broken_off, self._stopping, self._due = False, True, 0
         if self._under_way:
             self._mine, self._ends = [], True
@@ -312,4 +311,4 @@ class Job(Iterations):
 
     def _work_without_samples(self) -> None:
         for _ in self._iteration():
-            raise AssertionError("who learns or ends has no samples")
+            raise AssertionError("a worker that is catching up or ending got samples")

@@ -1,7 +1,7 @@
-"""A rehearsal of a script: its workers started, regrouped and killed on this machine, by hand.
+"""A rehearsal of a script: its workers are started, regrouped and killed on this machine, by hand.
 
-Plays the agent of a node without any scheduler, so that tests, measurements and authors of scripts
-can see what a job does when workers come and go:
+A `Rehearsal` plays the agent of a node without any scheduler, so that tests, benchmarks and
+authors of scripts can see what a job does when workers come and go:
 
     with Rehearsal.of_script("train.py") as stage:
         stage.start(0)
@@ -46,57 +46,57 @@ from dovetail.wire.worker import (
 
 TOKEN_OF_REHEARSALS = "rehearsal"
 PATIENCE_S = 300.0
-"""How long a rehearsal waits for what is to happen, unless told otherwise."""
+"""The default timeout of all waits."""
 M = TypeVar("M")
 
 
-class Running(Protocol):
-    """A process as a rehearsal sees it, such as `subprocess.Popen`."""
+class RehearsalProcess(Protocol):
+    """A process as a rehearsal needs it, such as `subprocess.Popen`."""
 
     @property
     def pid(self) -> int:
-        """Returns its number."""
+        """Returns the process id."""
 
     def poll(self) -> int | None:
-        """Returns its exit code, or None while it runs."""
+        """Returns the exit code, or None while the process runs."""
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kills the process."""
 
 
-Starter = Callable[[dict[str, str]], Running]
-"""Starts a process that finds these variables in its environment, beside its usual ones."""
+ProcessStarter = Callable[[dict[str, str]], RehearsalProcess]
+"""Starts a process with these variables added to its environment."""
 
 
 @dataclass(slots=True)
-class Played:
-    """One worker on the stage, and all it said, each with the time it was heard.
+class RehearsedWorker:
+    """A worker of a rehearsal, and all its messages, each with the time it arrived.
 
-    `ear` is the thread that hears it.
+    `ear` is the thread that reads its connection.
     """
 
     number: int
-    process: Running
+    process: RehearsalProcess
     said: list[tuple[float, FromWorker]] = field(default_factory=list)
     peer: socket.socket | None = None
     ear: threading.Thread | None = None
 
     @property
     def is_over(self) -> bool:
-        """Returns whether it has ended, and all that it said was heard."""
+        """Returns whether the process has ended and all its messages were read."""
         ended = self.process.poll() is not None
         return ended and (self.ear is None or not self.ear.is_alive())
 
 
 class Rehearsal:
-    """An agent for one job, played by hand. Not for production: it decides nothing."""
+    """An agent for one job, driven by hand. Not for production: it decides nothing."""
 
-    def __init__(self, starter: Starter, *, folder: Path | None = None) -> None:
-        """`folder` is the job's own; one of a rehearsal is removed with it."""
+    def __init__(self, starter: ProcessStarter, *, folder: Path | None = None) -> None:
+        """`folder` is the folder of the job; by default a temporary one."""
         self._starter = starter
-        self._place = Path(tempfile.mkdtemp(prefix="dvt"))  # short: paths of sockets must be
+        self._place = Path(tempfile.mkdtemp(prefix="dvt"))  # short: Unix socket paths are limited
         self.folder = folder or self._place / "job"
-        self.workers: dict[int, Played] = {}
+        self.workers: dict[int, RehearsedWorker] = {}
         self._regroup: Regroup | None = None
         self._meets: dict[int, Meet] = {}
         self._lock = threading.Condition()
@@ -105,20 +105,20 @@ class Rehearsal:
 
     @classmethod
     def of_script(cls, script: str | Path, *words: str, folder: Path | None = None) -> Rehearsal:
-        """Returns a rehearsal of a script, started as a user would."""
+        """Returns a rehearsal of a script, started as a user would start it."""
 
-        def starter(environment: dict[str, str]) -> Running:
+        def starter(environment: dict[str, str]) -> RehearsalProcess:
             command = [sys.executable, str(script), *words]
             return subprocess.Popen(command, env={**os.environ, **environment})
 
         return cls(starter, folder=folder)
 
     def __enter__(self) -> Rehearsal:
-        """Begins."""
+        """Returns the rehearsal."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends: no process and no file of the rehearsal stays."""
+        """Kills all workers and removes the temporary files."""
         for worker in self.workers.values():
             if worker.process.poll() is None:
                 worker.process.kill()
@@ -129,7 +129,7 @@ class Rehearsal:
     # What an agent does.
 
     def start(self, *numbers: int, environment: Mapping[str, str] | None = None) -> None:
-        """Starts workers of these numbers."""
+        """Starts workers with these numbers."""
         for number in numbers:
             process = self._starter(
                 {
@@ -141,7 +141,7 @@ class Rehearsal:
                 }
             )
             with self._lock:
-                self.workers[number] = Played(number, process)
+                self.workers[number] = RehearsedWorker(number, process)
 
     def regroup(
         self,
@@ -151,7 +151,7 @@ class Rehearsal:
         batch_size: int = 0,
         generation: int = 0,
     ) -> int:
-        """Orders a newer generation of these members; returns its number."""
+        """Orders a newer generation with these members; returns its number."""
         newest = self._regroup.generation if self._regroup else 0
         order = Regroup(generation or newest + 1, members, steps, tuple(samples), batch_size)
         with self._lock:
@@ -161,18 +161,18 @@ class Rehearsal:
         return order.generation
 
     def tell(self, message: ToWorker, *numbers: int) -> None:
-        """Tells workers something; all, if none is named."""
+        """Sends a message to the given workers, or to all."""
         with self._lock:
             for number in numbers or tuple(self.workers):
                 self._tell(self.workers[number], message)
 
     def abandon(self) -> None:
-        """Tells all that a member of the newest generation is gone."""
+        """Tells all workers that a member of the newest generation is gone."""
         assert self._regroup is not None
         self.tell(Abandon(self._regroup.generation))
 
     def hang_up(self) -> None:
-        """Stops answering, as an agent that died; workers must not mind."""
+        """Closes all connections, as an agent that died; workers must train on."""
         with self._lock:
             ear, self._ear = self._ear, None
             for worker in self.workers.values():
@@ -184,17 +184,17 @@ class Rehearsal:
             (self._place / "agent").unlink(missing_ok=True)
 
     def answer(self) -> None:
-        """Answers calls, again after `hang_up`."""
+        """Accepts connections, also after `hang_up`."""
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         ear.bind(str(self._place / "agent"))
         ear.listen(64)
         self._ear = ear
         threading.Thread(target=self._accept, args=(ear,), daemon=True).start()
 
-    # What one wants to know.
+    # Observing workers.
 
     def until(self, so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-        """Waits until something is so. Raises TimeoutError."""
+        """Waits until a condition holds. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not so():
             left_s = deadline - time.monotonic()
@@ -204,24 +204,24 @@ class Rehearsal:
                 self._lock.wait(min(0.02, left_s))
 
     def all_said(self, number: int, kind: type[M]) -> list[M]:
-        """Returns all messages of a kind that a worker said."""
+        """Returns all messages of a type that a worker sent."""
         with self._lock:
             return [m for _, m in self.workers[number].said if isinstance(m, kind)]
 
     def entered(self, generation: int, timeout_s: float = PATIENCE_S) -> list[Entered]:
-        """Waits until the members have entered a generation, or a newer one; returns who did."""
+        """Waits until all members entered this generation or a newer one; returns reports."""
         assert self._regroup is not None
         members = self._regroup.members
 
         def reached(number: int) -> Entered | None:
-            found = self.all_said(number, Entered)
-            return found[-1] if found and found[-1].generation >= generation else None
+            messages = self.all_said(number, Entered)
+            return messages[-1] if messages and messages[-1].generation >= generation else None
 
         self.until(lambda: all(reached(m) for m in members), timeout_s)
         return [e for m in members if (e := reached(m)) is not None]
 
     def ended(self, *numbers: int, timeout_s: float = PATIENCE_S) -> list[int]:
-        """Waits until workers have ended and all they said was heard; returns their exit codes."""
+        """Waits until workers have exited and all messages are read; returns their exit codes."""
         workers = [self.workers[n] for n in numbers]
         self.until(lambda: all(w.is_over for w in workers), timeout_s)
         return [code for w in workers if (code := w.process.poll()) is not None]
@@ -235,14 +235,14 @@ class Rehearsal:
 
     # The sockets.
 
-    def _tell(self, worker: Played, message: ToWorker) -> None:
+    def _tell(self, worker: RehearsedWorker, message: ToWorker) -> None:
         if worker.peer is not None:
             try:
                 worker.peer.sendall(TO_WORKER.encode(message))
             except OSError:
                 self._close(worker)
 
-    def _close(self, worker: Played) -> None:
+    def _close(self, worker: RehearsedWorker) -> None:
         if worker.peer is not None:
             with suppress(OSError):
                 worker.peer.shutdown(socket.SHUT_RDWR)
@@ -257,7 +257,7 @@ class Rehearsal:
             threading.Thread(target=self._hear, args=(peer,), daemon=True).start()
 
     def _hear(self, peer: socket.socket) -> None:
-        worker: Played | None = None
+        worker: RehearsedWorker | None = None
         with peer, suppress(OSError), peer.makefile("rb") as lines:
             for line in lines:
                 if not line.endswith(b"\n"):
@@ -272,7 +272,7 @@ class Rehearsal:
                 worker.peer = None
             self._lock.notify_all()
 
-    def _greet(self, hello: Hello, peer: socket.socket) -> Played:
+    def _greet(self, hello: Hello, peer: socket.socket) -> RehearsedWorker:
         assert hello.token == TOKEN_OF_REHEARSALS
         number = int(hello.worker.rpartition("/")[2])
         self.until(lambda: number in self.workers)
@@ -285,7 +285,7 @@ class Rehearsal:
                 self._tell(worker, meet)
         return worker
 
-    def _note(self, worker: Played, message: FromWorker) -> None:
+    def _note(self, worker: RehearsedWorker, message: FromWorker) -> None:
         with self._lock:
             worker.said.append((time.monotonic(), message))
             if isinstance(message, Meeting):

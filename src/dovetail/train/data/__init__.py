@@ -1,1 +1,1 @@
-"""Which samples a worker reads, and how."""
+"""The data of a job: its order, how workers split it, and how samples are read."""

@@ -1,7 +1,7 @@
-"""Reading samples: in the training process, or ahead of time in processes of their own.
+"""Reads samples: in the training process, or ahead of time in processes of its own.
 
-What a sample draws at random (crops, flips) depends on the seed, the pass and the sample alone,
-not on who reads it; so training on any number of workers sees the same samples.
+Random augmentation of a sample depends on the seed, the pass and the sample only, not on the
+process that reads it. So training sees the same samples on any number of workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -30,21 +30,35 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from dovetail.train.data.samples import Indices, sample_of
 
 PREFETCH = 2
-"""Micro-batches that each loader process reads ahead, where a DataLoader does not say."""
+"""Micro-batches that each loader process reads ahead, unless a DataLoader specifies it."""
 SEED_MASK = (1 << 63) - 1
+Batch = Any
+"""A micro-batch, of any type that the script's data set and `collate` produce."""
+Collate = Callable[[list[Any]], Batch]
+T = TypeVar("T")
+
+
+class MapStyleDataset(Protocol):
+    """A data set with a length and indexed samples."""
+
+    def __len__(self) -> int:
+        """Returns the number of samples."""
+
+    def __getitem__(self, index: int, /) -> object:
+        """Returns the sample at an index."""
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A micro-batch, and what reading took: seconds of waiting and of computing."""
+class ReadBatch:
+    """A micro-batch, and the seconds that reading it waited and computed."""
 
-    batch: Any
+    batch: Batch
     storage_s: float
     cpu_s: float
 
 
-def mixed(*numbers: int) -> int:
-    """Returns a seed made of several numbers; near ones give seeds far apart."""
+def mix_seeds(*numbers: int) -> int:
+    """Returns a seed derived from several numbers; similar numbers give unrelated seeds."""
     value = 0x9E3779B97F4A7C15
     for n in numbers:
         value = ((value ^ (n & SEED_MASK)) * 0xBF58476D1CE4E5B9) & ((1 << 64) - 1)
@@ -55,7 +69,7 @@ def mixed(*numbers: int) -> int:
 def seed_torch(seed: int) -> None:
     """Seeds torch's generators.
 
-    NOTE: without a GPU in use `torch.manual_seed` would note down the stack for later, 0.4 ms each.
+    NOTE: unless a GPU is in use, `torch.manual_seed` would record the stack, 0.4 ms each time.
     """
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -63,107 +77,116 @@ def seed_torch(seed: int) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the generators that scripts draw from."""
+    """Seeds the generators of random, numpy and torch."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
     seed_torch(seed)
 
 
-class Source:
-    """The data of a job: a map-style data set, or tensors with one row a sample."""
+class SampleReader:
+    """Reads the data of a job: a map-style data set, or tensors with one row per sample."""
 
-    def __init__(self, data: Any, *, seed: int, collate: Callable[[list[Any]], Any] | None) -> None:
-        self._data, self._seed = data, seed
+    def __init__(self, data: object, *, seed: int, collate: Collate | None) -> None:
+        self._seed = seed
         self._collate = collate or default_collate
+        self._data: tuple[torch.Tensor, ...] | MapStyleDataset
         if isinstance(data, tuple):
-            if not data or not all(isinstance(t, torch.Tensor) for t in data):
-                raise ValueError("a tuple of data holds tensors (torch.from_numpy makes them)")
-            if len({len(t) for t in data}) != 1:
-                raise ValueError("the tensors of the data must have one row for each sample")
-            if collate is not None:
-                self._data = TensorDataset(*data)
+            _check_tensors(data)
+            self._data = data if collate is None else TensorDataset(*data)
         elif isinstance(data, IterableDataset) or not (
             hasattr(data, "__getitem__") and hasattr(data, "__len__")
         ):
             raise ValueError(
-                "data must be a data set with a length, a DataLoader of one, or a tuple of tensors;"
-                " a stream (IterableDataset) has no samples that could be shared out and resumed"
+                "data must be a data set with a length, a DataLoader of one, or a tuple of tensors:"
+                " a stream (IterableDataset) cannot be split among workers and resumed"
             )
-        self._is_tensors = isinstance(self._data, tuple)
+        else:
+            self._data = cast(MapStyleDataset, data)
 
     def __len__(self) -> int:
         """Returns the number of samples."""
-        return len(self._data[0]) if self._is_tensors else len(self._data)
+        return len(self._data[0]) if isinstance(self._data, tuple) else len(self._data)
 
-    def read(self, epoch: int, indices: Indices) -> Read:
+    def read(self, epoch: int, indices: Indices) -> ReadBatch:
         """Returns the samples at some indices as one batch."""
         wall, cpu = time.perf_counter(), time.thread_time()
+        # Wall time without CPU time is the time spent waiting for storage.
         at, times = sample_of(indices)
-        if self._is_tensors:
+        if isinstance(self._data, tuple):
             places = torch.from_numpy(at)
-            batch: Any = tuple(t[places] for t in self._data)
+            batch: Batch = tuple(t[places] for t in self._data)
         else:
             drawn = zip(at.tolist(), times.tolist(), strict=True)
-            batch = self._collate([self._sample(epoch, i, again) for i, again in drawn])
+            batch = self._collate([self._sample(self._data, epoch, i, n) for i, n in drawn])
         cpu_s = time.thread_time() - cpu
-        return Read(batch, max(0.0, time.perf_counter() - wall - cpu_s), cpu_s)
+        return ReadBatch(batch, max(0.0, time.perf_counter() - wall - cpu_s), cpu_s)
 
-    def _sample(self, epoch: int, index: int, again: int) -> Any:
-        """Returns a sample; drawn `again` in a pass it draws something else at random."""
-        seed_all(mixed(self._seed, epoch, index, *([again] if again else ())))
-        return self._data[index]
-
-
-_source: Source | None = None
-"""The data of a loader process."""
+    def _sample(self, data: MapStyleDataset, epoch: int, index: int, repeat: int) -> object:
+        """Returns a sample; each `repeat` of it in a pass draws other random numbers."""
+        seed_all(mix_seeds(self._seed, epoch, index, *([repeat] if repeat else ())))
+        return data[index]
 
 
-def _become_loader(source: Source, parent: int) -> None:
+def _check_tensors(tensors: tuple[object, ...]) -> None:
+    """Raises ValueError unless all elements are tensors with the same number of rows."""
+    if not tensors or not all(isinstance(t, torch.Tensor) for t in tensors):
+        raise ValueError("data in a tuple must be tensors (torch.from_numpy converts arrays)")
+    if len({len(cast(torch.Tensor, t)) for t in tensors}) != 1:
+        raise ValueError("the tensors of the data must have one row for each sample")
+
+
+_source: SampleReader | None = None
+"""The reader of a loader process."""
+
+
+def _become_loader(source: SampleReader, parent: int) -> None:
     global _source
     _source = source
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Loaders run side by side; each with all threads would only slow the others down.
     torch.set_num_threads(1)
     if sys.platform == "linux":
-        # NOTE: a loader that outlived its worker would hold the worker's connections open.
+        # NOTE: a loader that outlives its worker would keep the worker's connections open.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    # The worker may have died before prctl took effect.
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _read(epoch: int, indices: Indices) -> Read:
+def _read(epoch: int, indices: Indices) -> ReadBatch:
     assert _source is not None
     return _source.read(epoch, indices)
 
 
-def _pinned(read: Read) -> Read:
-    """Returns a micro-batch in memory that a GPU can copy from while the loop goes on."""
+def _pinned(read: ReadBatch) -> ReadBatch:
+    """Returns a copy of a micro-batch in pinned memory, for asynchronous copies to a GPU."""
     return dataclasses.replace(read, batch=pin_memory(read.batch))  # type: ignore[no-untyped-call]
 
 
-def _pinned_result(future: Future[Read]) -> Read:
+def _pinned_result(future: Future[ReadBatch]) -> ReadBatch:
     return _pinned(future.result())
 
 
 Upcoming = Callable[[], Iterator[tuple[int, Indices]]]
-"""Gives the micro-batches from the one wanted now on, as far as can be told."""
+"""Returns the micro-batches from the current one on, as far as they are known."""
 
 
-class Loader:
-    """Gives micro-batches in order; with processes, those to come are read meanwhile."""
+class BatchLoader:
+    """Returns micro-batches in order; loader processes read the next ones ahead."""
 
     def __init__(
         self,
-        source: Source,
+        source: SampleReader,
         loaders: int,
         *,
         prefetch: int = PREFETCH,
         pins_for: torch.device | None = None,
     ) -> None:
-        """Each process reads `prefetch` micro-batches ahead; memory is pinned for a device."""
+        """Each process reads `prefetch` micro-batches ahead; memory is pinned for `pins_for`."""
         self._source, self.loaders = source, loaders
         self._most_ahead, self._pins_for = loaders * prefetch, pins_for
         self._pinning = ThreadPoolExecutor(1, "dovetail-pin", self._begin_pinning)
-        self._ahead: deque[tuple[tuple[int, bytes], Future[Read]]] = deque()
+        self._ahead: deque[tuple[tuple[int, bytes], Future[ReadBatch]]] = deque()
         self._upcoming: Iterator[tuple[int, Indices]] = iter(())
         self._pool: ProcessPoolExecutor | None = None
         if loaders > 0:
@@ -173,31 +196,34 @@ class Loader:
                 initializer=_become_loader,
                 initargs=(source, os.getpid()),
             )
-            self._pool.submit(os.getpid).result()  # forks now, while there are no threads
+            # Forking with other threads can deadlock, so the processes fork now, before any starts.
+            self._pool.submit(os.getpid).result()
 
-    def take(self, epoch: int, indices: Indices, upcoming: Upcoming) -> Read:
-        """Returns the micro-batch of some samples."""
+    def take(self, epoch: int, indices: Indices, upcoming: Upcoming) -> ReadBatch:
+        """Returns the micro-batch of the given samples."""
         if self._pool is None:
             read = self._source.read(epoch, indices)
             return read if self._pins_for is None else _pinned(read)
         key = (epoch, indices.tobytes())
         if not self._ahead or self._ahead[0][0] != key:
             self.forget()
+            # Another micro-batch than the one read ahead: the split has changed, so reading ahead
+            # starts over.
             self._upcoming = upcoming()
             self._fill()
-        found, future = self._ahead.popleft()
-        assert found == key, "the micro-batches to come begin with the one wanted"
-        self._fill()
+        read_key, future = self._ahead.popleft()
+        assert read_key == key, "the upcoming micro-batches must begin with the current one"
+        self._fill()  # before waiting, so that the loaders are never idle
         return future.result()
 
     def forget(self) -> None:
-        """Drops what was read ahead, when the workers share samples in another way."""
+        """Discards what was read ahead, since workers now split samples differently."""
         for _, future in self._ahead:
             future.cancel()
         self._ahead.clear()
 
     def close(self) -> None:
-        """Ends the loader processes."""
+        """Stops the loader processes."""
         if self._pool is not None:
             self.forget()
             self._pool.shutdown(wait=True, cancel_futures=True)
@@ -217,28 +243,36 @@ class Loader:
             epoch, indices = following
             future = self._pool.submit(_read, epoch, indices)
             if self._pins_for is not None:
-                # NOTE: on a thread, as in a DataLoader: pinning takes as long as copying.
+                # NOTE: on a thread, as in DataLoader: pinning takes as long as copying.
                 future = self._pinning.submit(_pinned_result, future)
             self._ahead.append(((epoch, indices.tobytes()), future))
 
 
-def moved(batch: Any, device: torch.device) -> Any:
+def to_device(batch: T, device: torch.device) -> T:
     """Returns a batch with its tensors on a device, however they are nested."""
+    return cast(T, _moved(batch, device))
+
+
+def _moved(batch: object, device: torch.device) -> object:
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
-    if callable(getattr(batch, "to", None)):
-        return batch.to(device)
+    move: object = getattr(batch, "to", None)
+    if callable(move):  # a batch type of the script, such as a graph
+        result: object = move(device)
+        return result
     if isinstance(batch, dict):
-        found = copy.copy(batch)
+        to_device = copy.copy(batch)
         for key, value in batch.items():
-            found[key] = moved(value, device)
-        return found
+            to_device[key] = _moved(value, device)
+        return to_device
     if isinstance(batch, (list, tuple)):
-        parts: Sequence[Any] = [moved(v, device) for v in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+        parts: Sequence[object] = [_moved(v, device) for v in batch]
+        kind: Callable[..., object] = type(batch)
+        return kind(*parts) if hasattr(batch, "_fields") else kind(parts)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        # Frozen dataclasses refuse plain assignment, and `replace` would run their `__post_init__`.
         other = copy.copy(batch)
         for field in dataclasses.fields(batch):
-            object.__setattr__(other, field.name, moved(getattr(batch, field.name), device))
+            object.__setattr__(other, field.name, _moved(getattr(batch, field.name), device))
         return other
     return batch

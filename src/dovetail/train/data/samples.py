@@ -1,8 +1,8 @@
-"""Which samples belong to which iteration, and to which worker: a pure function of integers.
+"""Assigns samples to iterations and to workers: pure functions of integers.
 
 The whole state of reading the data is one number, the samples consumed so far (`position`).
-However many workers there are and however often they change, iteration after iteration takes the
-next samples of the same order, so that each is used once per pass over the data.
+However many workers there are and however often they change, each iteration takes the next
+samples of the same order. So each sample is used once per pass over the data.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
 SHUFFLED_MAX = 1 << 32
-"""Samples that can be shuffled: their order is kept, in 32 GiB then."""
-AGAIN = 1 << 40
-"""How far the number of a sample is raised for each time that it was drawn before in a pass."""
+"""The most samples that can be shuffled: their order is kept in memory, then 32 GiB."""
+REPEAT_OFFSET = 1 << 40
+"""Added to the number of a sample for each time that it was drawn before in a pass."""
 
 
 @lru_cache(maxsize=2)
@@ -28,31 +28,33 @@ def permutation(seed: int, epoch: int, length: int) -> Indices:
     return np.random.default_rng([seed, epoch]).permutation(length).astype(np.int64)
 
 
-def told_apart(drawn: Indices) -> Indices:
-    """Returns samples of which no two are the same: a further draw of one is `AGAIN` above it.
+def number_repeats(drawn: Indices) -> Indices:
+    """Makes repeated samples distinct: each repeat is `REPEAT_OFFSET` above the one before.
 
-    What they draw at random themselves (crops, flips) is another thing each time.
+    So each repeat gets random numbers of its own for its augmentation (crops, flips).
     """
+    # Sorting brings repeats of a sample together. A repeat's number is its distance from the first
+    # of its run.
     order = np.argsort(drawn, kind="stable")
     places = np.arange(len(drawn))
     begins = np.diff(drawn[order], prepend=np.nan) != 0  # of draws of the same sample
-    found = drawn.copy()
-    found[order] += AGAIN * (places - np.maximum.accumulate(np.where(begins, places, 0)))
-    return found
+    numbers = drawn.copy()
+    numbers[order] += REPEAT_OFFSET * (places - np.maximum.accumulate(np.where(begins, places, 0)))
+    return numbers
 
 
 def sample_of(number: Indices) -> tuple[Indices, Indices]:
-    """Returns the samples of numbers that were told apart, and how often each was drawn before."""
-    times = (number + AGAIN // 2) // AGAIN
-    return number - AGAIN * times, times
+    """Splits numbers from `number_repeats` into samples, and how often each was drawn before."""
+    times = (number + REPEAT_OFFSET // 2) // REPEAT_OFFSET
+    return number - REPEAT_OFFSET * times, times
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SampleOrder:
     """The order of `length` samples over `epochs` passes, in global batches.
 
-    The last batch of a pass holds what is left, or is left out with `drop_last`. With `steps` it
-    ends after as many iterations instead; `draw` gives the samples of a pass, if a sampler does.
+    The last batch of a pass may be smaller, or is dropped with `drop_last`. With `steps`, training
+    ends after that many iterations instead. `draw` returns the samples of a pass, for a sampler.
     """
 
     length: int
@@ -69,7 +71,7 @@ class Order:
             raise ValueError("batch_size, epochs and steps must be at least 1")
         if self.shuffle and self.draw is None and self.length > SHUFFLED_MAX:
             raise ValueError(
-                f"{self.length:,} samples cannot be shuffled (at most {SHUFFLED_MAX:,}): give"
+                f"{self.length:,} samples cannot be shuffled (at most {SHUFFLED_MAX:,}): pass"
                 " shuffle=False, or a sampler that draws some of them in each pass"
             )
         if self.per_epoch < 1:
@@ -101,52 +103,56 @@ class Order:
 
 
 def split(count: int, weights: Sequence[int]) -> tuple[int, ...]:
-    """Returns how `count` samples are shared out in proportion to weights (largest remainder).
+    """Splits `count` in proportion to weights (largest remainder).
 
-    Weights that sum to the count are the answer themselves.
+    Weights that sum to `count` are returned as they are. Raises ValueError for negative weights, or
+    none above 0.
     """
     whole = sum(weights)
     if whole <= 0 or min(weights) < 0:
         raise ValueError("weights must be at least 0, and not all 0")
     shares = [count * w // whole for w in weights]
+    # The largest remainders get the samples that are left; ties go to the lowest rank.
     rest = sorted(range(len(weights)), key=lambda i: (-(count * weights[i] % whole), i))
     for i in rest[: count - sum(shares)]:
         shares[i] += 1
     return tuple(shares)
 
 
-def even(count: int, parts: int) -> tuple[int, ...]:
-    """Returns `count` shared out evenly, the larger parts first."""
+def even_split(count: int, parts: int) -> tuple[int, ...]:
+    """Splits `count` evenly, the larger parts first."""
     return split(count, (1,) * parts)
 
 
-def none_below(shares: Sequence[int], least: int) -> tuple[int, ...]:
-    """Returns shares of which none is below the least but 0, if there is enough for one."""
-    found = list(shares)
+def merge_small_shares(shares: Sequence[int], least: int) -> tuple[int, ...]:
+    """Merges shares below `least` into others, until each is 0 or at least `least`, if possible."""
+    merged = list(shares)
     while True:
-        some = [i for i, n in enumerate(found) if n]
-        few = [i for i in some if found[i] < least]
+        some = [i for i, n in enumerate(merged) if n]
+        few = [i for i in some if merged[i] < least]
         if not few or len(some) == 1:
-            return tuple(found)
+            return tuple(merged)
+        # The last small share joins the smallest other one, so that shares stay as even as
+        # possible.
         gives = few[-1]
-        takes = min((i for i in some if i != gives), key=found.__getitem__)
-        found[takes] += found[gives]
-        found[gives] = 0
+        takes = min((i for i in some if i != gives), key=merged.__getitem__)
+        merged[takes] += merged[gives]
+        merged[gives] = 0
 
 
-def present_only(weights: Sequence[int], learning: Sequence[bool]) -> list[int]:
-    """Returns the weights of those who do not learn any more; even if all those are 0."""
+def weights_without_joiners(weights: Sequence[int], learning: Sequence[bool]) -> list[int]:
+    """Returns the weights with 0 for workers that are catching up; equal ones if none is left."""
     present = [0 if learns else w for w, learns in zip(weights, learning, strict=True)]
     return present if sum(present) else [0 if learns else 1 for learns in learning]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How the members of a generation share an iteration, in rank order.
+class BatchSplit:
+    """How the workers of a generation split an iteration, in rank order.
 
-    `samples` are weights of the members, all equal if empty; `steps` the micro-batches of each;
-    `batch_size` the samples of an iteration. No micro-batch is below `at_least` if there are as
-    many samples.
+    `samples` are weights of the workers, all equal if empty; `steps` is the number of micro-batches
+    of each; `batch_size` the samples of an iteration. No micro-batch is smaller than `at_least`
+    unless there are fewer samples.
     """
 
     batch_size: int
@@ -162,10 +168,12 @@ class Manner:
             raise ValueError("steps and batch_size must be at least 1")
 
     def shares(self, count: int, learning: Sequence[bool] = ()) -> tuple[int, ...]:
-        """Returns how many of some samples each member is given; a learning one has none yet."""
+        """Returns the samples of each worker out of `count`; 0 for workers that are catching up."""
         weights = self.samples or (1,) * self.members
-        shares = split(count, present_only(weights, learning) if any(learning) else weights)
-        return none_below(shares, self.at_least)
+        shares = split(
+            count, weights_without_joiners(weights, learning) if any(learning) else weights
+        )
+        return merge_small_shares(shares, self.at_least)
 
     def micro_batches(
         self,
@@ -176,10 +184,10 @@ class Manner:
         at_most: int = 0,
         in_pieces: bool = False,
     ) -> list[Indices]:
-        """Returns the micro-batches of one member, of `at_most` so many samples.
+        """Returns the micro-batches of one worker, each of `at_most` samples (0: no limit).
 
-        While some learn, the others compute their samples too: all at once, or `in_pieces` none
-        larger than it will be, where memory may not hold more.
+        While some workers catch up, the others compute their samples too. By default micro-batches
+        grow; with `in_pieces` they keep the size they will have afterwards, where memory is short.
         """
         whole, shares = self.shares(len(batch)), self.shares(len(batch), learning)
         begin = sum(shares[:rank])
@@ -190,6 +198,6 @@ class Manner:
             steps = -(-shares[rank] // largest)
         if at_most:
             steps = max(steps, -(-len(mine) // at_most))
-        sizes = even(len(mine), max(1, min(steps, len(mine) // self.at_least)))
+        sizes = even_split(len(mine), max(1, min(steps, len(mine) // self.at_least)))
         ends = np.cumsum((0, *sizes))
         return [mine[a:b] for a, b in pairwise(ends) if b > a]

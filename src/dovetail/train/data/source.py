@@ -1,12 +1,12 @@
-"""What a script gives as its data: a data set, tensors, or the DataLoader that it had before."""
+"""The `data` argument of a job: a data set, tensors, or the DataLoader the script already had."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,35 +19,41 @@ from torch.utils.data import (
 )
 
 from dovetail.train.data.fingerprint import fingerprint
-from dovetail.train.data.loader import PREFETCH, Loader, Source, mixed, seed_all
-from dovetail.train.data.samples import Indices, Order, told_apart
+from dovetail.train.data.loader import (
+    PREFETCH,
+    BatchLoader,
+    Collate,
+    SampleReader,
+    mix_seeds,
+    seed_all,
+)
+from dovetail.train.data.samples import Indices, SampleOrder, number_repeats
 
-Collate = Callable[[list[Any]], Any]
 DRAWN_MAX = 1 << 27
-"""Samples that a sampler may draw in a pass: they are kept, with their order, in 5 GiB at most."""
+"""Samples that a sampler may draw in a pass; they are kept with their order, at most 5 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The data of a job and how it is read; `draws` gives the samples of each pass, if not None.
+class DataSource:
+    """The data of a job and how to read it. `draws` returns the samples of each pass, if not None.
 
-    `prefetch` is how many micro-batches each loader process reads ahead.
+    `prefetch` is the number of micro-batches that each loader process reads ahead.
     """
 
-    data: Any
+    data: object
     batch_size: int
     shuffle: bool
     drop_last: bool
     loaders: int
     collate: Collate | None
-    draws: Draws | None = None
+    draws: SamplerDraws | None = None
     pin_memory: bool = False
     prefetch: int = PREFETCH
 
     @classmethod
     def of(
         cls,
-        data: Any,
+        data: object,
         *,
         batch_size: int | None,
         shuffle: bool,
@@ -55,33 +61,33 @@ class Given:
         loaders: int,
         collate: Collate | None,
         seed: int,
-    ) -> Given:
-        """Returns what the arguments of a job say. Raises ValueError."""
+    ) -> DataSource:
+        """Builds the data source from the arguments of a job. Raises ValueError."""
         if isinstance(data, DataLoader):
             if batch_size is not None or collate is not None or loaders or drop_last or not shuffle:
                 raise ValueError(
-                    "a DataLoader says itself how it is read: give batch_size, shuffle, drop_last,"
-                    " num_workers and collate_fn to it, and not to the Job"
+                    "a DataLoader already specifies how to read its data: pass batch_size, shuffle,"
+                    " drop_last, num_workers and collate_fn to it, and not to the Job"
                 )
             return cls._of_loader(data, seed)
         if batch_size is None:
-            raise ValueError("say batch_size, that of an iteration of all workers together")
+            raise ValueError("specify batch_size, the samples of an iteration over all workers")
         return cls(data, batch_size, shuffle, drop_last, loaders, collate)
 
     def fingerprint(self) -> int:
-        """Returns a number for the data and what a sampler draws of them, to compare workers by."""
+        """Returns a checksum of the data and the sampler's first pass, to compare workers."""
         return fingerprint(self.data, () if self.draws is None else self.draws(0))
 
-    def loader(self, source: Source, device: torch.device) -> Loader:
-        """Returns what reads such data, for a model on a device."""
+    def loader(self, source: SampleReader, device: torch.device) -> BatchLoader:
+        """Returns a loader for a model on a device."""
         pins = self.pin_memory and torch.accelerator.is_available()
-        return Loader(
+        return BatchLoader(
             source, self.loaders, prefetch=self.prefetch, pins_for=device if pins else None
         )
 
-    def order(self, length: int, *, seed: int, epochs: int, steps: int | None) -> Order:
-        """Returns the order of the samples of such data. Raises ValueError."""
-        return Order(
+    def order(self, length: int, *, seed: int, epochs: int, steps: int | None) -> SampleOrder:
+        """Returns the order of the samples. Raises ValueError."""
+        return SampleOrder(
             length if self.draws is None else self.draws.length,
             epochs,
             self.batch_size,
@@ -93,15 +99,15 @@ class Given:
         )
 
     @classmethod
-    def _of_loader(cls, loader: DataLoader[Any], seed: int) -> Given:
+    def _of_loader(cls, loader: DataLoader[object], seed: int) -> DataSource:
         if isinstance(loader.dataset, IterableDataset):
-            draws, shuffle = None, False  # refused with all other streams
+            draws, shuffle = None, False  # `SampleReader` refuses all streams
         else:
-            draws, shuffle = draws_of(loader, seed)
+            draws, shuffle = sampler_draws(loader, seed)
             if loader.batch_size is None:
                 raise ValueError(
                     "a DataLoader with a batch_sampler of its own (or without batches) cannot be"
-                    " shared out: give it batch_size, and a sampler for the order"
+                    " split among workers: pass batch_size, and a sampler for the order"
                 )
         return cls(
             loader.dataset,
@@ -116,30 +122,31 @@ class Given:
         )
 
 
-class Draws:
-    """The samples that a sampler draws in each pass, the same on every worker and when resumed.
+class SamplerDraws:
+    """The samples that a sampler draws in each pass, the same on every worker and after a resume.
 
-    Each worker draws all passes from the first on, as the ordinary loop would, so that a sampler
-    may have generators or counters of its own.
+    Each worker draws all passes from the first on, as a plain loop would: a sampler may have
+    generators or counters of its own.
     """
 
-    def __init__(self, sampler: Iterable[int], data: Any, seed: int) -> None:
+    def __init__(self, sampler: Iterable[int], data: object, seed: int) -> None:
         self._pristine, self._data, self._seed = sampler, data, seed
-        self._look_at_length()
+        self._check_length()
         self._restart()
         self.length = len(self(0))
 
     def __call__(self, epoch: int) -> Indices:
-        """Returns the indices of a pass."""
+        """Returns the samples of a pass."""
         if epoch not in self._drawn:
+            # A sampler cannot go back: passes are drawn again from the first.
             if epoch < self._next:
                 self._restart()
             while self._next <= epoch:
                 self._draw()
         return self._drawn[epoch]
 
-    def _look_at_length(self) -> None:
-        """Raises ValueError for a sampler that draws more than can be kept."""
+    def _check_length(self) -> None:
+        """Raises ValueError for a sampler that draws too many samples to keep."""
         try:
             count = len(self._pristine)  # type: ignore[arg-type]
         except TypeError:
@@ -148,22 +155,23 @@ class Draws:
             raise ValueError(_too_many(f"{count:,}"))
 
     def _restart(self) -> None:
-        # The data that it may know are many, and some cannot be copied at all.
+        # The sampler may refer to the data, which are large and may not be copyable.
         self._sampler = copy.deepcopy(self._pristine, {id(self._data): self._data})
         self._next = 0
         self._drawn: dict[int, Indices] = {}
 
     def _draw(self) -> None:
         epoch = self._next
-        seed_all(mixed(self._seed, epoch))
+        seed_all(mix_seeds(self._seed, epoch))
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
         numbers = islice((int(i) for i in self._sampler), DRAWN_MAX + 1)
-        drawn = told_apart(np.fromiter(numbers, dtype=np.int64))
+        drawn = number_repeats(np.fromiter(numbers, dtype=np.int64))
         if len(drawn) > DRAWN_MAX:
             raise ValueError(_too_many(f"more than {DRAWN_MAX:,}"))
+        # All positions are counted in passes of one length.
         if self._drawn and len(drawn) != self.length:
-            raise ValueError("a sampler must draw as many samples in each pass")
+            raise ValueError("a sampler must draw the same number of samples in each pass")
         self._drawn = {e: d for e, d in self._drawn.items() if e == epoch - 1}
         self._drawn[epoch] = drawn
         self._next = epoch + 1
@@ -171,16 +179,16 @@ class Draws:
 
 def _too_many(count: str) -> str:
     return (
-        f"the sampler draws {count} samples in a pass, and a Job keeps the order of a pass: have"
-        f" it draw at most {DRAWN_MAX:,} (num_samples) and train for more passes (epochs, or steps)"
+        f"the sampler draws {count} samples in a pass, and a Job keeps them in memory: draw at most"
+        f" {DRAWN_MAX:,} (num_samples) and train for more passes (epochs, or steps)"
     )
 
 
-def draws_of(loader: DataLoader[Any], seed: int) -> tuple[Draws | None, bool]:
-    """Returns what a sampler draws, or None and whether it shuffles, which jobs do themselves."""
-    sampler: Any = loader.sampler
+def sampler_draws(loader: DataLoader[object], seed: int) -> tuple[SamplerDraws | None, bool]:
+    """Returns the draws of a sampler, or None and whether the job itself is to shuffle."""
+    sampler: Iterable[int] = loader.sampler
     if isinstance(sampler, DistributedSampler):
-        raise ValueError("leave DistributedSampler out: the Job shares the samples out itself")
+        raise ValueError("remove DistributedSampler: the Job splits samples among workers itself")
     if type(sampler) is SequentialSampler and _is_of_all(sampler, loader.dataset):
         return None, False
     if (
@@ -190,9 +198,9 @@ def draws_of(loader: DataLoader[Any], seed: int) -> tuple[Draws | None, bool]:
         and _is_of_all(sampler, loader.dataset)
     ):
         return None, True
-    return Draws(sampler, loader.dataset, seed), False
+    return SamplerDraws(sampler, loader.dataset, seed), False
 
 
-def _is_of_all(sampler: SequentialSampler | RandomSampler, data: Any) -> bool:
-    """Returns whether a sampler draws all samples, and not the first of them."""
-    return sampler.data_source is data or len(sampler.data_source) == len(data)
+def _is_of_all(sampler: SequentialSampler | RandomSampler, data: object) -> bool:
+    """Returns whether a sampler draws all samples of the data, not only some of them."""
+    return sampler.data_source is data or len(sampler.data_source) == len(cast(Sized, data))

@@ -1,1 +1,1 @@
-"""How fast training goes, and what is reported of it."""
+"""Measures the speed of training and reports it."""

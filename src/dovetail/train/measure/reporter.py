@@ -1,29 +1,29 @@
-"""Says about once a second how training goes."""
+"""Reports the progress of training to the agent, about once a second."""
 
 from __future__ import annotations
 
 import math
 import time
 
-from dovetail.train.measure.stages import Stopwatch
+from dovetail.train.measure.stages import StageTimer
 from dovetail.train.membership.agent_connection import AgentChannel
 from dovetail.train.process.device_memory import DeviceMemory
-from dovetail.train.state.checkpoint import Progress
+from dovetail.train.state.checkpoint import TrainingPosition
 from dovetail.train.sync.gradients import Gradients
 from dovetail.wire.worker import Training
 
 REPEAT_S = 30.0
-"""After how long a script that is busy with other things than training is heard of again."""
+"""The last report is repeated after this long, while the script does other things than training."""
 
 
-class Reporter:
-    """Reports of the worker that leads; the others are silent."""
+class TrainingReporter:
+    """Reports for the job; only the leading worker calls `iterated`."""
 
     def __init__(
         self,
         agent: AgentChannel,
-        progress: Progress,
-        watch: Stopwatch,
+        progress: TrainingPosition,
+        watch: StageTimer,
         memory: DeviceMemory,
         *,
         total: int,
@@ -36,12 +36,12 @@ class Reporter:
         self.restart()
 
     def restart(self) -> None:
-        """Counts from now on: the workers are others."""
+        """Restarts the measurement of speed: the workers have changed."""
         self._since_s = time.monotonic()
         self._samples = self._progress.samples
 
     def iterated(self, generation: int, gradients: Gradients) -> None:
-        """Takes note of an iteration, and reports if it is time."""
+        """Records an iteration, and reports if it is time."""
         now_s = time.monotonic()
         if now_s - self._since_s < self._every_s:
             return
@@ -61,7 +61,7 @@ class Reporter:
         self.restart()
 
     def lives(self) -> None:
-        """Repeats the last report if it is long ago: the script does something else for a while."""
+        """Repeats the last report if it is old: the script is busy with something else."""
         now_s = time.monotonic()
         if self._last is not None and now_s - self._said_s > REPEAT_S:
             self._say(now_s)

@@ -1,4 +1,4 @@
-"""How long the stages of an iteration take: storage, CPU, GPU (or computing), network."""
+"""Measures the stages of an iteration: storage, CPU, compute and network."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from contextlib import contextmanager
 KEPT = 101
 """Iterations over which medians are taken."""
 TIMED_FIRST, TIMED_EVERY = 16, 16
-"""Where timing costs: so many iterations are timed at first, and one in so many after that."""
+"""Where timing is costly, the first iterations are timed, then one in `TIMED_EVERY`."""
 STORAGE, CPU, COMPUTE, NETWORK = range(4)
 CLOCK_DIGITS = 9
-"""Clocks count nanoseconds."""
+"""The resolution of the clocks: nanoseconds."""
 Stages = tuple[float, float, float, float]
 
 
-class Stopwatch:
-    """Times the stages of iterations as they pass.
+class StageTimer:
+    """Measures the stages of iterations.
 
-    Storage is what reading samples waited, CPU what it computed, both per iteration and divided
-    by the loaders that do it side by side. Network is what the training loop waited for others,
-    the part that the backward pass did not hide; computing is all the rest but waiting for input.
+    Storage is the time that reading samples waited, and CPU the time it computed, per iteration
+    and divided by the number of parallel loaders. Network is the time the training loop waited
+    for other workers, beyond what the backward pass hid. Compute is the rest, without waiting for
+    input.
     """
 
     def __init__(self, loaders: int) -> None:
@@ -37,7 +38,7 @@ class Stopwatch:
         self.is_timing = True
 
     def look(self, *, seldom: bool) -> bool:
-        """Returns whether the next iteration is to be timed; not each one where that costs."""
+        """Decides whether to time the next iteration; with `seldom`, only some are timed."""
         self.is_timing = not seldom or self._asked < TIMED_FIRST or self._asked % TIMED_EVERY == 0
         self._asked += 1
         return self.is_timing
@@ -49,7 +50,7 @@ class Stopwatch:
         self._began_s = time.perf_counter()
 
     def read(self, storage_s: float, cpu_s: float) -> None:
-        """Adds what reading a micro-batch took."""
+        """Adds the times of reading a micro-batch."""
         self._now[STORAGE] += storage_s / self._loaders
         self._now[CPU] += cpu_s / self._loaders
 
@@ -62,13 +63,13 @@ class Stopwatch:
 
     @contextmanager
     def network(self) -> Iterator[None]:
-        """Times the training loop waiting for the other workers."""
+        """Times the training loop waiting for other workers."""
         began_s = time.perf_counter()
         yield
         self._now[NETWORK] += time.perf_counter() - began_s
 
     def end(self) -> float:
-        """Ends an iteration; returns its seconds."""
+        """Ends an iteration; returns its duration in seconds."""
         took_s = time.perf_counter() - self._began_s
         if not self.is_timing:
             return took_s
@@ -79,14 +80,14 @@ class Stopwatch:
         return took_s
 
     def forget(self) -> None:
-        """Starts anew, for another manner of training."""
+        """Discards all measurements: batches are split in another way now."""
         self._asked = 0
         self._kept.clear()
         self._iterations.clear()
 
     @property
     def iteration_s(self) -> float:
-        """Returns the median iteration."""
+        """Returns the median duration of an iteration."""
         return statistics.median(self._iterations) if self._iterations else 0.0
 
     @property
@@ -95,5 +96,5 @@ class Stopwatch:
         if not self._kept:
             return ()
         medians = (statistics.median(s[i] for s in self._kept) for i in range(4))
-        # What is left of one clock by another may be less than either can tell, and no report is.
+        # Differences of clock readings carry digits below the clocks' resolution; reports do not.
         return tuple(round(median_s, CLOCK_DIGITS) for median_s in medians)

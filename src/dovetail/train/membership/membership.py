@@ -22,14 +22,21 @@ from dataclasses import dataclass
 
 import torch
 
-from dovetail.train.data.samples import Manner
+from dovetail.train.data.samples import BatchSplit
 from dovetail.train.membership.agent_connection import AgentChannel
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer
-from dovetail.train.state.checkpoint import Progress
-from dovetail.train.state.state import Parts
-from dovetail.train.sync.process_group import DONE, Broken, Group, Patience, Waiting, agreed
-from dovetail.train.sync.state_transfer import Giving, Idle, Learning, Transfer
+from dovetail.train.state.checkpoint import TrainingPosition
+from dovetail.train.state.state import TrainingState
+from dovetail.train.sync.process_group import (
+    COMPLETED,
+    GroupBroken,
+    Operation,
+    WaitPolicy,
+    WorkerGroup,
+    agreed,
+)
+from dovetail.train.sync.state_transfer import NoTransfer, StateReceiver, StateSender, StateTransfer
 from dovetail.wire.generation import (
     Broke,
     Entering,
@@ -93,12 +100,12 @@ class Membership:
     def __init__(
         self,
         context: WorkerContext,
-        parts: Parts,
-        progress: Progress,
+        parts: TrainingState,
+        progress: TrainingPosition,
         *,
         batch_size: int,
         script: int,
-        begin: Callable[[], Progress],
+        begin: Callable[[], TrainingPosition],
         enters: Callable[[], None],
     ) -> None:
         """`begin` loads the first state of all: that of a checkpoint, or of the script.
@@ -119,10 +126,10 @@ class Membership:
         self._members: tuple[int, ...] = (context.me,)
         self._iteration_s, self._began_s = 0.0, time.monotonic()
         self._announcement = torch.zeros(6, dtype=torch.float64)
-        self._agreeing: Waiting = DONE
-        self._transfer: Transfer = Idle()
-        self.group = Group(-1, 0, 1)
-        self.manner = Manner(batch_size)
+        self._agreeing: Operation = COMPLETED
+        self._transfer: StateTransfer = NoTransfer()
+        self.group = WorkerGroup(-1, 0, 1)
+        self.manner = BatchSplit(batch_size)
         self.learning: tuple[bool, ...] = (False,)
         self._alive_s = time.monotonic()
         context.mailbox.listen(prepare=self._prepare, stop=self._stop, show_life=self._show_life)
@@ -200,7 +207,7 @@ class Membership:
         g = mailbox.propose(has)
         self._drop_builders()
         self._announced = g
-        again = isinstance(self._transfer, Giving) and self._transfer.is_stale()
+        again = isinstance(self._transfer, StateSender) and self._transfer.is_stale()
         flags = (save or mailbox.save, mailbox.leave, again or not self._transfer.complete, again)
         self._announcement = torch.tensor([g, g * g, *flags], dtype=torch.float64)
         self._transfer.begin()
@@ -222,13 +229,13 @@ class Membership:
     def record_step(self, verdict: IterationOutcome) -> None:
         """Records a complete step."""
         self._trained = True
-        if isinstance(self._transfer, Giving):
+        if isinstance(self._transfer, StateSender):
             self._transfer.stepped()
-        if isinstance(self._transfer, Learning) and self._transfer.complete:
+        if isinstance(self._transfer, StateReceiver) and self._transfer.complete:
             self._progress.known, self._tainted = True, False
         if any(self.learning) and not verdict.learning:
             # All members heard that the transfer is complete, and end it in the same iteration.
-            self._transfer = Idle()
+            self._transfer = NoTransfer()
             self.learning = (False,) * self.group.size
 
     def mark_whole(self) -> None:
@@ -260,13 +267,13 @@ class Membership:
         if not self._try_to_enter(self._announced, since_s):
             self.enter_next(since_s)
 
-    def give_up_generation(self, broken: Broken) -> None:
+    def give_up_generation(self, broken: GroupBroken) -> None:
         """Gives up the generation; the state stays that of the last complete step."""
         if not self._context.mailbox.broken:
             self._handle(Broke(str(broken) or "broken"))
-        with suppress(Broken):  # the transfer was part of what broke
+        with suppress(GroupBroken):  # the transfer was part of what broke
             self._transfer.end()
-        self._transfer, self._agreeing = Idle(), DONE
+        self._transfer, self._agreeing = NoTransfer(), COMPLETED
         self.group.discard(broken=True)  # so that the others notice at once
 
     def enter_next(self, since_s: float) -> None:
@@ -305,7 +312,7 @@ class Membership:
     def _try_to_enter(self, generation: int, since_s: float) -> bool:
         try:
             self._enter(generation, since_s)
-        except Broken as broken:
+        except GroupBroken as broken:
             self.give_up_generation(broken)
             return False
         return True
@@ -323,7 +330,7 @@ class Membership:
         self.group.have(self._patience(self._patience_s()))
         order = builder.regroup
         self._members = order.members
-        self.manner = Manner(
+        self.manner = BatchSplit(
             order.batch_size or self._batch_size,
             len(order.members),
             order.steps,
@@ -354,7 +361,7 @@ class Membership:
                 " longer or less: was the script changed since they began?"
             )
         self.learning = tuple((r[0], r[1]) != (known, step) for r in rows)
-        self._transfer = Idle()
+        self._transfer = NoTransfer()
         if any(self.learning):
             self._start_transfer()
         self._whole = not self.learning[self.group.rank]
@@ -403,18 +410,18 @@ class Membership:
         me = self.group.rank
         if me in served:
             if served[me]:
-                self._transfer = Giving(self.group, served[me], self._parts, again=again)
+                self._transfer = StateSender(self.group, served[me], self._parts, again=again)
         else:
             source = next(s for s, theirs in served.items() if me in theirs)
             self._tainted = True
-            self._transfer = Learning(self.group, source, self._parts)
+            self._transfer = StateReceiver(self.group, source, self._parts)
 
     def _transfer_at_once(self) -> None:
         """Transfers all of the state before the first iteration: no member trains meanwhile."""
         self._transfer.run()
-        if isinstance(self._transfer, Learning):
+        if isinstance(self._transfer, StateReceiver):
             self._progress.known, self._tainted, self._whole = True, False, True
-        self._transfer = Idle()
+        self._transfer = NoTransfer()
         self.learning = (False,) * self.group.size
 
     def _reason_to_give_up(self) -> str | None:
@@ -423,8 +430,8 @@ class Membership:
             return "abandoned"
         return self._context.mailbox.broken or None
 
-    def _patience(self, stall_s: float) -> Patience:
-        return Patience(
+    def _patience(self, stall_s: float) -> WaitPolicy:
+        return WaitPolicy(
             gives_up=self._reason_to_give_up,
             stalls=lambda what: self._handle(Stalled(what)),
             stall_s=stall_s,

@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from dovetail.train.membership.agent_connection import AgentChannel
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.process.background import ready, start
-from dovetail.train.sync.process_group import Group, connect, first_line
+from dovetail.train.sync.process_group import WorkerGroup, connect, first_line
 from dovetail.wire.generation import Joined, JoinFailed, Send
 from dovetail.wire.worker import Meeting, Regroup
 
@@ -87,7 +87,7 @@ class GroupBuilder:
         self._server, self._own_address = server, own_address
         self._device = device
         self._lock = threading.Lock()
-        self._group: Group | None = None
+        self._group: WorkerGroup | None = None
         self._unwanted = False
         self.done = False
         self.trouble = ""
@@ -108,7 +108,7 @@ class GroupBuilder:
         """Returns whether the group can be entered."""
         return self._group is not None
 
-    def take(self) -> Group:
+    def take(self) -> WorkerGroup:
         """Returns the group, which the caller owns from now on."""
         with self._lock:
             assert self._group is not None
@@ -148,11 +148,11 @@ class GroupBuilder:
             self._agent.send(message)
         return bool(messages)
 
-    def _build(self) -> Group | None:
+    def _build(self) -> WorkerGroup | None:
         members = self.regroup.members
         size, rank = len(members), members.index(self._me)
         if size == 1:
-            return Group(self.generation, 0, 1)
+            return WorkerGroup(self.generation, 0, 1)
         address = self._address(first=rank == 0)
         if address is None:
             return None

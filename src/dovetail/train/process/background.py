@@ -1,7 +1,7 @@
-"""Threads beside the training loop, and how a process ends that still has some.
+"""Background threads, and the exit of a process that still has some.
 
-Connecting and hanging up may take long when another worker hangs. Nothing waits for it while
-training; at the end of the process it gets a moment, and then the process ends without it.
+Connecting and disconnecting may take long if another worker hangs. Training never waits for
+either. At exit the threads get a few seconds, and then the process ends without them.
 """
 
 from __future__ import annotations
@@ -20,84 +20,85 @@ from typing import NamedTuple
 EXIT_S = 3.0
 
 
-class Dropped(NamedTuple):
-    """What is to be destroyed, what is done before that, and from when on."""
+class DelayedDisposal(NamedTuple):
+    """References to drop, what to call before, and the earliest time to do so."""
 
     holder: list[object]
     before: Callable[[], None]
     due_s: float
 
 
-_dropped: queue.SimpleQueue[Dropped | None] = queue.SimpleQueue()
+_disposals: queue.SimpleQueue[DelayedDisposal | None] = queue.SimpleQueue()
 _lock = threading.Lock()
 _leaving: int | None = None
 _running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def start(name: str, call: Callable[[], None]) -> threading.Thread:
-    """Starts a call on a thread of its own."""
+    """Starts a call on a daemon thread."""
     thread = threading.Thread(target=call, name=f"dovetail-{name}", daemon=True)
     _running.add(thread)
     thread.start()
     return thread
 
 
-def drop(
+def dispose(
     holder: list[object], before: Callable[[], None] = lambda: None, *, after_s: float = 0.0
 ) -> None:
-    """Destroys what only a list refers to, on a thread that is always there.
+    """Drops the last references to objects, on a permanent background thread.
 
-    NOTE: a process group's destructor takes 16 to 80 ms, and starting a thread up to 15.
+    NOTE: the destructor of a process group takes 16 to 80 ms, and starting a thread up to 15 ms.
     """
-    _dropped.put(Dropped(holder, before, time.monotonic() + after_s))
+    _disposals.put(DelayedDisposal(holder, before, time.monotonic() + after_s))
 
 
-def _keep_dropping() -> None:
-    while (dropped := _dropped.get()) is not None:
-        time.sleep(max(0.0, dropped.due_s - time.monotonic()))
-        dropped.before()
-        dropped.holder.clear()
+def _dispose_all() -> None:
+    while (disposal := _disposals.get()) is not None:
+        time.sleep(max(0.0, disposal.due_s - time.monotonic()))
+        disposal.before()
+        disposal.holder.clear()
 
 
 def ready() -> None:
-    """Starts the thread that drops, if it does not run yet."""
+    """Starts the disposal thread, unless it runs already."""
     with _lock:
-        if not any(thread.name == "dovetail-drop" for thread in list(_running)):
-            start("drop", _keep_dropping)
+        if not any(thread.name == "dovetail-dispose" for thread in list(_running)):
+            start("dispose", _dispose_all)
 
 
-def leave(code: int) -> SystemExit:
-    """Returns what to raise for ending with a code: the script's handlers run, and no more.
+def exit_process(code: int) -> SystemExit:
+    """Returns the exception to raise for an exit with this code: exit handlers of the script run.
 
-    NOTE: Python takes 1 to 6 s to take down what torch has imported, the GPU held all the while.
+    NOTE: Python takes 1 to 6 s to unload what torch imported, and occupies the GPU meanwhile. The
+    process therefore ends right after the handlers.
     """
     global _leaving
     _leaving = code
     return SystemExit(code)
 
 
-def ends_with(code: int, is_meant: Callable[[BaseException], bool]) -> None:
-    """Has this process end with a code when its script fails with an error that is meant."""
-    before = sys.excepthook
+def exit_on_error(code: int, matches: Callable[[BaseException], bool]) -> None:
+    """Makes the process exit with a code if its script fails with an error that `matches`."""
+    previous_hook = sys.excepthook
 
-    def tell(
-        what: type[BaseException], error: BaseException, trace: types.TracebackType | None
+    def print_and_exit(
+        kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
     ) -> None:
         global _leaving
-        before(what, error, trace)
-        if is_meant(error):
+        previous_hook(kind, error, trace)
+        if matches(error):
             _leaving = code
 
-    sys.excepthook = tell
+    sys.excepthook = print_and_exit
 
 
 @atexit.register
 def _wait() -> None:
     """Waits for the threads, or ends the process here.
 
-    NOTE: a thread that comes back from C++ after Python has ended would abort the process.
+    NOTE: a thread that returns from C++ after Python has shut down would abort the process.
     """
-    _dropped.put(None)
+    _disposals.put(None)
     deadline = time.monotonic() + EXIT_S
     threads = list(_running)
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Order between the training loop and what runs beside it on a GPU; a CPU keeps order itself."""
+"""Orders the training loop and background copies on a GPU; on a CPU there is nothing to order."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import contextmanager
 import torch
 
 
-def computed(device: torch.device) -> None:
-    """Returns when the GPU has done what the loop gave it: the loop itself is far ahead of it."""
+def synchronize(device: torch.device) -> None:
+    """Waits until the GPU has executed what the loop has launched so far."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 
 
-class Beside:
-    """Copies on a stream of their own, by another thread than the loop.
+class CopyStream:
+    """A CUDA stream for copies by another thread than the training loop.
 
-    On the loop's stream each would wait behind all kernels of the iteration. They start after what
-    the loop has given the GPU so far, and are complete when `copying` ends.
+    On the loop's stream each copy would wait behind all kernels of the iteration. The copies start
+    after what the loop has launched before `begin`, and are complete when `copying` ends.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -28,13 +28,13 @@ class Beside:
         self._begun: torch.cuda.Event | None = None
 
     def begin(self) -> None:
-        """Notes, on the thread of the loop, what is to be done before."""
+        """Records, on the thread of the loop, the work that copies must wait for."""
         if self._stream is not None:
             self._begun = torch.cuda.current_stream(self._device).record_event()
 
     @contextmanager
     def copying(self) -> Iterator[None]:
-        """Makes the copies of this thread go beside the loop."""
+        """Directs the copies of this thread to the stream."""
         if self._stream is None or self._begun is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""What the environment of a worker's process says, read once."""
+"""The environment variables of a worker's process, read once."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ REPORT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Who this worker is and what it is given; in a script started by hand, the defaults.
+class WorkerEnvironment:
+    """Identity and settings of this worker; defaults in a script started by hand.
 
-    `identity` is None without an agent, `folder` without a folder of the job's, `checkpoint_s`
-    where the script decides. With `dry_run_steps` only a dry run is wanted.
+    `identity` is None without an agent, `folder` without a folder of the job, `checkpoint_s` if the
+    script decides. With `dry_run_steps` only a dry run is made.
     """
 
     identity: WorkerIdentity | None = None
@@ -44,8 +44,8 @@ class Surroundings:
     dry_run_file: Path | None = None
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Surroundings:
-        """Returns what an environment says. Raises ValueError for a number that is none."""
+    def of(cls, environment: Mapping[str, str]) -> WorkerEnvironment:
+        """Reads an environment. Raises ValueError for a number that is not one."""
 
         def number(name: str, default: float) -> float:
             try:
@@ -74,5 +74,5 @@ class Surroundings:
 
 
 def hide_secret() -> None:
-    """Takes the worker's token out of the environment: nobody it starts shall have it."""
+    """Removes the worker's token from the environment: child processes must not inherit it."""
     os.environ.pop(TOKEN, None)

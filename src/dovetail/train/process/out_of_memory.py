@@ -1,7 +1,7 @@
-"""A worker that finds no room on its GPU ends with a code of its own, wherever its script is.
+"""An exit code of its own for a worker that runs out of GPU memory, anywhere in its script.
 
-The model may be moved to the GPU long before there is a `Job`, so this is watched from the import
-of `dovetail.train` on.
+The model may be moved to the GPU long before there is a `Job`, so this applies from the import of
+`dovetail.train` on.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from collections.abc import Iterator
 
 import torch
 
-from dovetail.train.process.background import ends_with
+from dovetail.train.process.background import exit_on_error
 from dovetail.wire.out_of_memory import tells_of_no_room
 
-NO_ROOM_EXIT = 5
-"""The exit code of a worker that found no room on its GPU, beside another perhaps."""
+OUT_OF_MEMORY_EXIT = 5
+"""The exit code of a worker that ran out of GPU memory."""
 
 _is_watching = False
 
 
 def watch() -> None:
-    """Has this process end with that code if its script fails for want of memory; once only."""
+    """Makes this process exit with that code if its script runs out of GPU memory; idempotent."""
     global _is_watching
     if not _is_watching:
         _is_watching = True
-        ends_with(NO_ROOM_EXIT, is_for_want_of_room)
+        exit_on_error(OUT_OF_MEMORY_EXIT, is_out_of_memory)
 
 
-def is_for_want_of_room(error: BaseException) -> bool:
-    """Returns whether an error, or one that led to it, says that the GPU has no room."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether an error, or one of its causes, reports that the GPU is out of memory."""
     return any(
         isinstance(one, torch.OutOfMemoryError) or tells_of_no_room(str(one))
         for one in _with_causes(error)

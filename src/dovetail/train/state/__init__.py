@@ -1,1 +1,1 @@
-"""The state of a training job and its checkpoints."""
+"""The state of a training job, and its checkpoints."""

@@ -1,4 +1,4 @@
-"""Checkpoints: one file each, whole or not there, read without executing anything."""
+"""Checkpoints: one file each, written atomically, read without executing anything."""
 
 from __future__ import annotations
 
@@ -6,30 +6,40 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from dovetail.train.state.state import Parts
+from dovetail.train.state.state import StateValues, TrainingState
 
 FORMAT = 2
 DATA = "data"
-"""The number for the data of a job, among what it was."""
+"""Key of the data's checksum in the job's identity."""
 KEPT = 2
-"""Files kept; older ones are removed when a newer one is safe on disk."""
+"""Number of files kept; older ones are removed once a newer one is safe on disk."""
 WAIT_S = 1.0
 NAME = re.compile(r"checkpoint-(\d{12})\.pt")
 
 
-@dataclass(slots=True)
-class Progress:
-    """How far training is: iterations and samples done, and whether this worker has the state.
+class CheckpointValues(StateValues):
+    """The contents of a checkpoint; `job` identifies the job and its data."""
 
-    `passes` counts those after which the script has done what it does after each; `loss` is that
-    of the last iteration.
+    format: int
+    step: int
+    samples: int
+    passes: int
+    loss: float | None
+    job: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class TrainingPosition:
+    """Iterations and samples done, and whether this worker has the state.
+
+    `passes` counts the passes whose code after the inner loop has run; `loss` is that of the last
+    iteration.
     """
 
     step: int = 0
@@ -39,22 +49,22 @@ class Progress:
     loss: float | None = None
 
 
-def path_of(folder: Path, step: int) -> Path:
-    """Returns the file of the state after so many iterations."""
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Returns the file of the checkpoint after `step` iterations."""
     return folder / f"checkpoint-{step:012d}.pt"
 
 
-def saved(folder: Path) -> list[Path]:
-    """Returns the checkpoints of a folder, the newest first."""
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Returns the checkpoints of a folder, newest first."""
     if not folder.is_dir():
         return []
     return sorted((p for p in folder.iterdir() if NAME.fullmatch(p.name)), reverse=True)
 
 
-def write(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Writes a checkpoint that survives a loss of power, or leaves everything as it was.
+def write(folder: Path, step: int, state: Mapping[str, object]) -> None:
+    """Writes a checkpoint that survives a power failure, or leaves the folder unchanged.
 
-    Raises OSError (a disk that is full, say).
+    Raises OSError, for example if the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".checkpoint-{step}-{os.getpid()}.draft"
@@ -63,22 +73,26 @@ def write(folder: Path, step: int, state: dict[str, Any]) -> None:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path_of(folder, step))
-    except RuntimeError as error:  # torch's word for a disk that is full
+        draft.replace(checkpoint_path(folder, step))
+    except RuntimeError as error:  # torch's error for a full disk
         raise OSError(str(error).splitlines()[0]) from None
     finally:
         draft.unlink(missing_ok=True)
-    holder = os.open(folder, os.O_RDONLY)
+    # The rename itself is durable only once the folder is synced.
+    folder_fd = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(holder)
+        os.fsync(folder_fd)
     finally:
-        os.close(holder)
-    for old in saved(folder)[KEPT:]:
+        os.close(folder_fd)
+    # Only now: the newest checkpoint must be safe before an older one is removed.
+    for old in list_checkpoints(folder)[KEPT:]:
         old.unlink(missing_ok=True)
 
 
-def snapshot(parts: Parts, progress: Progress, job: dict[str, Any]) -> dict[str, Any]:
-    """Returns everything a job needs to go on, apart from the live tensors."""
+def snapshot(
+    parts: TrainingState, progress: TrainingPosition, job: Mapping[str, int]
+) -> CheckpointValues:
+    """Returns everything that a checkpoint holds, as copies of the live tensors."""
     return {
         "format": FORMAT,
         "step": progress.step,
@@ -90,20 +104,20 @@ def snapshot(parts: Parts, progress: Progress, job: dict[str, Any]) -> dict[str,
     }
 
 
-def restore(folder: Path, parts: Parts, job: dict[str, Any]) -> Progress | None:
-    """Takes on the newest checkpoint of a folder; returns how far it was, or None without one.
+def restore(folder: Path, parts: TrainingState, job: Mapping[str, int]) -> TrainingPosition | None:
+    """Restores the newest readable checkpoint; returns its position, or None without one.
 
-    `job` says what must be as it was (seed, samples in a pass), or samples would be used twice.
-    A file that cannot be read is passed over for an older one, and said to be on stderr.
-    Raises ValueError for a checkpoint of another job, or if there are some and none can be read.
+    `job` must match (seed, samples in a pass), or samples would be used twice. A file that cannot
+    be read is reported on stderr and skipped for an older one. Raises ValueError for a checkpoint
+    of another job, or if there are checkpoints and none can be read.
     """
     damaged: list[Path] = []
-    for path in saved(folder):
+    for path in list_checkpoints(folder):
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state: CheckpointValues = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             continue
-        except Exception as error:  # whatever torch makes of bytes that are none of its own
+        except Exception as error:  # torch raises many types for damaged files
             why = (str(error) or type(error).__name__).splitlines()[0]
             print(f"{path} cannot be read: {why}", file=sys.stderr)
             damaged.append(path)
@@ -112,33 +126,35 @@ def restore(folder: Path, parts: Parts, job: dict[str, Any]) -> Progress | None:
             raise ValueError(f"{path}: written by another version of dovetail")
         _compare(path, state["job"], job)
         parts.take_whole(state)
-        return Progress(state["step"], state["samples"], True, state["passes"], state["loss"])
+        return TrainingPosition(
+            state["step"], state["samples"], True, state["passes"], state["loss"]
+        )
     if damaged:
-        raise ValueError(f"{damaged[0]}: no checkpoint can be read; remove them to begin anew")
+        raise ValueError(f"{damaged[0]}: no checkpoint can be read; remove them to start over")
     return None
 
 
-def _compare(path: Path, then: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raises ValueError for a checkpoint of another job; tells of one of other data.
+def _compare(path: Path, then: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """Raises ValueError for a checkpoint of another job; warns if only the data differ.
 
-    NOTE: to refuse these would spoil a training in which they do no harm, such as negative samples
-    that were drawn when it began.
+    NOTE: refusing other data would end trainings in which the difference does no harm, such as
+    negative samples that were drawn at the start.
     """
-    then = {**now, **then}  # older ones say nothing of the data
-    if {**then, DATA: None} != {**now, DATA: None}:
-        raise ValueError(f"{path}: another job's: {then}, and this one is {now}")
+    then = {**now, **then}  # older checkpoints have no checksum of the data
+    if {**then, DATA: 0} != {**now, DATA: 0}:
+        raise ValueError(f"{path}: checkpoint of another job: {then}, and this job is {now}")
     if then.get(DATA) != now.get(DATA):
         print(
-            f"{path}: the data are others than when it was written. What the script draws without a"
-            " seed (a split, say) it must draw with one, or it trains on what it validates on",
+            f"{path}: the data differ from those when it was written. Seed everything that the"
+            " script draws (a split, for example), or it trains on its validation samples",
             file=sys.stderr,
         )
 
 
-class Writer:
-    """Writes one checkpoint at a time on a thread of its own; the newest wish waits for its turn.
+class CheckpointWriter:
+    """Writes one checkpoint at a time on a thread of its own.
 
-    `told(step, samples)` is called when a file is safe on disk, `failed` with the reason when not.
+    `told(step, samples)` is called once a file is safe on disk, `failed` with the reason if not.
     """
 
     def __init__(
@@ -148,7 +164,7 @@ class Writer:
         failed: Callable[[str], None],
         waits: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waits` is called again and again by who waits: a disk may take minutes."""
+        """`waits` is called repeatedly while a caller waits: a disk may take minutes."""
         self._folder, self._told, self._failed, self._waits = folder, told, failed, waits
         self._thread: threading.Thread | None = None
         self._safe = True
@@ -158,27 +174,27 @@ class Writer:
         """Returns whether a file is being written."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, state: dict[str, Any]) -> None:
-        """Writes a snapshot in the background; ends the one before first."""
+    def begin(self, state: CheckpointValues) -> None:
+        """Writes a snapshot in the background, after the one that is being written."""
         self.wait()
         self._thread = threading.Thread(target=self._write, args=(state,), name="dovetail-save")
         self._thread.start()
 
-    def write(self, state: dict[str, Any]) -> bool:
-        """Writes a snapshot now; returns whether it is safe on disk."""
+    def write(self, state: CheckpointValues) -> bool:
+        """Writes a snapshot; returns whether it is safe on disk."""
         self.begin(state)
         self.wait()
         return self._safe
 
     def wait(self) -> None:
-        """Returns when nothing is being written."""
+        """Waits until nothing is being written."""
         while self._thread is not None:
             self._thread.join(WAIT_S)
             self._waits()
             if not self._thread.is_alive():
                 self._thread = None
 
-    def _write(self, state: dict[str, Any]) -> None:
+    def _write(self, state: CheckpointValues) -> None:
         self._safe = False
         try:
             write(self._folder, state["step"], state)

@@ -1,8 +1,8 @@
-"""All that a training job knows: tensors, and the plain values around them.
+"""The state of a training job: tensors, and the plain values around them.
 
-Everything is a list of tensors in a fixed order and a small *skeleton* of plain values with holes
-where the tensors belong. So state can be sent tensor by tensor while training goes on, and read
-back without executing anything (`weights_only`).
+The state is a list of tensors in a fixed order and a small *skeleton*: plain values with
+placeholders for the tensors. So it can be sent tensor by tensor while training continues, and
+read back without executing anything (`weights_only`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import copy
 import hashlib
 import io
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,45 +27,80 @@ ELEMENTWISE = frozenset(
         "Rprop", "ASGD",
     )
 )  # fmt: skip
-"""Optimizers in which elements do not depend on each other: state can be sent in parts."""
+"""Optimizers that update each element independently: their state can be sent in parts."""
 
 KEPT = "keep: "
-"""How the names of what a script keeps itself begin, among the others."""
+"""Prefix of the names of objects from `keep=`, among the others."""
 
 
 EXTRA = "_extra_state"
-"""How names of the extra state of modules end."""
+"""Suffix of the names of a module's extra state."""
+
+
+StateDict = dict[str, Any]
+"""What `state_dict()` returns: torch itself gives its values no narrower type."""
+TensorKind = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Shape, strides and data type of a tensor."""
+T = TypeVar("T")
+
+
+class StateValues(TypedDict):
+    """The whole state of a job as plain values and tensors, as a checkpoint stores it."""
+
+    model: StateDict
+    optimizer: StateDict
+    others: dict[str, StateDict]
+    frozen: list[bool]
+    begun: list[bool]
+
+
+class Skeleton(TypedDict):
+    """The plain values of a state, and shape, strides and type of the tensors left out."""
+
+    held: list[TensorKind]
+    optimizer: StateDict
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...], torch.dtype, str]]
+    others: dict[str, StateDict]
+    frozen: list[bool]
+
+
+class LoopSettings(TypedDict):
+    """Plain values that a script may change in its loop."""
+
+    groups: list[StateDict]
+    others: dict[str, StateDict]
+    frozen: list[bool]
 
 
 class Stateful(Protocol):
-    """What has state beside the model: a scheduler, a scaler, what a script keeps itself."""
+    """An object with state beside the model: a scheduler, a scaler, or one from `keep=`."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Returns its state."""
 
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
-        """Takes a state on."""
+    def load_state_dict(self, state_dict: StateDict, /) -> None:
+        """Restores its state."""
 
 
-class ExtraState:
-    """What modules keep beside tensors (`get_extra_state`)."""
+class ModuleExtraState:
+    """The extra state of modules (`get_extra_state`), which is not tensors."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns it by the names of the modules."""
+    def state_dict(self) -> StateDict:
+        """Returns the extra state by module name."""
         state = self._model.state_dict()
         return {name: value for name, value in state.items() if name.endswith(EXTRA)}
 
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
-        """Gives it to the modules."""
+    def load_state_dict(self, state_dict: StateDict, /) -> None:
+        """Restores the extra state."""
         self._model.load_state_dict(state_dict, strict=False)
 
 
 @dataclass(slots=True)
-class Parts:
-    """The objects of the user's script that have state."""
+class TrainingState:
+    """The objects of the script that have state."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -82,88 +117,91 @@ class Parts:
         optimizer: torch.optim.Optimizer,
         others: Mapping[str, Stateful | None],
         keep: Mapping[str, Stateful],
-    ) -> Parts:
-        """Returns the parts of a script that has these others, if they are, and keeps these."""
-        found = {name: part for name, part in others.items() if part is not None}
-        found |= {KEPT + name: part for name, part in keep.items()}
-        extra = ExtraState(model)
+    ) -> TrainingState:
+        """Builds the state of a script; `others` that are None are left out."""
+        stateful = {name: part for name, part in others.items() if part is not None}
+        stateful |= {KEPT + name: part for name, part in keep.items()}
+        extra = ModuleExtraState(model)
         if extra.state_dict():
-            found[KEPT + "extra state of the model"] = extra
-        return cls(model, optimizer, found)
+            stateful[KEPT + "extra state of the model"] = extra
+        return cls(model, optimizer, stateful)
 
     def tensors(self) -> list[Tensor]:
-        """Returns the tensors of model and optimizer, the live ones, in a fixed order."""
-        return [t.detach() for t in (*held_tensors(self.model), *self._split()[1])]
+        """Returns the live tensors of model and optimizer, in a fixed order."""
+        return [t.detach() for t in (*model_tensors(self.model), *self._split()[1])]
 
     def trained(self) -> list[Tensor]:
-        """Returns parameters and the tensors of the optimizer, which each step changes."""
-        parameters = {memory_of(p): p for p in self.model.parameters()}.values()
+        """Returns parameters and optimizer tensors: those that a step changes."""
+        parameters = {memory_key(p): p for p in self.model.parameters()}.values()
         return [t.detach() for t in (*parameters, *self._split()[1])]
 
     def versions(self) -> list[int]:
-        """Returns numbers that grow whenever parameters change."""
+        """Returns the version counters of the parameters, which grow with each change."""
         return [p._version for p in self.model.parameters()]
 
     def units(self) -> list[list[int]]:
-        """Returns the tensors, by their places in `tensors`, in groups that change together.
+        """Returns the indices into `tensors`, in groups that change together.
 
-        A parameter is with its state: updating the one needs the other. Settings of the optimizer
-        that are tensors come first, since all updates need them.
+        A parameter is grouped with its optimizer state: updating one needs the other. Settings of
+        the optimizer that are tensors come first, since all updates need them.
         """
-        held = held_tensors(self.model)
-        place = {memory_of(t): i for i, t in enumerate(held)}
+        tensors = model_tensors(self.model)
+        place = {memory_key(t): i for i, t in enumerate(tensors)}
         trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-        numbers = iter(range(len(held), len(held) + len(self._split()[1])))
-        units: dict[int, list[int]] = {i: [i] for i in range(len(held))}
+        count = len(tensors)
+        # `tensors` lists those of the model first, then those of the optimizer.
+        numbers = iter(range(count, count + len(self._split()[1])))
+        units: dict[int, list[int]] = {i: [i] for i in range(count)}
         for key, state in self.optimizer.state_dict()["state"].items():
-            units[place[memory_of(trained[key])]] += [next(numbers) for _ in tensors_in(state)]
+            units[place[memory_key(trained[key])]] += [next(numbers) for _ in tensors_in(state)]
         return [[i] for i in numbers] + list(units.values())
 
     @property
     def at_least(self) -> int:
-        """Returns on how many samples at a time the model can train: normalizing takes two."""
+        """Returns the smallest micro-batch to train on: batch normalization needs two samples."""
         return 2 if any(isinstance(m, _BatchNorm) for m in self.model.modules()) else 1
 
     @property
     def elementwise(self) -> bool:
-        """Returns whether each element of a parameter is updated from its own state alone.
+        """Returns whether each element of a parameter is updated from its own state only.
 
-        Hooks of the user's may do anything, and so may optimizers that are not known here.
+        Hooks of the script may do anything, and so may optimizers that are not in `ELEMENTWISE`.
         """
         hooks = (
             self.optimizer._optimizer_step_pre_hooks,
             self.optimizer._optimizer_step_post_hooks,
         )
-        foreign = [h for held in hooks for h in held.values() if not hasattr(h, "of_dovetail")]
+        foreign = [h for by_id in hooks for h in by_id.values() if not hasattr(h, "of_dovetail")]
         return type(self.optimizer) in ELEMENTWISE and not foreign
 
     def skeleton(self) -> bytes:
-        """Returns the plain values, with the shapes of the optimizer's tensors."""
+        """Returns the plain values, and the shapes of the optimizer's tensors."""
         plain, tensors = self._split()
+        # The type of device only: the receiver's GPU may have another index.
         shapes = [(*_kind(t), t.device.type) for t in tensors]
         others = {name: part.state_dict() for name, part in self.others.items()}
-        held = [_kind(t) for t in held_tensors(self.model)]
-        return to_bytes(
-            {
-                "held": held,
-                "optimizer": plain,
-                "shapes": shapes,
-                "others": others,
-                "frozen": self._frozen(),
-            }
-        )
+        kinds = [_kind(t) for t in model_tensors(self.model)]
+        skeleton: Skeleton = {
+            "held": kinds,
+            "optimizer": plain,
+            "shapes": shapes,
+            "others": others,
+            "frozen": self._frozen(),
+        }
+        return to_bytes(skeleton)
 
-    def take_skeleton(self, said: bytes) -> None:
-        """Takes on the plain values; the optimizer's tensors are there, but still empty.
+    def take_skeleton(self, data: bytes) -> None:
+        """Restores the plain values; the optimizer's tensors are allocated, but still zero.
 
-        Raises ValueError for a state of another model.
+        Raises ValueError for the state of another model or optimizer.
         """
-        skeleton = from_bytes(said)
-        if skeleton["held"] != [_kind(t) for t in held_tensors(self.model)]:
+        skeleton = cast(Skeleton, from_bytes(data))
+        if skeleton["held"] != [_kind(t) for t in model_tensors(self.model)]:
             raise ValueError(
-                "the model is another one than that of the other workers, in its parameters or"
-                " buffers: was the script changed since they began, or does it change the model?"
+                "the model differs from that of the other workers in its parameters or buffers:"
+                " was the script changed since they started, or does it change the model?"
             )
+        # Adam keeps its step counter on the CPU, so each tensor names its type of device.
         device = next(self.model.parameters()).device
         tensors = [
             torch.empty_strided(
@@ -172,19 +210,21 @@ class Parts:
             for shape, stride, dtype, kind in skeleton["shapes"]
         ]
         try:
-            load_exactly(self.optimizer, fill_holes(skeleton["optimizer"], iter(tensors)))
+            load_optimizer_state(
+                self.optimizer, fill_placeholders(skeleton["optimizer"], iter(tensors))
+            )
         except (ValueError, KeyError) as error:
-            raise ValueError(f"the optimizer is another one: {error}") from None
+            raise ValueError(f"the optimizer of the other workers differs: {error}") from None
         if set(skeleton["others"]) != set(self.others):
-            raise ValueError(f"the state has {sorted(skeleton['others'])} beside the optimizer")
+            raise ValueError(f"the other workers also have state of {sorted(skeleton['others'])}")
         for name, part in self.others.items():
             part.load_state_dict(skeleton["others"][name])
         self._freeze(skeleton["frozen"])
 
     def settings(self, *, whole: bool) -> bytes:
-        """Returns plain values that a script may change in its loop: learning rates and the like.
+        """Returns plain values that a script may change in its loop, such as learning rates.
 
-        The `whole` of them includes what the script keeps itself.
+        With `whole`, including the objects from `keep=`.
         """
         groups = self.optimizer.state_dict()["param_groups"]
         others = {
@@ -192,13 +232,15 @@ class Parts:
             for name, part in self.others.items()
             if whole or not name.startswith(KEPT)
         }
-        return to_bytes({"groups": groups, "others": others, "frozen": self._frozen()})
+        settings: LoopSettings = {"groups": groups, "others": others, "frozen": self._frozen()}
+        return to_bytes(settings)
 
-    def take_settings(self, said: bytes) -> None:
-        """Takes on what `settings` gave."""
-        settings = from_bytes(said)
+    def take_settings(self, data: bytes) -> None:
+        """Applies what `settings` returned."""
+        settings = cast(LoopSettings, from_bytes(data))
         for mine, theirs in zip(self.optimizer.param_groups, settings["groups"], strict=True):
             for key, value in theirs.items():
+                # In place: a running transfer refers to this very tensor.
                 if isinstance(mine.get(key), Tensor):
                     mine[key].copy_(value)
                 elif key != "params":
@@ -207,51 +249,52 @@ class Parts:
             self.others[name].load_state_dict(state)
         self._freeze(settings["frozen"])
 
-    def whole(self) -> dict[str, Any]:
-        """Returns everything as one dictionary, on the CPU and apart from the live tensors.
+    def whole(self) -> StateValues:
+        """Returns the whole state as a dictionary of copies on the CPU.
 
-        Tensors that are one (tied weights) are one there too, and are saved once.
+        Tied weights are one tensor in the copy too, and are saved once.
         """
-        state: dict[str, Any] = {
+        state: StateValues = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "others": {name: part.state_dict() for name, part in self.others.items()},
             "frozen": self._frozen(),
             "begun": self._begun,
         }
-        copies: dict[Memory, Tensor] = {}
+        copies: dict[MemoryKey, Tensor] = {}
 
         def copy_once(t: Tensor) -> Tensor:
-            place = memory_of(t)
+            place = memory_key(t)
             if place not in copies:
                 copies[place] = t.detach().to("cpu", copy=True)
             return copies[place]
 
-        copied: dict[str, Any] = map_tensors(state, copy_once)
-        return copied
+        return map_tensors(state, copy_once)
 
-    def take_whole(self, state: dict[str, Any]) -> None:
-        """Takes everything on. Raises ValueError for a state of another model."""
+    def take_whole(self, state: StateValues) -> None:
+        """Restores the whole state. Raises ValueError for the state of another model."""
         try:
             self.model.load_state_dict(state["model"])
-            load_exactly(self.optimizer, state["optimizer"])
+            load_optimizer_state(self.optimizer, state["optimizer"])
             for name, part in self.others.items():
                 part.load_state_dict(state["others"][name])
             if state.get("begun") == self._begun:
-                # Else the script wants others trained than when it was saved: another stage of it.
+                # Otherwise the script froze other parameters before it created the Job than when
+                # the checkpoint was written: it is in another stage of training.
                 self._freeze(state["frozen"])
         except (RuntimeError, KeyError) as error:
             raise ValueError(f"the checkpoint is of another model: {error}") from None
 
     def digest(self) -> str:
-        """Returns a checksum of all tensors, equal on workers that are equal bit by bit."""
+        """Returns a checksum of all tensors, equal on workers that are bit-identical."""
         sha = hashlib.sha256()
         for t in self.tensors():
+            # Bytes, not values: NaN compares unequal to itself, and -0.0 equal to 0.0.
             sha.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return sha.hexdigest()[:16]
 
     def _frozen(self) -> list[bool]:
-        """Returns which parameters are not trained now: a script may change that as it goes."""
+        """Returns which parameters are frozen now; a script may change that at any time."""
         return [not p.requires_grad for p in self.model.parameters()]
 
     def _freeze(self, frozen: list[bool]) -> None:
@@ -259,53 +302,53 @@ class Parts:
             if p.requires_grad == stays:
                 p.requires_grad_(not stays)
 
-    def _split(self) -> tuple[Any, list[Tensor]]:
+    def _split(self) -> tuple[StateDict, list[Tensor]]:
         tensors: list[Tensor] = []
 
-        def hole(t: Tensor) -> Hole:
+        def hole(t: Tensor) -> Placeholder:
             tensors.append(t)
-            return HOLE
+            return PLACEHOLDER
 
         return map_tensors(self.optimizer.state_dict(), hole), tensors
 
 
-def _kind(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
-    """Returns what two tensors have in common when the bytes of one make sense in the other."""
+def _kind(tensor: Tensor) -> TensorKind:
+    """Returns the layout of a tensor: bytes can be copied between tensors of the same layout."""
     return tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
-def number_of(*what: object) -> int:
-    """Returns a number for plain values, hardly ever the same one for others."""
+def hash_values(*what: object) -> int:
+    """Returns a 56-bit hash of plain values."""
     return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:7])
 
 
-Hole = str
-HOLE: Hole = "\0tensor"
+Placeholder = str
+PLACEHOLDER: Placeholder = "\0tensor"
 
 
-def load_exactly(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Gives an optimizer a state, each tensor in the type that it had.
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: StateDict) -> None:
+    """Loads an optimizer's state, keeping the data type of each tensor.
 
-    NOTE: torch gives all but `step` the type of the parameter: a float32 factor of NAdam would
-    become float64 in a float64 model, and have other bytes than the one it was read from.
+    NOTE: torch casts all but `step` to the type of the parameter. A float32 factor of NAdam would
+    become float64 in a float64 model, and differ from the bytes it was read from.
     """
     optimizer.load_state_dict(state)
-    held = optimizer.state_dict()["state"]
-    for key, given in state["state"].items():
-        for name, value in given.items():
-            mine = held[key][name]
+    loaded = optimizer.state_dict()["state"]
+    for key, saved in state["state"].items():
+        for name, value in saved.items():
+            mine = loaded[key][name]
             if isinstance(value, Tensor) and mine.dtype != value.dtype:
-                held[key][name] = value.to(mine.device)
+                loaded[key][name] = value.to(mine.device)
 
 
-Memory = tuple[object, ...]
+MemoryKey = tuple[object, ...]
 
 
-def memory_of(tensor: Tensor) -> Memory:
-    """Returns what two tensors have in common that are one: weights tied under two names.
+def memory_key(tensor: Tensor) -> MemoryKey:
+    """Returns a key that is equal for tensors that share memory, such as tied weights.
 
-    The same elements of the same storage in the same order; without a storage of plain memory
-    (sparse, empty, or one of a subclass) a tensor is one with itself alone.
+    Equal keys mean the same elements of the same storage in the same order. A tensor without plain
+    storage (sparse, empty, or of some subclasses) is only equal to itself.
     """
     try:
         place = tensor.data_ptr() if tensor.numel() else 0
@@ -316,65 +359,74 @@ def memory_of(tensor: Tensor) -> Memory:
     return (place, tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
-def held_tensors(model: nn.Module) -> list[Tensor]:
+def model_tensors(model: nn.Module) -> list[Tensor]:
     """Returns parameters and buffers, each once."""
-    found = [*model.parameters(), *model.buffers()]
-    return list({memory_of(t): t for t in found}.values())
+    tensors = [*model.parameters(), *model.buffers()]
+    return list({memory_key(t): t for t in tensors}.values())
 
 
-def tensors_in(value: Any) -> list[Tensor]:
+def tensors_in(value: object) -> list[Tensor]:
     """Returns the tensors in nested plain values, in the order of `map_tensors`."""
-    found: list[Tensor] = []
-    map_tensors(value, found.append)
-    return found
+    tensors: list[Tensor] = []
+    map_tensors(value, tensors.append)
+    return tensors
 
 
-def map_tensors(value: Any, change: Any) -> Any:
-    """Returns a copy of nested plain values with each tensor changed."""
+def map_tensors(value: T, change: Callable[[Tensor], object]) -> T:
+    """Returns a copy of nested plain values with `change` applied to each tensor."""
+    return cast(T, _mapped(value, change))
+
+
+def _mapped(value: object, change: Callable[[Tensor], object]) -> object:
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
-        return _like(value, {k: map_tensors(v, change) for k, v in value.items()})
+        return _like(value, {k: _mapped(v, change) for k, v in value.items()})
     if isinstance(value, (list, tuple)):
-        return type(value)(map_tensors(v, change) for v in value)
+        return type(value)(_mapped(v, change) for v in value)
     if isinstance(value, np.generic):
-        return value.item()  # numbers of numpy are not read back
+        return value.item()  # `weights_only` refuses scalars of numpy
     return value
 
 
-def _like(dictionary: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
-    """Returns items in a dictionary of the same kind, if that is one that can be read back.
+def _like(dictionary: dict[object, object], items: dict[object, object]) -> dict[object, object]:
+    """Returns `items` as a dictionary of the same type, if `weights_only` can read that type.
 
-    A scheduler counts on its `Counter`, and a model's state says of which version it is.
+    A scheduler relies on its `Counter`, and the state of a model carries its version.
     """
     if type(dictionary) not in (Counter, OrderedDict):
         return items
-    found = copy.copy(dictionary)
-    vars(found).update(vars(dictionary))
+    copied = copy.copy(dictionary)
+    vars(copied).update(vars(dictionary))
     for key, value in items.items():
-        found[key] = value
-    return found
+        copied[key] = value
+    return copied
 
 
-def fill_holes(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """Returns the nested values with tensors in the holes, in order."""
-    if isinstance(value, str) and value == HOLE:
+def fill_placeholders(value: T, tensors: Iterator[Tensor]) -> T:
+    """Returns a copy of nested plain values with tensors in place of the placeholders, in order."""
+    return cast(T, _filled(value, tensors))
+
+
+def _filled(value: object, tensors: Iterator[Tensor]) -> object:
+    if isinstance(value, str) and value == PLACEHOLDER:
         return next(tensors)
     if isinstance(value, dict):
-        return _like(value, {k: fill_holes(v, tensors) for k, v in value.items()})
+        return _like(value, {k: _filled(v, tensors) for k, v in value.items()})
     if isinstance(value, (list, tuple)):
-        return type(value)(fill_holes(v, tensors) for v in value)
+        return type(value)(_filled(v, tensors) for v in value)
     return value
 
 
 def to_bytes(value: object) -> bytes:
-    """Returns plain values and tensors as bytes."""
+    """Serializes plain values and tensors."""
     buffer = io.BytesIO()
     torch.save(map_tensors(value, lambda t: t), buffer)
     return buffer.getvalue()
 
 
-def from_bytes(said: bytes) -> Any:
-    """Returns plain values and tensors from bytes; anything else is refused, never executed."""
-    # The GPU of who said it may have a number that none has here.
-    return torch.load(io.BytesIO(said), map_location="cpu", weights_only=True)
+def from_bytes(data: bytes) -> object:
+    """Deserializes plain values and tensors; anything else is refused and never executed."""
+    # The GPU index of the sender may not exist on this machine.
+    values: object = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    return values

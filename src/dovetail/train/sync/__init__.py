@@ -1,1 +1,1 @@
-"""What workers exchange: gradients, buffers, flags, and the state of those who join."""
+"""What workers exchange: gradients, buffers, flags, and the state for joining workers."""

@@ -1,7 +1,7 @@
-"""A generation's process group: what its members say to each other, waited for in slices.
+"""The process group of a generation: collectives and messages among its workers.
 
-This file alone constructs process groups, and nothing in it waits without bound: each wait looks
-at a reason to give up every `SLICE`. A group is never taken down by the thread that trains.
+Only this module constructs process groups. No wait in it is unbounded: every `WAIT_SLICE`, a wait
+checks whether to give up. The training thread never destroys a group, since that may block.
 """
 
 from __future__ import annotations
@@ -17,179 +17,186 @@ from typing import Protocol, cast
 import torch
 from torch.distributed.distributed_c10d import Store, Work
 
-from dovetail.train.process.background import drop, start
+from dovetail.train.process.background import dispose, start
 
-SLICE = timedelta(milliseconds=100)
-OPERATION = timedelta(minutes=30)
-"""How long an operation may wait for a slow member; we give up earlier, when told to."""
-BUILDING = timedelta(seconds=60)
-"""How long a member that said it is there may take to connect: it may get no CPU for a while."""
+WAIT_SLICE = timedelta(milliseconds=100)
+OPERATION_TIMEOUT = timedelta(minutes=30)
+"""Torch's own timeout of an operation; the `WaitPolicy` gives up earlier."""
+CONNECT_TIMEOUT = timedelta(seconds=60)
+"""Time for a worker that has joined to connect: it may get no CPU for a while."""
 CONTROL_THREADS, DATA_THREADS = 2, 2
-SETTLED_S = 0.25
-"""How long after the last operation a group on GPUs is kept: a kernel of another member may still
-read from this one, and nothing on the host says when it has ended."""
-LETS_GO_S = 30.0
-"""How long an aborted operation may take to let go of its buffers."""
+DISCARD_DELAY_S = 0.25
+"""How long a group on GPUs outlives its last operation. A kernel of another worker may still read
+memory of this one, and nothing on the host shows when that kernel has ended."""
+RELEASE_TIMEOUT_S = 30.0
+"""How long an aborted operation may take to release its buffers."""
 NCCL_ENVIRONMENT = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
-"""Torch's own watch over NCCL ends the process when another member is gone; we go on without it."""
+"""Turns off torch's watchdog of NCCL: it would end the process when another worker is gone."""
 
 
-class Broken(Exception):
-    """A generation cannot go on: a collective failed, or it was abandoned."""
+class GroupBroken(Exception):
+    """The generation cannot continue: a collective failed, or the generation was abandoned."""
 
 
-class Stuck(Exception):
-    """A GPU still works at an operation that was aborted: this process cannot go on."""
+class OperationStuck(Exception):
+    """A GPU still executes an aborted operation, so this process cannot continue."""
 
 
 class Collectives(Protocol):
-    """What we use of torch's process groups, gloo's or NCCL's."""
+    """The methods used of torch's process groups, with gloo or NCCL."""
 
     def allreduce(self, tensors: list[torch.Tensor]) -> Work:
-        """Adds tensors up over all members, in place."""
+        """Sums tensors over all workers, in place."""
 
     def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> Work:
-        """Gives the tensors of all members to all."""
+        """Gathers the tensors of all workers on all workers."""
 
     def send(self, tensors: list[torch.Tensor], to: int, tag: int) -> Work:
-        """Sends a tensor to one member."""
+        """Sends a tensor to one worker."""
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Work:
-        """Receives a tensor from one member."""
+        """Receives a tensor from one worker."""
 
     def abort(self) -> None:
-        """Ends what is under way, and gives up everything held on a GPU. Raises RuntimeError."""
+        """Aborts pending operations and releases everything on the GPU. Raises RuntimeError."""
 
 
-class Waiting(Protocol):
-    """Something under way that can be waited for."""
+class Operation(Protocol):
+    """A pending operation."""
 
     def wait(self) -> None:
-        """Returns when it is done. Raises Broken when it cannot be."""
+        """Waits until the operation is complete. Raises GroupBroken if it cannot complete."""
 
 
-class Summing(Waiting, Protocol):
-    """An operation on a buffer of gradients."""
+class SumOperation(Operation, Protocol):
+    """A pending sum over a gradient buffer."""
 
-    def lets_go(self) -> bool:
-        """Tells of a group that was given up whether its buffer is ours again. Raises Stuck."""
+    def wait_released(self) -> bool:
+        """Returns whether an abandoned group no longer uses the buffer. Raises OperationStuck."""
 
 
-class Done:
-    """What needs no waiting for."""
+class CompletedOperation:
+    """An operation with nothing to wait for."""
 
     def wait(self) -> None:
         """Returns at once."""
 
-    def lets_go(self) -> bool:
-        """Has nothing to let go."""
+    def wait_released(self) -> bool:
+        """Returns True: there is no buffer to release."""
         return True
 
 
-DONE = Done()
+COMPLETED = CompletedOperation()
 
 
-class Patience:
-    """When a wait in a generation gives up, and when it complains."""
+class WaitPolicy:
+    """Decides when a wait within a generation gives up, and when it reports a stall."""
 
     def __init__(
         self, *, gives_up: Callable[[], str | None], stalls: Callable[[str], None], stall_s: float
     ) -> None:
-        """`gives_up` says why to give up, if there is reason; `stalls` is told of long waits."""
+        """`gives_up` returns a reason to give up, or None; `stalls` is called in long waits."""
         self._gives_up, self._stalls, self._stall_s = gives_up, stalls, stall_s
 
     def look(self, since_s: float, what: str) -> None:
-        """Raises Broken if there is reason to; complains about a wait that lasts."""
+        """Raises GroupBroken if there is a reason to give up; reports a wait above `stall_s`."""
+        # First the reasons to give up: a wait that ends anyway is not worth a report.
         why = self._gives_up()
         if why is not None:
-            raise Broken(why)
+            raise GroupBroken(why)
         waited_s = time.monotonic() - since_s
         if waited_s > self._stall_s:
             self._stalls(f"stalled: {what} for {waited_s:.0f} s")
 
 
-class Pending:
-    """An operation of the group that is under way."""
+class PendingCollective:
+    """A pending collective on the CPU."""
 
-    def __init__(self, work: Work, patience: Patience, what: str) -> None:
+    def __init__(self, work: Work, patience: WaitPolicy, what: str) -> None:
         self._work, self._patience, self._what = work, patience, what
 
     def wait(self) -> None:
-        """Returns when the operation is done here. Raises Broken."""
+        """Waits until the operation is complete on this worker. Raises GroupBroken."""
         since_s = time.monotonic()
         while True:
             try:
-                self._work.wait(SLICE)
+                self._work.wait(WAIT_SLICE)
                 break
             except RuntimeError:
-                if self._work.is_completed():  # it failed, or was done just after the slice
+                # A timeout and a failure raise the same error. A completed operation has failed, or
+                # has finished just after the slice; the second wait tells which.
+                if self._work.is_completed():
                     self._end()
                     break
             self._patience.look(since_s, self._what)
 
-    def lets_go(self) -> bool:
-        """Tells whether it has ended: nothing makes an operation of gloo end early."""
+    def wait_released(self) -> bool:
+        """Returns whether the operation has ended: a gloo operation cannot be aborted."""
         return bool(self._work.is_completed())
 
     def _end(self) -> None:
         try:
             self._work.wait()
         except RuntimeError as error:
-            raise Broken(f"{self._what}: {first_line(error)}") from None
+            raise GroupBroken(f"{self._what}: {first_line(error)}") from None
 
 
 class PendingMessage:
-    """A message from one member to another. Waited for without slices, so never by the loop.
+    """A pending message between two workers. The wait has no slices: never on the main thread.
 
-    NOTE: gloo takes a wait for a message that times out for the failure of all the group.
+    NOTE: gloo treats a timeout while waiting for a message as a failure of the whole group.
     """
 
     def __init__(self, work: Work, what: str) -> None:
         self._work, self._what = work, what
 
     def wait(self) -> None:
-        """Returns when the message is through. Raises Broken."""
+        """Waits until the message is transferred. Raises GroupBroken."""
         try:
-            self._work.wait(OPERATION)
+            self._work.wait(OPERATION_TIMEOUT)
         except RuntimeError as error:
-            raise Broken(f"{self._what}: {first_line(error)}") from None
+            raise GroupBroken(f"{self._what}: {first_line(error)}") from None
 
 
-class PendingOnDevice(Pending):
-    """An operation on a GPU: its `wait` would only order streams, so it is asked whether done."""
+class PendingDeviceCollective(PendingCollective):
+    """A collective on a GPU, polled: its own `wait` would only order streams."""
 
     def wait(self) -> None:
-        """Returns when the operation is done. Raises Broken."""
-        since_s, next_look_s = time.monotonic(), time.monotonic() + SLICE.total_seconds()
+        """Polls until the operation is complete. Raises GroupBroken."""
+        since_s, next_look_s = time.monotonic(), time.monotonic() + WAIT_SLICE.total_seconds()
         while not self._work.is_completed():
             if time.monotonic() > next_look_s:
-                next_look_s += SLICE.total_seconds()
+                next_look_s += WAIT_SLICE.total_seconds()
                 self._patience.look(since_s, self._what)
+            # Polling holds back the step by 0.1 ms at most, and leaves the CPU to the other
+            # threads.
             time.sleep(0.0001)
-        self._patience.look(since_s, self._what)  # one that was aborted looks complete
+        self._patience.look(since_s, self._what)  # an aborted operation looks complete
         self._end()
 
-    def lets_go(self) -> bool:
-        """Waits until the GPU has ended it: its group was aborted. Raises Stuck."""
-        give_up_s = time.monotonic() + LETS_GO_S
+    def wait_released(self) -> bool:
+        """Waits until the GPU has ended the aborted operation. Raises OperationStuck."""
+        give_up_s = time.monotonic() + RELEASE_TIMEOUT_S
         while not self._work.is_completed():
             if time.monotonic() > give_up_s:
-                raise Stuck(f"{self._what}: NCCL did not end within {LETS_GO_S:g} s of its abort")
+                raise OperationStuck(
+                    f"{self._what}: NCCL did not end within {RELEASE_TIMEOUT_S:g} s of its abort"
+                )
             time.sleep(0.001)
         return True
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of what an error says."""
+    """Returns the first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-class Group:
-    """The members of one generation, as this one sees them; alone it needs no connections."""
+class WorkerGroup:
+    """The workers of one generation, as seen by one of them; a group of one has no connections."""
 
     def __init__(
         self,
@@ -203,89 +210,99 @@ class Group:
     ) -> None:
         self.generation, self.rank, self.size = generation, rank, size
         self._control, self._data, self._by_nccl = control, data, by_nccl
-        self._patience: Patience | None = None
+        self._patience: WaitPolicy | None = None
 
     @property
-    def patience(self) -> Patience:
-        """Returns what waits look at."""
-        assert self._patience is not None, "a group is entered before it is used"
+    def patience(self) -> WaitPolicy:
+        """Returns the policy of all waits of this group."""
+        assert self._patience is not None, "the group was not entered yet"
         return self._patience
 
-    def have(self, patience: Patience) -> None:
-        """Takes what its waits shall look at."""
+    def have(self, patience: WaitPolicy) -> None:
+        """Sets the policy of all waits of this group."""
         self._patience = patience
 
-    def sum_control(self, values: torch.Tensor) -> Waiting:
-        """Adds up small CPU values of all members, in place."""
+    def sum_control(self, values: torch.Tensor) -> Operation:
+        """Sums small CPU tensors over all workers, in place."""
         if self._control is None:
-            return DONE
+            return COMPLETED
         what = "step agreement"
-        return Pending(
-            begun(lambda g: g.allreduce([values]), self._control, what), self.patience, what
+        return PendingCollective(
+            start_operation(lambda g: g.allreduce([values]), self._control, what),
+            self.patience,
+            what,
         )
 
-    def sum_gradients(self, flat: torch.Tensor) -> Summing:
-        """Adds up gradients of all members, in place."""
+    def sum_gradients(self, flat: torch.Tensor) -> SumOperation:
+        """Sums gradients over all workers, in place."""
         if self._data is None:
-            return DONE
+            return COMPLETED
         what = "gradients"
-        work = begun(lambda g: g.allreduce([flat]), self._data, what)
-        return (PendingOnDevice if self._by_nccl else Pending)(work, self.patience, what)
+        work = start_operation(lambda g: g.allreduce([flat]), self._data, what)
+        return (PendingDeviceCollective if self._by_nccl else PendingCollective)(
+            work, self.patience, what
+        )
 
     def gather(self, row: torch.Tensor) -> torch.Tensor:
-        """Returns the rows of all members, by rank. Raises Broken."""
+        """Returns the rows of all workers, by rank. Raises GroupBroken."""
         if self._control is None:
             return row.unsqueeze(0).clone()
         rows = [torch.empty_like(row) for _ in range(self.size)]
         what = "entering"
-        work = begun(lambda g: g.allgather([rows], [row]), self._control, what)
-        Pending(work, self.patience, what).wait()
+        work = start_operation(lambda g: g.allgather([rows], [row]), self._control, what)
+        PendingCollective(work, self.patience, what).wait()
         return torch.stack(rows)
 
-    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Waiting:
-        """Sends a CPU tensor to one member."""
+    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Operation:
+        """Sends a CPU tensor to one worker."""
         assert self._control is not None
         what = "sending state"
-        return PendingMessage(begun(lambda g: g.send([tensor], to, tag), self._control, what), what)
+        return PendingMessage(
+            start_operation(lambda g: g.send([tensor], to, tag), self._control, what), what
+        )
 
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Waiting:
-        """Receives a CPU tensor from one member, in place."""
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Operation:
+        """Receives a CPU tensor from one worker, in place."""
         assert self._control is not None
         what = "receiving state"
-        work = begun(lambda g: g.recv([tensor], source, tag), self._control, what)
+        work = start_operation(lambda g: g.recv([tensor], source, tag), self._control, what)
         return PendingMessage(work, what)
 
     def abandon(self) -> None:
-        """Ends what hangs on a GPU, from any thread: the loop may be stuck behind it."""
+        """Aborts pending GPU operations, from any thread: the main thread may block in one."""
+        # Only NCCL: a gloo operation blocks no GPU, and waits for it give up by themselves.
         data = self._data
         if data is not None and self._by_nccl:
-            drop([], lambda: abort(data))
+            dispose([], lambda: abort(data))
 
     def discard(self, *, broken: bool = False) -> None:
-        """Gives its connections up, without waiting for that."""
+        """Closes the connections in the background."""
         if self._control is None or self._data is None:
             return
-        data, held = self._data, [self._data, self._control]
+        # Destructors of process groups join threads and may block on a dead peer. The disposal
+        # thread runs them; here only references are dropped.
+        data, groups = self._data, [self._data, self._control]
         self._data = self._control = None
         if self._by_nccl:
-            # Whoever was in its operations must have left them, unless they hang.
-            drop([*held], lambda: abort(data), after_s=0.0 if broken else SETTLED_S)
+            # Another worker may still be in the last operation. A broken group is aborted at once,
+            # so that workers that hang in it notice.
+            dispose([*groups], lambda: abort(data), after_s=0.0 if broken else DISCARD_DELAY_S)
         else:
-            drop([*held])
+            dispose([*groups])
 
 
 def abort(group: Collectives) -> None:
-    """Ends the operations of a group, and gives up what it holds on a GPU."""
-    with suppress(RuntimeError):  # it takes too long: whoever needs the buffers finds out
+    """Aborts the pending operations of a group and releases what it holds on a GPU."""
+    with suppress(RuntimeError):  # a timeout; `wait_released` finds out whether buffers are free
         group.abort()
 
 
-def begun(call: Callable[[Collectives], Work], group: Collectives, what: str) -> Work:
-    """Returns an operation that was begun. Raises Broken."""
+def start_operation(call: Callable[[Collectives], Work], group: Collectives, what: str) -> Work:
+    """Starts an operation and returns it. Raises GroupBroken."""
     try:
         return call(group)
     except RuntimeError as error:
-        raise Broken(f"{what}: {first_line(error)}") from None
+        raise GroupBroken(f"{what}: {first_line(error)}") from None
 
 
 def connect(
@@ -296,35 +313,35 @@ def connect(
     size: int,
     host: str,
     device: torch.device,
-) -> Group:
-    """Returns the connected group of members that all are there. Raises RuntimeError.
+) -> WorkerGroup:
+    """Connects the workers of a generation, all of which have joined. Raises RuntimeError.
 
-    `store` gives the members' store under a prefix. Agreements and state always travel by gloo;
-    gradients by NCCL where each member has a GPU of its own, and agreeing must not wait for its
-    stream; else by gloo too.
+    `store` returns the rendezvous store under a prefix. Agreements and state always use gloo.
+    Gradients use NCCL if each worker has a GPU of its own, else gloo. Agreements stay off NCCL
+    because they must not wait for its stream.
     """
     if size == 1:
-        return Group(generation, 0, 1)
+        return WorkerGroup(generation, 0, 1)
     control = gloo(store("control"), rank, size, host, threads=CONTROL_THREADS)
-    by_nccl = device.type == "cuda" and have_their_own(store("devices"), rank, size, device)
+    by_nccl = device.type == "cuda" and have_separate_gpus(store("devices"), rank, size, device)
     if by_nccl:
         data = nccl(store("data"), rank, size, device)
     else:
         data = gloo(store("data"), rank, size, host, threads=DATA_THREADS)
-    return Group(generation, rank, size, control=control, data=data, by_nccl=by_nccl)
+    return WorkerGroup(generation, rank, size, control=control, data=data, by_nccl=by_nccl)
 
 
-def have_their_own(store: Store, rank: int, size: int, device: torch.device) -> bool:
-    """Returns whether no two members are on one GPU, which NCCL refuses; also not on parts of it.
+def have_separate_gpus(store: Store, rank: int, size: int, device: torch.device) -> bool:
+    """Returns whether no two workers share a GPU or parts of one, which NCCL refuses.
 
-    All members come to the same answer. Raises RuntimeError.
+    Every worker gets the same answer. Raises RuntimeError.
     """
-    store.set(str(rank), place_of(device))
+    store.set(str(rank), gpu_location(device))
     return len({store.get(str(one)) for one in range(size)}) == size
 
 
-def place_of(device: torch.device) -> str:
-    """Returns where a GPU is: its machine, and its place there (instances of one GPU share it)."""
+def gpu_location(device: torch.device) -> str:
+    """Returns the host and PCI address of a GPU; the instances (MIG) of a GPU have the same one."""
     about = torch.cuda.get_device_properties(device)
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
     place = [str(getattr(about, name)) for name in names if hasattr(about, name)]
@@ -332,34 +349,36 @@ def place_of(device: torch.device) -> str:
 
 
 def gloo(store: Store, rank: int, size: int, host: str, *, threads: int) -> Collectives:
-    """Returns a process group over TCP that listens on `host` alone."""
+    """Returns a process group over TCP that listens on `host` only."""
     from torch.distributed import ProcessGroupGloo
 
+    # Private options: the public constructor does not take the address to listen on.
     options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._devices = [ProcessGroupGloo.create_device(hostname=host)]
-    options._timeout = BUILDING
+    options._timeout = CONNECT_TIMEOUT
     options._threads = threads
     group = ProcessGroupGloo(store, rank, size, options)
-    group._set_default_timeout(OPERATION)
+    group._set_default_timeout(OPERATION_TIMEOUT)
     return cast(Collectives, group)
 
 
 def nccl(store: Store, rank: int, size: int, device: torch.device) -> Collectives:
-    """Returns a process group over NCCL, its connections made now and not at the first step."""
+    """Returns a process group over NCCL that is connected now, not at its first operation."""
     from torch.distributed import ProcessGroupNCCL
 
-    os.environ.update(NCCL_ENVIRONMENT)  # read when a group is constructed
+    os.environ.update(NCCL_ENVIRONMENT)  # NCCL groups read it when they are constructed
     options = ProcessGroupNCCL.Options()
-    options._timeout = OPERATION
+    options._timeout = OPERATION_TIMEOUT
     group = ProcessGroupNCCL(store, rank, size, options)
-    within(BUILDING, lambda: group.eager_connect_single_device(device))
+    # Otherwise the first gradient would connect, and a training step would wait for it.
+    run_within(CONNECT_TIMEOUT, lambda: group.eager_connect_single_device(device))
     return cast(Collectives, group)
 
 
-def within(limit: timedelta, connect: Callable[[], None]) -> None:
-    """Connects, or leaves that to its thread when it takes too long. Raises RuntimeError.
+def run_within(limit: timedelta, connect: Callable[[], None]) -> None:
+    """Runs `connect` on a thread and abandons it after `limit`. Raises RuntimeError.
 
-    NOTE: NCCL waits without end for a member that went away while connecting, and cannot be told.
+    NOTE: NCCL waits without end for a worker that died while connecting, and cannot be interrupted.
     """
     failed: list[RuntimeError] = []
 
@@ -378,6 +397,8 @@ def within(limit: timedelta, connect: Callable[[], None]) -> None:
 
 
 def agreed(values: Sequence[float], members: int) -> bool:
-    """Returns whether all members said the same number: sum of squares and square of the sum."""
+    """Returns whether all workers reported the same number, from sum of squares and squared sum."""
     total, squares = values
+    # Cauchy-Schwarz: equality holds only if all summands are equal. So one allreduce of two numbers
+    # is enough to agree; generations are small integers, exact in float64.
     return members * squares == total * total

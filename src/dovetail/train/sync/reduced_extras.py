@@ -1,9 +1,9 @@
-"""What travels beside the gradients of an iteration: loss, weight, flags, running statistics.
+"""What is reduced beside the gradients: loss, weight, flags and running statistics.
 
-Statistics of batch normalization differ between workers; their weighted mean replaces them, so
-that all workers stay alike and any may leave. How many batches they are of, the first worker with
-samples says. A deep network has hundreds of these small tensors: they are copied all at once, by
-data type, since each operation of its own would be a kernel to launch.
+Running statistics of batch normalization differ between workers. Their weighted mean replaces
+them, so that all workers stay identical and any of them may leave. The count of batches comes
+from the first worker with samples. A deep network has hundreds of these small tensors: they are
+copied together, by data type, because each copy of its own would launch a kernel.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from dovetail.train.sync.buffers import by_kind
+from dovetail.train.sync.buffers import group_by_type
 
 HEAD = 6
-"""The numbers of `Sums` before those of the parameters."""
+"""The numbers of `IterationSums` before the flags of the parameters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """What workers say of an iteration: sums of loss and weight, and what any of them said.
+class IterationSums:
+    """Sums of loss and weight over all workers, and flags that any worker raised.
 
-    It is `weighted` if a weight of the user's was given, `by_weight` if one was not 0,
-    `by_samples` if none was given for some batch; it is `ended` if training ends without this
-    step. `touched` are the parameters that got a gradient.
+    `weighted`: the script passed a weight; `by_weight`: a weight other than 0; `by_samples`: no
+    weight for some batch; `ended`: training ends without this step. `touched` marks the
+    parameters that got a gradient.
     """
 
     loss: Tensor | float
@@ -40,8 +40,8 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alike:
-    """Buffers of one type and device, each as a row of elements, and their place in the tail."""
+class _BufferGroup:
+    """Flattened buffers of one data type and device, and their place in the reduced vector."""
 
     rows: list[Tensor]
     sizes: list[int]
@@ -50,33 +50,36 @@ class _Alike:
     are_means: bool
 
     def write(self, flat: Tensor, share: float) -> None:
-        """Writes the share that this worker adds."""
+        """Writes this worker's share of the buffers."""
         place = flat[self.begin : self.end]
         place.copy_(torch.cat(self.rows)).mul_(share)
 
     def read(self, flat: Tensor) -> None:
-        """Takes the values of all workers."""
+        """Copies the reduced values back into the buffers."""
         first = self.rows[0]
         values = flat[self.begin : self.end].to(first.device, first.dtype)
         torch._foreach_copy_(self.rows, values.split_with_sizes(self.sizes))
 
 
-class Tail:
-    """The tail of an iteration of one model, for so many `flags`."""
+class ReducedExtras:
+    """The extra values of an iteration as one flat vector, with room for `flags` flags."""
 
     def __init__(self, model: nn.Module, flags: int, device: torch.device) -> None:
         self._flags = HEAD + flags
         self.buffers = list(running_statistics(model))
-        length, self._alike = self._flags, list[_Alike]()
-        for same in by_kind(self.buffers):
+        length, self._groups = self._flags, list[_BufferGroup]()
+        for same in group_by_type(self.buffers):
             rows = [b.detach().view(-1) for b in same]
             sizes = [row.numel() for row in rows]
             begin, length = length, length + sum(sizes)
-            self._alike.append(_Alike(rows, sizes, begin, length, same[0].is_floating_point()))
+            self._groups.append(
+                _BufferGroup(rows, sizes, begin, length, same[0].is_floating_point())
+            )
+        # float64 keeps sums of statistics as precise as the float32 buffers they come from.
         self.flat = torch.zeros(length, dtype=torch.float64, device=device)
 
     def renew(self) -> None:
-        """Takes another buffer."""
+        """Allocates a new vector."""
         self.flat = torch.zeros_like(self.flat)
 
     @torch.no_grad()
@@ -89,27 +92,28 @@ class Tail:
         part: float,
         first: bool,
     ) -> None:
-        """Writes what this worker adds; `part` is its part of the iteration's samples."""
+        """Writes the values of this worker; `part` is its part of the iteration's samples."""
         head = torch.tensor([0.0, weight, *flags], dtype=torch.float64)
         self.flat[: self._flags] = head
         if loss is not None:
             self.flat[0] = loss
-        for alike in self._alike:
-            alike.write(self.flat, part if alike.are_means else float(first))
+        for group in self._groups:
+            group.write(self.flat, part if group.are_means else float(first))
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Gives the statistics of all workers to this one."""
-        for alike in self._alike:
-            alike.read(self.flat)
+        """Copies the reduced statistics into the buffers of this worker."""
+        for group in self._groups:
+            group.read(self.flat)
 
-    def sums(self, parameters: int) -> tuple[Sums, list[bool]]:
-        """Returns the sums of all workers, and which other flags any has raised."""
+    def sums(self, parameters: int) -> tuple[IterationSums, list[bool]]:
+        """Returns the sums of all workers, and the remaining flags."""
+        # One copy to the host for all numbers; each `item()` would synchronize the device.
         loss, weight, *counts = self.flat[: self._flags].tolist()
-        said = [count > 0 for count in counts]
-        weighted, by_weight, by_samples, ended, *rest = said
+        raised = [count > 0 for count in counts]
+        weighted, by_weight, by_samples, ended, *rest = raised
         head = (loss, weight, weighted, by_weight, by_samples, ended)
-        return Sums(*head, rest[:parameters]), rest[parameters:]
+        return IterationSums(*head, rest[:parameters]), rest[parameters:]
 
 
 def running_statistics(model: nn.Module) -> Iterable[Tensor]:

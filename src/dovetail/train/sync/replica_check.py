@@ -1,8 +1,8 @@
-"""Whether all workers have the same model, looked at where they might not.
+"""Checks whether all workers have the same model, where they might differ.
 
-All make the same steps, so they do. But a script may change its model in the body of the loop too
-(clamp parameters after each step, say), and who learned the state, or had no samples, did not run
-that. Nothing else would tell: all go on, each from where it is.
+All workers make the same steps, so models stay identical. But a script may also change its model
+in the body of the loop (clamp parameters after each step, for example). Workers that are catching
+up, or have no samples, do not run that, and would silently train a different model.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dovetail.train.sync.buffers import give
-from dovetail.train.sync.process_group import Group
+from dovetail.train.sync.buffers import broadcast_tensors
+from dovetail.train.sync.process_group import WorkerGroup
 from dovetail.train.sync.state_transfer import SLICE_BYTES
 
-LOOKED_AT = 64
-"""Elements of each tensor that are compared, at most."""
+COMPARED_ELEMENTS = 64
+"""Compared elements of each tensor, at most."""
 
 
-def alike(group: Group, tensors: Sequence[Tensor]) -> tuple[bool, bool]:
-    """Returns whether all members have the same flat tensors, and whether as large ones.
+def compare_replicas(group: WorkerGroup, tensors: Sequence[Tensor]) -> tuple[bool, bool]:
+    """Returns whether all workers have equal flat tensors, and whether of equal total size.
 
-    The same as far as some elements tell. Raises Broken.
+    Compares a checksum of sampled elements. Raises GroupBroken.
     """
     number = 0
     for on_gpu in (False, True):
@@ -37,14 +37,15 @@ def alike(group: Group, tensors: Sequence[Tensor]) -> tuple[bool, bool]:
     return as_large and bool((rows[:, 0] == number).all()), as_large
 
 
-def make_alike(group: Group, tensors: Sequence[Tensor], *, first: bool) -> None:
-    """Gives all members the flat tensors of one, the `first`. Raises Broken."""
+def broadcast_replica(group: WorkerGroup, tensors: Sequence[Tensor], *, first: bool) -> None:
+    """Broadcasts the flat tensors of the `first` worker to all. Raises GroupBroken."""
     for t in tensors:
         add_up = group.sum_gradients if t.is_cuda else group.sum_control
         step = max(1, SLICE_BYTES // t.element_size())
+        # In slices: a copy of a whole tensor may not fit into GPU memory.
         for begin in range(0, t.numel(), step):
-            give([t[begin : begin + step]], add_up, first)
+            broadcast_tensors([t[begin : begin + step]], add_up, first)
 
 
 def _some_of(t: Tensor) -> Tensor:
-    return t[:: -(-t.numel() // LOOKED_AT)].contiguous().view(torch.uint8)
+    return t[:: -(-t.numel() // COMPARED_ELEMENTS)].contiguous().view(torch.uint8)

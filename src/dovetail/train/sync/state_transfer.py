@@ -1,18 +1,18 @@
-"""State for those who join, sent while the others train.
+"""Sends the state of a job to joining workers while the other workers train.
 
-Parameters change only in the optimizer's step, so during an iteration they can be read in place: a
-thread sends slice after slice, straight from the live tensors, until the step is due. Who joins
-takes part in adding up gradients from the first iteration on, without samples of its own, and
-makes the same steps; so a slice that has arrived stays right, and when the last one has arrived
-the state is that of the others, bit by bit. The training loop never stands still for the size of
-a model.
+Parameters change only in the optimizer's step. During an iteration a thread can therefore send
+them slice by slice, straight from the live tensors, until the step is due. A joining worker takes
+part in summing gradients from its first iteration on, with no samples of its own, and makes the
+same steps. A slice that has arrived therefore stays correct, and once the last slice has arrived
+the state is bit-identical to that of the senders. The training loop never stops for the time that
+sending the whole model takes.
 
-That holds if a slice has all that its update depends on: elements of a parameter travel with
-those of its state. Where elements depend on others (an optimizer that is not known to work element
-by element, or hooks of the user's), all is sent before the first step, and that step waits. So it
-is when state comes to be while it is sent (a parameter that is trained for the first time, say), or
-the script changes the model between two steps: what was sent is worth nothing, and all is sent
-again.
+This is correct only if a slice contains everything that its update depends on: elements of a
+parameter travel with the same elements of its optimizer state. If elements may depend on each
+other (an optimizer that is not known to work element by element, or hooks of the user), the whole
+state is sent before the first step, and that step waits. The same happens if tensors appear while
+the state is sent (a parameter trained for the first time) or if the script changes the model
+between two steps: what was sent is discarded and everything is sent again.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ import torch
 from torch import Tensor
 
 from dovetail.train.process.background import start
-from dovetail.train.process.device_stream import Beside
-from dovetail.train.state.state import Parts
-from dovetail.train.sync.process_group import SLICE, Broken, Group, Patience
+from dovetail.train.process.device_stream import CopyStream
+from dovetail.train.state.state import TrainingState
+from dovetail.train.sync.process_group import WAIT_SLICE, GroupBroken, WaitPolicy, WorkerGroup
 
 SLICE_BYTES = 4 << 20
 TAG_HEAD, TAG_SLICE, TAG_SKELETON = 1, 2, 3
 NO_MORE = -1
-"""In place of a slice's number: none before the next step."""
+"""Sent instead of a slice number: no further slice before the next step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A run of elements of one tensor."""
+class ByteSpan:
+    """A contiguous run of elements of one tensor; `begin` and `end` count elements."""
 
     tensor: int
     begin: int
@@ -47,17 +47,18 @@ class Span:
 
 def slices_of(
     tensors: Sequence[Tensor], units: Sequence[Sequence[int]], slice_bytes: int = SLICE_BYTES
-) -> list[list[Span]]:
-    """Returns all elements of all tensors in slices of about so many bytes.
+) -> list[list[ByteSpan]]:
+    """Splits all elements of all tensors into slices of about `slice_bytes`.
 
-    `units` are the places of tensors that change together. A large unit is cut so that the same
-    elements of all its tensors are in one slice; if they are not alike, it is a slice of its own.
+    `units` are the indices of tensors that change together. A large unit is cut so that the same
+    elements of all its tensors are in one slice. If their shapes differ, the unit stays whole.
     """
-    slices: list[list[Span]] = [[]]
+    slices: list[list[ByteSpan]] = [[]]
     room = slice_bytes
     for unit in units:
         for piece in _pieces([(i, tensors[i]) for i in unit], slice_bytes):
             size = sum((s.end - s.begin) * tensors[s.tensor].element_size() for s in piece)
+            # A piece that does not fit opens a new slice: pieces are never cut further.
             if size > room:
                 slices.append([])
                 room = slice_bytes
@@ -66,13 +67,14 @@ def slices_of(
     return [s for s in slices if s]
 
 
-def _pieces(unit: Sequence[tuple[int, Tensor]], slice_bytes: int) -> Iterator[list[Span]]:
-    """Yields the elements of tensors that change together, in pieces that can stand alone."""
+def _pieces(unit: Sequence[tuple[int, Tensor]], slice_bytes: int) -> Iterator[list[ByteSpan]]:
+    """Yields the spans of one unit, in pieces that can be updated independently."""
     unit = [(i, t) for i, t in unit if t.numel()]
-    single = [Span(i, 0, 1) for i, t in unit if t.numel() == 1]
+    single = [ByteSpan(i, 0, 1) for i, t in unit if t.numel() == 1]
     many = [(i, t) for i, t in unit if t.numel() > 1]
+    # Same indices mean the same elements only where layouts agree. Otherwise no cut is safe.
     if len({(t.shape, t.stride()) for _, t in many}) > 1:
-        yield [*single, *(Span(i, 0, t.numel()) for i, t in many)]
+        yield [*single, *(ByteSpan(i, 0, t.numel()) for i, t in many)]
         return
     if not many:
         yield single
@@ -81,30 +83,32 @@ def _pieces(unit: Sequence[tuple[int, Tensor]], slice_bytes: int) -> Iterator[li
     step = max(1, slice_bytes // sum(t.element_size() for _, t in many))
     for begin in range(0, count, step):
         end = min(count, begin + step)
-        yield [*(single if begin == 0 else []), *(Span(i, begin, end) for i, _ in many)]
+        # Scalars (the step counter of Adam) go with the first piece: they are updated once per
+        # step, with the rest of the unit.
+        yield [*(single if begin == 0 else []), *(ByteSpan(i, begin, end) for i, _ in many)]
 
 
-def bytes_of(tensors: Sequence[Tensor], spans: Sequence[Span]) -> Iterator[Tensor]:
-    """Yields the elements of a slice as bytes, where they lie (a CPU tensor is not copied)."""
+def bytes_of(tensors: Sequence[Tensor], spans: Sequence[ByteSpan]) -> Iterator[Tensor]:
+    """Yields the elements of a slice as byte views; CPU tensors are not copied."""
     for span in spans:
         yield tensors[span.tensor][span.begin : span.end].view(torch.uint8)
 
 
-def pack(tensors: Sequence[Tensor], spans: Sequence[Span]) -> Tensor:
-    """Returns the bytes of a slice, one after the other, on the CPU."""
+def pack(tensors: Sequence[Tensor], spans: Sequence[ByteSpan]) -> Tensor:
+    """Returns the bytes of a slice as one CPU tensor."""
     return torch.cat([part.cpu() for part in bytes_of(tensors, spans)])
 
 
-def unpack(tensors: Sequence[Tensor], spans: Sequence[Span], packed: Tensor) -> None:
-    """Writes the bytes of a slice to where they belong."""
+def unpack(tensors: Sequence[Tensor], spans: Sequence[ByteSpan], packed: Tensor) -> None:
+    """Writes the bytes of a slice into the tensors."""
     begin = 0
     for part in bytes_of(tensors, spans):
         part.copy_(packed[begin : begin + part.numel()])
         begin += part.numel()
 
 
-def flattened(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the tensors as runs of elements in the order of memory. Raises ValueError."""
+def flatten(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Returns each tensor as a vector in memory order. Raises ValueError if one is not dense."""
     for t in tensors:
         if not is_dense(t):
             raise ValueError("parameters and optimizer state must be dense tensors")
@@ -112,9 +116,10 @@ def flattened(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Returns whether the elements fill a run of memory, in whatever order of dimensions."""
+    """Returns whether the elements fill a contiguous run of memory, in any order of dimensions."""
     if tensor.numel() == 0:
         return True
+    # Compact strides: sorted ascending, each stride is the product of the sizes before it.
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1 and stride != expected:
@@ -123,164 +128,180 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
-class Idle:
-    """No state under way."""
+class NoTransfer:
+    """Stands for a transfer when no worker is joining."""
 
     complete = True
 
     def begin(self) -> None:
-        """Has nothing to begin."""
+        """Does nothing."""
 
     def end(self) -> None:
-        """Has nothing to end."""
+        """Does nothing."""
 
     def run(self) -> None:
-        """Has nothing to do."""
+        """Does nothing."""
 
 
-class Giving:
-    """A member that trains and sends its state to others between the steps."""
+class StateSender:
+    """Sends the state of this worker to joining workers, between its steps."""
 
     def __init__(
-        self, group: Group, learners: Sequence[int], parts: Parts, *, again: bool = False
+        self,
+        group: WorkerGroup,
+        learners: Sequence[int],
+        parts: TrainingState,
+        *,
+        again: bool = False,
     ) -> None:
-        """Sends it all before the next step, if it does so `again`."""
+        """With `again`, the whole state is sent before the next step."""
         self._group, self._learners, self._parts = group, tuple(learners), parts
         self._again, self._at_once = again, again or not parts.elementwise
         self._tensors: list[Tensor] = []
-        self._slices: list[list[Span]] = []
+        self._slices: list[list[ByteSpan]] = []
         self._next = NO_MORE
         self._versions: list[int] = []
         self._stale = self._skeleton_sent = False
         self._stop = threading.Event()
-        self._thread: Background | None = None
+        self._thread: BackgroundCall | None = None
 
     @property
     def complete(self) -> bool:
-        """Returns whether all is sent."""
+        """Returns whether every slice has been sent."""
         return self._next == len(self._slices)
 
     def begin(self) -> None:
-        """Starts sending, until `end`."""
+        """Starts to send in the background, until `end`."""
         if not self.complete:
             self._thread = self._start()
 
     def stepped(self) -> None:
-        """Takes note of a step, made on the state as far as it was sent."""
-        if not self.complete and self._places() != [t.data_ptr() for t in self._tensors]:
+        """Records that a step was made on the state that was sent so far."""
+        # A step may create optimizer state or replace tensors. The list of slices no longer covers
+        # the state then.
+        if not self.complete and self._addresses() != [t.data_ptr() for t in self._tensors]:
             self._stale = True
+        # The step itself raised the versions; only later changes are the script's own.
         self._versions = self._parts.versions()
 
     def is_stale(self) -> bool:
-        """Returns whether the model is not what was sent and steps have made of it.
+        """Returns whether the model differs from what was sent plus the steps since.
 
-        NOTE: not asked of what is sent again. A script that changes the model in each iteration,
-        against all advice, would keep those who join waiting for ever.
+        NOTE: not checked while the state is sent again. A script that changes the model in every
+        iteration would otherwise keep joining workers waiting for ever.
         """
         if self._next != NO_MORE and not self._again:
             self._stale |= self._versions != self._parts.versions()
         return self._stale
 
     def end(self) -> None:
-        """Returns when the tensors may change. Raises Broken."""
+        """Waits until the tensors may change. Raises GroupBroken."""
         if self._thread is not None:
+            # Without `_at_once` the thread stops after the slice it is sending, so the step waits
+            # for one slice at most.
             if not self._at_once:
                 self._stop.set()
             thread, self._thread = self._thread, None
             thread.join()
 
     def run(self) -> None:
-        """Sends all at once. Raises Broken."""
+        """Sends the whole state now. Raises GroupBroken."""
         self._start().join()
 
-    def _start(self) -> Background:
+    def _start(self) -> BackgroundCall:
         if self._next == NO_MORE:
             tensors = self._parts.tensors()
-            self._tensors = flattened(tensors)
+            # Listed at the first start, when optimizer state exists: it is created by the first
+            # step, and a list from before would miss it.
+            self._tensors = flatten(tensors)
             self._slices = slices_of(tensors, self._parts.units())
-            self._beside = Beside(tensors[0].device)
+            self._copy_stream = CopyStream(tensors[0].device)
             self._versions = self._parts.versions()
             self._next = 0
         self._stop.clear()
-        self._beside.begin()
-        return Background(self._send, self._group.patience)
+        self._copy_stream.begin()
+        return BackgroundCall(self._send, self._group.patience)
 
-    def _places(self) -> list[int]:
+    def _addresses(self) -> list[int]:
         return [t.data_ptr() for t in self._parts.tensors()]
 
     def _send(self) -> None:
+        # The receiver needs the shapes of the skeleton before it can allocate tensors for slices.
         if not self._skeleton_sent:
             self._skeleton_sent = True
             self._send_skeleton()
-        first = True
+        first = True  # one slice per step at least, or short iterations would send nothing
         while not self.complete and (first or not self._stop.is_set()):
-            with self._beside.copying():
+            with self._copy_stream.copying():
                 packed = pack(self._tensors, self._slices[self._next])
-            self._tell(self._next)
+            self._send_number(self._next)
+            # All receivers at once: the slice was copied from the device only once for them.
             sent = [self._group.send(packed, to, TAG_SLICE) for to in self._learners]
-            for one in sent:
-                one.wait()
+            for operation in sent:
+                operation.wait()
             self._next += 1
             first = False
         if not self.complete:
-            self._tell(NO_MORE)
+            self._send_number(NO_MORE)
 
     def _send_skeleton(self) -> None:
         body = torch.frombuffer(bytearray(self._parts.skeleton()), dtype=torch.uint8)
         head = torch.tensor([body.numel()])
         to_all = [(t, to) for to in self._learners for t in (head, body)]
-        for one in [self._group.send(t, to, TAG_SKELETON) for t, to in to_all]:
-            one.wait()
+        for operation in [self._group.send(t, to, TAG_SKELETON) for t, to in to_all]:
+            operation.wait()
 
-    def _tell(self, number: int) -> None:
+    def _send_number(self, number: int) -> None:
         head = torch.tensor([number])
-        for one in [self._group.send(head, to, TAG_HEAD) for to in self._learners]:
-            one.wait()
+        for operation in [self._group.send(head, to, TAG_HEAD) for to in self._learners]:
+            operation.wait()
 
 
-class Learning:
-    """A member that joins and receives the state of one that trains."""
+class StateReceiver:
+    """Receives the state of a training worker into this joining worker."""
 
-    def __init__(self, group: Group, source: int, parts: Parts) -> None:
-        """Receives the plain values of the state. Raises Broken."""
+    def __init__(self, group: WorkerGroup, source: int, parts: TrainingState) -> None:
+        """Receives the plain values of the state. Raises GroupBroken."""
         self._group, self._source = group, source
         parts.take_skeleton(receive_skeleton(group, source))
         tensors = parts.tensors()
-        self._tensors = flattened(tensors)
+        self._tensors = flatten(tensors)
         self._slices = slices_of(tensors, parts.units())
-        self._beside = Beside(tensors[0].device)
+        self._copy_stream = CopyStream(tensors[0].device)
         self._next = 0
         self._writing = threading.Lock()
         self._given_up = False
-        self._thread: Background | None = None
+        self._thread: BackgroundCall | None = None
 
     @property
     def complete(self) -> bool:
-        """Returns whether all has arrived."""
+        """Returns whether every slice has arrived."""
         return self._next == len(self._slices)
 
     def begin(self) -> None:
-        """Starts receiving."""
+        """Starts to receive in the background, until `end`."""
         if not self.complete:
-            self._beside.begin()
-            self._thread = Background(self._receive, self._group.patience)
+            self._copy_stream.begin()
+            self._thread = BackgroundCall(self._receive, self._group.patience)
 
     def end(self) -> None:
-        """Returns when what is sent before this step has arrived. Raises Broken."""
+        """Waits for the slices that are sent before this step. Raises GroupBroken."""
         if self._thread is not None:
             thread, self._thread = self._thread, None
             self._join(thread)
 
     def run(self) -> None:
-        """Receives all at once. Raises Broken."""
-        self._beside.begin()
-        self._join(Background(self._receive, self._group.patience))
+        """Receives the whole state now. Raises GroupBroken."""
+        self._copy_stream.begin()
+        self._join(BackgroundCall(self._receive, self._group.patience))
 
-    def _join(self, thread: Background) -> None:
+    def _join(self, thread: BackgroundCall) -> None:
         try:
             thread.join()
-        except Broken:
-            with self._writing:  # a thread that is left behind writes no more
+        except GroupBroken:
+            # The thread may still sit in a receive. It must not write into tensors that the next
+            # generation already trains.
+            with self._writing:
                 self._given_up = True
             raise
 
@@ -289,6 +310,7 @@ class Learning:
         while not self.complete:
             self._group.receive(head, self._source, TAG_HEAD).wait()
             number = int(head.item())
+            # The sender decides where a step cuts the stream; both sides then make the same step.
             if number == NO_MORE:
                 return
             spans = self._slices[number]
@@ -296,43 +318,45 @@ class Learning:
             packed = torch.empty(size, dtype=torch.uint8)
             self._group.receive(packed, self._source, TAG_SLICE).wait()
             with self._writing, torch.no_grad():
+                # `_join` may have given up while this thread waited for the slice.
                 if self._given_up:
                     return
-                with self._beside.copying():
+                with self._copy_stream.copying():
                     unpack(self._tensors, spans, packed)
                 self._next = number + 1
 
 
-Transfer = Idle | Giving | Learning
+StateTransfer = NoTransfer | StateSender | StateReceiver
 
 
-class Background:
-    """A call on a thread of its own; `join` raises what it raised, or Broken on giving it up."""
+class BackgroundCall:
+    """A call on a thread of its own; `join` raises its error, or GroupBroken on giving up."""
 
-    def __init__(self, call: Callable[[], None], patience: Patience) -> None:
+    def __init__(self, call: Callable[[], None], patience: WaitPolicy) -> None:
         self._call, self._patience = call, patience
-        self._error: Broken | None = None
+        self._error: GroupBroken | None = None
         self._began_s = time.monotonic()
         self._thread = start("state", self._run)
 
     def join(self) -> None:
-        """Returns when the call has. Raises Broken."""
-        self._thread.join(SLICE.total_seconds())
+        """Waits until the call returns. Raises GroupBroken."""
+        self._thread.join(WAIT_SLICE.total_seconds())
         while self._thread.is_alive():
             self._patience.look(self._began_s, "state")
-            self._thread.join(SLICE.total_seconds())
+            self._thread.join(WAIT_SLICE.total_seconds())
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
         try:
             self._call()
-        except (Broken, RuntimeError) as error:
-            self._error = error if isinstance(error, Broken) else Broken(str(error))
+        except (GroupBroken, RuntimeError) as error:
+            # Gloo reports a dead peer as a RuntimeError; the loop recovers from GroupBroken only.
+            self._error = error if isinstance(error, GroupBroken) else GroupBroken(str(error))
 
 
-def receive_skeleton(group: Group, source: int) -> bytes:
-    """Returns the plain values of the state of a member that trains. Raises Broken."""
+def receive_skeleton(group: WorkerGroup, source: int) -> bytes:
+    """Receives the plain values of the state of a training worker. Raises GroupBroken."""
     received = bytearray()
 
     def receive() -> None:
@@ -342,5 +366,6 @@ def receive_skeleton(group: Group, source: int) -> bytes:
         group.receive(body, source, TAG_SKELETON).wait()
         received.extend(body.numpy())
 
-    Background(receive, group.patience).join()
+    # Waits for messages are not sliced, so the training thread never waits for one itself.
+    BackgroundCall(receive, group.patience).join()
     return bytes(received)
