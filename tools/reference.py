@@ -28,7 +28,7 @@ import click
 import dovetail.cli
 import dovetail.live
 import dovetail.policies  # registers the policies
-from dovetail.cli.job_states import LETTERS
+from dovetail.cli.job_states import ABBREVIATIONS
 from dovetail.cli.main import COMMANDS, cli, run
 from dovetail.core import messages as facts
 from dovetail.core.placement import Interleave, Placement
@@ -150,7 +150,7 @@ def commands() -> str:
 
 def states() -> str:
     """Returns the states of a live job with the letters of squeue."""
-    letters = {state: short for short, state in LETTERS.items()}
+    letters = {state: short for short, state in ABBREVIATIONS.items()}
     _same_names("states", {str(s) for s in State}, words.STATES)
     rows = [(f"`{s}`", f"`{letters[s]}`", words.STATES[s]) for s in map(str, State)]
     return table(("state", "letters", "means"), rows)

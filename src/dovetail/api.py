@@ -1,7 +1,7 @@
-"""What the commands do, from a notebook: the same words in, data frames out.
+"""The Python API: the commands as functions that return data frames.
 
-`import dovetail as dt` offers everything here; nothing heavy is imported before it is used.
-Options are the texts of the command line (`cluster="32x8"`, `switching="none"`), see
+`import dovetail as dt` exports everything here, and imports heavy modules only on use. Options are
+the texts of the command line (`cluster="32x8"`, `switching="none"`), see
 `dovetail.study.option_texts.OptionTexts`. Bad input raises `dovetail.core.errors.InputError`.
 """
 
@@ -66,20 +66,20 @@ __all__ = [
 ]
 
 Source = Trace | str | Path
-"""A trace, or the file it is in."""
+"""A trace, or the path of its file."""
 
 
 @dataclass(frozen=True, repr=False)
 class Run(RunResult):
-    """One policy on one trace: `jobs`, `series`, `spans`, `splits` are frames, `summary` a dict."""
+    """The run of one policy: `jobs`, `series`, `spans`, `splits` are frames, `summary` a dict."""
 
     @property
     def table(self) -> pl.DataFrame:
-        """Returns the summary as one row, so that runs stack with `polars.concat`."""
+        """Returns the summary as a frame with one row, for `polars.concat`."""
         return pl.DataFrame([self.summary])
 
     def save(self, folder: str | Path) -> Path:
-        """Writes summary, jobs, report, plots and timeline, the folder whole or not at all."""
+        """Writes a folder with summary, jobs, report, plots and timeline, atomically."""
         with whole_directory(Path(folder)) as part:
             write_run(self, part)
         return Path(folder)
@@ -88,21 +88,21 @@ class Run(RunResult):
         return _as_text(run_view(self))
 
     def _repr_html_(self) -> str:
-        shown = self.splits["size_class"]._repr_html_()
-        return f"<p>{escape(run_sentence(self))}</p>{shown}"
+        table = self.splits["size_class"]._repr_html_()
+        return f"<p>{escape(run_sentence(self))}</p>{table}"
 
 
 @dataclass(frozen=True, repr=False)
 class Ranking(Comparison):
-    """Policies on one trace: `ranked` is the table, best first; `results` a run for each."""
+    """Several policies on one trace: `ranked` is the table, best first; `results` has the runs."""
 
     @property
     def runs(self) -> dict[str, Run]:
-        """Returns the run of each policy, by its full spelling."""
+        """Returns the run of each policy by its full name."""
         return {name: _run(result) for name, result in self.results.items()}
 
     def save(self, folder: str | Path) -> Path:
-        """Writes tables, report and plots, the folder whole or not at all."""
+        """Writes a folder with tables, report and plots, atomically."""
         with whole_directory(Path(folder)) as part:
             write_comparison(self, part)
         return Path(folder)
@@ -112,13 +112,13 @@ class Ranking(Comparison):
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        shown = self.ranked._repr_html_()
-        return f"<p>{escape(comparison_sentence(self))}</p>{shown}<ul>{notes}</ul>"
+        table = self.ranked._repr_html_()
+        return f"<p>{escape(comparison_sentence(self))}</p>{table}<ul>{notes}</ul>"
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How good any schedule can be for policies with some powers, and which bound says so."""
+    """Lower bounds for policies with some powers; `by` is the name of the tightest."""
 
     mean_jct_s: float
     makespan_s: float
@@ -132,7 +132,7 @@ class Bounds:
 
 
 def read_trace(path: str | Path, format: str | None = None) -> Trace:
-    """Returns the trace in a file of any known format; `to_frame` shows it."""
+    """Returns the trace of a file in any known format; `to_frame` converts it to a data frame."""
     return open_traces([path], format)
 
 
@@ -143,9 +143,9 @@ def import_trace(
     cpu_only: str = "reject",
     timezone: str = "",
 ) -> Trace:
-    """Returns one trace of several files of one format, as `dovetail trace import` does.
+    """Returns one trace of several files of one format, like `dovetail trace import`.
 
-    `trace.counts` says how many rows were read, refused and adjusted, by reason.
+    `trace.counts` has the number of rows read, rejected and adjusted, by reason.
     """
     return open_traces(paths, format, origin=origin, cpu_only=cpu_only, timezone=timezone)
 
@@ -162,7 +162,7 @@ def generate(
     deadlines: float = 0.0,
     time_limits: float = 0.0,
 ) -> Trace:
-    """Returns a seeded trace; with `cluster` and `load` run times are stretched to that load."""
+    """Returns a generated trace; with `cluster` and `load`, run times are scaled to that load."""
     gpus = None if cluster is None else read_cluster(cluster).gpus
     return make_trace(Recipe(kind, jobs, days, seed, load, gpus, bursts, deadlines, time_limits))
 
@@ -177,10 +177,10 @@ def simulate(
     log: str | Path | None = None,
     **given: Unpack[OptionTexts],
 ) -> Run:
-    """Returns what happens when a policy serves a trace.
+    """Simulates a policy on a trace.
 
-    `spans` keeps who ran where (large on long traces); `judge` computes the bound; `log` writes
-    the event log, which `replay` reads.
+    `spans` keeps the placements over time (large on long traces); `judge` computes the bound; `log`
+    is the file for the event log, which `replay` reads.
     """
     options = read_options(given)
     jobs = _trace(trace)
@@ -190,8 +190,8 @@ def simulate(
     chosen = parse_policy(policy)
     log_to = None if log is None else Path(log)
     result = run_one(jobs, chosen, options, log_to=log_to, keep_spans=spans)
-    found = bound_for(jobs, options, chosen) if judge else None
-    return _run(with_bound(result, None if found is None else found.mean_jct_s))
+    lower_bound = bound_for(jobs, options, chosen) if judge else None
+    return _run(with_bound(result, None if lower_bound is None else lower_bound.mean_jct_s))
 
 
 def compare(
@@ -206,14 +206,14 @@ def compare(
     processes: int = 0,
     **given: Unpack[OptionTexts],
 ) -> Ranking:
-    """Returns several policies on a trace, ranked, with intervals and the distance from the best.
+    """Simulates several policies on a trace and ranks them, with intervals and lower bounds.
 
-    Runs on all cores unless `processes` says otherwise; the answer is the same.
+    Uses all cores by default; the result does not depend on `processes`.
     """
     options = read_options(given)
     jobs = _trace(trace)
     check_window(jobs, options)
-    found = run_comparison(
+    comparison = run_comparison(
         jobs,
         policies,
         options,
@@ -223,7 +223,7 @@ def compare(
         processes=processes,
         keep_spans=True,
     )
-    return Ranking(**{f.name: getattr(found, f.name) for f in fields(Comparison)})
+    return Ranking(**{f.name: getattr(comparison, f.name) for f in fields(Comparison)})
 
 
 def bound(
@@ -234,31 +234,34 @@ def bound(
     interleaving: bool = False,
     **given: Unpack[OptionTexts],
 ) -> Bounds:
-    """Returns the lower bounds on mean JCT and makespan for policies with these powers."""
+    """Returns the lower bounds on mean JCT and makespan for policies with these powers.
+
+    Raises InputError if no bound holds for the options.
+    """
     options, jobs = read_options(given), _trace(trace)
     powers = Powers(elastic=elastic, sharing=sharing, interleaving=interleaving)
-    why_not = objection(jobs, options, powers)
-    if why_not:
-        raise InputError("bound", f"no bound holds: {why_not}")
-    found = find_bound(jobs, options, powers)
-    rows = [{"bound": b.name, "mean_jct_s": b.mean_jct_s} for b in found.bounds]
+    reason = objection(jobs, options, powers)
+    if reason:
+        raise InputError("bound", f"no bound holds: {reason}")
+    bounds = find_bound(jobs, options, powers)
+    rows = [{"bound": b.name, "mean_jct_s": b.mean_jct_s} for b in bounds.bounds]
     table = pl.DataFrame(rows).sort("mean_jct_s", descending=True)
     return Bounds(
-        found.mean_jct_s, found.makespan_s, found.best.name, powers.words, found.jobs, table
+        bounds.mean_jct_s, bounds.makespan_s, bounds.best.name, powers.words, bounds.jobs, table
     )
 
 
 def replay(log: str | Path, policy: str = "") -> pl.DataFrame:
-    """Returns every placement that a policy (default: the recorded one) decides otherwise.
+    """Returns every placement in which a policy, by default the recorded one, differs from a log.
 
-    No row means that it decides all the same. `why` explains a difference that is no fault of
-    the policy or the log; it is empty for all others.
+    Without differences, there are no rows. `why` is the explanation of a difference by the log,
+    empty if there is none.
     """
-    found = run_replay(Path(log), policy)
-    names = found.trace.jobs.job_id
+    replayed = run_replay(Path(log), policy)
+    names = replayed.trace.jobs.job_id
     rows = [
         (d.t, names[d.job], *(None if p is None else str(p.spans) for p in sides), d.why)
-        for d in found.differences
+        for d in replayed.differences
         for sides in ((d.recorded, d.decided),)
     ]
     words = ("job_id", "recorded", "now", "why")
@@ -267,7 +270,7 @@ def replay(log: str | Path, policy: str = "") -> pl.DataFrame:
 
 
 def list_policies() -> pl.DataFrame:
-    """Returns the policies: what each does, knows and may do, and how it is spelled in full."""
+    """Returns the policies with their description, knowledge, powers and full name."""
     rows = [
         {
             "policy": name,
@@ -282,7 +285,7 @@ def list_policies() -> pl.DataFrame:
 
 
 def list_models() -> pl.DataFrame:
-    """Returns the models whose speed is known, with their iteration time on one GPU."""
+    """Returns the models of the zoo with their iteration time on one GPU."""
     from dovetail.physics.speed.throughput import iteration_s
     from dovetail.physics.zoo.models import zoo
 
@@ -310,6 +313,6 @@ def _run(result: RunResult) -> Run:
 def _as_text(view: RenderableType) -> str:
     from rich.console import Console
 
-    written = StringIO()
-    Console(file=written, width=80, highlight=False).print(view)
-    return written.getvalue().rstrip()
+    text = StringIO()
+    Console(file=text, width=80, highlight=False).print(view)
+    return text.getvalue().rstrip()

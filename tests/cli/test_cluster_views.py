@@ -136,7 +136,7 @@ def test_show_and_why_say_everything_but_secrets(cluster: ByHand, shell: Shell) 
 
 def test_top_prints_one_picture_where_nobody_watches(cluster: ByHand, shell: Shell) -> None:
     picture = shell.ok("top", "--once").out
-    assert "1 of 2 GPUs held" in picture
+    assert "1 of 2 GPUs in use" in picture
     assert "1 running, 2 pending, 1 failed" in " ".join(picture.split()).replace(
         "2 pending, 1 running", "1 running, 2 pending"
     )
@@ -207,11 +207,13 @@ def test_history_can_be_asked_for_some(cluster: ByHand, shell: Shell) -> None:
     assert jobs("--state", "F") == jobs("--state", "failed,to") == [4]
     assert jobs("--name", "later") == jobs("--since", "10s") == [3]
     assert jobs("--user", "ann", "--limit", 1) == [3]
-    assert shell.ok("history", "--user", "bob").out == "no such job is over\n"
-    assert "such jobs are not over" in shell.refused("history", "--state", "R")
+    assert shell.ok("history", "--user", "bob").out == "no such job has ended\n"
+    assert "such jobs have not ended" in shell.refused("history", "--state", "R")
     assert "no such state" in shell.refused("history", "--state", "busy")
-    assert "choose among jobs, not events" in shell.refused("history", 4, "--since", "2h")
-    assert "'yesterday' is no span of time" in shell.refused("history", "--since", "yesterday")
+    assert "select jobs, not events" in shell.refused("history", 4, "--since", "2h")
+    assert "'yesterday' is not a duration with units" in shell.refused(
+        "history", "--since", "yesterday"
+    )
 
 
 def test_history_lists_what_is_over_and_what_happened(
@@ -255,16 +257,16 @@ def test_changes_say_what_will_be_and_refuse_what_cannot(cluster: ByHand, shell:
     some = shell("cancel", 1, 4)
     assert (some.code, some.out) == (1, "job 1 will be cancelled\n")
     assert some.err == "dovetail: job 4: it is over (FAILED)\n"
-    assert shell.ok("requeue", 4).out == "job 4 will wait again\n"
+    assert shell.ok("requeue", 4).out == "job 4 will be requeued\n"
     assert "is over" in shell.refused("cancel", 4)
     shell.ok("hold", 2)
     shell.ok("cancel", 1)
     both = shell.refused("hold", 1, 4)
     assert "job 1: it is on GPUs" in both and "; job 4: it is over (FAILED)" in both
     assert "there is no such job" in shell.refused("hold", 77)
-    assert shell.ok("drain", 0).out == "node 0 takes no new work\n"
+    assert shell.ok("drain", 0).out == "node 0 accepts no new jobs\n"
     assert "no such node" in shell.refused("drain", 3)
-    assert "is no number of a node (dovetail nodes lists them)" in shell.refused("drain", "n1")
+    assert "is not a node number (dovetail nodes lists them)" in shell.refused("drain", "n1")
 
 
 def test_submit_hands_over_a_script_a_file_or_a_command(

@@ -116,7 +116,7 @@ def test_the_version_is_said(shell: Shell) -> None:
     ("trouble", "code", "words"),
     [
         (DovetailError("it broke"), 1, "it broke"),
-        (MemoryError(), 1, "not enough memory"),
+        (MemoryError(), 1, "out of memory"),
         (OSError(13, "Permission denied", "file.csv"), 2, "file.csv: Permission denied"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],

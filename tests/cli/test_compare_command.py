@@ -95,9 +95,9 @@ def test_the_folder_holds_report_plots_and_each_policy(
     ("words", "expected"),
     [
         (["-p", "fifo,srft"], "did you mean 'srtf'?"),
-        (["-p", ""], "name at least one policy"),
+        (["-p", ""], "specify at least one policy"),
         (["-p", "fifo,fifo"], "named twice"),
-        (["-p", "fifo,srtf", "--baseline", "sjf"], "not among the policies"),
+        (["-p", "fifo,srtf", "--baseline", "sjf"], "not one of the compared policies"),
         (["-p", "fifo", "--windows", "9"], "would overlap"),
         (["-p", "fifo", "--seeds", "9"], "nothing in this study is drawn by seed"),
         (["-p", "fifo", "--processes", "-1"], "--processes"),
@@ -165,7 +165,7 @@ def test_the_demo_writes_a_report_and_says_where(shell: Shell, tmp_path: Path) -
     )  # fmt: skip
     assert (out / "report.html").is_file()
     assert str(out / "report.html") in said.out
-    again = said.out.split("The same again: dovetail ")[1].strip()
+    again = said.out.split("To repeat: dovetail ")[1].strip()
     assert again.startswith(f"compare {out / 'trace.csv'}")
     repeated = shell.ok(
         "compare", out / "trace.csv", "--policies", "fifo srtf", "--cluster", "4x4", "--seed", 1,

@@ -29,7 +29,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_interrupted_wait_has_told_the_number_of_the_job(shell: Shell, script: Path) -> None:
     said = shell("submit", "--wait", script)
     assert (said.code, said.out) == (130, "job 7 is submitted\n")
-    assert said.err == "\ndovetail: stopped waiting; what was submitted goes on\n"
+    assert said.err == "\ndovetail: stopped waiting; the submitted jobs continue\n"
     said = shell("submit", "--wait", "--json", script)
     assert (said.code, said.json["jobs"]) == (130, [7])
 
@@ -45,4 +45,4 @@ def test_an_interrupted_end_of_a_cluster_goes_on(
     monkeypatch.setattr(up, "_await_end", interrupted)
     said = shell("down", "--drain", "--home", tmp_path)
     assert (said.code, said.out) == (130, "")
-    assert "stops when those that run are over" in said.err
+    assert "stops after the running jobs" in said.err

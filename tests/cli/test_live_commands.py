@@ -222,7 +222,7 @@ def test_running_jobs_do_not_notice_that_the_controller_was_killed(
     assert cluster.row(running)["start_s"] == started["start_s"]
     cluster.until(lambda: cluster.row(waiting)["reason"] == "Dependency", "nobody looked at it")
     said = cluster("down").out
-    assert "1 job runs on until the next dovetail up" in said
+    assert "1 job continues to run until the next dovetail up" in said
     (work / "go").touch()
     cluster.up("--engine", "local:1")
     cluster.until_state(waiting, "COMPLETED")

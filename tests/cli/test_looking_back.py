@@ -16,7 +16,7 @@ from dovetail.live.edges.protocols import Entry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.submission import Submission
 
-NOTE = "note: no controller runs; this is what the last one left\n"
+NOTE = "note: no controller is running; this is the state at its last stop\n"
 YEAR_S = 365 * 86400.0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_runner import Shell
 
-from dovetail.cli.profile import _tell_time
+from dovetail.cli.profile import _print_wall_time
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.profile_file import load_profiles
 from dovetail.profiling.dry_run import Alone, MeasuredSubBatch, Together
@@ -102,8 +102,8 @@ def test_of_a_plain_script_only_the_wall_time_is_known(shell: Shell, tmp_path: P
         ("import time; time.sleep(3600)", ["--limit", "0.3"], "did not end within 0.3 s"),
         ("import os; os.write(os.open(os.environ['DOVETAIL_PROFILE_FILE'], 65), b'x')", [],
          "cannot be read"),
-        ("", ["-w", "1000000"], "there is room for 1 to"),
-        ("", ["-w", "two"], "not numbers"),
+        ("", ["-w", "1000000"], "this machine runs 1 to"),
+        ("", ["-w", "two"], "not a list of numbers"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_refused_with_a_sentence(
@@ -150,5 +150,5 @@ def test_a_real_script_is_measured_alone_and_by_two_workers(shell: Shell, tmp_pa
 def test_the_length_to_say_is_never_none(
     wall_s: float, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _tell_time("short.py", wall_s, False)
+    _print_wall_time("short.py", wall_s, False)
     assert f"(duration: {said})" in capsys.readouterr().out

@@ -118,7 +118,7 @@ def test_without_a_report_the_folder_holds_the_data_alone(
         (["-p", "srtf", "--physics", "place"], "did you mean 'placed'?"),
         (["-p", "srtf", "--adopt", "elastc:1"], "did you mean 'elastic'?"),
         (["-p", "srtf", "--adopt", "elastic:2"], "between 0 and 1"),
-        (["-p", "srtf", "--adopt", "elastic:1,elastic:0"], "'elastic' is given twice"),
+        (["-p", "srtf", "--adopt", "elastic:1,elastic:0"], "'elastic' occurs twice"),
         (["-p", "srtf", "--switching", "restart:3,restart:4"], "contradicts another word"),
         (["-p", "srtf", "--switching", "none,restart:4"], "contradicts another word"),
         (["-p", "srtf", "--without", "preemt"], "did you mean 'preempt'?"),
@@ -150,7 +150,9 @@ def test_what_cannot_be_is_told_in_one_line_with_the_way_out(
 def test_a_trace_without_jobs_is_refused(shell: Shell, month: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.csv"
     empty.write_text(month.read_text().splitlines()[0] + "\n")
-    assert "holds no jobs" in shell.refused("simulate", empty, "-p", "fifo", "-o", tmp_path / "x")
+    assert "contains no jobs" in shell.refused(
+        "simulate", empty, "-p", "fifo", "-o", tmp_path / "x"
+    )
     assert not (tmp_path / "x").exists()
 
 

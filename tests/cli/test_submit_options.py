@@ -9,7 +9,7 @@ import pytest
 from command_runner import Shell
 
 from dovetail.cli.job_numbers import jobs_of
-from dovetail.cli.job_states import LETTERS, states_of
+from dovetail.cli.job_states import ABBREVIATIONS, states_of
 from dovetail.core.errors import InputError
 from dovetail.live.client.client import Client
 from dovetail.live.jobs.lifecycle import State
@@ -27,18 +27,18 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("word", "mend"),
     [
-        ("--wrap=echo", "a command goes behind --"),
-        ("-N2", "say how many GPUs, as in --gpus 4"),
-        ("--gres=gpu:2", "say how many GPUs"),
+        ("--wrap=echo", "write a command after --"),
+        ("-N2", "specify the number of GPUs, as in --gpus 4"),
+        ("--gres=gpu:2", "specify the number of GPUs"),
         ("--mem=4G", "--set memory=16G"),
         ("-c4", "--set cpus=8"),
         ("--export=ALL", "--env NAME=VALUE"),
         ("--nodelist=a", "the policy chooses the nodes"),
-        ("--account=a", "leave it out: accounts"),
+        ("--account=a", "remove it: there are no accounts"),
         ("--no-requeue", "--set requeue=no"),
         ("--priority=3", "--set priority"),
         ("--signal=USR1", "write it as #SBATCH in the script"),
-        ("--epochs=3", "what is the script's own goes behind --"),
+        ("--epochs=3", "write options of the script after --"),
         ("--arry=0-3", "did you mean '--array'?"),
     ],
 )
@@ -60,7 +60,7 @@ def test_what_only_sbatch_or_the_script_knows_is_refused_with_what_to_do(
 def test_options_have_their_names_of_slurm(shell: Shell, work: Path, words: list[str]) -> None:
     said = shell.ok("submit", "--test-only", "job.sh", *words)
     assert said.out.endswith("can be read; nothing was submitted\n")
-    assert said.err.startswith("note: job.sh, line 2: --exclusive: nobody shares")
+    assert said.err.startswith("note: job.sh, line 2: --exclusive: no other job shares")
 
 
 @pytest.mark.parametrize(
@@ -123,16 +123,16 @@ LIMITS_S = {
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--time", "30x"), "--time: '30x' is no time"),
+        (("--time", "30x"), "--time: '30x' is not a duration"),
         (("-t", "0s"), "--time: it must be above 0"),
-        (("-G", "0"), "--gpus: '0' is no number of GPUs"),
-        (("-G", "a100:0"), "--gpus: '0' is no number of GPUs"),
-        (("-a", "3-1"), "--array: '3-1' is no range"),
+        (("-G", "0"), "--gpus: '0' is not a number of GPUs"),
+        (("-G", "a100:0"), "--gpus: '0' is not a number of GPUs"),
+        (("-a", "3-1"), "--array: '3-1' is not a range"),
         (("-J", "a/b"), "--name: a name has"),
-        (("-D", "/nowhere"), "--chdir: '/nowhere' is no directory"),
+        (("-D", "/nowhere"), "--chdir: '/nowhere' is not a directory"),
         (("-o", "/nowhere/x"), "--output: there is no folder"),
-        (("-d", "afterok:foo"), "--dependency: 'foo' is no number"),
-        (("--set", "time_limit=30"), "time_limit: 30 of what?"),
+        (("-d", "afterok:foo"), "--dependency: 'foo' is neither a job number"),
+        (("--set", "time_limit=30"), "time_limit: 30 lacks a unit"),
     ],
 )
 def test_what_cannot_be_is_named_as_it_was_written(
@@ -145,9 +145,9 @@ def test_what_cannot_be_is_named_as_it_was_written(
     ("line", "said"),
     [
         ("--job-name=a/b", "--job-name: a name has"),
-        ("--array=3-1", "--array: '3-1' is no range"),
-        ("--time=1:x", "--time: '1:x' is no time"),
-        ("--output=/nowhere/x", "--output: '/nowhere' leads out"),
+        ("--array=3-1", "--array: '3-1' is not a range"),
+        ("--time=1:x", "--time: '1:x' is not a duration"),
+        ("--output=/nowhere/x", "--output: '/nowhere' is outside"),
         ("--gpus=a\tb:1", "--gpus: it must be printable"),
     ],
 )
@@ -162,10 +162,10 @@ def test_what_cannot_be_in_a_script_is_named_by_its_option(
     ("words", "what"),
     [
         (("--name", ""), "--name: it is empty"),
-        (("--time", ""), "--time: '' is no time"),
-        (("--gpus", ""), "gpus: '' is no number of GPUs"),
-        (("--begin", "25:00"), "--begin: '25:00' is no moment, as in now+2hours, 16:00"),
-        (("--begin", "2001-01-01"), "--begin: 2001-01-01 is past"),
+        (("--time", ""), "--time: '' is not a duration"),
+        (("--gpus", ""), "gpus: '' is not a number of GPUs"),
+        (("--begin", "25:00"), "--begin: '25:00' is not a date or time, as in now+2hours, 16:00"),
+        (("--begin", "2001-01-01"), "--begin: 2001-01-01 is in the past"),
     ],
 )
 def test_an_empty_value_is_not_taken_for_none(
@@ -176,25 +176,25 @@ def test_an_empty_value_is_not_taken_for_none(
 
 def test_a_command_without_dashes_is_told_where_it_goes(shell: Shell, work: Path) -> None:
     said = shell.refused("submit", "python", "x.py")
-    assert "there is no such file (a command goes behind --" in said
+    assert "there is no such file (write a command after --" in said
 
 
 def test_jobs_are_named_as_scancel_takes_them() -> None:
     assert jobs_of(["12", "14,15_3", "16_[1-3,7]", "12"]) == (
         "12", "14", "15_3", "16_1", "16_2", "16_3", "16_7",
     )  # fmt: skip
-    with pytest.raises(InputError, match=r"16_\[a\].*no list of indices"):
+    with pytest.raises(InputError, match=r"16_\[a\].*not a list of indices"):
         jobs_of(["16_[a]"])
 
 
 def test_states_are_named_as_squeue_takes_them() -> None:
     assert states_of(["pd,R", "COMPLETED"]) == ("PENDING", "RUNNING", "COMPLETED")
-    assert set(LETTERS.values()) == set(State)
+    assert set(ABBREVIATIONS.values()) == set(State)
 
 
 def test_cancel_wants_jobs_or_a_choice(shell: Shell) -> None:
-    assert "name jobs, or say --all" in shell.refused("cancel")
-    assert "name jobs, or say --all" in shell.refused("cancel", "3", "--state", "PD")
+    assert "specify either jobs, or --all" in shell.refused("cancel")
+    assert "specify either jobs, or --all" in shell.refused("cancel", "3", "--state", "PD")
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,7 @@ def test_a_range_of_gpus_for_what_may_be_no_training_is_told(
     shell: Shell, work: Path, words: list[str], *, told: bool
 ) -> None:
     said = shell.ok("submit", "--test-only", "--gpus", "1..2", *words)
-    assert (
-        "a range of GPUs is for programs that are written with dovetail.train" in said.err
-    ) is told
+    assert ("a range of GPUs is for programs that use dovetail.train" in said.err) is told
     assert "a range of GPUs" not in shell.ok("submit", "--test-only", *words).err
 
 
@@ -225,7 +223,7 @@ def test_a_script_that_is_a_fifo_is_refused_and_not_waited_for(
     writer = threading.Thread(target=lambda: os.close(os.open(name, os.O_WRONLY)), daemon=True)
     writer.start()
     said = shell.refused("submit", name)
-    assert f"{name}: it is a FIFO, not a file" in said and "name a batch script" in said
+    assert f"{name}: it is a FIFO, not a file" in said and "specify a batch script" in said
     reader = os.open(name, os.O_RDWR)
     writer.join()
     os.close(reader)

@@ -60,7 +60,7 @@ def test_virtual_clusters_whose_names_make_the_same_file_name_stay_apart(tmp_pat
     out = tmp_path / "vcs"
     run("import", log, "--apart", "-o", out)
     assert sorted(p.name for p in out.iterdir()) == ["a_b-1.csv", "a_b.csv"]
-    assert "is there already" in refused("import", log, "--apart", "-o", out)
+    assert "already exists" in refused("import", log, "--apart", "-o", out)
 
 
 def test_import_takes_the_zoo_s_step_times_for_afs(tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_refusals_say_what_to_do(tmp_path: Path, logs: list[Path]) -> None:
     out = tmp_path / "o.csv"
     assert "did you mean 'poisson'" in refused("generate", "poison", "-o", out)
     assert "needs --cluster" in refused("scale", logs[0], "--load", 1, "-o", out)
-    assert "no job is in that part" in refused("slice", logs[0], "--from-day", 9, "-o", out)
+    assert "the selection contains no jobs" in refused("slice", logs[0], "--from-day", 9, "-o", out)
     assert "expected NODESxGPUS" in refused("describe", logs[0], "--cluster", "big")
     assert "is not NAME:GPUS" in refused("scale", logs[0], "--models", "a:x", "-o", out)
-    assert "is no family of the zoo" in refused("scale", logs[0], "--models", "asf", "-o", out)
+    assert "is not a family of the zoo" in refused("scale", logs[0], "--models", "asf", "-o", out)
     assert not out.exists()
 
 
@@ -147,7 +147,7 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
         (["scale", "--load", "0.9"], "--load: needs --cluster"),
         (["scale", "--compress", "1e-30"], "submissions would be later than"),
         (["scale", "--models", "afs:8"], "'afs': is not in the zoo"),
-        (["import", "--work", "duration"], "says nothing of the format 'canonical'"),
+        (["import", "--work", "duration"], "does not apply to the format 'canonical'"),
     ],
 )
 def test_words_that_would_be_ignored_or_break_the_file_are_refused(
@@ -165,7 +165,7 @@ def test_words_that_would_be_ignored_or_break_the_file_are_refused(
     ("text", "expected"),
     [
         ("", "is empty"),
-        ("job_id;submit_s;gpus;duration_s\n1;2;3;4\n", "columns between semicolons"),
+        ("job_id;submit_s;gpus;duration_s\n1;2;3;4\n", "columns separated by semicolons"),
         ("job_id,submit_s,gpus\n1,2,3\n", "line 1: lacks the column duration_s"),
     ],
 )

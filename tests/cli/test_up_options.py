@@ -40,10 +40,10 @@ def test_up_without_options_uses_those_of_the_last_time(
     first = shell.ok(*here, "-p", "sjf", "--engine", "emulated:1x2", "--seed", 3)
     assert first.err == ""
     again = shell.ok(*here)
-    assert again.err == "as the last time: --policy sjf --engine emulated:1x2 --seed 3\n"
+    assert again.err == "options of the last start: --policy sjf --engine emulated:1x2 --seed 3\n"
     assert wishes[1] == wishes[0]
     given = shell.ok(*here, "--policy", "srtf")
-    assert given.err == "as the last time: --engine emulated:1x2 --seed 3\n"
+    assert given.err == "options of the last start: --engine emulated:1x2 --seed 3\n"
     assert (wishes[2].policy, wishes[2].engine) == ("srtf", "emulated:1x2")
     shell.ok(*here, "--fresh")
     assert (wishes[3].policy, wishes[3].engine, wishes[3].given["seed"]) == ("fifo", "local", 0)
@@ -63,7 +63,7 @@ def test_every_option_of_up_is_kept_or_asked_for_each_time() -> None:
     names = {p.name for p in up.up.params}
     each_time = {"home", "as_json", "listen", "allow_sharing_between_users", "fresh"}
     each_time |= {"foreground", "report_fd"}
-    assert names == {*up_options.KEPT, *each_time}
+    assert names == {*up_options.REMEMBERED, *each_time}
 
 
 def test_a_start_that_takes_long_shows_its_steps(

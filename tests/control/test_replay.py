@@ -190,5 +190,5 @@ def test_coalescing_does_not_move_a_submission(tmp_path: Path) -> None:
 def test_a_log_without_jobs_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text('{"log":"dovetail","version":1,"manifest":{}}\n{"e":"closed"}\n')
-    with pytest.raises(InputError, match="the log holds no job"):
+    with pytest.raises(InputError, match="the log contains no jobs"):
         replay(path)

@@ -147,7 +147,7 @@ def test_a_log_is_of_the_nodes_that_the_cluster_has_now() -> None:
 
 def test_jobs_that_were_under_way_when_the_nodes_changed_are_refused_in_words() -> None:
     old = [submitted(0.0, 1), started(0.0, 1, 0)]
-    with pytest.raises(InputError, match=r"job 1 was under way when the nodes .* own --home"):
+    with pytest.raises(InputError, match=r"job 1 was active when the nodes .* another --home"):
         Kept(*old, ended(9.0, 1), after=len(old)).jobs()
 
 
@@ -193,5 +193,5 @@ def test_efficiency_of_a_live_log_is_that_of_the_simulated_run(tmp_path: Path) -
 
 
 def test_a_folder_of_no_cluster_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give an event log"), exported(tmp_path):
+    with pytest.raises(InputError, match="specify an event log"), exported(tmp_path):
         pass

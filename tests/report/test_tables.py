@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dovetail.report.tables import comparison_view, ranking, run_view, spending
 from dovetail.report.words import (
-    bounds_said,
+    bounds_text,
     comparison_sentence,
     count,
     duration,
@@ -228,7 +228,7 @@ def test_the_gpu_time_of_each_policy_is_shown_in_shares() -> None:
 def test_each_set_of_powers_has_its_bound_in_words() -> None:
     comparison = named(["fifo", "srtf"], [2000.0, 1000.0], "fifo")
     every = {"exclusive, rigid": {"a": 60.0, "b": 3600.0}, "exclusive, elastic": {"a": 1800.0}}
-    said = bounds_said(replace(comparison, bound={"bound_s": 3600.0, "all": every}))
+    said = bounds_text(replace(comparison, bound={"bound_s": 3600.0, "all": every}))
     assert said == "1 h (exclusive, rigid), 30 min (exclusive, elastic)"
     one = {"bound_s": 3600.0, "kind": "span; exclusive, rigid", "all": {"exclusive, rigid": {}}}
-    assert bounds_said(replace(comparison, bound=one)) == "1 h (span; exclusive, rigid)"
+    assert bounds_text(replace(comparison, bound=one)) == "1 h (span; exclusive, rigid)"

@@ -73,9 +73,9 @@ def test_the_baseline_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("policies", "baseline", "words"),
     [
-        ([], "", "name at least one"),
+        ([], "", "specify at least one"),
         (["fifo", "fifo:bypass=strict"], "", "named twice"),
-        (["fifo"], "srtf", "not among"),
+        (["fifo"], "srtf", "not one of the compared"),
         (["fifo", "srft"], "", "did you mean 'srtf'"),
     ],
 )

@@ -103,8 +103,11 @@ def test_a_damaged_log_is_told_in_one_sentence_or_makes_a_difference(
     [
         (lambda head, rest: [json.dumps({**head, "version": 99}), *rest], "version 99"),
         (lambda head, rest: [json.dumps({"log": "other"}), *rest], "not a dovetail event log"),
-        (lambda head, rest: [json.dumps({**head, "manifest": {}}), *rest], "lacks or breaks"),
-        (lambda head, rest: [json.dumps(head), '{"e":"closed"}'], "holds no job"),
+        (
+            lambda head, rest: [json.dumps({**head, "manifest": {}}), *rest],
+            "a field is missing or invalid",
+        ),
+        (lambda head, rest: [json.dumps(head), '{"e":"closed"}'], "contains no jobs"),
         (lambda head, rest: [], "cannot be read as an event log"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_truncated_gzip(tmp_path: Path) -> None:
     path = written(tmp_path, whole[: len(whole) // 2], "t.csv.gz")
     message = refusal(path)
     assert message.startswith(f"{path}, line ")
-    assert message.endswith(": the gzip data end too early (the file is cut off)")
+    assert message.endswith(": the gzip data end too early (the file is truncated)")
 
 
 def test_a_damaged_gzip(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_wrong_delimiter(tmp_path: Path, mark: str, word: str) -> None:
     path = written(tmp_path, (HEADER + "1,0,1,5\n").replace(",", mark))
     assert refusal(path) == (
         f"{path}, line 1: has no column 'job_id' "
-        f"(the values seem to be separated by {word}; commas expected)"
+        f"(the separators seem to be {word}; expected commas)"
     )
 
 
@@ -78,7 +78,7 @@ def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
 
 def test_a_column_named_twice(tmp_path: Path) -> None:
     path = written(tmp_path, "job_id,submit_s,gpus,duration_s,gpus\n1,0,1,5,1\n")
-    assert refusal(path) == f"{path}, line 1: names the column 'gpus' twice"
+    assert refusal(path) == f"{path}, line 1: repeats the column 'gpus'"
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -122,18 +122,18 @@ def test_text_that_is_not_utf_8(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER.encode() + b"1,0,1,5\n\0\0")
-    assert "line 3: holds a zero byte" in refusal(path)
+    assert "line 3: contains a zero byte" in refusal(path)
 
 
 def test_a_tar_archive_is_to_be_unpacked(data_dir: Path) -> None:
     path = data_dir / "traces/alibaba_gpu_v2020/pai_machine_spec.tar.gz"
-    with pytest.raises(InputError, match="it is a tar archive: unpack it first"):
+    with pytest.raises(InputError, match="this is a tar archive: unpack it first"):
         import_trace([path], "itp")
 
 
 def test_lines_that_end_as_on_old_machines(tmp_path: Path) -> None:
     path = written(tmp_path, (HEADER + "1,0,1,5\n").replace("\n", "\r"))
-    assert refusal(path).startswith(f"{path}, line 1: holds a carriage return")
+    assert refusal(path).startswith(f"{path}, line 1: contains a carriage return")
 
 
 def test_a_header_of_half_a_megabyte(tmp_path: Path) -> None:
@@ -146,17 +146,19 @@ def test_a_header_of_half_a_megabyte(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", ["", "\n\n"])
 def test_an_empty_file(tmp_path: Path, data: str) -> None:
     path = written(tmp_path, data)
-    assert refusal(path) == f"{path}: is empty (a header line and one line a job are expected)"
+    assert refusal(path) == f"{path}: is empty (expected a header line and one line per job)"
 
 
 def test_a_trace_without_jobs(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER)
-    assert refusal(path) == f"{path}: holds no jobs"
+    assert refusal(path) == f"{path}: contains no jobs"
 
 
 def test_a_trace_without_a_usable_job_says_why(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER + "1,0,0,5\n2,0,0,5\n3,0,1,-1\n")
-    assert refusal(path) == (f"{path}: none of its 3 rows is usable: 2 no GPU, 1 negative duration")
+    assert refusal(path) == (
+        f"{path}: none of its 3 rows are usable: 2 no GPU, 1 negative duration"
+    )
 
 
 def test_a_two_gigabyte_line_is_refused_and_never_held(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_a_two_gigabyte_line_is_refused_and_never_held(tmp_path: Path) -> None:
     )
     grown_mib, _, message = done.stdout.strip().partition(" ")
     assert message == (
-        f"{path}, line 3: the line is longer than 1048576 bytes (one job per line is expected)"
+        f"{path}, line 3: the line is longer than 1048576 bytes (expected one job per line)"
     )
     assert int(grown_mib) < 100
 
@@ -192,13 +194,13 @@ def test_a_long_line_inside_gzip_is_refused_too(tmp_path: Path) -> None:
 
 def test_a_json_entry_never_closed_is_not_held_either(tmp_path: Path) -> None:
     path = written(tmp_path, b'[\n{"jobid": "' + b"z" * (40 << 20))
-    with pytest.raises(InputError, match="line 2: an entry is not closed within 16777216"):
+    with pytest.raises(InputError, match="line 2: an entry does not end within 16777216"):
         list(json_entries(path))
 
 
 def test_broken_json_names_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, '[\n{"a": 1},\n{"a": \n')
-    with pytest.raises(InputError, match="line 3: the JSON is broken or cut off"):
+    with pytest.raises(InputError, match="line 3: the JSON is invalid or truncated"):
         list(json_entries(path))
 
 
@@ -207,7 +209,7 @@ def test_a_slip_in_a_huge_json_file_is_told_where_it_is(tmp_path: Path) -> None:
     path = written(tmp_path, "[\n" + entry * 5 + '{"jobid" "b"},\n' + entry * 400_000)
     entries = json_entries(path)
     assert [next(entries)[0] for _ in range(5)] == [2, 3, 4, 5, 6]
-    with pytest.raises(InputError, match="line 7: the JSON is broken or cut off: Expecting ':'"):
+    with pytest.raises(InputError, match="line 7: the JSON is invalid or truncated: Expecting ':'"):
         next(entries)
 
 
@@ -215,7 +217,7 @@ def test_a_file_in_no_known_format_lists_the_formats(tmp_path: Path) -> None:
     path = written(tmp_path, "when,what\n1,2\n")
     with pytest.raises(InputError) as caught:
         sniff(path)
-    assert f"{path}, line 1: is in no format we know (its first line has: when, what)" in str(
+    assert f"{path}, line 1: has an unknown format (its first line has: when, what)" in str(
         caught.value
     )
     assert "philly-json" in str(caught.value)

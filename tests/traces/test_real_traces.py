@@ -167,5 +167,5 @@ def test_gavel_lists_lose_only_jobs_without_a_measured_rate(data_dir: Path) -> N
 
 
 def test_an_inference_log_is_refused(data_dir: Path) -> None:
-    with pytest.raises(InputError, match="is in no format we know"):
+    with pytest.raises(InputError, match="has an unknown format"):
         open_trace(data_dir / "traces/alibaba_gpu_v2025/disaggregated_DLRM_trace.csv.gz")

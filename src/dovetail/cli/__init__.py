@@ -1,1 +1,1 @@
-"""The command line: thin; it parses, calls `study` and prints."""
+"""The command line: parses options, calls the library and prints the result."""

@@ -1,4 +1,4 @@
-"""`dovetail agent`: the process of the agents on this machine. `dovetail up` starts it; hidden."""
+"""`dovetail agent`, hidden: the process of all agents on this machine. `dovetail up` starts it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from dovetail.study.option_texts import OptionTexts
 
 REPORT_S = 1.0
-"""Of the machine: how often a paced job says how it goes, whatever the speed."""
+"""Seconds of real time between the progress reports of a synthetic job."""
 
 WRITE_S = 5.0
-"""And how often its progress is written down: no more is lost when this process is killed."""
+"""Seconds of real time between writes of a job's progress: the most that a kill loses."""
 
 STEPS_MAX = 20
-"""Instants that pass on emulated nodes, in some milliseconds, before orders are read again."""
+"""Instants that emulated nodes process, in a few milliseconds, before orders are read again."""
 
 
 @click.command("agent", hidden=True)
 @click.option("--home", required=True, type=click.Path(path_type=Path))
 @click.option("--engine", required=True, help="As for up.")
-@click.option("--given", default="{}", help="What decides how fast paced jobs go, as JSON.")
-@click.option("--daemon", is_flag=True, help="Go on in the background once it listens.")
+@click.option("--given", default="{}", help="Options of the speed of synthetic jobs, as JSON.")
+@click.option("--daemon", is_flag=True, help="Continue in the background once it listens.")
 def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
     """Run the agents of all nodes of an engine; `dovetail up` starts it.
 
@@ -59,21 +59,21 @@ def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
 
 
 def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
-    """Serves in a process of its own, and returns when that listens. Raises DovetailError."""
-    told, tell = os.pipe()
+    """Serves in a new process, and returns when that process listens. Raises DovetailError."""
+    read_end, write_end = os.pipe()
     if os.fork():
-        os.close(tell)
-        with os.fdopen(told, "rb") as pipe:
-            said = pipe.read().decode("utf-8", "replace")
-        if said != "ready":
-            raise DovetailError(said or "the agents ended at once; see nodes/agent.log")
+        os.close(write_end)
+        with os.fdopen(read_end, "rb") as pipe:
+            message = pipe.read().decode("utf-8", "replace")
+        if message != "ready":
+            raise DovetailError(message or "the agents failed to start; see nodes/agent.log")
         return
-    os.close(told)
+    os.close(read_end)
     os.setsid()
 
     def ready() -> None:
-        os.write(tell, b"ready")
-        os.close(tell)
+        os.write(write_end, b"ready")
+        os.close(write_end)
 
     code = 1
     try:
@@ -82,25 +82,23 @@ def _detach(home: Path, serve: Callable[[Callable[[], None]], None]) -> None:
         code = 0
     except DovetailError as error:
         _log(f"cannot run: {error}")
-        _say_once(tell, str(error))
+        _report(write_end, str(error))
     except SystemExit:
-        # A polite signal: workers of this machine live on, and a later agent finds them.
+        # SIGTERM: the workers of this machine continue, and a later agent adopts them.
         code = 0
     except BaseException as error:
         import traceback
 
         traceback.print_exc()
-        _say_once(tell, f"{type(error).__name__}: {error}")
+        _report(write_end, f"{type(error).__name__}: {error}")
     finally:
         sys.stderr.flush()
         os._exit(code)
 
 
-def _say_once(tell: int, text: str) -> None:
-    try:
-        os.write(tell, text.encode())
-    except OSError:
-        return
+def _report(write_end: int, text: str) -> None:
+    with suppress(OSError):  # The pipe is closed once the agents have reported that they listen.
+        os.write(write_end, text.encode())
 
 
 def _redirect(log: Path) -> None:
@@ -132,7 +130,7 @@ def _serve(
         return (monotonic() - began_s) * words.speed
 
     running = running_engine(home)
-    running.unlink(missing_ok=True)  # What one that was killed has left would be taken for ours.
+    running.unlink(missing_ok=True)  # A killed process may have left this file.
     with ExitStack() as stack:
         stack.callback(os.close, lock)
         loop = stack.enter_context(closing(Loop()))
@@ -144,22 +142,22 @@ def _serve(
         stack.callback(server.close)
         runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
         write_private(running, json.dumps(runs))
-        stack.callback(_take_away, running, agent_lock(home), lock)
+        stack.callback(_remove_description, running, agent_lock(home), lock)
         _log(f"agents of {engine} listen (process {os.getpid()})")
         ready()
         server.serve()
         _log("agents end")
 
 
-def _take_away(running: Path, path: Path, lock: int) -> None:
-    """Removes what says who runs here, unless the folder was removed and made anew meanwhile."""
+def _remove_description(running: Path, path: Path, lock: int) -> None:
+    """Removes the file that describes these agents, unless the folder has been recreated since."""
     with suppress(OSError):
         if path.stat().st_ino == os.fstat(lock).st_ino:
             running.unlink()
 
 
 def _lock(home: Path) -> int:
-    """Returns the lock of the agents of a home. Raises InputError while others hold it."""
+    """Returns the lock of the agents of a folder. Raises InputError if it is taken."""
     from dovetail.live.engines.engine import agent_lock
     from dovetail.live.system.private_file import open_private
 
@@ -198,9 +196,9 @@ def _local(
     groups = ControlGroups.below_own(f"{PREFIX}{sha256(bytes(home)).hexdigest()[:12]}")
     for what in (SHARE, MEMORY):
         if what not in groups.enforces and not devices[0].are_gpus:
-            _log(f"no control group can be made here: a bound on {what} is not enforced")
+            _log(f"control groups are unavailable: limits on {what} are not enforced")
     if groups.tracking is None:
-        _log("no control group can be made here: what hides from its keeper outlives its job")
+        _log("control groups are unavailable: processes that leave their session outlive their job")
     if os.geteuid() == 0:
         _log("jobs run as root, the owner of this folder")
     folders = [home / "nodes" / str(node) for node in range(len(devices))]
@@ -209,9 +207,9 @@ def _local(
     except DovetailError:
         groups.close()
         raise
-    found = nodes.alive
-    if found:
-        _log(f"found {len(found)} workers that run")
+    alive = nodes.alive
+    if alive:
+        _log(f"found {len(alive)} running workers")
     return nodes, len(devices)
 
 

@@ -1,4 +1,4 @@
-"""`dovetail nodes` and `dovetail drain`: the machines, and taking one out of service."""
+"""`dovetail nodes` and `dovetail drain`: list the nodes, and take one out of service."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from dovetail.core.errors import InputError
 @click.command("nodes")
 @asks_a_cluster
 def nodes(home: Path, as_json: bool) -> None:
-    """List the nodes, and which jobs are on each of their GPUs.
+    """List the nodes and the jobs on each of their GPUs.
 
     \b
     Example:
       dovetail nodes
     """
-    found = client_of(home).nodes()
+    reply = client_of(home).nodes()
     if as_json:
-        say_json(found)
+        say_json(reply)
         return
     from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import nodes_lines
 
-    terminal.say(nodes_lines(found.nodes, terminal.width()))
+    terminal.say(nodes_lines(reply.nodes, terminal.width()))
 
 
 @click.command("drain")
 @click.argument("node")
-@click.option("--undo", is_flag=True, help="Give it work again.")
+@click.option("--undo", is_flag=True, help="Resume placing jobs on the node.")
 @asks_a_cluster
 def drain(home: Path, as_json: bool, node: str, undo: bool) -> None:
-    """Give a node no new work; what runs there may finish, whatever the policy.
+    """Stop placing jobs on a node. Its running jobs finish, under every policy.
 
     \b
     Example:
@@ -42,9 +42,9 @@ def drain(home: Path, as_json: bool, node: str, undo: bool) -> None:
       dovetail drain 3 --undo
     """
     if not (node.isdecimal() and node.isascii() and len(node) < 10):
-        raise InputError(f"node '{node}'", "is no number of a node", "dovetail nodes lists them")
+        raise InputError(f"node '{node}'", "is not a node number", "dovetail nodes lists them")
     client_of(home).drain(int(node), undo=undo)
     if as_json:
         click.echo(f'{{"node": {int(node)}, "draining": {"false" if undo else "true"}}}')
     else:
-        click.echo(f"node {node} {'takes work again' if undo else 'takes no new work'}")
+        click.echo(f"node {node} {'accepts jobs again' if undo else 'accepts no new jobs'}")

@@ -1,22 +1,22 @@
-"""What every command about a running cluster shares: whose folder it is, and how replies print."""
+"""The options and output functions that all commands of a live cluster share."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from dovetail.live.client.client import Client
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 DEFAULT_HOME = "~/.dovetail"
 INTERRUPTED = 130
-"""The exit code of a command that waited until Ctrl-C, as shells have it."""
+"""The exit code of a command that Ctrl-C stopped, as in shells."""
 
 home_option = click.option(
     "--home",
@@ -25,7 +25,7 @@ home_option = click.option(
     show_default=True,
     show_envvar=True,
     type=click.Path(path_type=Path),
-    help="The cluster's folder.",
+    help="Folder of the cluster.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -36,14 +36,14 @@ def asks_a_cluster(command: F) -> F:
 
 
 def client_of(home: Path) -> Client:
-    """Returns a client of the cluster of a folder."""
+    """Returns a client of the cluster in a folder."""
     from dovetail.live.client.client import Client
 
     return Client(home)
 
 
 def looking_back(home: Path, ask: Callable[[Client], T]) -> T:
-    """Returns what is told of the past: by the folder alone, while no controller runs."""
+    """Returns the answer of the controller, or of the folder alone if no controller runs."""
     from dovetail.live.client.client import Absent
 
     try:
@@ -53,7 +53,7 @@ def looking_back(home: Path, ask: Callable[[Client], T]) -> T:
             raise
     from dovetail.live.client.offline import Stored
 
-    click.echo("note: no controller runs; this is what the last one left", err=True)
+    click.echo("note: no controller is running; this is the state at its last stop", err=True)
     return ask(Stored(home))
 
 

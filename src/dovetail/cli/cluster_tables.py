@@ -1,4 +1,4 @@
-"""How rows of a running cluster are drawn, by `ls`, `top`, `nodes` and `history`."""
+"""The tables of jobs and nodes in `ls`, `top`, `nodes` and `history`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PALETTE = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_c
 
 
 def span(seconds: float) -> str:
-    """Returns a length of time as Slurm prints it: `0:07`, `1:02:03`, `2-01:00:00`."""
+    """Returns a duration as Slurm prints it: `0:07`, `1:02:03`, `2-01:00:00`."""
     if not 0 <= seconds < NEVER_S:
         return "-"
     whole = int(seconds)
@@ -38,7 +38,7 @@ def span(seconds: float) -> str:
 
 
 def gpus_text(row: JobRow) -> str:
-    """Returns the GPUs a job holds and asked for: `2`, `2/4`, or `2 of 1..4` if elastic."""
+    """Returns allocated and requested GPUs: `2`, `2 of 4`, or `2 of 1..4` for an elastic job."""
     asked = f"{row.min_gpus}..{row.max_gpus}" if row.min_gpus < row.max_gpus else str(row.gpus)
     if not row.held_gpus or (asked == str(row.held_gpus)):
         return asked
@@ -46,12 +46,12 @@ def gpus_text(row: JobRow) -> str:
 
 
 def progress_text(row: JobRow) -> str:
-    """Returns how much is done, where it is known."""
+    """Returns the completed share of a job in percent, `-` if unknown."""
     return "-" if row.progress < 0 else f"{row.progress:.0%}"
 
 
 def jobs_lines(rows: Sequence[JobRow], now_s: float, width: int) -> list[Line]:
-    """Returns the jobs as a table in the order given; users only where there are several."""
+    """Returns a table of jobs in the given order; with a column of users if there are several."""
     users = len({row.user for row in rows}) > 1
     names = ("job", "name", "user", "state", "time", "gpus", "where", "done", "left", "reason")
     cells = [
@@ -73,14 +73,14 @@ def jobs_lines(rows: Sequence[JobRow], now_s: float, width: int) -> list[Line]:
 
 
 def time_in_state(row: JobRow, now_s: float) -> float:
-    """Returns how long a job ran; how long it waited, if it waits or never started."""
+    """Returns the run time of a job; its waiting time if it is pending or never started."""
     if row.start_s == NEVER_S or row.state == State.PENDING:
         return max(0.0, min(row.end_s, now_s) - row.submit_s - row.ran_s)
     return row.ran_s
 
 
 def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
-    """Returns jobs that are over as a table; `start` and `end` in the cluster's time."""
+    """Returns a table of ended jobs; `start` and `end` are in cluster time."""
     names = (
         *("job", "name", "user", "state", "gpus", "waited", "start", "end", "ran", "gpu-h"),
         *("exit", "reason"),
@@ -107,7 +107,7 @@ def ended_lines(rows: Iterable[JobRow], width: int) -> list[Line]:
 
 
 def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
-    """Returns the nodes as a table with a cell for each GPU: the jobs on it, or a dot."""
+    """Returns a table of nodes with a cell for each GPU: its jobs, or a dot."""
     names = ("node", "state", "type", "gpus (jobs on each)", "heard")
     cells = []
     for node in nodes:
@@ -125,27 +125,27 @@ def nodes_lines(nodes: Sequence[NodeRow], width: int) -> list[Line]:
 
 
 def gpu_cells(node: NodeRow) -> list[Piece]:
-    """Returns one cell for each GPU, coloured by job; a shared GPU names both."""
-    found: list[Piece] = []
+    """Returns one cell for each GPU, coloured by job; a shared GPU shows both jobs."""
+    pieces: list[Piece] = []
     for jobs, names in zip(node.jobs, node.called, strict=True):
-        found.append(("[", ""))
+        pieces.append(("[", ""))
         for i, (job, name) in enumerate(zip(jobs, names, strict=True)):
-            found.append(("+" if i else "", ""))
-            found.append((name, PALETTE[job % len(PALETTE)]))
-        found.append(("]" if jobs else ".]", ""))
-    return found
+            pieces.append(("+" if i else "", ""))
+            pieces.append((name, PALETTE[job % len(PALETTE)]))
+        pieces.append(("]" if jobs else ".]", ""))
+    return pieces
 
 
 def counts_text(counts: Iterable[tuple[str, int]]) -> str:
-    """Returns how many jobs are where: `2 running, 5 pending, 7 completed`."""
-    said = [f"{jobs} {state.lower()}" for state, jobs in counts]
-    return ", ".join(said) or "no jobs"
+    """Returns the number of jobs in each state: `2 running, 5 pending, 7 completed`."""
+    texts = [f"{jobs} {state.lower()}" for state, jobs in counts]
+    return ", ".join(texts) or "no jobs"
 
 
 _COLUMNS = {
     column.name: column
     for column in (
-        # Whatever a narrow terminal leaves out: which job it is, its state and the reason stay.
+        # Columns without `stays` remain on the narrowest terminal: job, state and reason.
         Column("job"),
         Column("name", least=8, stays=6),
         Column("user", least=6, stays=5),
@@ -179,5 +179,5 @@ def _text(words: str) -> list[Piece]:
 
 
 def _plain(words: str, width: int) -> Line:
-    """Returns text of a user as it is: no control characters, and not too long."""
+    """Returns text of a user without control characters, cut to `width`."""
     return cut(_text("".join(c if c.isprintable() else "?" for c in words)), width)

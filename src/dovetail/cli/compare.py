@@ -1,32 +1,35 @@
-"""`dovetail compare`: several policies on one trace, ranked, with intervals and the bound."""
+"""`dovetail compare`: simulates several policies on one trace and ranks them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from dovetail.cli.options import load_trace, output_folder, world_options
 from dovetail.cli.progress import bar, busy
 
+if TYPE_CHECKING:
+    from dovetail.study.option_texts import OptionTexts
+
 
 @click.command()
 @click.argument("trace", type=click.Path())
-@click.option("--policies", "-p", required=True, help="Names joined by commas, or by blanks.")
-@click.option("--baseline", default="", help="Measure against this one; the first if not said.")
+@click.option("--policies", "-p", required=True, help="Policies, separated by commas or spaces.")
+@click.option("--baseline", default="", help="Policy to compare with. [default: the first]")
 @world_options
-@click.option("--windows", default=0, help="Replicate over so many windows of the trace.")
-@click.option("--window-days", default=7.0, show_default=True, help="How long a window is.")
-@click.option("--seeds", default=1, show_default=True, help="Replicate over so many seeds.")
+@click.option("--windows", default=0, help="Number of windows of the trace to replicate over.")
+@click.option("--window-days", default=7.0, show_default=True, help="Length of a window.")
+@click.option("--seeds", default=1, show_default=True, help="Number of seeds to replicate over.")
 @click.option(
     "--processes",
     default=0,
     type=click.IntRange(0),
-    help="How many at once; all cores if not said.",
+    help="Number of worker processes. [default: one per core]",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A folder to write.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(
     trace: str,
@@ -40,12 +43,12 @@ def compare(
     as_json: bool,
     format_name: str | None,
     assign_models: bool,
-    **given: Any,
+    **option_texts: Unpack[OptionTexts],
 ) -> None:
-    """Replay a trace under several policies and rank them.
+    """Simulate several policies on a trace and rank them.
 
-    Intervals come from blocks of time within the run, or with --windows or --seeds from
-    replicates. A policy with several parameters is best written between blanks:
+    Confidence intervals come from blocks of time within the run, or, with --windows or --seeds,
+    from replicates. Separate policies by spaces if one of them has several parameters:
     --policies "fifo srtf tiresias:thresholds=3250/7200,inside=list".
 
     \b
@@ -57,10 +60,10 @@ def compare(
     from dovetail.study.compare import Replication
     from dovetail.study.compare import compare as run
     from dovetail.study.folder import comparison_dict, write_comparison
-    from dovetail.study.option_texts import OptionTexts, check_window, read_options, split_policies
+    from dovetail.study.option_texts import check_window, read_options, split_policies
     from dovetail.study.traces import with_models
 
-    options = read_options(cast(OptionTexts, given))
+    options = read_options(option_texts)
     replication = Replication(windows, window_days * DAY_S, seeds)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, None)

@@ -1,4 +1,4 @@
-"""`dovetail demo`: one seeded Philly-like month under seven policies, start to finish."""
+"""`dovetail demo`: compares seven policies on a generated Philly-like trace of one month."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ CLUSTER = "32x8"
 
 
 @click.command()
-@click.option("--jobs", default=8000, show_default=True, help="How many jobs a month brings.")
-@click.option("--days", default=30.0, show_default=True, help="How long the trace is.")
+@click.option("--jobs", default=8000, show_default=True, help="Number of jobs.")
+@click.option("--days", default=30.0, show_default=True, help="Length of the trace.")
 @click.option("--load", default=0.9, show_default=True, help="Offered load on the cluster.")
 @click.option("--cluster", default=CLUSTER, show_default=True, help="NODESxGPUS, or a TOML file.")
-@click.option("--policies", default=POLICIES, show_default=True, help="Joined by blanks.")
+@click.option(
+    "--policies", default=POLICIES, show_default=True, help="Policies, separated by spaces."
+)
 @click.option(
     "--seed", default=1, type=click.IntRange(0), show_default=True, help="Seed of the trace."
 )
@@ -28,9 +30,9 @@ CLUSTER = "32x8"
     "--processes",
     default=0,
     type=click.IntRange(0),
-    help="How many at once; all cores if not said.",
+    help="Number of worker processes. [default: one per core]",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A folder to write.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def demo(
     jobs: int,
@@ -43,7 +45,7 @@ def demo(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Generate a month of jobs, compare policies on it and write a report.
+    """Generate a trace of one month, compare policies on it and write a report.
 
     \b
     Example:
@@ -88,5 +90,5 @@ def demo(
     show_view(comparison_view(comparison))
     if output is not None:
         again = f'--policies "{policies}" --cluster {cluster} --seed {seed}'
-        click.echo(f"\nThe report, with pictures: {output / 'report.html'}")
-        click.echo(f"The same again: dovetail compare {output / 'trace.csv'} {again}")
+        click.echo(f"\nReport with plots: {output / 'report.html'}")
+        click.echo(f"To repeat: dovetail compare {output / 'trace.csv'} {again}")

@@ -1,4 +1,4 @@
-"""`dovetail history`: what has been, in a table, as facts, or as files for other commands."""
+"""`dovetail history`: ended jobs, recorded events, and exports for the simulator."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from dovetail.live.client.client import Client
 
 REPORTED = ("measured", "foreseen")
-"""Facts that jobs in training bring forth again and again."""
+"""Events that running jobs report periodically."""
 
 
 @click.command("history")
 @click.argument("job", default="")
-@click.option("--events", is_flag=True, help="What happened to all jobs and nodes.")
-@click.option("--all", "everything", is_flag=True, help="With the progress that jobs reported.")
-@click.option("--state", "-t", "states", multiple=True, help="Only these, as in FAILED or F,TO.")
+@click.option("--events", is_flag=True, help="List the events of all jobs and nodes.")
+@click.option("--all", "everything", is_flag=True, help="Include reports of progress.")
+@click.option("--state", "-t", "states", multiple=True, help="Only these states, e.g. FAILED,TO.")
 @click.option("--user", "-u", default="", help="Only jobs of this user.")
-@click.option("--name", "-n", default="", help="Only jobs of this name.")
-@click.option("--since", "-S", default="", help="Only those that ended within, as in 2h or 1d.")
+@click.option("--name", "-n", default="", help="Only jobs with this name.")
+@click.option("--since", "-S", default="", help="Only jobs that ended within, e.g. 2h or 1d.")
 @click.option(
     "--limit",
     default=200,
     show_default=True,
     type=click.IntRange(1, 100_000),
-    help="At most so many jobs that are over.",
+    help="Number of jobs to list.",
 )
-@click.option("--export", type=click.Path(path_type=Path), help="Write the log, as for replay.")
+@click.option("--export", type=click.Path(path_type=Path), help="Write the event log to a file.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write ended jobs as a trace.")
 @asks_a_cluster
 def history(
@@ -52,10 +52,10 @@ def history(
     export: Path | None,
     trace: Path | None,
 ) -> None:
-    """List the jobs that are over, the newest end first; of one JOB, all that happened to it.
+    """List ended jobs, the latest first, or all events of one JOB.
 
-    --export and --trace read the cluster's folder, whether a controller runs or not. What they
-    write is read by `dovetail replay` and by `dovetail simulate`.
+    --export writes an event log for `dovetail replay`, --trace a trace for `dovetail simulate`.
+    Both read the folder of the cluster and need no running controller.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def history(
     if export is not None or trace is not None:
         _export(home, export, trace, as_json)
     elif (job or events) and (states or user or name or since):
-        raise click.UsageError("--state, --user, --name and --since choose among jobs, not events")
+        raise click.UsageError("--state, --user, --name and --since select jobs, not events")
     elif job or events:
         looking_back(home, lambda client: _facts(client, job, everything, as_json))
     else:
@@ -77,7 +77,7 @@ def history(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which of the jobs that are over."""
+    """A selection of ended jobs."""
 
     states: tuple[str, ...]
     user: str
@@ -87,24 +87,24 @@ class Wanted:
 
 
 def _export(home: Path, export: Path | None, trace: Path | None, as_json: bool) -> None:
-    from dovetail.cli.replay import say_guessed
+    from dovetail.cli.replay import print_guessed
     from dovetail.replaying.live_log import export_log, export_trace
 
-    said: dict[str, object] = {}
+    summary: dict[str, object] = {}
     if export is not None:
         lines = export_log(home.expanduser(), export)
-        said |= {"export": str(export), "lines": lines}
+        summary |= {"export": str(export), "lines": lines}
     if trace is not None:
-        made = export_trace(home.expanduser(), trace)
-        said |= {"trace": str(trace), "jobs": made.jobs, "guessed": made.guessed}
+        exported = export_trace(home.expanduser(), trace)
+        summary |= {"trace": str(trace), "jobs": exported.jobs, "guessed": exported.guessed}
     if as_json:
-        click.echo(json.dumps(said))
+        click.echo(json.dumps(summary))
         return
     if export is not None:
         click.echo(f"{counted(lines, 'line')} written to {export}")
     if trace is not None:
-        click.echo(f"{counted(made.jobs, 'job')} written to {trace}")
-        say_guessed(made.guessed)
+        click.echo(f"{counted(exported.jobs, 'job')} written to {trace}")
+        print_guessed(exported.guessed)
 
 
 def _facts(client: Client, job: str, everything: bool, as_json: bool) -> None:
@@ -131,8 +131,10 @@ def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:
     states = states_of(wanted.states) or tuple(sorted(TERMINAL))
     for state in states:
         if state in set(State) - TERMINAL:
-            raise InputError(f"--state {state}", "such jobs are not over", "dovetail ls lists them")
-    found = client.jobs(
+            raise InputError(
+                f"--state {state}", "such jobs have not ended", "dovetail ls lists them"
+            )
+    listing = client.jobs(
         states=states,
         user=wanted.user,
         name=wanted.name,
@@ -140,25 +142,25 @@ def _ended(client: Client, wanted: Wanted, as_json: bool) -> None:
         limit=wanted.limit,
     )
     if as_json:
-        say_json(found)
+        say_json(listing)
         return
-    if not found.jobs:
-        asked = wanted.states or wanted.user or wanted.name or wanted.since
-        click.echo("no such job is over" if asked else "no job is over yet")
+    if not listing.jobs:
+        filtered = wanted.states or wanted.user or wanted.name or wanted.since
+        click.echo("no such job has ended" if filtered else "no job has ended yet")
         return
     from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import ended_lines
 
-    terminal.say(ended_lines(found.jobs, terminal.width()))
-    if found.more:
-        click.echo("and older ones (--limit shows more)")
+    terminal.say(ended_lines(listing.jobs, terminal.width()))
+    if listing.more:
+        click.echo("and earlier jobs (--limit shows more)")
 
 
-def _since_s(client: Client, said: str) -> float:
-    """Returns the cluster's time so long ago. Raises InputError."""
+def _since_s(client: Client, duration: str) -> float:
+    """Returns the cluster time of a duration before now. Raises InputError."""
     from dovetail.jobspec.values import span
 
     try:
-        return client.ping().now_s - span(said)
+        return client.ping().now_s - span(duration)
     except ValueError as error:
         raise InputError("--since", str(error)) from None

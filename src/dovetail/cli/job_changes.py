@@ -1,4 +1,4 @@
-"""`dovetail cancel`, `requeue`, `hold` and `release`: what is done to jobs by their owner."""
+"""`dovetail cancel`, `requeue`, `hold` and `release`: change jobs of the live cluster."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dovetail.cli.job_numbers import jobs_of
 from dovetail.cli.job_states import states_of
 from dovetail.live.jobs.lifecycle import TERMINAL
 
-LIVE_MAX, SAID_MAX = 100_000, 50
+LISTED_MAX, PRINTED_MAX = 100_000, 50
 
 DONE = {
     "cancel": "will be cancelled",
-    "requeue": "will wait again",
+    "requeue": "will be requeued",
     "hold": "will be held",
     "release": "will be released",
 }
@@ -23,10 +23,10 @@ DONE = {
 
 @click.command("cancel")
 @click.argument("jobs", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All jobs that wait or run.")
-@click.option("--state", "-t", "states", multiple=True, help="Of all only these, as in PENDING.")
-@click.option("--user", "-u", default="", help="Of all only jobs of this user.")
-@click.option("--name", "-n", default="", help="Of all only jobs of this name.")
+@click.option("--all", "everything", is_flag=True, help="All pending and running jobs.")
+@click.option("--state", "-t", "states", multiple=True, help="All jobs in a state, e.g. PENDING.")
+@click.option("--user", "-u", default="", help="All jobs of this user.")
+@click.option("--name", "-n", default="", help="All jobs with this name.")
 @asks_a_cluster
 def cancel(
     home: Path,
@@ -37,7 +37,7 @@ def cancel(
     user: str,
     name: str,
 ) -> int:
-    """Cancel jobs: those that wait at once, those that run within their grace.
+    """Cancel jobs: pending jobs at once, running jobs within their grace period.
 
     \b
     Example:
@@ -46,14 +46,14 @@ def cancel(
       dovetail cancel --all
     """
     if bool(jobs) == bool(everything or states or user or name):
-        raise click.UsageError("name jobs, or say --all, --state, --user or --name")
-    chosen = not jobs
-    if chosen:
+        raise click.UsageError("specify either jobs, or --all, --state, --user or --name")
+    selected = not jobs
+    if selected:
         wanted = states_of(states)
-        found = client_of(home).jobs(states=wanted, user=user, name=name, limit=LIVE_MAX)
-        jobs = tuple(str(row.job) for row in found.jobs if row.state not in TERMINAL)
+        listing = client_of(home).jobs(states=wanted, user=user, name=name, limit=LISTED_MAX)
+        jobs = tuple(str(row.job) for row in listing.jobs if row.state not in TERMINAL)
     if jobs:
-        return _change("cancel", home, jobs, as_json, chosen=chosen)
+        return _change("cancel", home, jobs, as_json, selected=selected)
     click.echo('{"jobs": [], "left": []}' if as_json else "no such jobs wait or run")
     return 0
 
@@ -62,7 +62,7 @@ def cancel(
 @click.argument("jobs", nargs=-1, required=True)
 @asks_a_cluster
 def requeue(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Let jobs wait again, whether they run or are over.
+    """Requeue jobs that are running or have ended.
 
     \b
     Example:
@@ -75,7 +75,7 @@ def requeue(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
 @click.argument("jobs", nargs=-1, required=True)
 @asks_a_cluster
 def hold(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Keep waiting jobs from starting, until they are released.
+    """Hold pending jobs in the queue until they are released.
 
     \b
     Example:
@@ -88,7 +88,7 @@ def hold(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
 @click.argument("jobs", nargs=-1, required=True)
 @asks_a_cluster
 def release(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
-    """Let held jobs start again when it is their turn.
+    """Release held jobs: the policy may start them again.
 
     \b
     Example:
@@ -98,18 +98,18 @@ def release(home: Path, as_json: bool, jobs: tuple[str, ...]) -> int:
 
 
 def _change(
-    verb: str, home: Path, jobs: tuple[str, ...], as_json: bool, *, chosen: bool = False
+    verb: str, home: Path, jobs: tuple[str, ...], as_json: bool, *, selected: bool = False
 ) -> int:
     changed = client_of(home).change(verb, *jobs_of(jobs))
     if as_json:
         say_json(changed)
-    elif len(changed.jobs) > SAID_MAX:
+    elif len(changed.jobs) > PRINTED_MAX:
         click.echo(f"{len(changed.jobs)} jobs {DONE[verb]}")
     else:
         for job in changed.called:
             click.echo(f"job {job} {DONE[verb]}")
-    if chosen:
-        # Of those that were chosen by their state some may be over by now, which is as good.
+    if selected:
+        # Jobs that were selected by state may have ended since then: that is no failure.
         return 0
     for left in changed.left:
         click.echo(f"dovetail: job {left.job}: {left.why}", err=True)

@@ -1,4 +1,4 @@
-"""`dovetail ls` and `dovetail show`: what jobs there are, and all of one."""
+"""`dovetail ls` and `dovetail show`: the list of jobs, and the details of one."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ if TYPE_CHECKING:
     from dovetail.live.server.messages.one_job import Shown
 
 LIMIT_MAX = 100_000
-"""Rows of one reply at most."""
+"""The most rows of one reply."""
 
 
 @click.command("ls")
-@click.option("--all", "ended", is_flag=True, help="Also jobs that are over.")
-@click.option("--state", "-t", "states", multiple=True, help="Only these, as in RUNNING or PD,R.")
+@click.option("--all", "ended", is_flag=True, help="Include jobs that have ended.")
+@click.option(
+    "--state", "-t", "states", multiple=True, help="Only these states, e.g. RUNNING or PD,R."
+)
 @click.option("--user", "-u", default="", help="Only jobs of this user.")
-@click.option("--name", "-n", default="", help="Only jobs of this name.")
+@click.option("--name", "-n", default="", help="Only jobs with this name.")
 @click.option(
     "--limit",
     default=50,
     show_default=True,
     type=click.IntRange(1, LIMIT_MAX),
-    help="Rows of a page.",
+    help="Rows per page.",
 )
-@click.option("--page", default=1, type=click.IntRange(1), help="Which page, from 1.")
-@click.option("--array", "-r", "each_task", is_flag=True, help="One row for each task of an array.")
+@click.option("--page", default=1, type=click.IntRange(1), help="Number of the page, from 1.")
+@click.option("--array", "-r", "each_task", is_flag=True, help="Show one row per array task.")
 @asks_a_cluster
 def ls(
     home: Path,
@@ -43,10 +45,10 @@ def ls(
     page: int,
     each_task: bool,
 ) -> None:
-    """List jobs: those on GPUs, then those that wait, in the policy's order.
+    """List the running jobs, then the pending jobs in the order of the policy.
 
-    Waiting tasks of an array are one row, as 12_[3-99]. A terminal cuts what is too wide for it;
-    output to a file or a pipe is whole.
+    The pending tasks of an array share one row, such as 12_[3-99]. On a terminal, wide columns are
+    truncated; output to a file or a pipe is complete.
 
     \b
     Example:
@@ -54,9 +56,9 @@ def ls(
       dovetail ls --all --user alice --json
       dovetail ls --all --page 2
     """
-    wanted = states_of(states)
-    found = client_of(home).jobs(
-        states=wanted,
+    wanted_states = states_of(states)
+    listing = client_of(home).jobs(
+        states=wanted_states,
         user=user,
         name=name,
         ended=ended,
@@ -65,88 +67,88 @@ def ls(
         group_arrays=not each_task,
     )
     if as_json:
-        say_json(found)
+        say_json(listing)
         return
-    if not found.jobs:
-        nothing = "no such jobs" if states or user or name else "no jobs wait or run"
-        pages = f"no page {page}: the last is {-(-found.total // limit)}" if found.total else ""
+    if not listing.jobs:
+        nothing = "no such jobs" if states or user or name else "no jobs are pending or running"
+        pages = f"no page {page}: the last is {-(-listing.total // limit)}" if listing.total else ""
         click.echo(pages or nothing)
         return
     from dovetail.cli import terminal
     from dovetail.cli.cluster_tables import jobs_lines
 
-    terminal.say(jobs_lines(found.jobs, found.now_s, terminal.width()))
-    if found.total > len(found.jobs):
-        first = f"{found.offset + 1:,} to " if found.offset else ""
-        shown = f"showing {first}{found.offset + len(found.jobs):,} of {found.total:,}"
-        following = f"next: --page {page + 1}, " if found.more else ""
-        click.echo(f"{shown} ({following}all: --limit {min(found.total, LIMIT_MAX)})")
+    terminal.say(jobs_lines(listing.jobs, listing.now_s, terminal.width()))
+    if listing.total > len(listing.jobs):
+        first = f"{listing.offset + 1:,} to " if listing.offset else ""
+        shown = f"showing {first}{listing.offset + len(listing.jobs):,} of {listing.total:,}"
+        following = f"next: --page {page + 1}, " if listing.more else ""
+        click.echo(f"{shown} ({following}all: --limit {min(listing.total, LIMIT_MAX)})")
 
 
 @click.command("show")
 @click.argument("job")
 @asks_a_cluster
 def show(home: Path, as_json: bool, job: str) -> None:
-    """Show all of one job. Of its environment only the names, for values may be secret.
+    """Show the details of one job. Environment variables appear without their values.
 
     \b
     Example:
       dovetail show 12
     """
-    found = looking_back(home, lambda client: client.show(job))
+    job_details = looking_back(home, lambda client: client.show(job))
     if as_json:
-        say_json(found)
+        say_json(job_details)
         return
-    width = max(len(name) for name, _ in _lines(found))
-    for name, value in _lines(found):
+    width = max(len(name) for name, _ in _lines(job_details))
+    for name, value in _lines(job_details):
         click.echo(f"{name:<{width}}  {value}")
 
 
-def _lines(found: Shown) -> list[tuple[str, str]]:
-    """Returns what is worth saying of a job, line by line."""
+def _lines(details: Shown) -> list[tuple[str, str]]:
+    """Returns the names and values of the lines of `show`."""
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
     from dovetail.core.units import NEVER_S
 
-    row = found.row
+    row = details.row
     started = row.start_s < NEVER_S
     lines = [
         ("job", row.called + (f" (job {row.job})" if row.array >= 0 else "")),
         ("name", row.name),
         ("user", row.user),
         ("state", row.state + (f" ({row.reason})" if row.reason not in ("", "None") else "")),
-        ("detail", found.detail),
+        ("detail", details.detail),
         ("waited", span(row.start_s - row.submit_s) if started else ""),
         ("ran", span(row.ran_s) if started else ""),
-        ("queue", found.queue),
-        ("priority", f"{found.priority:g}" if found.priority else ""),
-        ("gpus", gpus_text(row) + (f" {found.gpu_type}" if found.gpu_type else "")),
+        ("queue", details.queue),
+        ("priority", f"{details.priority:g}" if details.priority else ""),
+        ("gpus", gpus_text(row) + (f" {details.gpu_type}" if details.gpu_type else "")),
         ("where", row.where),
-        ("workers", ", ".join(found.workers)),
+        ("workers", ", ".join(details.workers)),
         ("progress", progress_text(row)),
         ("speed", f"{row.rate:.2g} of alone as requested" if row.rate else ""),
-        ("samples", _of(found.samples, found.total_samples)),
-        ("saved step", str(found.saved_step) if found.saved_step >= 0 else ""),
-        ("command", " ".join(found.command)),
-        ("script", f"{found.script_lines} lines" if found.script_lines else ""),
-        ("folder", found.workdir),
-        ("output", found.output),
-        ("kept in", found.folder),
-        ("environment", ", ".join(found.environment)),
-        ("depends on", ", ".join(found.after)),
-        ("time limit", span(found.time_limit_s)),
+        ("samples", _of(details.samples, details.total_samples)),
+        ("saved step", str(details.saved_step) if details.saved_step >= 0 else ""),
+        ("command", " ".join(details.command)),
+        ("script", f"{details.script_lines} lines" if details.script_lines else ""),
+        ("folder", details.workdir),
+        ("output", details.output),
+        ("kept in", details.folder),
+        ("environment", ", ".join(details.environment)),
+        ("depends on", ", ".join(details.after)),
+        ("time limit", span(details.time_limit_s)),
         ("tried again", str(row.retries) if row.retries else ""),
         ("exit code", "" if row.exit_code is None else str(row.exit_code)),
-        ("allows", ", ".join(_allowed(found))),
+        ("allows", ", ".join(_allowed(details))),
     ]
     return [(name, value) for name, value in lines if value not in ("", "-")]
 
 
-def _allowed(found: Shown) -> list[str]:
+def _allowed(details: Shown) -> list[str]:
     flags = {
-        "elastic": found.row.min_gpus < found.row.max_gpus,
-        "shareable": found.shareable,
-        "preemptible": found.preemptible,
-        "requeue": found.requeue,
+        "elastic": details.row.min_gpus < details.row.max_gpus,
+        "shareable": details.shareable,
+        "preemptible": details.preemptible,
+        "requeue": details.requeue,
     }
     return [name for name, is_set in flags.items() if is_set]
 

@@ -1,4 +1,4 @@
-"""`dovetail logs`: what a job printed, and with `-f` what it goes on to print."""
+"""`dovetail logs`: prints the output of a job, and follows it with `-f`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 @click.command("logs")
 @click.argument("job")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @click.option("-n", "--tail", default=-1, type=click.IntRange(-1), help="Only the last N lines.")
 @asks_a_cluster
 def logs(home: Path, as_json: bool, job: str, follow: bool, tail: int) -> int:
-    """Print what a job printed.
+    """Print the output of a job.
 
-    With -f the exit code is 0 only if the job completed.
+    With -f, the exit code is 0 only if the job completed.
 
     \b
     Example:
       dovetail logs -f 12
     """
     if follow:
-        return _say(client_of(home), job, tail, as_json, follow=True)
-    return looking_back(home, lambda client: _say(client, job, tail, as_json, follow=False))
+        return _print(client_of(home), job, tail, as_json, follow=True)
+    return looking_back(home, lambda client: _print(client, job, tail, as_json, follow=False))
 
 
-def _say(client: Client, job: str, tail: int, as_json: bool, *, follow: bool) -> int:
+def _print(client: Client, job: str, tail: int, as_json: bool, *, follow: bool) -> int:
     for piece in client.logs(job, follow=follow, tail=tail):
         if as_json:
             if piece.text or piece.end:

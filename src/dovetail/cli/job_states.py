@@ -1,10 +1,10 @@
-"""The states that a command line names: in full, or by the letters that `squeue` shows."""
+"""Parses job states of a command line: full names, or the abbreviations of `squeue`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-LETTERS = {
+ABBREVIATIONS = {
     "PD": "PENDING",
     "CF": "CONFIGURING",
     "R": "RUNNING",
@@ -20,6 +20,6 @@ LETTERS = {
 
 
 def states_of(words: Iterable[str]) -> tuple[str, ...]:
-    """Returns the states named, with commas between them or each apart."""
-    said = [state.strip().upper() for word in words for state in word.split(",")]
-    return tuple(LETTERS.get(state, state) for state in said if state)
+    """Returns the full names of states, from words that may list several, separated by commas."""
+    states = [state.strip().upper() for word in words for state in word.split(",")]
+    return tuple(ABBREVIATIONS.get(state, state) for state in states if state)

@@ -1,7 +1,7 @@
-"""The entry point: finds the command, and turns what goes wrong into one line and an exit code.
+"""The entry point: dispatches to a command, and maps exceptions to one line and an exit code.
 
-0: done. 1: it failed. 2: bad usage or bad input, with the place and how to mend it. Commands
-are imported when they are called, so that `--help` and small runs start at once.
+Exit codes: 0 success, 1 failure, 2 bad usage or bad input, with the location and the fix. A
+command is imported only when it is called, so that `--help` and small runs start at once.
 """
 
 from __future__ import annotations
@@ -16,36 +16,40 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.version import __version__
 
 COMMANDS = {
-    "simulate": ("dovetail.cli.simulate", "simulate", "Replay a trace under one policy."),
-    "compare": ("dovetail.cli.compare", "compare", "Replay a trace under several policies."),
-    "bound": ("dovetail.cli.bound", "bound", "Say how good any schedule could be."),
+    "simulate": ("dovetail.cli.simulate", "simulate", "Simulate one policy on a trace."),
+    "compare": ("dovetail.cli.compare", "compare", "Compare several policies on a trace."),
+    "bound": (
+        "dovetail.cli.bound",
+        "bound",
+        "Print a lower bound on the mean JCT of any schedule.",
+    ),
     "policies": ("dovetail.cli.policies", "policies", "List the policies and their parameters."),
-    "models": ("dovetail.cli.models", "models", "List the models whose speed is known."),
-    "profile": ("dovetail.cli.profile", "profile", "Measure a training script."),
+    "models": ("dovetail.cli.models", "models", "List the models of the model zoo."),
+    "profile": ("dovetail.cli.profile", "profile", "Profile a training script."),
     "trace": ("dovetail.cli.trace", "trace", "Import, describe and generate traces."),
     "replay": ("dovetail.cli.replay", "replay", "Replay an event log and compare decisions."),
     "up": ("dovetail.cli.up", "up", "Start a live cluster on this machine."),
-    "down": ("dovetail.cli.up", "down", "Stop its controller; jobs run on or are waited for."),
-    "submit": ("dovetail.cli.submit", "submit", "Hand jobs to the live cluster."),
-    "ls": ("dovetail.cli.job_list", "ls", "List its jobs."),
-    "show": ("dovetail.cli.job_list", "show", "Show all of one job."),
-    "logs": ("dovetail.cli.job_logs", "logs", "Print what a job printed."),
-    "why": ("dovetail.cli.why", "why", "Say why a job waits, runs so, or ended."),
-    "top": ("dovetail.cli.top", "top", "Watch the live cluster."),
+    "down": ("dovetail.cli.up", "down", "Stop the controller of the live cluster."),
+    "submit": ("dovetail.cli.submit", "submit", "Submit jobs to the live cluster."),
+    "ls": ("dovetail.cli.job_list", "ls", "List the jobs of the live cluster."),
+    "show": ("dovetail.cli.job_list", "show", "Show the details of one job."),
+    "logs": ("dovetail.cli.job_logs", "logs", "Print the output of a job."),
+    "why": ("dovetail.cli.why", "why", "Explain the state of a job."),
+    "top": ("dovetail.cli.top", "top", "Monitor the live cluster."),
     "cancel": ("dovetail.cli.job_changes", "cancel", "Cancel jobs."),
-    "requeue": ("dovetail.cli.job_changes", "requeue", "Let jobs wait again."),
-    "hold": ("dovetail.cli.job_changes", "hold", "Keep waiting jobs from starting."),
-    "release": ("dovetail.cli.job_changes", "release", "End a hold."),
-    "nodes": ("dovetail.cli.cluster_nodes", "nodes", "List nodes and who is on their GPUs."),
-    "drain": ("dovetail.cli.cluster_nodes", "drain", "Give a node no new work."),
-    "history": ("dovetail.cli.history", "history", "What has been; export it as log or trace."),
-    "demo": ("dovetail.cli.demo", "demo", "Generate a month and compare seven policies on it."),
+    "requeue": ("dovetail.cli.job_changes", "requeue", "Requeue jobs."),
+    "hold": ("dovetail.cli.job_changes", "hold", "Hold pending jobs in the queue."),
+    "release": ("dovetail.cli.job_changes", "release", "Release held jobs."),
+    "nodes": ("dovetail.cli.cluster_nodes", "nodes", "List the nodes and the jobs on their GPUs."),
+    "drain": ("dovetail.cli.cluster_nodes", "drain", "Stop placing jobs on a node."),
+    "history": ("dovetail.cli.history", "history", "Show or export the history of the jobs."),
+    "demo": ("dovetail.cli.demo", "demo", "Compare seven policies on a generated trace."),
 }
 
 HIDDEN = {"agent": ("dovetail.cli.agent", "agent", "Run the agents of all nodes of an engine.")}
-"""Commands that only other commands call."""
+"""Internal commands, which `--help` does not list."""
 
-ELSEWHERE = {
+OTHER_SCHEDULERS = {
     "squeue": "dovetail ls",
     "sinfo": "dovetail nodes",
     "sacct": "dovetail history",
@@ -63,7 +67,7 @@ ELSEWHERE = {
     "bsub": "dovetail submit SCRIPT",
     "bkill": "dovetail cancel JOB",
 }
-"""What does here what a command of Slurm, PBS or LSF does there."""
+"""The equivalent of each command of Slurm, PBS and LSF."""
 
 MOVED = {
     "reproduce": "run `python -m papers PAPER` in a checkout of Dovetail instead",
@@ -72,33 +76,33 @@ MOVED = {
 
 
 class LazyGroup(click.Group):
-    """Imports a command only when it is called."""
+    """A click group that imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Returns the command of a name."""
-        found = COMMANDS.get(cmd_name) or HIDDEN.get(cmd_name)
-        if found is None:
+        """Returns the command of a name, None for an unknown name."""
+        entry = COMMANDS.get(cmd_name) or HIDDEN.get(cmd_name)
+        if entry is None:
             return None
-        module, attribute, _ = found
+        module, attribute, _ = entry
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the command that was typed; names ours for that of another scheduler."""
-        if args and args[0] in ELSEWHERE:
-            raise click.UsageError(f"{args[0]} is `{ELSEWHERE[args[0]]}`", ctx)
+        """Returns the command to run; for a command of Slurm, PBS or LSF, suggests ours."""
+        if args and args[0] in OTHER_SCHEDULERS:
+            raise click.UsageError(f"{args[0]} is `{OTHER_SCHEDULERS[args[0]]}`", ctx)
         if args and args[0] in MOVED:
             raise click.ClickException(f"'{args[0]}' is no longer a command: {MOVED[args[0]]}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the list of commands without importing them."""
+        """Writes the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
@@ -106,7 +110,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dovetail")
 def cli() -> None:
-    """Fit deep-learning training jobs together on a shared GPU cluster.
+    """Schedule deep-learning training jobs on a shared GPU cluster.
 
     \b
     Example:
@@ -117,7 +121,7 @@ def cli() -> None:
 
 def main() -> None:
     """Runs the command line and exits with its code."""
-    # A polite end, as batch systems send it, must clean up like an interrupt does.
+    # SIGTERM, which batch systems send, must clean up like an interrupt does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(run(sys.argv[1:]))
 
@@ -146,7 +150,7 @@ def run_command(command: click.Command, arguments: list[str], program: str) -> i
     except OSError as error:
         message, code = f"{error.filename or 'output'}: {error.strerror or error}", 2
     except MemoryError:
-        message, code = "there is not enough memory for this", 1
+        message, code = "out of memory", 1
     except DovetailError as error:
         message, code = str(error), 1
     click.echo(f"{program}: {message}", err=True)

@@ -1,11 +1,11 @@
-"""The options that every command about a run shares, and how they become `study.Options`."""
+"""The options that all simulation commands share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,14 +14,14 @@ from dovetail.cli.progress import busy
 if TYPE_CHECKING:
     from dovetail.core.trace import Trace
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
     click.option(
         "--cluster",
         default="16x4",
         show_default=True,
-        help="NODESxGPUS[:TYPE][/MEMORY], groups joined by +, or a TOML file.",
+        help="NODESxGPUS[:TYPE][/MEMORY], groups separated by +, or a TOML file.",
     ),
     click.option(
         "--placement",
@@ -34,63 +34,65 @@ WORLD_OPTIONS: Sequence[Callable[[F], F]] = (
         default="restart:30",
         show_default=True,
         help="none, restart:S, per-start:S or per-start:profile, per-resize:S, prepared:S, "
-        "one-by-one, limit:S, joined by commas, or a TOML file.",
+        "one-by-one, limit:S, separated by commas, or a TOML file.",
     ),
     click.option(
         "--forecast",
         default="known",
         show_default=True,
-        help="What is known of lengths: known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
+        help="Job lengths the policy sees: known, limit, predicted[:METHOD], noisy:SIGMA, unknown.",
     ),
     click.option(
         "--belief",
         default="exact",
         show_default=True,
-        help="How wrong policies are: exact, or scaling:SIGMA, interference:SIGMA (noisy:SIGMA: "
-        "both), stages:N, memory:SIGMA, joined by commas.",
+        help="Errors in the speeds the policy sees: exact, or scaling:SIGMA, interference:SIGMA "
+        "(noisy:SIGMA: both), stages:N, memory:SIGMA, separated by commas.",
     ),
     click.option(
         "--physics",
         default="placed",
         show_default=True,
-        help="placed (model and nodes), counted (model and GPUs), linear (GPUs only).",
+        help="Speed model: placed (model and nodes), counted (model and GPUs), linear (GPUs only).",
     ),
     click.option(
-        "--profiles", multiple=True, type=click.Path(), help="Add a measured profile set (TOML)."
+        "--profiles", multiple=True, type=click.Path(), help="A measured profile set (TOML) to add."
     ),
     click.option(
         "--interference",
         default="measured",
         show_default=True,
-        help="How jobs on one GPU slow each other: measured, or one ratio (>= 1) for all.",
+        help="Slowdown of jobs that share a GPU: measured, or one ratio (>= 1) for all pairs.",
     ),
     click.option(
         "--cycle",
         default="overlapped",
         show_default=True,
-        help="How stages take turns: overlapped or barrier, no-contention, no-floor, three-stages.",
+        help="Interleaving of stages: overlapped, barrier, no-contention, no-floor, three-stages.",
     ),
-    click.option("--adopt", default="", help="Draw owners' flags anew, as in elastic:0.5."),
-    click.option("--assign-models", is_flag=True, help="Give jobs a model of the zoo by --seed."),
+    click.option("--adopt", default="", help="Redraw the jobs' flags, e.g. elastic:0.5."),
+    click.option("--assign-models", is_flag=True, help="Assign zoo models to jobs, by --seed."),
     click.option(
         "--cancelled",
         default="work",
         show_default=True,
-        help="Replay cancelled jobs as work, or by the clock.",
+        help="Cancelled jobs end after their work (work) or at their recorded time (clock).",
     ),
-    click.option("--capacity", default="", type=click.Path(), help="A file of node changes."),
-    click.option("--coalesce-s", default=0.0, show_default=True, help="Join events this close."),
-    click.option("--without", default="", help="Take powers away, as in preempt,migrate."),
-    click.option("--warm-up-s", default=0.0, help="Count only jobs submitted after this time."),
-    click.option("--drain-s", default=0.0, help="Count no job of the last seconds."),
+    click.option("--capacity", default="", type=click.Path(), help="File of node changes."),
+    click.option(
+        "--coalesce-s", default=0.0, show_default=True, help="Merge events within this time."
+    ),
+    click.option("--without", default="", help="Powers to disable, e.g. preempt,migrate."),
+    click.option("--warm-up-s", default=0.0, help="Exclude jobs submitted before this time."),
+    click.option("--drain-s", default=0.0, help="Exclude jobs submitted in the last seconds."),
     click.option(
         "--seed",
         default=0,
         type=click.IntRange(0),
         show_default=True,
-        help="Seed of all that is drawn.",
+        help="Random seed.",
     ),
-    click.option("--format", "format_name", default=None, help="The trace's format."),
+    click.option("--format", "format_name", default=None, help="Format of the trace."),
 )
 
 
@@ -103,7 +105,7 @@ def world_options(command: F) -> F:
 
 @contextmanager
 def output_folder(target: Path | None) -> Iterator[Path | None]:
-    """Gives a folder that becomes `target` only if all goes well; None where none is wanted."""
+    """Yields a folder that becomes `target` only on success; None without a target."""
     if target is None:
         yield None
         return
@@ -114,7 +116,7 @@ def output_folder(target: Path | None) -> Iterator[Path | None]:
 
 
 def load_trace(path: str, format_name: str | None, models_by_seed: int | None = None) -> Trace:
-    """Returns the trace of a file in any known format, with models drawn by a seed if one is given.
+    """Returns the trace of a file in any known format; with a seed, assigns models at random.
 
     Raises InputError.
     """

@@ -1,4 +1,4 @@
-"""`dovetail policies`: what each policy is, knows and does, and its parameters."""
+"""`dovetail policies`: lists the policies with their knowledge, powers and parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 80
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def policies(name: str | None, as_json: bool) -> None:
-    """List the policies, or say all about one.
+    """List the policies, or describe one.
 
     \b
     Example:

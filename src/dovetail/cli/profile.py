@@ -1,4 +1,4 @@
-"""`dovetail profile`: a few iterations of a script, and a profile set that all commands read."""
+"""`dovetail profile`: runs a few iterations of a script and writes a profile set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "-w",
     "--workers",
     default="",
-    help="Numbers of workers, as in 1,2,4. [default: 1,2,4,... as there are GPUs or cores]",
+    help="Numbers of workers, e.g. 1,2,4. [default: 1,2,4,... up to the GPUs or cores]",
 )
 @click.option(
     "-n",
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     default=20,
     type=click.IntRange(1),
     show_default=True,
-    help="How many iterations in each manner.",
+    help="Iterations per configuration.",
 )
-@click.option("--name", default="", help="What jobs call the model. [default: its class]")
+@click.option("--name", default="", help="Name of the model. [default: its class]")
 @click.option(
-    "--limit", "limit_s", default=600.0, show_default=True, help="Seconds that one manner may take."
+    "--limit", "limit_s", default=600.0, show_default=True, help="Timeout of a configuration (s)."
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The file to write. [default: NAME.toml]",
+    help="File to write. [default: NAME.toml]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--learned", is_flag=True, help="Instead of a script: what a live cluster measured.")
+@click.option("--learned", is_flag=True, help="Write the measurements of a live cluster instead.")
 @home_option
 @click.argument("script", default="")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -63,11 +63,11 @@ def profile(
     script: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Measure a script of dovetail.train: throughput, memory and stages, in a few iterations.
+    """Profile a dovetail.train script: throughput, memory and stages, in a few iterations.
 
-    One worker tries sub-batches (gradient accumulation), more workers share the batch, each on a
-    GPU or core of its own. Writes a profile set for --profiles of simulate, compare and up. Of a
-    script without dovetail.train only the wall time of a whole run is measured.
+    Measures gradient accumulation with one worker, and data parallelism with each larger number of
+    workers, one per GPU or core. Writes a profile set for --profiles of simulate, compare and up.
+    For a script without dovetail.train, measures only the wall time of a whole run.
 
     \b
     Example:
@@ -80,62 +80,65 @@ def profile(
         _export(home, output or Path("learned.toml"), as_json)
         return
     if not script:
-        raise InputError("SCRIPT", "none is given", "as in `dovetail profile train.py`")
+        raise InputError("SCRIPT", "the script is missing", "as in `dovetail profile train.py`")
     from dovetail.profiling.dry_run import TrainingScript, places
 
     here, notes = places()
     for note in notes:
         click.echo(f"note: {note}", err=True)
     counts = _counts(workers, len(here))
-    asked = TrainingScript((*_words(script), *arguments), Path.cwd(), here, limit_s)
-    alone = asked.alone(iterations)
+    training_script = TrainingScript((*_words(script), *arguments), Path.cwd(), here, limit_s)
+    alone = training_script.alone(iterations)
     if isinstance(alone, float):
-        _tell_time(script, alone, as_json)
+        _print_wall_time(script, alone, as_json)
         return
-    together = [asked.together(n, iterations) for n in counts if n > 1]
-    _write(asked, alone, together, name or alone.model, output, as_json)
+    together = [training_script.together(n, iterations) for n in counts if n > 1]
+    _write(training_script, alone, together, name or alone.model, output, as_json)
 
 
 def _words(script: str) -> tuple[str, ...]:
-    """Returns what runs a script: this Python for a `.py`, else the program itself."""
+    """Returns the command of a script: this Python for a `.py`, else the program itself.
+
+    Raises InputError.
+    """
     path = Path(script)
     if path.suffix == ".py":
         if not path.is_file():
             raise InputError(script, "there is no such file")
         return sys.executable, str(path)
-    found = shutil.which(script)
-    if found is None:
-        raise InputError(script, "it is neither a .py file nor a program that can be executed")
-    return (found,)
+    program = shutil.which(script)
+    if program is None:
+        raise InputError(script, "it is neither a .py file nor an executable program")
+    return (program,)
 
 
-def _counts(text: str, room: int) -> list[int]:
+def _counts(text: str, places: int) -> list[int]:
     if not text:
-        return [1 << i for i in range(room.bit_length()) if 1 << i <= room]
+        return [1 << i for i in range(places.bit_length()) if 1 << i <= places]
     try:
         counts = sorted({int(word) for word in text.split(",")})
     except ValueError:
-        raise InputError("--workers", f"'{text}' is not numbers", "as in 1,2,4") from None
-    if counts[0] < 1 or counts[-1] > room:
-        raise InputError("--workers", f"there is room for 1 to {room} workers here, not for {text}")
+        raise InputError("--workers", f"'{text}' is not a list of numbers", "as in 1,2,4") from None
+    if counts[0] < 1 or counts[-1] > places:
+        raise InputError("--workers", f"this machine runs 1 to {places} workers, not {text}")
     return counts
 
 
-def _tell_time(script: str, wall_s: float, as_json: bool) -> None:
+def _print_wall_time(script: str, wall_s: float, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"script": script, "wall_s": wall_s, "profile": None}))
         return
-    # A length of 0 means that nobody knows it.
-    said_s = round(wall_s) or max(round(wall_s, 1), 0.1)
+    # A duration of 0 would mean "unknown".
+    duration_s = round(wall_s) or max(round(wall_s, 1), 0.1)
     click.echo(
-        f"{script} ran {wall_s:.1f} s and measured nothing itself: it is not written with "
-        "dovetail.train, or trains too few iterations.\n"
-        f"No profile is written; say its length when you submit it (duration: {said_s}s)."
+        f"{script} ran {wall_s:.1f} s without measurements: it does not use dovetail.train, or "
+        "trains too few iterations.\n"
+        f"No profile is written; specify its duration when you submit it (duration: {duration_s}s)."
     )
 
 
 def _write(
-    asked: TrainingScript,
+    script: TrainingScript,
     alone: Alone,
     together: Sequence[Together],
     name: str,
@@ -145,11 +148,13 @@ def _write(
     from dovetail.profiling.profile_script import profile_set
 
     host, day = _here()
-    command = " ".join(["dovetail profile", *(w for w in asked.command if w != sys.executable)])
+    command = " ".join(["dovetail profile", *(w for w in script.command if w != sys.executable)])
     where = f"{command} on {host}, {day}, {alone.device}"
-    made = profile_set(name, alone, together, slots=len(asked.places), where=where, family=host)
+    profiles = profile_set(
+        name, alone, together, slots=len(script.places), where=where, family=host
+    )
     file = output or Path(f"{name}.toml")
-    _keep(made, file)
+    _keep(profiles, file)
     if as_json:
         click.echo(json.dumps(_summary(alone, together, file)))
     else:
@@ -157,15 +162,15 @@ def _write(
 
 
 def _here() -> tuple[str, str]:
-    """Returns this host and this day."""
+    """Returns the name of this host and the date."""
     return platform.node() or "localhost", datetime.now(UTC).date().isoformat()
 
 
-def _keep(made: ProfileSet, file: Path) -> None:
-    """Writes a profile set that can be read again."""
+def _keep(profiles: ProfileSet, file: Path) -> None:
+    """Writes a profile set, after a check that it can be read. Raises InputError."""
     from dovetail.physics.zoo.profile_file import dump_profiles, parse_profiles
 
-    text = dump_profiles(made)
+    text = dump_profiles(profiles)
     parse_profiles(text, where=str(file))
     try:
         file.write_text(text, encoding="utf-8")
@@ -174,7 +179,7 @@ def _keep(made: ProfileSet, file: Path) -> None:
 
 
 def _export(home: Path, file: Path, as_json: bool) -> None:
-    """Writes what the cluster of a folder learned."""
+    """Writes the profiles that the cluster of a folder measured. Raises InputError."""
     from dovetail.live.engines.devices import slug
     from dovetail.live.store.folder import Folder
     from dovetail.live.store.queries import Reader
@@ -182,19 +187,21 @@ def _export(home: Path, file: Path, as_json: bool) -> None:
 
     store = Folder(home.expanduser()).store
     if not store.exists():
-        raise InputError(str(home), "there is no cluster here", "say which with --home")
+        raise InputError(str(home), "there is no cluster here", "specify its folder with --home")
     with Reader(store) as reader:
-        said = reader.meta("measured") or ""
+        measurements = reader.meta("measured") or ""
     host, day = _here()
-    made = learned_set(
-        said, family=slug(host) or "here", where=f"a live cluster on {host}, until {day}"
+    profiles = learned_set(
+        measurements, family=slug(host) or "here", where=f"a live cluster on {host}, until {day}"
     )
-    _keep(made, file)
-    names = [model.name for model in made.profiles]
+    _keep(profiles, file)
+    names = [model.name for model in profiles.profiles]
     if as_json:
-        click.echo(json.dumps({"models": names, "pairs": len(made.pairs), "profile": str(file)}))
+        click.echo(
+            json.dumps({"models": names, "pairs": len(profiles.pairs), "profile": str(file)})
+        )
         return
-    click.echo(f"Wrote {file}: {', '.join(names)}; {len(made.pairs)} pairs on one GPU.")
+    click.echo(f"Wrote {file}: {', '.join(names)}; {len(profiles.pairs)} pairs on one GPU.")
 
 
 def _summary(alone: Alone, together: Sequence[Together], file: Path) -> dict[str, object]:
@@ -213,9 +220,9 @@ def _print(alone: Alone, together: Sequence[Together], name: str, file: Path) ->
     click.echo(f"{'workers':>8} {'steps':>6} {'samples/s':>10} {'iteration':>10} {'memory':>9}")
     rows = [(1, s.steps, s.iteration_s, s.memory_bytes) for s in alone.sub_batches]
     rows += [(t.workers, 1, t.iteration_s, t.memory_bytes) for t in together]
-    for workers, steps, iteration_s, held in rows:
+    for workers, steps, iteration_s, memory_bytes in rows:
         click.echo(
             f"{workers:>8} {steps:>6} {alone.batch_size / iteration_s:>10.1f} "
-            f"{1000 * iteration_s:>7.1f} ms {held / 2**20:>5.0f} MiB"
+            f"{1000 * iteration_s:>7.1f} ms {memory_bytes / 2**20:>5.0f} MiB"
         )
     click.echo(f"Wrote {file}; use it as --profiles {file}, and call the model '{name}' in jobs.")

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar with the time left, only where a person is watching."""
+"""Progress bars on standard error, only on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFRESH_S = 0.2
 
 @contextmanager
 def bar(title: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Gives a function that takes how much of `total` is done."""
+    """Yields a function that reports how much of `total` is done."""
     if not sys.stderr.isatty() or total <= 0:
         yield lambda done: None
         return
@@ -47,7 +47,7 @@ def bar(title: str, total: float) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def busy(title: str) -> Iterator[None]:
-    """Shows that something goes on whose end cannot be foretold, and for how long already."""
+    """Shows the elapsed time of a step whose duration is unknown."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""`dovetail replay`: a recorded run again, decision by decision."""
+"""`dovetail replay`: replays a recorded run and compares each decision."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ ASPECTS = {
     "interleave": "interleaving",
     "batch_size": "batch size",
 }
-"""What two placements on as many GPUs of the same nodes may differ in, and how that is called."""
+"""Fields in which placements with the same spans may differ, with their names for users."""
 
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option("--policy", "-p", default="", help="Another policy than the recorded one.")
+@click.option("--policy", "-p", default="", help="Policy to replay. [default: the recorded one]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def replay(log: Path, policy: str, as_json: bool) -> int:
-    """Replay an event log: would the policy decide the same again?
+    """Replay an event log and compare the decisions of the policy.
 
-    The events come from the log; each decision is compared with the recorded one. Exit code 1
-    when any differs and the log does not explain it. LOG may also be the folder of a live
-    cluster: each controller is replayed under the policy it started with, and the jobs are
-    simulated too, with the lengths that they turned out to have, and compared with what happened.
+    Feeds the events of the log to the policy and compares each decision with the recorded one. The
+    exit code is 1 if a decision differs and the log does not explain the difference. LOG may also
+    be the folder of a live cluster: then each controller is replayed under the policy it started
+    with, and the jobs are also simulated with their actual lengths and compared with the real run.
 
     \b
     Example:
@@ -57,23 +57,23 @@ def replay(log: Path, policy: str, as_json: bool) -> int:
     compared = None
     with exported(log) as events:
         with bar("replaying", 1.0) as show:
-            found = run(events, policy, progress=show)
+            replayed = run(events, policy, progress=show)
         if is_cluster(log):
             with busy("simulating"):
                 compared = predict(events, policy)
     if as_json:
-        said = _as_values(found) | ({} if compared is None else {"live": asdict(compared)})
-        click.echo(json.dumps(said))
+        values = _as_values(replayed) | ({} if compared is None else {"live": asdict(compared)})
+        click.echo(json.dumps(values))
     else:
         called = called_in(log)
-        _say_differences(found, called)
+        _print_differences(replayed, called)
         if compared is not None:
-            _say_prediction(compared, called)
-    return 1 if found.unexplained else 0
+            _print_prediction(compared, called)
+    return 1 if replayed.unexplained else 0
 
 
-def _as_values(found: Replayed) -> dict[str, object]:
-    names = found.trace.jobs.job_id
+def _as_values(replayed: Replayed) -> dict[str, object]:
+    names = replayed.trace.jobs.job_id
     differences = [
         {
             "t": d.t,
@@ -81,53 +81,53 @@ def _as_values(found: Replayed) -> dict[str, object]:
             **dict(zip(("recorded", "now"), _sides(d), strict=True)),
             "why": d.why,
         }
-        for d in found.differences
+        for d in replayed.differences
     ]
     return {
-        "policy": found.policy,
-        "decisions": found.decisions,
+        "policy": replayed.policy,
+        "decisions": replayed.decisions,
         "differences": differences,
-        "controller_starts": found.starts,
-        "recovering_s": found.recovering_s,
+        "controller_starts": replayed.starts,
+        "recovering_s": replayed.recovering_s,
     }
 
 
 def _sides(difference: Difference) -> tuple[str, str]:
-    """Returns how the two placements of a difference read: never the same."""
+    """Returns the texts of the two placements of a difference, which are never equal."""
     was, now = difference.recorded, difference.decided
-    said = _where(was), _where(now)
-    if was is None or now is None or said[0] != said[1]:
-        return said
-    # They have the same spans, so something else of them is not the same.
+    texts = _where(was), _where(now)
+    if was is None or now is None or texts[0] != texts[1]:
+        return texts
+    # The spans are equal, so another field differs.
     names = [
         f.name for f in fields(was) if f.compare and getattr(was, f.name) != getattr(now, f.name)
     ]
     return _where(was, names), _where(now, names)
 
 
-def _say_differences(found: Replayed, called: Mapping[str, str]) -> None:
-    names = [called.get(name, name) for name in found.trace.jobs.job_id]
+def _print_differences(replayed: Replayed, called: Mapping[str, str]) -> None:
+    names = [called.get(name, name) for name in replayed.trace.jobs.job_id]
     click.echo(
-        f"{found.policy}: {found.decisions} decisions, {len(found.differences)} placements "
-        "differ from the log"
+        f"{replayed.policy}: {replayed.decisions} decisions, {len(replayed.differences)} "
+        "placements differ from the log"
     )
-    if found.starts > 1:
+    if replayed.starts > 1:
         click.echo(
-            f"  the controller started {found.starts} times; for {found.recovering_s:g} s in all "
-            "it recovered and decided nothing"
+            f"  the controller started {replayed.starts} times; it made no decisions while it "
+            f"recovered, for {replayed.recovering_s:g} s in total"
         )
-    for d in found.unexplained[:SHOWN]:
+    for d in replayed.unexplained[:SHOWN]:
         recorded, now = _sides(d)
         click.echo(f"  at {d.t:g} s job {names[d.job]}: recorded {recorded}, now {now}")
-    if len(found.unexplained) > SHOWN:
-        click.echo(f"  and {len(found.unexplained) - SHOWN} more (--json lists them all)")
-    for why, count in Counter(d.why for d in found.differences if d.why).items():
-        click.echo(f"  {count} explained: {why} (--json lists them)")
+    if len(replayed.unexplained) > SHOWN:
+        click.echo(f"  and {len(replayed.unexplained) - SHOWN} more (--json lists them all)")
+    for why, count in Counter(d.why for d in replayed.differences if d.why).items():
+        click.echo(f"  {count} explained: {why} (--json lists these)")
 
 
-def _say_prediction(compared: Compared, called: Mapping[str, str]) -> None:
+def _print_prediction(compared: Compared, called: Mapping[str, str]) -> None:
     jobs = len(compared.jobs)
-    click.echo(f"{counted(jobs, 'job')} completed; predicted by simulation against real:")
+    click.echo(f"{counted(jobs, 'job')} completed; simulated and real times:")
     click.echo(f"  mean JCT  {compared.predicted_jct_s:10.1f} s {compared.real_jct_s:10.1f} s")
     click.echo(
         f"  makespan  {compared.predicted_makespan_s:10.1f} s {compared.real_makespan_s:10.1f} s"
@@ -137,15 +137,15 @@ def _say_prediction(compared: Compared, called: Mapping[str, str]) -> None:
         name = called.get(job.job, job.job)
         click.echo(f"  job {name:>6}{job.predicted_jct_s:10.1f} s {job.real_jct_s:10.1f} s")
     if jobs > SHOWN:
-        click.echo(f"  and {jobs - SHOWN} jobs that are closer (--json lists them all)")
+        click.echo(f"  and {jobs - SHOWN} jobs with smaller differences (--json lists them all)")
     if len(compared.policies) > 1:
         before = ", then ".join(compared.policies)
-        click.echo(f"made under {before}; all of it is compared with {compared.policy}")
-    say_guessed([called.get(job, job) for job in compared.guessed])
+        click.echo(f"recorded under {before}; all jobs are simulated under {compared.policy}")
+    print_guessed([called.get(job, job) for job in compared.guessed])
 
 
-def say_guessed(jobs: Sequence[str]) -> None:
-    """Says which lengths are guesses: of jobs that never ran alone nobody measured a rate alone."""
+def print_guessed(jobs: Sequence[str]) -> None:
+    """Prints the jobs with guessed lengths: those that never ran alone, so have no own rate."""
     if jobs:
         named = ", ".join(jobs[:SHOWN]) + (", ..." if len(jobs) > SHOWN else "")
         are = (
@@ -157,9 +157,9 @@ def say_guessed(jobs: Sequence[str]) -> None:
 
 
 def _where(placement: Placement | None, aspects: Sequence[str] = ()) -> str:
-    """Returns the GPUs of a placement, and what it says of some of its other aspects."""
+    """Returns the text of a placement, with the values of some of its other fields."""
     if placement is None:
         return "not running"
     where = " + ".join(f"{gpus} on node {node}" for node, gpus in placement.spans)
-    said = [f"{ASPECTS[name]} {getattr(placement, name) or 'none'}" for name in aspects]
-    return f"{where} ({', '.join(said)})" if said else where
+    texts = [f"{ASPECTS[name]} {getattr(placement, name) or 'none'}" for name in aspects]
+    return f"{where} ({', '.join(texts)})" if texts else where

@@ -1,4 +1,4 @@
-"""Prints what `record.tables` draws: in colour on a terminal, at 80 columns elsewhere."""
+"""Prints the tables of `report.tables`: in colour on a terminal, 80 columns wide elsewhere."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`dovetail simulate`: one policy on one trace."""
+"""`dovetail simulate`: simulates one policy on one trace."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from dovetail.core.policy import Policy
     from dovetail.core.trace import Trace
     from dovetail.record.result import RunResult
+    from dovetail.study.option_texts import OptionTexts
     from dovetail.study.options import Options
 
 
 @click.command()
 @click.argument("trace", type=click.Path())
-@click.option("--policy", "-p", required=True, help="As in srtf, or tiresias:thresholds=3250/7200.")
+@click.option("--policy", "-p", required=True, help="E.g. srtf, or tiresias:thresholds=3250/7200.")
 @world_options
-@click.option("--no-bound", is_flag=True, help="Leave the bound out (seconds on a long trace).")
-@click.option("--no-report", is_flag=True, help="With -o: no report, plots or timeline.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A folder to write.")
+@click.option("--no-bound", is_flag=True, help="Skip the lower bound (seconds on a long trace).")
+@click.option("--no-report", is_flag=True, help="With -o: skip report, plots and timeline.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
     trace: str,
@@ -35,12 +36,12 @@ def simulate(
     no_report: bool,
     format_name: str | None,
     assign_models: bool,
-    **given: Any,
+    **option_texts: Unpack[OptionTexts],
 ) -> None:
-    """Replay a trace under one policy.
+    """Simulate one policy on a trace.
 
-    With -o a folder appears, whole or not at all: summary.json, jobs.csv, events.jsonl,
-    report.html, plots/, and a timeline that opens in ui.perfetto.dev.
+    With -o, writes a folder with summary.json, jobs.csv, events.jsonl, report.html, plots/ and a
+    timeline for ui.perfetto.dev. A run that fails leaves no folder.
 
     \b
     Example:
@@ -49,10 +50,10 @@ def simulate(
     from dovetail.core.policy import parse_policy
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
-    from dovetail.study.option_texts import OptionTexts, check_window, read_options
+    from dovetail.study.option_texts import check_window, read_options
     from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
 
-    options = read_options(cast(OptionTexts, given))
+    options = read_options(option_texts)
     chosen = parse_policy(policy)
     with output_folder(output) as folder:
         jobs = load_trace(trace, format_name, options.seed if assign_models else None)
@@ -105,5 +106,5 @@ def _run(
     if not with_a_bound:
         return result
     with busy("bound"):
-        found = bound_for(jobs, options, policy)
-    return with_bound(result, None if found is None else found.mean_jct_s)
+        bound = bound_for(jobs, options, policy)
+    return with_bound(result, None if bound is None else bound.mean_jct_s)

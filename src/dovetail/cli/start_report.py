@@ -1,6 +1,6 @@
-"""What a controller that gives up at its start says to the command that started it.
+"""Passes the error of a failed start from the controller to the command that started it.
 
-The log may be on a full disk, which is often why it gives up; so this goes through memory.
+The error goes through memory: a full disk, which the log is on, is a common cause.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dovetail.core.errors import DovetailError
 
 @contextmanager
 def reporting(descriptor: int) -> Iterator[None]:
-    """Writes what ends the block into an open file, unless `descriptor` is below 0."""
+    """Writes the error that ends the block to an open file, unless `descriptor` is negative."""
     try:
         yield
     except (DovetailError, OSError) as error:
@@ -30,5 +30,5 @@ def _sentence(error: DovetailError | OSError) -> str:
 
 
 def reported(descriptor: int) -> str:
-    """Returns what was reported, empty for nothing."""
+    """Returns the reported error, empty for none."""
     return os.pread(descriptor, 1 << 16, 0).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Lines in styles on a terminal, one after the other or drawn anew in place; plain elsewhere."""
+"""Prints styled lines on a terminal, or redraws them in place; plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ CODES = {
     "bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35,
     "cyan": 36, "bright_red": 91, "bright_blue": 94, "bright_cyan": 96,
 }  # fmt: skip
-"""The styles that are used, as terminals know them (ECMA-48)."""
+"""The code of each style (ECMA-48)."""
 POORER = {ord(RULE): "-", ord(CUT): "~"}
 UNBOUNDED = 1 << 20
-"""The width of output to a file or a pipe: nothing is cut there."""
+"""The width of output to a file or a pipe, which is never truncated."""
 ALTERNATE, ORDINARY = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""Another screen without a cursor, and back."""
+"""Switch to the alternate screen without a cursor, and back."""
 
 
 def is_watched() -> bool:
-    """Tells whether standard output is a terminal."""
+    """True if standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def width() -> int:
-    """Returns the columns of the terminal; `UNBOUNDED` for output that a program reads."""
+    """Returns the columns of the terminal; `UNBOUNDED` for a file or a pipe."""
     if not is_watched() and not os.environ.get("COLUMNS", "").isdecimal():
         return UNBOUNDED
     return size()[0]
 
 
 def size() -> tuple[int, int]:
-    """Returns columns and lines of the terminal; what COLUMNS and LINES say goes before.
+    """Returns columns and lines of the terminal; COLUMNS and LINES take precedence.
 
-    NOTE: `shutil` says it too, and takes 3 ms to import compressors for it.
+    NOTE: `shutil.get_terminal_size` is equivalent, but its import costs 3 ms.
     """
     try:
-        seen = os.get_terminal_size(sys.stdout.fileno())
+        reported = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
-        seen = os.terminal_size((80, 24))
-    said = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
+        reported = os.terminal_size((80, 24))
+    variables = [os.environ.get(name, "") for name in ("COLUMNS", "LINES")]
     columns, lines = (
-        int(word) if word.isdecimal() and int(word) else has or usual
-        for word, has, usual in zip(said, seen, (80, 24), strict=True)
+        int(text) if text.isdecimal() and int(text) else size or default
+        for text, size, default in zip(variables, reported, (80, 24), strict=True)
     )
     return columns, lines
 
 
 def say(lines: Sequence[Line]) -> None:
-    """Prints lines on standard output, in colour if it is a terminal."""
+    """Prints lines on standard output, with colours on a terminal."""
     click.echo(_text(lines, coloured=is_watched()))
 
 
 @contextmanager
 def in_place() -> Iterator[Callable[[Sequence[Line]], None]]:
-    """Gives what draws a picture of lines over the one before, on a screen of its own."""
+    """Yields a function that replaces the lines on the alternate screen."""
     sys.stdout.write(ALTERNATE)
     try:
         yield _draw
@@ -70,7 +70,7 @@ def in_place() -> Iterator[Callable[[Sequence[Line]], None]]:
 
 def _draw(lines: Sequence[Line]) -> None:
     columns, rows = size()
-    # NOTE: a line as wide as the terminal would go on in the next one.
+    # NOTE: a line as wide as the terminal would wrap.
     shown = [cut(line, columns - 1) for line in lines[:rows]]
     text = _text(shown, coloured=True)
     sys.stdout.write("\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")

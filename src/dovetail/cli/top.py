@@ -1,4 +1,4 @@
-"""`dovetail top`: the cluster at a glance, drawn anew every second."""
+"""`dovetail top`: nodes and jobs of the cluster, redrawn every second."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command("top")
-@click.option("--once", is_flag=True, help="Print one picture and end.")
+@click.option("--once", is_flag=True, help="Print the cluster once and exit.")
 @click.option(
     "--every",
     default=1.0,
     show_default=True,
     type=click.FloatRange(0.1),
-    help="Seconds from one picture to the next.",
+    help="Seconds between updates.",
 )
 @click.option(
     "--jobs",
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     default=40,
     show_default=True,
     type=click.IntRange(1, 1000),
-    help="At most so many jobs.",
+    help="Number of jobs to show.",
 )
 @asks_a_cluster
 def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None:
-    """Watch the cluster: who is on which GPU, how fast jobs run, and why others wait.
+    """Monitor the cluster: the jobs on each GPU, their progress, and why others wait.
 
-    Ends with Ctrl-C. Where the output is no terminal, it prints one picture.
+    Press Ctrl-C to exit. If the output is not a terminal, prints the cluster once.
 
     \b
     Example:
@@ -51,8 +51,8 @@ def top(home: Path, as_json: bool, once: bool, every: float, limit: int) -> None
     if as_json:
         from dovetail.live.server.protocol import json_values
 
-        said = zip(("cluster", "nodes", "jobs"), _ask(client, limit), strict=True)
-        click.echo(json.dumps({name: json_values(value) for name, value in said}))
+        replies = zip(("cluster", "nodes", "jobs"), _ask(client, limit), strict=True)
+        click.echo(json.dumps({name: json_values(reply) for name, reply in replies}))
         return
     from dovetail.cli import terminal
 
@@ -70,21 +70,21 @@ def _ask(client: Client, limit: int) -> tuple[Pong, NodesShown, Listed]:
 
 
 def frame(pong: Pong, nodes: NodesShown, jobs: Listed, width: int) -> list[Line]:
-    """Returns one picture of the cluster."""
+    """Returns the screen: a headline, the nodes and the jobs."""
     from dovetail.cli.cluster_tables import counts_text, jobs_lines, nodes_lines, span
 
     gpus = sum(len(n.gpus) for n in nodes.nodes)
-    held = sum(1 for n in nodes.nodes for on in n.jobs if on)
+    used = sum(1 for n in nodes.nodes for on in n.jobs if on)
     speed = f", time x{pong.speed:g}" if pong.speed != 1 else ""
-    head = (
+    headline = (
         f"{pong.policy.partition(':')[0]} on {pong.engine}, at {span(pong.now_s)}{speed}   "
-        f"{held} of {gpus} GPUs held   {counts_text(jobs.counts)}"
+        f"{used} of {gpus} GPUs in use   {counts_text(jobs.counts)}"
     )
-    lines: list[Line] = [((head, "bold"),), (), *nodes_lines(nodes.nodes, width), ()]
+    lines: list[Line] = [((headline, "bold"),), (), *nodes_lines(nodes.nodes, width), ()]
     if jobs.jobs:
         lines += jobs_lines(jobs.jobs, jobs.now_s, width)
     else:
-        lines.append((("no jobs wait or run", ""),))
+        lines.append((("no jobs are pending or running", ""),))
     if jobs.more:
-        lines.append(((f"and {jobs.more} more jobs wait", ""),))
+        lines.append(((f"and {jobs.more} more pending jobs", ""),))
     return lines

@@ -1,4 +1,4 @@
-"""`dovetail trace`: bring logs in, look at them, make, cut and scale traces."""
+"""`dovetail trace`: imports, describes, generates, slices and scales traces."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dovetail.cli.trace_files import (
     models_of,
     open_any,
     out_option,
+    print_summary,
     step_times_from_zoo,
-    tell,
     training_from_zoo,
-    write_and_tell,
+    write_and_print,
 )
 from dovetail.cli.trace_forecast import forecast
 from dovetail.core.errors import InputError
@@ -38,16 +38,16 @@ def trace() -> None:
 @trace.command("import")
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option(
-    "-o", "--out", type=FILE, required=True, help="File to write; with --apart a new folder."
+    "-o", "--out", type=FILE, required=True, help="File to write; with --apart, a new folder."
 )
-@click.option("--format", "format_name", help="Format of the files; guessed when left out.")
+@click.option("--format", "format_name", help="Format of the files. [default: detected]")
 @click.option("--apart", is_flag=True, help="Write one trace for each virtual cluster.")
 @click.option(
     "--origin",
     default="week",
     show_default=True,
-    help="Where second 0 lies for logs with clock times: week (Monday 00:00 local time before the "
-    "first job), first (the first job), keep (Unix seconds).",
+    help="Time 0 for logs with dates: week (Monday 00:00 local time before the first job), first "
+    "(the first job), keep (Unix seconds).",
 )
 @click.option(
     "--cpu-only",
@@ -56,7 +56,7 @@ def trace() -> None:
     show_default=True,
     help="Jobs without a GPU.",
 )
-@click.option("--timezone", default="", help="Zone of local times, as in Europe/Berlin.")
+@click.option("--timezone", default="", help="Time zone of local times, e.g. Europe/Berlin.")
 @click.option("--work", default="", help="Muri: iterations (default) or duration.")
 @click.option("--step-times", type=FILE, help="CSV (model,gpus,step_time_s) or Gavel JSON.")
 @click.option("--iterations", type=FILE, help="Pollux: CSV (model,iterations).")
@@ -74,9 +74,10 @@ def import_command(
     iterations: Path | None,
     as_json: bool,
 ) -> None:
-    """Convert logs of one format into a canonical trace.
+    """Convert logs of one format to a canonical trace.
 
-    Several files become one cluster, each virtual cluster a queue of it; --apart splits them.
+    Several files become one trace with a queue for each virtual cluster; --apart writes one trace
+    for each virtual cluster instead.
 
     \b
     Example:
@@ -92,13 +93,13 @@ def import_command(
     options = _read_options(name, timezone, work, step_times, iterations)
     if not apart:
         with busy(f"reading {len(files)} files"):
-            made = import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
-        write_and_tell({out: made}, name, as_json)
+            imported = import_trace(files, name, options=options, origin=origin, cpu_only=cpu_only)
+        write_and_print({out: imported}, name, as_json)
         return
     with busy(f"reading {len(files)} files"):
         parts = import_apart(files, name, options=options, origin=origin, cpu_only=cpu_only)
     make_folder(out.parent)
-    tell(write_apart(parts, out), name, as_json)
+    print_summary(write_apart(parts, out), name, as_json)
 
 
 def _read_options(
@@ -111,7 +112,7 @@ def _read_options(
         step_times_from_zoo(format_name) if step_times is None else read_step_times(step_times)
     )
     if work and format_name != "muri":
-        raise InputError("--work", f"says nothing of the format '{format_name}'", "leave it out")
+        raise InputError("--work", f"does not apply to the format '{format_name}'", "omit it")
     work_of = read_job_iterations(iterations) if iterations is not None else None
     training = training_from_zoo(format_name) if step_times is None else None
     return ReadOptions(seconds, work_of, work or "iterations", timezone, training)
@@ -120,13 +121,13 @@ def _read_options(
 @trace.command()
 @click.argument("file", type=FILE)
 @click.option("--cluster", help="Cluster to compare the load with: 16x4, or a number of GPUs.")
-@click.option("--load", type=float, help="Tell the cluster size that gives this offered load.")
+@click.option("--load", type=float, help="Print the cluster size that gives this offered load.")
 @click.option("--plots", type=FILE, help="Folder for the figure (PNG and SVG).")
 @json_option
 def describe(
     file: Path, cluster: str | None, load: float | None, plots: Path | None, as_json: bool
 ) -> None:
-    """Say what a trace holds: sizes, run times, ends, arrivals, offered load.
+    """Describe a trace: job sizes, run times, outcomes, arrivals and offered load.
 
     \b
     Example:
@@ -162,15 +163,15 @@ def describe(
 @trace.command()
 @click.argument("kind", default="philly-like")
 @out_option
-@click.option("--jobs", default=10_000, show_default=True, help="How many jobs.")
-@click.option("--days", default=30.0, show_default=True, help="Days in which they come.")
-@click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
-@click.option("--cluster", help="Cluster the load is offered to: 16x4, or a number of GPUs.")
-@click.option("--load", type=float, help="Offered load on --cluster; stretches all run times.")
+@click.option("--jobs", default=10_000, show_default=True, help="Number of jobs.")
+@click.option("--days", default=30.0, show_default=True, help="Days over which jobs arrive.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
+@click.option("--cluster", help="Cluster of --load: 16x4, or a number of GPUs.")
+@click.option("--load", type=float, help="Offered load on --cluster; scales all run times.")
 @click.option("--bursts", default=1.0, show_default=True, help="Batches: 0 none, 1 as in Philly.")
 @click.option("--deadlines", default=0.0, show_default=True, help="Share of jobs with a deadline.")
 @click.option("--time-limits", default=0.0, show_default=True, help="Share with a time limit.")
-@click.option("--models", help="Give jobs models: a zoo family (afs), or name:8,name:4.")
+@click.option("--models", help="Models to assign: a zoo family (afs), or name:8,name:4.")
 @click.option(
     "--recurrent",
     default=0.65,
@@ -193,7 +194,7 @@ def generate(
     recurrent: float,
     as_json: bool,
 ) -> None:
-    """Make a seeded trace of a KIND: philly-like (default), pai-like, poisson or burst.
+    """Generate a trace of a KIND: philly-like (default), pai-like, poisson or burst.
 
     \b
     Example:
@@ -201,7 +202,7 @@ def generate(
         --cluster 6500 --load 0.95 --bursts 1.5 -o month.csv
     """
     from dovetail.traces.generate import Recipe
-    from dovetail.traces.generate import generate as make
+    from dovetail.traces.generate import generate as generate_trace
 
     gpus = None if cluster is None else gpus_of(cluster)
     recipe = Recipe(
@@ -218,8 +219,8 @@ def generate(
         recurrent,
     )
     with busy("generating"):
-        made = make(recipe)
-    write_and_tell({out: made}, kind, as_json)
+        generated = generate_trace(recipe)
+    write_and_print({out: generated}, kind, as_json)
 
 
 for _command in (convert, slice_command, scale, forecast):

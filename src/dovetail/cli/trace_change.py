@@ -1,4 +1,4 @@
-"""`dovetail trace convert | slice | scale`: traces made of traces."""
+"""`dovetail trace convert | slice | scale`: derive a trace from another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dovetail.core.units import DAY_S
 @click.argument("out", type=FILE)
 @json_option
 def convert(file: Path, out: Path, as_json: bool) -> None:
-    """Write a trace as another kind of file: .csv, .csv.gz or .parquet.
+    """Convert a trace to another file type: .csv, .csv.gz or .parquet.
 
     \b
     Example:
@@ -38,12 +38,14 @@ def convert(file: Path, out: Path, as_json: bool) -> None:
 @click.command("slice")
 @click.argument("file", type=FILE)
 @out_option
-@click.option("--queue", "queues", multiple=True, help="Keep a virtual cluster; may be repeated.")
+@click.option(
+    "--queue", "queues", multiple=True, help="Keep this virtual cluster; may be repeated."
+)
 @click.option("--from-day", type=float, help="Keep submissions from this day on.")
 @click.option("--to-day", type=float, help="Keep submissions before this day.")
-@click.option("--busiest-days", type=float, help="Keep the busiest window of so many days.")
-@click.option("--by", default="gpu-seconds", show_default=True, help="Busiest by: or arrivals.")
-@click.option("--jobs", type=int, help="Keep the first so many jobs.")
+@click.option("--busiest-days", type=float, help="Keep the busiest window of this many days.")
+@click.option("--by", default="gpu-seconds", show_default=True, help="gpu-seconds or arrivals.")
+@click.option("--jobs", type=int, help="Keep this many jobs from the start.")
 @json_option
 def slice_command(
     file: Path,
@@ -77,23 +79,23 @@ def slice_command(
     if jobs is not None:
         part = transform.first_jobs(part, jobs)
     if not len(part):
-        raise InputError(str(file), "no job is in that part")
+        raise InputError(str(file), "the selection contains no jobs")
     write_part(part, out, whole, file, as_json)
 
 
 @click.command()
 @click.argument("file", type=FILE)
 @out_option
-@click.option("--cluster", help="Cluster the load is for: 16x4, or a number of GPUs.")
+@click.option("--cluster", help="Cluster of --load: 16x4, or a number of GPUs.")
 @click.option("--load", type=float, help="Offered load to reach on --cluster.")
-@click.option("--by", default="time", show_default=True, help="How: time (stretch) or thinning.")
+@click.option("--by", default="time", show_default=True, help="time (stretch) or thinning.")
 @click.option("--keep", type=float, help="Keep each job with this probability.")
 @click.option("--stretch", type=float, help="Multiply times between submissions.")
-@click.option("--compress", type=float, help="Divide all times, run times too.")
-@click.option("--models", help="Give jobs models: a zoo family (afs), or name:8,name:4.")
-@click.option("--elastic", default=0.0, help="Share of jobs whose owners allow elasticity.")
-@click.option("--shareable", default=0.0, help="Share of jobs whose owners allow sharing.")
-@click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
+@click.option("--compress", type=float, help="Divide all times, including run times.")
+@click.option("--models", help="Models to assign: a zoo family (afs), or name:8,name:4.")
+@click.option("--elastic", default=0.0, help="Share of jobs to flag as elastic.")
+@click.option("--shareable", default=0.0, help="Share of jobs to flag as shareable.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @json_option
 def scale(
     file: Path,
@@ -110,7 +112,7 @@ def scale(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Change a trace's load, clock, models or what owners allow.
+    """Change the load, the times, the models or the flags of a trace.
 
     \b
     Example:
@@ -119,25 +121,25 @@ def scale(
     """
     from dovetail.traces import transform
 
-    made = whole = open_any(file)
+    scaled = whole = open_any(file)
     if load is not None and cluster is None:
         raise InputError("--load", "needs --cluster", "as in --cluster 16x4")
     if cluster is not None and load is None:
         raise InputError("--cluster", "needs --load", "as in --load 0.9")
     if keep is not None:
-        made = transform.thinned(made, keep, seed=seed)
+        scaled = transform.thinned(scaled, keep, seed=seed)
     if load is not None and cluster is not None:
-        made = transform.with_load(made, load, gpus_of(cluster), by=by, seed=seed)
+        scaled = transform.with_load(scaled, load, gpus_of(cluster), by=by, seed=seed)
     if stretch is not None:
-        made = transform.stretched(made, stretch)
+        scaled = transform.stretched(scaled, stretch)
     if compress is not None:
-        made = transform.compressed(made, compress)
+        scaled = transform.compressed(scaled, compress)
     if models:
-        made = transform.assign_models(made, models_of(models), seed=seed)
+        scaled = transform.assign_models(scaled, models_of(models), seed=seed)
     if elastic or shareable:
-        made = transform.adopted(
-            made, elastic=elastic, shareable=shareable, seed=seed, max_gpus=most_gpus
+        scaled = transform.adopted(
+            scaled, elastic=elastic, shareable=shareable, seed=seed, max_gpus=most_gpus
         )
-    if not len(made):
-        raise InputError(str(file), "no job is left")
-    write_part(made, out, whole, file, as_json)
+    if not len(scaled):
+        raise InputError(str(file), "the resulting trace contains no jobs")
+    write_part(scaled, out, whole, file, as_json)

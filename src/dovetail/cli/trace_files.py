@@ -1,4 +1,4 @@
-"""What the `trace` commands share: opening any log, writing traces, telling what came of it."""
+"""Functions that the `trace` commands share: read any log, write traces, print a summary."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def out_option(command: Decorated) -> Decorated:
 
 
 def step_times_from_zoo(format_name: str) -> Callable[[str, int], float | None] | None:
-    """Returns the zoo's step times for a format whose models it knows."""
+    """Returns the step times of the zoo for a format; None if the zoo has no models of it."""
     if format_name not in _ZOO_FAMILIES:
         return None
     from dovetail.physics.zoo.models import seconds_per_iteration
@@ -43,7 +43,7 @@ def step_times_from_zoo(format_name: str) -> Callable[[str, int], float | None] 
 
 
 def training_from_zoo(format_name: str) -> Callable[[str, int, int], tuple[float, float] | None]:
-    """Returns what a whole training takes, by the zoo's models of a format's own family."""
+    """Returns the cost of a whole training by the zoo's models of the format's family."""
     from dovetail.physics.batches.goodput import training
 
     return partial(training, family=_ZOO_FAMILIES.get(format_name, ""))
@@ -51,7 +51,7 @@ def training_from_zoo(format_name: str) -> Callable[[str, int, int], tuple[float
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Shows on a terminal that work goes on, and for how long."""
+    """Shows the elapsed time of a step on a terminal."""
     import sys
 
     if not sys.stderr.isatty():
@@ -67,52 +67,52 @@ def busy(what: str) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and those above it. Raises InputError."""
+    """Creates a folder and its parents. Raises InputError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(str(folder), f"cannot be made: {error.strerror or error}") from None
+        raise InputError(str(folder), f"cannot be created: {error.strerror or error}") from None
 
 
 def write_part(part: Trace, out: Path, whole: Trace, source: Path, as_json: bool) -> None:
-    """Writes what was made of another trace, and tells how many of its jobs there are."""
+    """Writes a trace derived from `source` and prints how many jobs it keeps."""
     from dovetail.traces.canonical import write_trace
 
     if out.exists() and out.samefile(source):
-        raise InputError(str(out), "it is the file being read", "choose another -o")
+        raise InputError(str(out), "the output is the input file", "choose another -o")
     with busy(f"writing {out.name}"):
         write_trace(part, out)
     if as_json:
-        told = {"source": str(source), "source_jobs": len(whole), "path": str(out)}
-        click.echo(json.dumps({**told, "jobs": len(part), "source_counts": whole.counts}))
+        paths = {"source": str(source), "source_jobs": len(whole), "path": str(out)}
+        click.echo(json.dumps({**paths, "jobs": len(part), "source_counts": whole.counts}))
         return
     click.echo(f"{out}: {len(part):,} of {len(whole):,} jobs of {source}")
 
 
-def write_and_tell(made: dict[Path, Trace], source: str, as_json: bool) -> None:
-    """Writes traces, then prints what came of them."""
+def write_and_print(traces: dict[Path, Trace], source: str, as_json: bool) -> None:
+    """Writes traces and prints a summary."""
     from dovetail.traces.canonical import write_trace
 
-    for path, one in made.items():
+    for path, trace in traces.items():
         with busy(f"writing {path.name}"):
-            write_trace(one, path)
-    tell(made, source, as_json)
+            write_trace(trace, path)
+    print_summary(traces, source, as_json)
 
 
-def tell(made: dict[Path, Trace], source: str, as_json: bool) -> None:
-    """Prints what was written, with what was left out and changed."""
+def print_summary(traces: dict[Path, Trace], source: str, as_json: bool) -> None:
+    """Prints the written traces with the counts of excluded and changed rows."""
     if as_json:
-        told = [{"path": str(p), "jobs": len(t), "counts": t.counts} for p, t in made.items()]
-        click.echo(json.dumps({"source": source, "traces": told}))
+        rows = [{"path": str(p), "jobs": len(t), "counts": t.counts} for p, t in traces.items()]
+        click.echo(json.dumps({"source": source, "traces": rows}))
         return
-    for path, one in made.items():
-        click.echo(f"{path}: {len(one):,} jobs ({source})")
-        for what, rows in one.counts.items():
-            click.echo(f"  {what}: {rows:,}")
+    for path, trace in traces.items():
+        click.echo(f"{path}: {len(trace):,} jobs ({source})")
+        for what, count in trace.counts.items():
+            click.echo(f"  {what}: {count:,}")
 
 
 def open_any(file: Path) -> Trace:
-    """Returns the trace in a file of any format, with the zoo's step times. Raises InputError."""
+    """Returns the trace of a file in any format, with the zoo's step times. Raises InputError."""
     from dovetail.traces.importing import CANONICAL, import_trace, sniff
     from dovetail.traces.readers.format import ReadOptions
 
@@ -145,7 +145,7 @@ def models_of(text: str | None) -> list[tuple[str, int]]:
     chosen = [(n, p.max_gpus.value) for n, p in zoo().items() if n.startswith(f"{text}/")]
     if not chosen:
         families = {name.partition("/")[0] for name in zoo()}
-        raise InputError(f"models '{text}'", "is no family of the zoo", nearest(text, families))
+        raise InputError(f"models '{text}'", "is not a family of the zoo", nearest(text, families))
     return chosen
 
 
@@ -160,7 +160,7 @@ def _model(part: str) -> tuple[str, int]:
 
 
 def most_gpus(model: str) -> int:
-    """Returns the most GPUs the zoo knows a model to use, 0 for a model it does not know."""
+    """Returns the largest number of GPUs of a model in the zoo, 0 for an unknown model."""
     from dovetail.physics.zoo.models import shipped
 
     profile = shipped().find(model)

@@ -1,4 +1,4 @@
-"""`dovetail trace forecast`: how well the run times of a trace can be predicted."""
+"""`dovetail trace forecast`: the accuracy of predicted run times on a trace."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     "--methods",
     default="boosted,forest,median,mean,overall",
     show_default=True,
-    help="What to try.",
+    help="Methods to evaluate.",
 )
 @click.option(
-    "--train", default=0.8, show_default=True, help="Share of jobs before those that count."
+    "--train", default=0.8, show_default=True, help="Share of jobs to learn from, the earliest."
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of all that is drawn.")
 @json_option
 def forecast(file: Path, methods: str, train: float, seed: int, as_json: bool) -> None:
-    """Say how well run times can be predicted from earlier jobs.
+    """Measure how well run times can be predicted from earlier jobs.
 
-    Errors are those of the later jobs. "held out" learns from the first jobs alone, as the A-SRPT
-    paper does; "online" is what `--forecast predicted` does in a run.
+    The errors are those of the later jobs. "held out" learns only from the first jobs, as in the
+    A-SRPT paper; "online" also learns during the run, like `--forecast predicted`.
 
     \b
     Example:
@@ -40,19 +40,21 @@ def forecast(file: Path, methods: str, train: float, seed: int, as_json: bool) -
     from dovetail.forecast.accuracy import PROTOCOLS, evaluate
 
     loaded = open_any(file)
-    found = []
+    accuracies = []
     for method in filter(None, (m.strip() for m in methods.split(","))):
         for protocol in PROTOCOLS:
             with busy(f"{method}, {protocol}"):
-                found.append(evaluate(loaded, method, protocol, share=train, seed=seed))
+                accuracies.append(evaluate(loaded, method, protocol, share=train, seed=seed))
     if as_json:
-        click.echo(json.dumps({"trace": loaded.name, "forecasts": [f.to_dict() for f in found]}))
+        click.echo(
+            json.dumps({"trace": loaded.name, "forecasts": [f.to_dict() for f in accuracies]})
+        )
         return
-    _print(found)
+    _print(accuracies)
 
 
-def _print(found: list[Accuracy]) -> None:
-    """Prints the errors of all methods, then by what was known of the jobs."""
+def _print(accuracies: list[Accuracy]) -> None:
+    """Prints the errors of each method, in total and by the evidence on the jobs."""
     from rich.console import Console
     from rich.table import Table
 
@@ -61,7 +63,7 @@ def _print(found: list[Accuracy]) -> None:
         table.add_column(name)
     for name in ("jobs", "mean s", "median s", "within 10 %", "rank corr.", "in band"):
         table.add_column(name, justify="right")
-    for one in found:
+    for one in accuracies:
         table.add_row(one.method, one.protocol, "(all)", *_cells(one.errors))
         for name, errors in one.by_evidence.items():
             if errors.jobs:
@@ -75,7 +77,7 @@ def _print(found: list[Accuracy]) -> None:
 
 
 def _cells(errors: Errors) -> tuple[str, ...]:
-    """Returns the figures of a row as texts."""
+    """Returns the formatted cells of a row."""
     return (
         f"{errors.jobs:,}",
         f"{errors.mean_s:,.0f}",

@@ -1,4 +1,4 @@
-"""`dovetail up` and `dovetail down`: a live cluster on this machine begins and ends."""
+"""`dovetail up` and `dovetail down`: start and stop a live cluster on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import click
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from dovetail.study.option_texts import OptionTexts
 
 START_S = 600.0
-"""A fresh install compiles what the policy needs before it is up."""
+"""Timeout of a start: long, as the first start of a fresh install compiles code."""
 POLL_S = 0.05
 STOP_S = 300.0
 QUIET_S = 1.0
-"""A start that takes no longer shows no steps."""
+"""A start that takes longer shows its steps."""
 STEP = "start: "
-"""What the controller's log has before each step of its start."""
+"""The prefix of each step of a start in the log of the controller."""
 
 
 @click.command("up")
@@ -39,42 +39,44 @@ STEP = "start: "
     "--engine",
     default="local",
     show_default=True,
-    help="local, local:SLOTS, or emulated:NODESxGPUS[@SPEED] (jobs are clocks).",
+    help="local, local:SLOTS, or emulated:NODESxGPUS[@SPEED] (synthetic jobs).",
 )
 @click.option(
     "--forecast",
     default="declared",
     show_default=True,
-    help="What is known of lengths: declared, limit, predicted[:METHOD], unknown.",
+    help="Job lengths the policy sees: declared, limit, predicted[:METHOD], unknown.",
 )
 @click.option("--belief", default="exact", show_default=True, help="As for simulate.")
 @click.option(
     "--placement", default="prefer,best-fit,keep", show_default=True, help="As for simulate."
 )
-@click.option("--switching", default="restart:5", show_default=True, help="What a switch costs.")
+@click.option("--switching", default="restart:5", show_default=True, help="Cost of switching jobs.")
 @click.option(
-    "--physics", default="placed", show_default=True, help="What speed is first believed."
+    "--physics", default="placed", show_default=True, help="Speed model, until jobs are measured."
 )
-@click.option("--profiles", multiple=True, type=click.Path(), help="Measured profiles (TOML).")
+@click.option("--profiles", multiple=True, type=click.Path(), help="Measured profile sets (TOML).")
 @click.option(
     "--interference",
     default="measured",
     show_default=True,
-    help="How much jobs on one GPU are first believed to slow each other.",
+    help="Slowdown of jobs that share a GPU, until it is measured.",
 )
 @click.option(
-    "--cycle", default="overlapped", show_default=True, help="How stages take turns, as believed."
+    "--cycle", default="overlapped", show_default=True, help="Assumed interleaving of stages."
 )
-@click.option("--without", default="", help="Take powers away, as in preempt,migrate.")
+@click.option("--without", default="", help="Powers to disable, e.g. preempt,migrate.")
 @click.option(
     "--seed", default=0, type=click.IntRange(0), show_default=True, help="Seed of noisy beliefs."
 )
-@click.option("--listen", default="", help="Also 127.0.0.1:PORT, with the token of the folder.")
+@click.option(
+    "--listen", default="", help="Also listen on 127.0.0.1:PORT, with the folder's token."
+)
 @click.option(
     "--allow-sharing-between-users", is_flag=True, help="Jobs of different users may share a GPU."
 )
-@click.option("--fresh", is_flag=True, help="Use nothing of the options of the last time.")
-@click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C ends it.")
+@click.option("--fresh", is_flag=True, help="Ignore the options of the last `dovetail up`.")
+@click.option("--foreground", is_flag=True, help="Run in this terminal; Ctrl-C stops it.")
 @click.option("--report-fd", default=-1, hidden=True)
 @asks_a_cluster
 def up(
@@ -87,16 +89,15 @@ def up(
     fresh: bool,
     foreground: bool,
     report_fd: int,
-    **given: Any,
+    **option_texts: Unpack[OptionTexts],
 ) -> None:
     """Start the controller of a live cluster on this machine.
 
-    It goes on in the background and takes over whatever an earlier one left: waiting jobs wait,
-    running jobs run on. `dovetail down` stops it.
+    The controller runs in the background. It takes over the jobs of an earlier controller: pending
+    jobs stay in the queue, running jobs continue. `dovetail down` stops it.
 
-    Options that are not given are those of the last `dovetail up` of the same folder, if there was
-    one: policy, engine, and all that says what the policy is told. --fresh uses the defaults. What
-    opens the cluster (--listen, --allow-sharing-between-users) must be said each time.
+    Options default to those of the last `dovetail up` of the same folder; --fresh restores the
+    defaults. --listen and --allow-sharing-between-users are not remembered.
 
     \b
     Example:
@@ -110,16 +111,15 @@ def up(
     if listen and not loopback(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
-    given["profiles"] = tuple(str(Path(path).absolute()) for path in given["profiles"])
+    profiles = tuple(str(Path(path).absolute()) for path in option_texts["profiles"])
     context = click.get_current_context()
     last = {} if fresh else up_options.recalled(home, context)
     policy, engine = str(last.get("policy", policy)), str(last.get("engine", engine))
-    given |= {name: value for name, value in last.items() if name not in ("policy", "engine")}
+    remembered = {name: value for name, value in last.items() if name not in ("policy", "engine")}
+    texts = cast("OptionTexts", {**option_texts, "profiles": profiles, **remembered})
     if last:
-        click.echo(f"as the last time: {up_options.words(last)}", err=True)
-    wish = Wish(
-        home, policy, engine, cast("OptionTexts", given), listen, allow_sharing_between_users
-    )
+        click.echo(f"options of the last start: {up_options.words(last)}", err=True)
+    wish = Wish(home, policy, engine, texts, listen, allow_sharing_between_users)
     with reporting(report_fd):
         check(wish)
     for note in notes_of(EngineWords.parse(engine)):
@@ -140,13 +140,16 @@ def _serve(wish: Wish, as_json: bool) -> None:
 
     def ready(server: Server) -> None:
         up_options.keep(wish.home, {"policy": wish.policy, "engine": wish.engine, **wish.given})
-        _say_up(wish, server.address, as_json, os.getpid())
+        _print_up(wish, server.address, as_json, os.getpid())
 
     serve(wish, ready)
 
 
 def _start(wish: Wish, as_json: bool) -> None:
-    """Starts the same command in a process of its own, and returns when it answers."""
+    """Starts the same command in a new process, and returns when its controller answers.
+
+    Raises DovetailError, or InputError if the controller rejects its options.
+    """
     from dovetail.live.client.client import Client, NoController
     from dovetail.live.store.folder import Folder
     from dovetail.live.system.private_file import open_private
@@ -171,43 +174,43 @@ def _start(wish: Wish, as_json: bool) -> None:
         steps.show()
         code = process.poll()
         if code is not None:
-            _say_end(log, began, code, reported(report))
+            _raise_failure(log, began, code, reported(report))
         try:
             pong = client.ping()
         except NoController:
             sleep(POLL_S)
             continue
         if pong.pid == process.pid:
-            process.returncode = 0  # it is nobody's child any more: nobody will wait for it
-            _say_up(wish, wish.listen, as_json, pong.pid)
+            process.returncode = 0  # The controller outlives us: Popen must not wait for it.
+            _print_up(wish, wish.listen, as_json, pong.pid)
             return
     process.terminate()
-    raise DovetailError(f"the controller did not come up within {START_S:g} s; see {log}")
+    raise DovetailError(f"the controller did not start within {START_S:g} s; see {log}")
 
 
 class _Steps:
-    """Shows what a controller that starts is doing, from its log, if that takes a while."""
+    """Prints the steps of a slow start from the log of the controller."""
 
     def __init__(self, log: Path, began: int) -> None:
         self._log, self._read_bytes = log, began
         self._from_s = monotonic() + QUIET_S
 
     def show(self) -> None:
-        """Prints the steps that began since the last call."""
+        """Prints the steps since the last call."""
         if monotonic() < self._from_s:
             return
         with self._log.open("rb") as file:
             file.seek(self._read_bytes)
-            whole = file.read().rpartition(b"\n")[0]
-        self._read_bytes += len(whole)
-        for line in whole.decode("utf-8", "replace").splitlines():
-            _, marked, step = line.partition(f" {STEP}")
-            if marked:
+            lines = file.read().rpartition(b"\n")[0]
+        self._read_bytes += len(lines)
+        for line in lines.decode("utf-8", "replace").splitlines():
+            _, marker, step = line.partition(f" {STEP}")
+            if marker:
                 click.echo(f"dovetail: {step} ...", err=True)
 
 
 def _words(wish: Wish) -> list[str]:
-    """Returns the command line that means the wish."""
+    """Returns the command line of a request."""
     words = ["up", "--fresh", "--foreground", "--home", str(wish.home)]
     words += ["--policy", wish.policy, "--engine", wish.engine, "--listen", wish.listen]
     if wish.share_between_users:
@@ -218,17 +221,17 @@ def _words(wish: Wish) -> list[str]:
     return words
 
 
-def _say_end(log: Path, began: int, code: int, report: str) -> None:
-    """Raises what the controller said when it gave up at its start."""
+def _raise_failure(log: Path, began: int, code: int, report: str) -> None:
+    """Raises the error with which the controller exited during its start."""
     with log.open("rb") as file:
         file.seek(began)
         lines = file.read().decode("utf-8", "replace").splitlines()
-    said = [line.removeprefix("dovetail: ") for line in lines if line.startswith("dovetail: ")]
-    message = report or (said[-1] if said else f"the controller ended at its start; see {log}")
+    errors = [line.removeprefix("dovetail: ") for line in lines if line.startswith("dovetail: ")]
+    message = report or (errors[-1] if errors else f"the controller failed to start; see {log}")
     raise InputError("up", message) if code == 2 else DovetailError(message)
 
 
-def _say_up(wish: Wish, address: str, as_json: bool, pid: int) -> None:
+def _print_up(wish: Wish, address: str, as_json: bool, pid: int) -> None:
     if as_json:
         click.echo(json.dumps({"home": str(wish.home), "pid": pid, "address": address}))
         return
@@ -237,16 +240,16 @@ def _say_up(wish: Wish, address: str, as_json: bool, pid: int) -> None:
     )
     click.echo(f"{wish.engine} is up with {wish.policy}; stop it with: dovetail down{where}")
     if address:
-        click.echo(f"it also listens on {address}; the token is in {wish.home / 'token'}")
+        click.echo(f"the controller listens on {address}; the token is in {wish.home / 'token'}")
 
 
 @click.command("down")
-@click.option("--drain", is_flag=True, help="Start no more jobs and wait for those that run.")
+@click.option("--drain", is_flag=True, help="Start no more jobs and wait for the running jobs.")
 @asks_a_cluster
 def down(home: Path, as_json: bool, drain: bool) -> int:
-    """Stop the controller. Jobs that run go on; the next `dovetail up` takes them over.
+    """Stop the controller. Running jobs continue; the next `dovetail up` takes them over.
 
-    With --drain it waits until the running jobs are over, and then stops.
+    With --drain, the controller waits for the running jobs to end before it stops.
 
     \b
     Example:
@@ -260,21 +263,21 @@ def down(home: Path, as_json: bool, drain: bool) -> int:
     try:
         _await_end(home.expanduser(), None if drain else STOP_S)
     except KeyboardInterrupt:
-        goes_on = "; it starts no more jobs, and stops when those that run are over"
-        click.echo(f"\ndovetail: not waited for{goes_on if drain else ''}", err=True)
+        drains = "; the controller starts no more jobs and stops after the running jobs"
+        click.echo(f"\ndovetail: stopped waiting{drains if drain else ''}", err=True)
         return INTERRUPTED
     if as_json:
         click.echo(json.dumps({"down": True, "left_running": 0 if drain else running}))
     elif drain or not running:
-        click.echo("the controller is stopped; no job runs")
+        click.echo("the controller is stopped; no job is running")
     else:
-        run = f"{counted(running, 'job')} {'runs' if running == 1 else 'run'}"
-        click.echo(f"the controller is stopped; {run} on until the next dovetail up")
+        jobs = f"{counted(running, 'job')} {'continues' if running == 1 else 'continue'}"
+        click.echo(f"the controller is stopped; {jobs} to run until the next dovetail up")
     return 0
 
 
 def _await_end(home: Path, patience_s: float | None) -> None:
-    """Returns when the folder's lock is free."""
+    """Returns when the lock of the folder is free. Raises DovetailError after `patience_s`."""
     from dovetail.live.store.folder import Folder
 
     deadline = None if patience_s is None else monotonic() + patience_s

@@ -1,4 +1,4 @@
-"""The options of the last `dovetail up` of a folder: one without options uses them again."""
+"""The options of the last `dovetail up` of a folder, which the next one uses as defaults."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from click.core import ParameterSource
 from dovetail.core.errors import InputError
 
 FILE = "up.json"
-KEPT = (
+REMEMBERED = (
     *("policy", "engine", "forecast", "belief", "placement", "switching", "physics"),
     *("profiles", "interference", "cycle", "without", "seed"),
 )
-"""What is kept. What opens the cluster to others (--listen, sharing) is asked for each time."""
+"""The options in the file. --listen and sharing open the cluster to others: never implied."""
 _KINDS = {"seed": int, "profiles": list}
-"""What the others are not: texts."""
+"""Types of the options that are not texts."""
 
 
 def keep(home: Path, used: Mapping[str, object]) -> None:
-    """Writes the options of a controller that is up."""
+    """Writes the options of a running controller."""
     from dovetail.live.system.private_file import write_private
 
-    kept = {name: used[name] for name in KEPT if name in used}
-    write_private(home / FILE, json.dumps(kept, indent=1) + "\n", synced=True)
+    options = {name: used[name] for name in REMEMBERED if name in used}
+    write_private(home / FILE, json.dumps(options, indent=1) + "\n", synced=True)
 
 
 def recalled(home: Path, context: click.Context) -> dict[str, object]:
-    """Returns the options of the last time that this command line does not give.
+    """Returns the stored options that this command line omits.
 
-    Only those that differ from what it would use without them. Raises InputError.
+    Leaves out the options whose stored value is the default. Raises InputError.
     """
     last = _read(home / FILE)
-    found = {}
-    for name in KEPT:
-        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        if name in last and not given and last[name] != context.params[name]:
-            found[name] = last[name]
-    return found
+    options = {}
+    for name in REMEMBERED:
+        explicit = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if name in last and not explicit and last[name] != context.params[name]:
+            options[name] = last[name]
+    return options
 
 
 def words(options: Mapping[str, object]) -> str:
-    """Returns options as they are typed."""
-    said = []
+    """Returns options as text of a command line."""
+    texts = []
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
-            said.append(f"--{name} {one}")
-    return " ".join(said)
+            texts.append(f"--{name} {one}")
+    return " ".join(texts)
 
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise InputError(str(path), f"cannot be read: {error}", "remove it") from None
-    if not isinstance(kept, dict):
-        raise InputError(str(path), "it holds no options", "remove it")
-    found: dict[str, object] = {}
-    for name, value in kept.items():
+    if not isinstance(values, dict):
+        raise InputError(str(path), "the file contains no options", "remove it")
+    options: dict[str, object] = {}
+    for name, value in values.items():
         if name == "profiles" and isinstance(value, list):
-            found[name] = tuple(str(one) for one in value)
-        elif name in KEPT and isinstance(value, _KINDS.get(name, str)):
-            found[name] = value
+            options[name] = tuple(str(one) for one in value)
+        elif name in REMEMBERED and isinstance(value, _KINDS.get(name, str)):
+            options[name] = value
         else:
-            raise InputError(str(path), f"'{name}' is no such option or value", "remove it")
-    return found
+            raise InputError(str(path), f"option '{name}' or its value is unknown", "remove it")
+    return options

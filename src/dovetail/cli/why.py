@@ -1,4 +1,4 @@
-"""`dovetail why`: where a job is and what would have to happen, with the evidence."""
+"""`dovetail why`: explains the state of a job, with the evidence."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
 @click.argument("job")
 @asks_a_cluster
 def why(home: Path, as_json: bool, job: str) -> None:
-    """Say why a job waits, why it has the GPUs it has, or why it ended.
+    """Explain why a job waits, why it runs on its GPUs, or why it ended.
 
     \b
     Example:
       dovetail why 12
     """
-    found = looking_back(home, lambda client: client.why(job))
+    explanation = looking_back(home, lambda client: client.why(job))
     if as_json:
-        say_json(found)
+        say_json(explanation)
         return
-    for line in _lines(found):
+    for line in _lines(explanation):
         click.echo(line)
 
 
-def _lines(found: Explained) -> list[str]:
-    code = f" ({found.code})" if found.code != "None" else ""
-    lines = [f"job {found.called} is {found.state}{code}: {found.sentence}"]
-    lines += [f"  - {fact}" for fact in found.evidence]
-    if found.would_start:
-        lines.append(f"  to start: {found.would_start}")
-    if found.decided_s >= 0:
-        lines.append(f"  last decision: {max(0.0, found.now_s - found.decided_s):.0f} s ago")
+def _lines(explanation: Explained) -> list[str]:
+    code = f" ({explanation.code})" if explanation.code != "None" else ""
+    lines = [f"job {explanation.called} is {explanation.state}{code}: {explanation.sentence}"]
+    lines += [f"  - {fact}" for fact in explanation.evidence]
+    if explanation.would_start:
+        lines.append(f"  to start: {explanation.would_start}")
+    if explanation.decided_s >= 0:
+        lines.append(
+            f"  last decision: {max(0.0, explanation.now_s - explanation.decided_s):.0f} s ago"
+        )
     return lines

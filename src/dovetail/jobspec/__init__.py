@@ -1,1 +1,1 @@
-"""Job specs as users write them: YAML, batch scripts with `#SBATCH` lines, or a command."""
+"""Parses job specs: YAML files, batch scripts with `#SBATCH` lines, and commands."""

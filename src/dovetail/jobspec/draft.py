@@ -1,27 +1,28 @@
-"""A job spec in the making: fields by name, each with the place it was written at.
+"""The table of all fields of a job spec, and a draft that collects values with their origin.
 
-The fields are the same in a YAML file, on `#DOVETAIL` lines and on the command line; this table
-is all there is to know of them.
+YAML files, `#DOVETAIL` lines and the command line have the same fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar, cast
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.jobspec import values as read
 
+T = TypeVar("T")
 
-def text(said: str) -> str:
-    """Returns the text as it is."""
-    if not said:
+
+def text(value: str) -> str:
+    """Returns the text unchanged. Raises ValueError if it is empty."""
+    if not value:
         raise ValueError("it is empty")
-    return said
+    return value
 
 
-FIELDS: Mapping[str, Callable[[str], Any]] = {
+FIELDS: Mapping[str, Callable[[str], object]] = {
     "name": text,
     "command": read.words,
     "script": text,
@@ -57,7 +58,7 @@ FIELDS: Mapping[str, Callable[[str], Any]] = {
     "grace": read.seconds,
     "paced": read.flag,
 }
-"""Every field, and what makes its value from text. `environment` is read by who knows one."""
+"""The parser of each field. The caller parses `environment`, which needs that of the submitter."""
 
 PARAMETER = {
     "memory": "memory_bytes",
@@ -67,66 +68,71 @@ PARAMETER = {
     "begin": "begin_s",
     "grace": "grace_s",
 }
-"""The fields whose `JobSpec` parameter has its unit in its name."""
+"""The `JobSpec` parameter of each field whose parameter has a unit in its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
-    """A value and where it was written. `trusted` if the submitter said it on the command line.
+    """A value with the file and line it came from; `trusted` if it is from the command line.
 
-    `called` is what its author wrote for the field, as `--time`; empty for the field's own name.
+    `called` is the name that the user wrote, such as `--time`; empty for the field's own name.
     """
 
-    value: Any
+    value: object
     where: str
     trusted: bool = False
     called: str = ""
 
+    @property
+    def text(self) -> str:
+        """Returns the value of a field that is a text."""
+        return str(self.value)
+
 
 @dataclass(slots=True)
 class JobDraft:
-    """The fields given so far; what comes later takes the place of what came before."""
+    """The fields set so far; a later value replaces an earlier one."""
 
     where: str
     given: dict[str, FieldValue] = field(default_factory=dict)
 
-    def say(
-        self, name: str, said: str, where: str, *, trusted: bool = False, called: str = ""
+    def parse(
+        self, name: str, value: str, where: str, *, trusted: bool = False, called: str = ""
     ) -> None:
         """Sets a field from text. Raises InputError."""
-        known(name, where)
+        check_known(name, where)
         try:
-            self.put(name, FIELDS[name](said), where, trusted=trusted, called=called)
+            self.put(name, FIELDS[name](value), where, trusted=trusted, called=called)
         except ValueError as error:
             raise InputError(where, f"{called or name}: {error}") from None
 
     def put(
         self, name: str, value: object, where: str, *, trusted: bool = False, called: str = ""
     ) -> None:
-        """Sets a field to a value. A new range of GPUs replaces the bounds of an older one."""
+        """Sets a field to a value. A new range of GPUs also replaces min_gpus and max_gpus."""
         if name == "gpus":
             self.given.pop("min_gpus", None)
             self.given.pop("max_gpus", None)
         self.given[name] = FieldValue(value, where, trusted, called)
 
     def copy(self, where: str) -> JobDraft:
-        """Returns another draft that begins with the same fields."""
+        """Returns a new draft with the same fields."""
         return JobDraft(where, dict(self.given))
 
-    def value(self, name: str, usual: Any = None) -> Any:
-        """Returns the value of a field, or `usual`."""
-        return self.given[name].value if name in self.given else usual
+    def value(self, name: str, default: T) -> T:
+        """Returns the value of a field, which has the type of `default`; `default` if not set."""
+        return cast(T, self.given[name].value) if name in self.given else default
 
     def called(self, name: str) -> str:
-        """Returns what the author of a field wrote for it, for an error about it."""
+        """Returns the name that the user wrote for a field, for an error message."""
         return (self.given[name].called if name in self.given else "") or name
 
     def place(self, name: str) -> str:
-        """Returns where a field was written, for an error about it."""
+        """Returns the file and line of a field, for an error message."""
         return self.given[name].where if name in self.given else self.where
 
 
-def known(name: str, where: str) -> None:
-    """Raises InputError unless there is such a field."""
+def check_known(name: str, where: str) -> None:
+    """Raises InputError for an unknown field."""
     if name not in FIELDS:
         raise InputError(where, f"unknown field '{name[:60]}'", nearest(name[:60], FIELDS))

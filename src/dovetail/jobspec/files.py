@@ -1,9 +1,8 @@
-"""Job specs as users write them: a YAML file, a batch script with `#SBATCH` lines, or a command.
+"""Reads a YAML file, a batch script with `#SBATCH` lines or a command as complete, valid jobs.
 
-What comes out is complete and checked: `wire.submission.Submission`. A file cannot name anything
-outside the directory of the submission: its working directory, its output and its script lie in it
-once symbolic links are followed. The submitter can, on the command line. No text of a file is ever
-expanded: `$HOME` and backticks stay what they are.
+The working directory, the output and the script of a file must lie in the directory of the
+submission after symbolic links are resolved; only the command line may name other paths. No text
+of a file is expanded: `$HOME` and backticks remain as they are.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from dovetail.core.errors import InputError
 from dovetail.jobspec.draft import PARAMETER, FieldValue, JobDraft
@@ -28,8 +28,8 @@ COMMAND_LINE = "command line"
 STANDARD_INPUT = Path("/dev/stdin")
 OPENED_BY_SHELL = (Path("/dev/fd"), Path("/proc/self/fd"))
 KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
-TWICE = 0
-"""Stands for the number of a name that two jobs of a file have."""
+AMBIGUOUS = 0
+"""The number of a name that two jobs of a file have."""
 _PLAIN = (
     "trains", "shareable", "preemptible", "queue", "model", "recurrence", "gpu_type", "priority",
     "batch_size", "cpus", "memory", "time_limit", "deadline", "duration", "hold", "retries",
@@ -39,8 +39,9 @@ _PLAIN = (
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """The submissions of a file, in order, and sentences about what in it has no effect, and what
-    else its author may not expect.
+    """The submissions of a file in order, with warnings.
+
+    `ignored` lists options without effect, `notes` other behaviour that may surprise the user.
     """
 
     submissions: tuple[Submission, ...]
@@ -50,11 +51,11 @@ class SpecFile:
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """Where and with what somebody submits.
+    """The directory, the command line and the environment of a submission.
 
-    `overrides` are fields said on the command line, by the words of `options` where they have
-    others than their names; `environment` variables set there; `own` the variables that a spec may
-    take over by name.
+    `overrides` are the fields set on the command line, `options` the names of the options that set
+    them, `environment` the variables set there, and `own` the variables that a spec may copy by
+    name.
     """
 
     directory: Path
@@ -66,31 +67,31 @@ class Submitter:
 
 
 def read_spec(path: Path, by: Submitter, arguments: Sequence[str] = ()) -> SpecFile:
-    """Returns the jobs of a file; `arguments` follow a script as its own. Raises InputError.
+    """Returns the jobs of a file; `arguments` are those of a batch script. Raises InputError.
 
-    A YAML file is rooted in its own folder, a batch script in the directory of the submitter.
+    Paths are relative to the folder of a YAML file, or to the directory of the submitter.
     """
     content = _text(path)
     if path.suffix in YAML_SUFFIXES:
         if arguments:
-            raise InputError(str(path), "only a batch script takes arguments")
-        # Who submits a script or a command does not wait for the library of the other form.
+            raise InputError(str(path), "only batch scripts take arguments")
+        # Imported here: a script or a command does not need the YAML library.
         from dovetail.jobspec.yaml_file import read_drafts
 
         drafts = read_drafts(content, str(path), by.own)
-        return _reading(drafts, by, path.absolute().parent)
+        return _spec_file(drafts, by, path.absolute().parent)
     draft, script = read_script(content, str(path), by.own, by.now)
     draft.put("command", tuple(arguments), COMMAND_LINE)
-    reading = _reading([draft], by, by.directory.absolute())
-    return replace(reading, ignored=tuple(script.ignored), notes=tuple(script.notes))
+    spec_file = _spec_file([draft], by, by.directory.absolute())
+    return replace(spec_file, ignored=tuple(script.ignored), notes=tuple(script.notes))
 
 
 def read_command(words: Sequence[str], by: Submitter) -> SpecFile:
-    """Returns one job that runs a command given word by word. Raises InputError."""
+    """Returns one job that runs a command. Raises InputError."""
     draft = JobDraft(COMMAND_LINE)
     draft.put("command", tuple(words), COMMAND_LINE)
     draft.put("name", Path(words[0] if words else "").name, COMMAND_LINE)
-    return _reading([draft], by, by.directory.absolute())
+    return _spec_file([draft], by, by.directory.absolute())
 
 
 def _text(path: Path) -> str:
@@ -105,50 +106,53 @@ def _text(path: Path) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise InputError(str(path), f"it is no UTF-8 text: byte {error.start}") from None
+        raise InputError(str(path), f"it is not UTF-8 text: byte {error.start}") from None
 
 
 def _check_kind(path: Path) -> None:
-    """Raises InputError for what is no file: to open a FIFO waits for its writer, maybe for ever.
+    """Raises InputError unless the path is a regular file: opening a FIFO could block forever.
 
-    What the shell has opened for us, as standard input or by <(...), may be anything.
+    Paths that the shell has opened, standard input and <(...), may be of any kind but a folder.
     """
     mode = path.stat().st_mode
     opened = path == STANDARD_INPUT or path.parent in OPENED_BY_SHELL
     if stat.S_ISREG(mode) or (opened and not stat.S_ISDIR(mode)):
         return
     kind = next((word for is_one, word in KINDS if is_one(mode)), "a device")
-    raise InputError(str(path), f"it is {kind}, not a file", "name a batch script or a YAML file")
+    raise InputError(
+        str(path), f"it is {kind}, not a file", "specify a batch script or a YAML file"
+    )
 
 
-def _reading(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFile:
+def _spec_file(drafts: Sequence[JobDraft], by: Submitter, root: Path) -> SpecFile:
     number_of: dict[str, int] = {}
-    made = []
+    submissions = []
     for position, draft in enumerate(drafts, start=1):
-        for name, said in by.overrides.items():
+        for name, value in by.overrides.items():
             if name == "environment":
-                _add_environment(draft, _own_pairs(said, by), COMMAND_LINE)
+                _add_environment(draft, _own_pairs(value, by), COMMAND_LINE)
             else:
                 called = by.options.get(name, "")
-                draft.say(name, said, COMMAND_LINE, trusted=True, called=called)
+                draft.parse(name, value, COMMAND_LINE, trusted=True, called=called)
         _add_environment(draft, tuple(by.environment.items()), COMMAND_LINE)
         submission = _submission(draft, root, by.directory.absolute(), number_of)
-        made.append(submission)
+        submissions.append(submission)
         name = submission.spec.name
-        number_of[name] = -position if name not in number_of else TWICE
-    return SpecFile(tuple(made))
+        number_of[name] = -position if name not in number_of else AMBIGUOUS
+    return SpecFile(tuple(submissions))
 
 
-def _own_pairs(said: str, by: Submitter) -> tuple[tuple[str, str], ...]:
+def _own_pairs(text: str, by: Submitter) -> tuple[tuple[str, str], ...]:
     try:
-        return environment(said, by.own)
+        return environment(text, by.own)
     except ValueError as error:
         raise InputError(COMMAND_LINE, f"environment: {error}") from None
 
 
 def _add_environment(draft: JobDraft, pairs: tuple[tuple[str, str], ...], where: str) -> None:
     if pairs:
-        merged = dict(draft.value("environment", ())) | dict(pairs)
+        before: tuple[tuple[str, str], ...] = ()
+        merged = dict(draft.value("environment", before)) | dict(pairs)
         draft.put("environment", tuple(merged.items()), where)
 
 
@@ -160,23 +164,27 @@ def _submission(
     gpus = _gpus(draft)
     _check_tasks(draft, gpus)
     script = _script(draft, root)
-    array: Array = draft.value("array", Array())
-    if draft.value("paced") and not draft.value("duration"):
+    array = draft.value("array", Array())
+    if draft.value("paced", False) and not draft.value("duration", 0.0):
         where, called = draft.place("paced"), draft.called("paced")
-        raise InputError(where, f"{called}: such a job needs a duration above 0, as in 90s")
-    values = {PARAMETER.get(n, n): draft.value(n) for n in _PLAIN if n in draft.given}
+        raise InputError(where, f"{called}: a synthetic job needs a duration above 0, as in 90s")
+    values: dict[str, Any] = {
+        PARAMETER.get(n, n): draft.given[n].value for n in _PLAIN if n in draft.given
+    }
+    command: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
     try:
         spec = JobSpec(
             name=name,
-            command=draft.value("command", ()),
+            command=draft.value("command", command),
             workdir=str(workdir),
             script=script,
-            # A batch script finds what sbatch would have set.
+            # A batch script gets the variables that sbatch sets.
             slurm_variables=draft.value("slurm_variables", bool(script)),
             gpus=gpus.asked,
             min_gpus=gpus.low,
             max_gpus=gpus.high,
-            environment=draft.value("environment", ()),
+            environment=draft.value("environment", variables),
             output=output_within(root, directory, workdir, name, draft.given.get("output")),
             after=_after(draft, number_of),
             at_once=array.at_once,
@@ -191,72 +199,77 @@ def _submission(
 
 
 def _gpus(draft: JobDraft) -> Gpus:
-    usual: int = draft.value("ntasks", 1)
-    said: Gpus = draft.value("gpus", Gpus(usual, usual, usual))
-    low, high = draft.value("min_gpus", said.low), draft.value("max_gpus", said.high)
-    asked = said.asked if "gpus" in draft.given else max(usual, low)
+    default = draft.value("ntasks", 1)
+    gpus = draft.value("gpus", Gpus(default, default, default))
+    low, high = draft.value("min_gpus", gpus.low), draft.value("max_gpus", gpus.high)
+    asked = gpus.asked if "gpus" in draft.given else max(default, low)
     if not 1 <= low <= asked <= high:
         where = next(draft.place(n) for n in ("min_gpus", "max_gpus", "gpus") if n in draft.given)
-        raise InputError(where, f"at least {low} GPUs, at most {high}, asked for {asked}: no order")
+        raise InputError(
+            where, f"at least {low} GPUs, at most {high}, requested {asked}: not in order"
+        )
     if low < high and not (draft.value("trains", False) or draft.value("paced", False)):
         raise InputError(
             draft.place("gpus"),
-            "the number of GPUs can only change for a program written with dovetail.train",
-            "say `trains: yes` if it is, or one number of GPUs",
+            "only a program that uses dovetail.train can change its number of GPUs",
+            "specify `trains: yes` if it does, or one number of GPUs",
         )
     return Gpus(low, asked, high)
 
 
 def _check_tasks(draft: JobDraft, gpus: Gpus) -> None:
-    """Raises InputError for tasks that the GPUs cannot be given to."""
-    tasks: int = draft.value("ntasks", 0)
+    """Raises InputError if the GPUs cannot be divided among the tasks."""
+    tasks = draft.value("ntasks", 0)
     where, called = draft.place("ntasks"), draft.called("ntasks")
     if tasks and (draft.value("trains", False) or draft.value("paced", False)):
         raise InputError(
             where,
-            f"{called}: a program written with dovetail.train has one worker on each GPU",
-            f"leave {called} out, or `trains`",
+            f"{called}: a program that uses dovetail.train has one worker per GPU",
+            f"remove {called} or `trains`",
         )
     if tasks and gpus.asked % tasks:
         raise InputError(
             where,
             f"{called}: {tasks} tasks cannot share {gpus.asked} GPUs evenly",
-            "ask for a number of tasks that divides the number of GPUs",
+            "specify a number of tasks that divides the number of GPUs",
         )
 
 
 def _script(draft: JobDraft, root: Path) -> str:
-    """Returns the text of a batch script: read already, or of the file that a spec names."""
+    """Returns the text of a batch script, or of the script file that a spec names."""
     given = draft.given.get("script")
-    if given is None or draft.value("script_text") is not None:
-        return str(draft.value("script_text", ""))
+    if given is None or "script_text" in draft.given:
+        return draft.value("script_text", "")
     return _text(file_within(root, given))
 
 
 def _after(draft: JobDraft, number_of: Mapping[str, int]) -> tuple[Dependency, ...]:
-    found: tuple[After, ...] = draft.value("after", ())
+    none: tuple[After, ...] = ()
     return tuple(
         Dependency(a.kind, *(_job(a.job, number_of, draft.given["after"]) if a.job else ()))
-        for a in found
+        for a in draft.value("after", none)
     )
 
 
-def _job(said: str, number_of: Mapping[str, int], given: FieldValue) -> tuple[int, int]:
-    """Returns the number of a job, or its place in the file below 0; and a task of it, or -1."""
-    name, _, index = said.rpartition("_")
-    task = int(index) if name and is_number(index) and said not in number_of else -1
-    name = name if task >= 0 else said
+def _job(text: str, number_of: Mapping[str, int], given: FieldValue) -> tuple[int, int]:
+    """Returns the number of a job, or the negative of its position in the file, and a task or -1.
+
+    Raises InputError.
+    """
+    name, _, index = text.rpartition("_")
+    task = int(index) if name and is_number(index) and text not in number_of else -1
+    name = name if task >= 0 else text
     if is_number(name):
         return int(name), task
-    if number_of.get(name) == TWICE:
+    if number_of.get(name) == AMBIGUOUS:
         called = given.called or "after"
-        raise InputError(given.where, f"{called}: two jobs before it have the name '{name}'")
+        raise InputError(given.where, f"{called}: two earlier jobs have the name '{name}'")
     if name in number_of:
         return number_of[name], task
-    what = f"'{said}' is no number of a job, and no job before it in this file"
+    what = f"'{text}' is neither a job number nor the name of an earlier job in this file"
     raise InputError(given.where, f"{given.called or 'after'}: {what}")
 
 
 def is_number(text: str) -> bool:
-    """Tells whether a text is the number of a job, or of a task."""
+    """True if a text is the number of a job or a task."""
     return text.isdecimal() and text.isascii() and len(text) < 16

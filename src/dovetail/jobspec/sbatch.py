@@ -1,7 +1,7 @@
-"""A batch script: the `#SBATCH` lines that mean something here, and `#DOVETAIL` lines beside them.
+"""Reads a batch script with `#SBATCH` and `#DOVETAIL` lines as a job.
 
-Directives stand before the first command, as for Slurm. What Slurm knows and Dovetail cannot keep
-is refused; what has no effect on the result is ignored, and said to be.
+Directives precede the first command, as in Slurm. An option of Slurm that Dovetail cannot honour is
+an error; an option that would not change the result is ignored with a warning.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dovetail.jobspec.sbatch_counts import fill_counts, settle_tasks
 from dovetail.jobspec.sbatch_lines import BatchScript, read_lines
 from dovetail.jobspec.sbatch_options import DIRECT, FLAGS, IGNORED
 
-NICE_USUAL = "100"
-"""How much less important --nice alone makes a job."""
+NICE_DEFAULT = "100"
+"""The value of --nice without one, as in Slurm."""
 AHEAD_S_MAX = 65535
 _NOT_HERE = ("command", "script")
 
@@ -29,42 +29,44 @@ _NOT_HERE = ("command", "script")
 def read_script(
     content: str, file: str, own: Mapping[str, str], now: datetime | None
 ) -> tuple[JobDraft, BatchScript]:
-    """Returns the job that a batch script describes, and its lines with what is to be said of them.
+    """Returns the job of a batch script, and its directives with warnings. Raises InputError.
 
-    `own` are the submitter's variables, for --export=NAME; `now` is for --begin and --deadline.
+    `own` are the variables of the submitter, for --export=NAME; `now` is for --begin, --deadline.
     """
     if not content.startswith("#!"):
         raise InputError(
             f"{file}, line 1",
-            "a batch script begins with its interpreter",
-            "as in #!/bin/bash; a command goes behind --, as in: submit -- python train.py",
+            "a batch script must begin with its interpreter",
+            "as in #!/bin/bash; write a command after --, as in: submit -- python train.py",
         )
     script, draft = read_lines(content, file), JobDraft(file)
     draft.put("name", Path(file).name, file)
     draft.put("script_text", content, file)
     draft.put("slurm_variables", True, file)
     _fill(script, draft, own, now)
-    for where, words in script.ours:
-        _take_ours(draft, where, words, own)
+    for where, words in script.dovetail_lines:
+        _parse_dovetail_line(draft, where, words, own)
     settle_tasks(script, draft)
     return draft, script
 
 
-def _take_ours(draft: JobDraft, where: str, words: Sequence[str], own: Mapping[str, str]) -> None:
+def _parse_dovetail_line(
+    draft: JobDraft, where: str, words: Sequence[str], own: Mapping[str, str]
+) -> None:
     for word in words:
         name, equals, value = word.removeprefix("--").partition("=")
         if not equals:
-            raise InputError(where, f"'{word[:60]}' is no FIELD=VALUE", "as in gpus=1..4")
+            raise InputError(where, f"'{word[:60]}' is not FIELD=VALUE", "as in gpus=1..4")
         if name in _NOT_HERE:
-            raise InputError(where, f"a script has no field '{name}'")
-        draft.say(name, value, where)
+            raise InputError(where, f"a script cannot set the field '{name}'")
+        draft.parse(name, value, where)
         if name == "environment":
             draft.put(name, _environment(value, where, own), where)
 
 
-def _environment(said: str, where: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _environment(text: str, where: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     try:
-        return read.environment(said, own)
+        return read.environment(text, own)
     except ValueError as error:
         raise InputError(where, f"environment: {error}") from None
 
@@ -72,39 +74,41 @@ def _environment(said: str, where: str, own: Mapping[str, str]) -> tuple[tuple[s
 def _fill(
     script: BatchScript, draft: JobDraft, own: Mapping[str, str], now: datetime | None
 ) -> None:
-    """Turns the options of a script into fields."""
+    """Sets the fields of a job from the options of its script. Raises InputError."""
     if "," in script.value("partition"):
-        raise InputError(script.where("partition"), "--partition names several", "name one")
-    for option, (value, where) in script.said.items():
+        raise InputError(
+            script.where("partition"), "--partition lists several queues", "specify one"
+        )
+    for option, (value, where) in script.options.items():
         if option in DIRECT:
-            draft.say(DIRECT[option], value, where, called=f"--{option}")
+            draft.parse(DIRECT[option], value, where, called=f"--{option}")
         elif option in FLAGS:
-            draft.say(*FLAGS[option], where, called=f"--{option}")
+            draft.parse(*FLAGS[option], where, called=f"--{option}")
         elif option in IGNORED:
             script.ignore(option, IGNORED[option])
-    if "exclusive" in script.said:
-        said = "nobody shares the GPUs of the job; the rest of its nodes is open to others"
-        script.note(script.where("exclusive"), f"--exclusive: {said}")
-    if "error" in script.said and script.value("error") != script.value("output"):
-        script.ignore("error", "errors go where the output goes")
+    if "exclusive" in script.options:
+        effect = "no other job shares its GPUs, but other jobs may use the rest of its nodes"
+        script.note(script.where("exclusive"), f"--exclusive: {effect}")
+    if "error" in script.options and script.value("error") != script.value("output"):
+        script.ignore("error", "errors go to the output file")
     _fill_times(script, draft, now)
     _fill_signal(script, draft)
     _fill_export(script, draft, own)
-    if "nice" in script.said:
-        said = script.value("nice") or NICE_USUAL
-        less = said[1:] if said.startswith("-") else f"-{said}"
-        draft.say("priority", less, script.where("nice"), called="--nice")
+    if "nice" in script.options:
+        nice = script.value("nice") or NICE_DEFAULT
+        priority = nice[1:] if nice.startswith("-") else f"-{nice}"
+        draft.parse("priority", priority, script.where("nice"), called="--nice")
     fill_counts(script, draft)
 
 
 def _fill_times(script: BatchScript, draft: JobDraft, now: datetime | None) -> None:
     for option in ("time", "begin", "deadline"):
-        if option not in script.said:
+        if option not in script.options:
             continue
-        value, where = script.said[option]
+        value, where = script.options[option]
         try:
             if option == "time":
-                # Slurm takes a limit of 0 for none.
+                # A limit of 0 means no limit in Slurm.
                 limit_s = read.slurm_seconds(value) or float("inf")
                 draft.put("time_limit", limit_s, where, called="--time")
             else:
@@ -114,27 +118,31 @@ def _fill_times(script: BatchScript, draft: JobDraft, now: datetime | None) -> N
 
 
 def _fill_signal(script: BatchScript, draft: JobDraft) -> None:
-    if "signal" not in script.said:
+    if "signal" not in script.options:
         return
-    value, where = script.said["signal"]
-    found = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?(\w+)(?:@(\d{1,5}))?", value, re.ASCII)
-    name = found[1] if found else ""
+    value, where = script.options["signal"]
+    match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?(\w+)(?:@(\d{1,5}))?", value, re.ASCII)
+    name = match[1] if match else ""
     number = int(name) if name.isdecimal() else getattr(signal, f"SIG{name}", 0)
-    ahead_s = int(found[2] or 60) if found else 0
+    ahead_s = int(match[2] or 60) if match else 0
     if not 0 < number < signal.NSIG or ahead_s > AHEAD_S_MAX:
-        raise InputError(where, "--signal is not as in B:TERM@60", "seconds follow the @")
+        raise InputError(where, "--signal must look like B:TERM@60", "with seconds after the @")
     draft.put("grace", float(ahead_s), where, called="--signal")
     if number != signal.SIGTERM:
-        script.ignore("signal", f"{name} is not sent: trap SIGTERM, SIGKILL is {ahead_s} s later")
+        script.ignore(
+            "signal", f"{name} is not sent: trap SIGTERM; SIGKILL follows after {ahead_s} s"
+        )
 
 
 def _fill_export(script: BatchScript, draft: JobDraft, own: Mapping[str, str]) -> None:
-    if "export" not in script.said:
+    if "export" not in script.options:
         return
-    said, where = script.said["export"]
-    named: list[str] = re.findall(r"(?:[^,']|'[^']*')+", said)
-    if "ALL" in named:
-        script.ignore("export", "ALL: no environment is copied, name the variables you need")
-    kept = [part for part in named if part not in ("ALL", "NONE", "NIL")]
-    if kept:
-        draft.put("environment", _environment(",".join(kept), where, own), where)
+    value, where = script.options["export"]
+    parts: list[str] = re.findall(r"(?:[^,']|'[^']*')+", value)
+    if "ALL" in parts:
+        script.ignore(
+            "export", "ALL: the environment is not copied; list the variables that the job needs"
+        )
+    variables = [part for part in parts if part not in ("ALL", "NONE", "NIL")]
+    if variables:
+        draft.put("environment", _environment(",".join(variables), where, own), where)

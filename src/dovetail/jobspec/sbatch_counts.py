@@ -1,7 +1,7 @@
-"""How many GPUs, tasks, CPUs and bytes a batch script asks for, counted for the whole job.
+"""Computes GPUs, tasks, CPUs and memory of a whole job from the options of its batch script.
 
-The script runs once, on the first node of the job, unless it asks for several tasks: then it runs
-once for each of them, since there is no `srun` that could start them from within.
+The script runs once, on the first node of the job. With several tasks it runs once per task, as
+there is no `srun` to start them from within.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ TASKS = ("ntasks", "ntasks-per-node")
 
 
 def fill_counts(script: BatchScript, draft: JobDraft) -> None:
-    """Works out GPUs, CPUs and memory of the job. Raises InputError."""
+    """Sets GPUs, tasks, CPUs and memory of a job. Raises InputError."""
     for options in (MEMORY, CPUS):
-        said = [f"--{option}" for option in options if option in script.said]
-        if len(said) > 1:
-            where = script.where(*(o for o in reversed(options) if o in script.said))
-            raise InputError(where, f"{' and '.join(said)} exclude each other", "say one of them")
+        conflicting = [f"--{option}" for option in options if option in script.options]
+        if len(conflicting) > 1:
+            where = script.where(*(o for o in reversed(options) if o in script.options))
+            raise InputError(
+                where, f"{' and '.join(conflicting)} are mutually exclusive", "specify one of them"
+            )
     nodes = _nodes(script)
     tasks = script.at_least_one("ntasks", 0)
     tasks = tasks or script.at_least_one("ntasks-per-node", 0) * nodes
@@ -41,19 +43,19 @@ def _gpus(script: BatchScript, draft: JobDraft, nodes: int, tasks: int) -> int:
     for option, times in (
         ("gpus", 1), ("gpus-per-node", nodes), ("gres", nodes), ("gpus-per-task", max(tasks, 1)),
     ):  # fmt: skip
-        if option in script.said:
+        if option in script.options:
             kind, gpus = _typed_count(script, option)
             counts[option] = gpus * times
             if kind:
-                draft.say("gpu_type", kind, script.where(option), called=f"--{option}")
+                draft.parse("gpu_type", kind, script.where(option), called=f"--{option}")
     if len(set(counts.values())) > 1:
-        said = ", ".join(f"--{o} means {n}" for o, n in counts.items())
+        requests = ", ".join(f"--{o} means {n}" for o, n in counts.items())
         raise InputError(
             script.where(*reversed(counts)),
-            f"the numbers of GPUs differ: {said}",
-            "make them agree, or leave one out",
+            f"the options request different numbers of GPUs: {requests}",
+            "make them equal, or omit one",
         )
-    # Every job needs a GPU: where none are asked for, each task has one, or each node.
+    # Every job needs a GPU. Without a request, each task or each node gets one.
     option, gpus = next(iter(counts.items()), ("nodes", max(nodes, tasks)))
     if gpus < 1:
         raise InputError(script.where(option), f"--{option}: every job needs a GPU")
@@ -61,13 +63,13 @@ def _gpus(script: BatchScript, draft: JobDraft, nodes: int, tasks: int) -> int:
         raise InputError(
             script.where(*TASKS),
             f"{_called(script)}: {tasks} tasks cannot share {gpus} GPUs evenly",
-            "ask for a number of tasks that divides the number of GPUs",
+            "specify a number of tasks that divides the number of GPUs",
         )
     return gpus
 
 
 def _called(script: BatchScript) -> str:
-    return "--ntasks" if "ntasks" in script.said else "--ntasks-per-node"
+    return "--ntasks" if "ntasks" in script.options else "--ntasks-per-node"
 
 
 def _gpus_at(script: BatchScript) -> str:
@@ -75,30 +77,30 @@ def _gpus_at(script: BatchScript) -> str:
 
 
 def _nodes(script: BatchScript) -> int:
-    said = script.value("nodes", "1")
-    least, _, most = said.partition("-")
+    text = script.value("nodes", "1")
+    least, _, most = text.partition("-")
     if not re.fullmatch(r"\d{1,9}", least, re.ASCII) or most not in ("", least) or not int(least):
         raise InputError(
             script.where("nodes"),
-            "--nodes is one number of 1 or more",
-            "the policy chooses the nodes; say how many GPUs",
+            "--nodes must be one number of 1 or more",
+            "the policy chooses the nodes; specify the number of GPUs",
         )
     return int(least)
 
 
 def _typed_count(script: BatchScript, option: str) -> tuple[str, int]:
     """Returns the type and the count of `2`, `a100:2`, or of --gres `gpu:2`, `gpu:a100:2`."""
-    said, where = script.value(option), script.where(option)
-    parts = said.removeprefix("gres:").removeprefix("gres/").split(":")
+    text, where = script.value(option), script.where(option)
+    parts = text.removeprefix("gres:").removeprefix("gres/").split(":")
     if option == "gres":
-        if parts[0] != "gpu" or "," in said:
-            raise InputError(where, f"--gres={said} is not supported", "as in gpu:2 or gpu:a100:2")
+        if parts[0] != "gpu" or "," in text:
+            raise InputError(where, f"--gres={text} is not supported", "as in gpu:2 or gpu:a100:2")
         parts = parts[1:] or ["1"]
     kind, count = (parts[0], parts[1]) if len(parts) == 2 else ("", parts[0])
     if option == "gres" and len(parts) == 1 and not count.isdecimal():
         kind, count = parts[0], "1"
     if len(parts) > 2 or not re.fullmatch(r"\d{1,9}", count, re.ASCII):
-        raise InputError(where, f"--{option}={said} is no number of GPUs", "as in 2 or a100:2")
+        raise InputError(where, f"--{option}={text} is not a number of GPUs", "as in 2 or a100:2")
     return kind, int(count)
 
 
@@ -108,41 +110,43 @@ def _fill_host(script: BatchScript, draft: JobDraft, *, gpus: int, tasks: int, n
     if cpus:
         draft.put("cpus", float(cpus), script.where(*CPUS))
     for option, times in (("mem", nodes), ("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
-        if option not in script.said:
+        if option not in script.options:
             continue
         try:
-            size = read.size_bytes(script.value(option), usual="M")
+            size = read.size_bytes(script.value(option), unit="M")
         except ValueError as error:
             raise InputError(script.where(option), f"--{option}: {error}") from None
         if option == "mem-per-cpu" and not cpus:
             raise InputError(script.where(option), "--mem-per-cpu needs --cpus-per-task")
         if not size:
-            script.ignore(option, "0 is all memory of a node for Slurm; here none is counted")
+            script.ignore(option, "0 means all memory of a node in Slurm; here it requests none")
         draft.put("memory", size * times, script.where(option), called=f"--{option}")
-    if "nodes" in script.said and nodes == gpus == 1:
+    if "nodes" in script.options and nodes == gpus == 1:
         script.ignored[:] = [line for line in script.ignored if " --nodes " not in line]
 
 
 def settle_tasks(script: BatchScript, draft: JobDraft) -> None:
-    """Refuses a script that calls srun, and says how often one with several tasks runs.
+    """Rejects a script that calls srun, and notes how often a script with several tasks runs.
 
-    Call it when all lines of the script are read. For a program written with dovetail.train the
-    number of tasks is a word for Slurm alone.
+    Call it after all lines of the script are read. A program that uses dovetail.train ignores the
+    number of tasks. Raises InputError.
     """
     starter, where = script.starter
-    tasks: int = draft.value("ntasks", 1)
+    tasks = draft.value("ntasks", 1)
     if draft.value("trains", False):
         draft.given.pop("ntasks", None)
         tasks = 1
     if starter == "srun":
         raise InputError(
             where,
-            "srun cannot be used: there is no Slurm that could start the tasks of a script",
-            "leave srun out: the script runs once, or with --ntasks N (in #SBATCH) N times at once",
+            "srun is not supported: there is no Slurm to start the tasks of a script",
+            "remove srun: the script runs once, or with #SBATCH --ntasks N as N parallel tasks",
         )
     if tasks > 1 and starter:
-        what = f"each of the {tasks} tasks calls {starter}: leave it out, or ask for one task"
+        what = f"each of the {tasks} tasks calls {starter}: remove it, or request one task"
         script.note(where, what)
     elif tasks > 1:
-        what = f"the script runs {tasks} times at once, once for each task (sbatch runs it once)"
+        what = (
+            f"the script runs {tasks} times in parallel, once for each task (sbatch runs it once)"
+        )
         script.note(script.where(*TASKS), what)

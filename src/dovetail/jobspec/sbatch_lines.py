@@ -1,7 +1,7 @@
-"""The lines of a batch script: its directives before the first command, taken option by option.
+"""Parses the directives of a batch script, which precede its first command.
 
-Read as Slurm reads them: `#SBATCH` at the very beginning of a line, quotes and backslashes as in a
-shell, the rest behind a `#` a comment. What looks like a directive and is none is said.
+The syntax is Slurm's: `#SBATCH` at the very beginning of a line, quotes and backslashes as in a
+shell, and a comment after `#`. Lines that only look like directives get a warning.
 """
 
 from __future__ import annotations
@@ -25,45 +25,46 @@ _STARTER = re.compile(
 
 @dataclass(slots=True)
 class BatchScript:
-    """The directives of one script, by option; of one given twice the last counts.
+    """The directives of one script; of a repeated option, the last counts.
 
-    `ignored` are sentences about options without effect, `notes` about what else a user of Slurm
-    may not expect.
+    `options` has the value of each option with its file and line, `dovetail_lines` the words of
+    each `#DOVETAIL` line. `ignored` lists options without effect, `notes` other behaviour that may
+    surprise a user of Slurm. `starter` is the first command that starts tasks, such as srun.
     """
 
     file: str
-    said: dict[str, tuple[str, str]] = field(default_factory=dict)
-    ours: list[tuple[str, list[str]]] = field(default_factory=list)
+    options: dict[str, tuple[str, str]] = field(default_factory=dict)
+    dovetail_lines: list[tuple[str, list[str]]] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     starter: tuple[str, str] = ("", "")
 
-    def value(self, option: str, usual: str = "") -> str:
-        """Returns what was said for an option."""
-        return self.said[option][0] if option in self.said else usual
+    def value(self, option: str, default: str = "") -> str:
+        """Returns the value of an option."""
+        return self.options[option][0] if option in self.options else default
 
     def where(self, *options: str) -> str:
-        """Returns where the first of some options was said."""
-        return next((self.said[o][1] for o in options if o in self.said), self.file)
+        """Returns the file and line of the first of some options that is set."""
+        return next((self.options[o][1] for o in options if o in self.options), self.file)
 
     def ignore(self, option: str, why: str) -> None:
-        """Says that an option has no effect."""
+        """Adds a warning that an option has no effect."""
         self.ignored.append(f"{self.where(option)}: --{option} has no effect: {why}")
 
     def note(self, where: str, what: str) -> None:
-        """Says what a user of Slurm may not expect."""
+        """Adds a note."""
         self.notes.append(f"{where}: {what}")
 
-    def at_least_one(self, option: str, usual: int) -> int:
-        """Returns the number said for an option, which is 1 or more. Raises InputError."""
-        if option not in self.said:
-            return usual
+    def at_least_one(self, option: str, default: int) -> int:
+        """Returns the number of an option, which is 1 or more. Raises InputError."""
+        if option not in self.options:
+            return default
         try:
-            number = read.whole(self.said[option][0])
+            number = read.whole(self.options[option][0])
         except ValueError as error:
             raise InputError(self.where(option), f"--{option}: {error}") from None
         if not number:
-            raise InputError(self.where(option), f"--{option} is 1 or more")
+            raise InputError(self.where(option), f"--{option} must be 1 or more")
         return number
 
 
@@ -74,15 +75,17 @@ def read_lines(content: str, file: str) -> BatchScript:
     for number, line in enumerate(content.splitlines(), start=1):
         where = f"{file}, line {number}"
         began = began or bool(line.strip() and not line.lstrip().startswith("#"))
-        found = _DIRECTIVE.match(line)
-        if found and began:
-            script.note(where, f"{found[1] or found[2]} behind the first command has no effect")
-        elif found and found[1]:
-            _take(script, where, _words(found[3], where))
-        elif found:
-            script.ours.append((where, _words(found[3], where)))
+        directive = _DIRECTIVE.match(line)
+        if directive and began:
+            script.note(
+                where, f"{directive[1] or directive[2]} after the first command has no effect"
+            )
+        elif directive and directive[1]:
+            _add_options(script, where, _words(directive[3], where))
+        elif directive:
+            script.dovetail_lines.append((where, _words(directive[3], where)))
         elif _NEARLY.match(line) and not began:
-            script.note(where, "this is a comment: a directive begins with #SBATCH, nothing else")
+            script.note(where, "this line is a comment: a directive begins with exactly #SBATCH")
         starts = _STARTER.match(line)
         if starts and not script.starter[0]:
             script.starter = (starts[1], where)
@@ -93,31 +96,31 @@ def _words(text: str, where: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
     except ValueError as error:
-        raise InputError(where, f"the words cannot be parted: {error}") from None
+        raise InputError(where, f"cannot split the text into words: {error}") from None
 
 
-def _take(script: BatchScript, where: str, words: Sequence[str]) -> None:
-    """Takes the options of one line: `--name=value`, `--name value`, `-Nvalue`, `-N value`."""
+def _add_options(script: BatchScript, where: str, words: Sequence[str]) -> None:
+    """Adds the options of one line: `--name=value`, `--name value`, `-Nvalue`, `-N value`."""
     for option, value in _options(where, list(words)):
-        script.said.pop(option, None)
-        script.said[option] = (value, where)
+        script.options.pop(option, None)
+        script.options[option] = (value, where)
 
 
 def _options(where: str, rest: list[str]) -> Iterator[tuple[str, str]]:
     while rest:
         word = rest.pop(0)
         if word in ("hetjob", "packjob", ":"):
-            what = "jobs of several parts are not supported"
-            raise InputError(where, what, "submit one job that asks for all of their GPUs")
+            what = "heterogeneous jobs are not supported"
+            raise InputError(where, what, "submit one job that requests all GPUs")
         if not word.startswith("-") or word in ("-", "--"):
-            raise InputError(where, f"'{word[:60]}' is no option", "options begin with - or --")
-        said, equals, value = word.partition("=")
+            raise InputError(where, f"'{word[:60]}' is not an option", "options begin with - or --")
+        name, equals, value = word.partition("=")
         if not word.startswith("--"):
-            said, value = word[:2], word[2:].removeprefix("=")
+            name, value = word[:2], word[2:].removeprefix("=")
             equals = value
-        option = option_of(said)
+        option = option_of(name)
         if option not in KNOWN:
-            raise InputError(where, f"unknown option '{said[:60]}'", near(said[:60]))
+            raise InputError(where, f"unknown option '{name[:60]}'", near(name[:60]))
         if option in REFUSED:
             raise InputError(where, f"--{option} is not supported", REFUSED[option])
         if equals and option in NO_VALUE:

@@ -1,6 +1,4 @@
-"""The options of Slurm's `sbatch`: which mean something here, which have no effect, which are
-refused, and what to do instead.
-"""
+"""The options of Slurm's `sbatch`: supported, ignored or rejected, with the alternative."""
 
 from __future__ import annotations
 
@@ -15,24 +13,24 @@ SHORT = {
     "core-spec", "B": "extra-node-info", "F": "nodefile", "O": "overcommit", "W": "wait",
     "I": "immediate",
 }  # fmt: skip
-"""Slurm's short names."""
+"""Short names of options."""
 ALIAS = {
     "tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe",
     "mem_bind": "mem-bind", "cpu_bind": "cpu-bind", "gid": "uid",
 }  # fmt: skip
-"""Other names of options, most of them older."""
+"""Alternative names of options, most of them deprecated."""
 
 COUNTED = (
     "ntasks", "ntasks-per-node", "nodes", "gpus", "gpus-per-node", "gpus-per-task", "gres",
     "cpus-per-task", "cpus-per-gpu", "mem", "mem-per-cpu", "mem-per-gpu",
 )  # fmt: skip
-"""Options that together say how many GPUs, CPUs and bytes."""
+"""Options that together determine GPUs, tasks, CPUs and memory."""
 DIRECT = {
     "job-name": "name", "array": "array", "output": "output", "chdir": "workdir",
     "partition": "queue", "dependency": "after", "priority": "priority",
     "kill-on-invalid-dep": "kill_on_invalid_dep",
 }  # fmt: skip
-"""Options that are one of our fields, word for word."""
+"""Options with the same values as one of our fields."""
 FLAGS = {
     "hold": ("hold", "yes"), "requeue": ("requeue", "yes"), "no-requeue": ("requeue", "no"),
     "exclusive": ("shareable", "no"), "oversubscribe": ("shareable", "yes"),
@@ -42,8 +40,8 @@ OTHER = ("time", "begin", "deadline", "signal", "export", "nice", "error")
 
 IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("mail-type", "mail-user"), "no mail is sent"),
-    **dict.fromkeys(("account", "qos", "wckey"), "accounts and classes of service are not kept"),
-    "comment": "it is not kept",
+    **dict.fromkeys(("account", "qos", "wckey"), "there are no accounts or classes of service"),
+    "comment": "comments are not stored",
     **dict.fromkeys(
         ("cpu-bind", "gpu-bind", "mem-bind", "hint", "distribution", "threads-per-core",
          "ntasks-per-core", "ntasks-per-socket", "cores-per-socket", "sockets-per-node",
@@ -55,49 +53,49 @@ IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("reboot", "delay-boot", "wait-all-nodes"), "nodes are not booted"),
     **dict.fromkeys(("switches", "spread-job", "contiguous", "use-min-nodes"),
                     "the policy chooses the nodes"),
-    **dict.fromkeys(("parsable", "quiet", "verbose"), "it concerns the answer of sbatch"),
+    **dict.fromkeys(("parsable", "quiet", "verbose"), "it changes only the output of sbatch"),
     **dict.fromkeys(("get-user-env", "export-file", "propagate"), "no environment is copied"),
     "open-mode": "output is always appended",
     "ignore-pbs": "no other directives are read",
-    "no-kill": "a job goes on without a lost node if it can",
+    "no-kill": "a job continues without a lost node if it can",
     "nodes": "the policy chooses the nodes",
 }  # fmt: skip
-"""Options without effect, and why; they take a value unless in `BARE`."""
+"""Options without effect, with the reason; each takes a value unless it is in `BARE`."""
 BARE = frozenset(
     {*FLAGS, "parsable", "quiet", "verbose", "no-kill", "contiguous", "spread-job", "reboot",
      "use-min-nodes", "overcommit", "get-user-env", "ignore-pbs", "nice"}
 )  # fmt: skip
-"""Options that may stand without a value."""
+"""Options whose value is optional."""
 NO_VALUE = ("hold", "requeue", "no-requeue", "oversubscribe")
-"""Options that take none."""
+"""Options that take no value."""
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("nodelist", "exclude", "nodefile", "constraint", "prefer", "reservation",
                      "clusters", "cluster-constraint", "batch", "extra-node-info", "mincpus",
                      "gpus-per-socket"),
-                    "the policy chooses the nodes; name a type of GPU in --gpus=TYPE:N"),
-    "time-min": "time limits are not shortened; say the shortest in --time",
+                    "the policy chooses the nodes; specify a GPU type with --gpus=TYPE:N"),
+    "time-min": "time limits are not shortened; specify the shortest with --time",
     "licenses": "licenses are not counted; --array=0-9%2 limits how many tasks run at once",
-    "wrap": "give the command to dovetail submit, behind --",
-    "input": "a job has no input; let the script read the file",
+    "wrap": "pass the command to dovetail submit, after --",
+    "input": "jobs have no standard input; read the file in the script",
     **dict.fromkeys(("container", "image", "oci"),
-                    "containers are not started; let the script start one"),
-    **dict.fromkeys(("tmp", "bb", "bbf"), "disks are not counted; let the script look for room"),
-    "network": "networks are not set up; leave it out",
-    "mcs-label": "jobs have no labels; leave it out",
-    "ntasks-per-gpu": "say the number of tasks, as in --ntasks=4",
-    "wait": "say it on the command line: dovetail submit --wait",
-    "test-only": "say it on the command line: dovetail submit --test-only",
-    "immediate": "a job waits until there is room; dovetail top --once shows what is free",
-    "uid": "a job runs as its submitter; leave it out",
+                    "containers are not supported; start one in the script"),
+    **dict.fromkeys(("tmp", "bb", "bbf"), "disk space is not managed; check it in the script"),
+    "network": "networks are not configured; remove it",
+    "mcs-label": "jobs have no labels; remove it",
+    "ntasks-per-gpu": "specify the number of tasks, as in --ntasks=4",
+    "wait": "use the command line: dovetail submit --wait",
+    "test-only": "use the command line: dovetail submit --test-only",
+    "immediate": "a job waits for free GPUs; dovetail top --once shows them",
+    "uid": "a job runs as the user who submits it; remove it",
 }  # fmt: skip
-"""Options that would change what happens, and cannot be kept; and what to do instead."""
+"""Unsupported options that would change the result, with the alternative."""
 KNOWN = frozenset({*COUNTED, *DIRECT, *FLAGS, *OTHER, *IGNORED, *REFUSED, *ALIAS})
 
 
 def option_of(word: str) -> str:
-    """Returns the full name of an option as Slurm understands it, empty if there is none.
+    """Returns the full name of an option, empty for an unknown one.
 
-    As for Slurm the beginning of a name is enough where only one begins so.
+    An unambiguous prefix of a name is enough, as in Slurm.
     """
     name = SHORT.get(word[1:2], "") if not word.startswith("--") else word[2:]
     if name and name not in KNOWN:
@@ -107,19 +105,19 @@ def option_of(word: str) -> str:
 
 
 def near(word: str) -> str:
-    """Returns a hint for a word that is no option."""
-    import difflib  # asked for by mistakes alone, and every submit imports this file
+    """Returns a hint for an unknown option."""
+    import difflib  # Imported here: every submit imports this module, few need a hint.
 
     close = difflib.get_close_matches(word.lstrip("-"), sorted(KNOWN), n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return "leave it out, or say what you need in a field of docs/reference/job-spec.md"
+    return "remove it, or use a field of docs/reference/job-spec.md"
 
 
 def instead(word: str, likely: Sequence[str]) -> str:
-    """Returns what to do instead of an option of sbatch that `dovetail submit` does not have.
+    """Returns the alternative to an option of sbatch that `dovetail submit` lacks.
 
-    `likely` are options it has that are spelt like that.
+    `likely` are options of `dovetail submit` with a similar name.
     """
     option = option_of(word)
     if option.startswith("mem"):
@@ -127,17 +125,17 @@ def instead(word: str, likely: Sequence[str]) -> str:
     if option.startswith("cpus"):
         return "for the whole job: --set cpus=8"
     if option in (*COUNTED, "nodes"):
-        return "say how many GPUs, as in --gpus 4, and tasks, as in --ntasks 4"
+        return "specify the number of GPUs, as in --gpus 4, and of tasks, as in --ntasks 4"
     if option == "wrap":
-        return "a command goes behind --, as in: submit -- python train.py"
+        return "write a command after --, as in: submit -- python train.py"
     if option == "export":
         return "as in --env NAME=VALUE, or --env NAME"
     if option in DIRECT or option in FLAGS:
         return f"as in --set {DIRECT.get(option) or '='.join(FLAGS[option])}"
     if option in REFUSED or option in IGNORED:
-        return REFUSED.get(option) or f"leave it out: {IGNORED[option]}"
+        return REFUSED.get(option) or f"remove it: {IGNORED[option]}"
     if option in KNOWN:
         return "write it as #SBATCH in the script"
     if likely:
         return f"did you mean '{likely[0]}'?"
-    return "what is the script's own goes behind --; see 'dovetail submit --help'"
+    return "write options of the script after --; see 'dovetail submit --help'"

@@ -1,7 +1,7 @@
-"""What the words of a job spec mean: times, sizes, ranges, dependencies. Each from plain text.
+"""Parses the values of job spec fields: durations, sizes, ranges, dependencies.
 
-Every reader returns the value or raises ValueError with a sentence about the text alone; who calls
-knows the file and the line.
+Each parser returns a value or raises ValueError with a message about the text; the caller adds the
+file and the line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IG
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """How many GPUs: as asked for, and the range in which their number may change."""
+    """The requested number of GPUs, and the range in which the policy may change it."""
 
     low: int
     asked: int
@@ -39,8 +39,10 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A dependency on a job: the number of one on record, or the name of an earlier one of the
-    file; either may be followed by `_3`, a task of an array. None for `singleton`.
+    """A dependency on a job.
+
+    `job` is the number of a submitted job or the name of an earlier job in the file, optionally
+    followed by `_3` for a task of an array; empty for `singleton`.
     """
 
     kind: str
@@ -49,14 +51,14 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """The indices of an array, and how many of its tasks may be at once (0: all)."""
+    """The indices of an array, and the most tasks that may run at once (0: no limit)."""
 
     indices: tuple[int, ...] = ()
     at_once: int = 0
 
 
 def seconds(text: str) -> float:
-    """Returns a time: `90s`, `1h30m`, or a form of Slurm's with `:` or `-`. Units are needed."""
+    """Returns a duration: `90s`, `1h30m`, or a form of Slurm with `:` or `-`; no bare number."""
     if text.lower() in _ENDLESS:
         return INFINITE
     if _SPAN.fullmatch(text):
@@ -64,39 +66,41 @@ def seconds(text: str) -> float:
     if (":" in text or "-" in text) and _CLOCK.fullmatch(text):
         return slurm_seconds(text)
     if text.isdecimal():
-        raise ValueError(f"{text} of what? write {text}s, {text}m, {text}h or {text}d")
-    raise ValueError(f"'{text}' is no time, as in 90s, 1h30m or 1-12:00:00")
+        raise ValueError(f"{text} lacks a unit: write {text}s, {text}m, {text}h or {text}d")
+    raise ValueError(f"'{text}' is not a duration, as in 90s, 1h30m or 1-12:00:00")
 
 
 def some_seconds(text: str) -> float:
-    """Returns a time above 0."""
-    found = seconds(text)
-    if not found:
+    """Returns a duration above 0."""
+    duration_s = seconds(text)
+    if not duration_s:
         raise ValueError("it must be above 0")
-    return found
+    return duration_s
 
 
 def limit_seconds(text: str) -> float:
-    """Returns a time limit of a command line: as Slurm reads it, or with units; 0: no limit."""
+    """Returns a time limit of a command line, in a form of Slurm or with units; 0: no limit."""
     if _SPAN.fullmatch(text):
         return some_seconds(text)
     return slurm_seconds(text) or INFINITE
 
 
 def span(text: str) -> float:
-    """Returns a time that names its units, where a clock time could be meant."""
+    """Returns a duration with units, for fields where `16:00` would be a time of day."""
     if not _SPAN.fullmatch(text):
-        raise ValueError(f"'{text}' is no span of time, as in 90s, 1h30m or 2d")
+        raise ValueError(f"'{text}' is not a duration with units, as in 90s, 1h30m or 2d")
     return seconds(text)
 
 
 def slurm_seconds(text: str) -> float:
-    """Returns a time as Slurm writes it: MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
+    """Returns a duration of Slurm: MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
     if text.lower() in _ENDLESS:
         return INFINITE
     match = _CLOCK.fullmatch(text)
     if match is None:
-        raise ValueError(f"'{text}' is no time, as in 30, 30:00, 2:00:00, 1-12 or 1-12:00:00")
+        raise ValueError(
+            f"'{text}' is not a duration, as in 30, 30:00, 2:00:00, 1-12 or 1-12:00:00"
+        )
     days, *rest = match.groups()
     parts = [float(part) for part in rest if part is not None]
     if days is not None:
@@ -107,23 +111,23 @@ def slurm_seconds(text: str) -> float:
     return parts[0] * 60 + (parts[1] if len(parts) == 2 else 0.0)
 
 
-def size_bytes(text: str, usual: str = "") -> float:
-    """Returns a size such as `512M` or `16 GiB`; `usual` is the unit of a bare number."""
+def size_bytes(text: str, unit: str = "") -> float:
+    """Returns a size such as `512M` or `16 GiB`; `unit` is that of a bare number."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"'{text}' is no size, as in 512M or 16G")
-    return float(match[1]) * _BYTES[match[2].upper() or ("" if "b" in text.lower() else usual)]
+        raise ValueError(f"'{text}' is not a size, as in 512M or 16G")
+    return float(match[1]) * _BYTES[match[2].upper() or ("" if "b" in text.lower() else unit)]
 
 
 def memory_bytes(text: str) -> float:
-    """Returns a size that must name its unit."""
+    """Returns a size with a unit."""
     if text.strip().isdecimal() and int(text):
-        raise ValueError(f"{text} of what? write {text}M or {text}G")
+        raise ValueError(f"{text} lacks a unit: write {text}M or {text}G")
     return size_bytes(text)
 
 
 def flag(text: str) -> bool:
-    """Returns a truth value: yes, no, true, false."""
+    """Returns a boolean: yes, no, true or false."""
     known = {"yes": True, "true": True, "no": False, "false": False}
     if text.lower() not in known:
         raise ValueError(f"'{text}' is neither yes nor no")
@@ -131,37 +135,37 @@ def flag(text: str) -> bool:
 
 
 def whole(text: str) -> int:
-    """Returns a whole number, not below 0."""
+    """Returns a whole number of 0 or more."""
     if not (text.isdecimal() and text.isascii() and len(text) <= 15):
-        raise ValueError(f"'{text}' is no whole number of 0 or more")
+        raise ValueError(f"'{text}' is not a whole number of 0 or more")
     return int(text)
 
 
 def one_or_more(text: str) -> int:
-    """Returns a whole number above 0."""
-    found = whole(text)
-    if not found:
-        raise ValueError("it is 1 or more")
-    return found
+    """Returns a whole number of 1 or more."""
+    value = whole(text)
+    if not value:
+        raise ValueError("it must be 1 or more")
+    return value
 
 
 def number(text: str) -> float:
     """Returns a number."""
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"'{text}' is no number")
+        raise ValueError(f"'{text}' is not a number")
     return float(text)
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Returns the words of a command as a shell would part them; nothing in them is expanded."""
+    """Returns the words of a command, split as by a shell but not expanded."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise ValueError(f"the words cannot be parted: {error}") from None
+        raise ValueError(f"cannot split the text into words: {error}") from None
 
 
 def gpus(text: str) -> Gpus:
-    """Returns `2`, or a range `1..4`: it asks for the least and may grow to the most."""
+    """Returns `2`, or a range `1..4`, which requests the least and may grow to the most."""
     low, dots, high = text.partition("..")
     try:
         least = whole(low.strip())
@@ -169,58 +173,62 @@ def gpus(text: str) -> Gpus:
     except ValueError:
         least = most = 0
     if not 1 <= least <= most:
-        raise ValueError(f"'{text}' is no number of GPUs: 1 or more, or a range as in 1..4")
+        raise ValueError(
+            f"'{text}' is not a number of GPUs: specify 1 or more, or a range as in 1..4"
+        )
     return Gpus(least, least, most)
 
 
 def array(text: str) -> Array:
-    """Returns an array as Slurm writes it: its indices, and behind a % how many may be at once."""
-    said, percent, most = text.partition("%")
+    """Returns an array of Slurm: its indices, and after a % the most tasks that run at once."""
+    ranges, percent, most = text.partition("%")
     if percent and (not most.isdecimal() or not 0 < whole(most) <= TASKS_MAX):
-        raise ValueError(f"'%{most}' is no number of tasks from 1 to {TASKS_MAX}")
-    return Array(indices(said), whole(most) if percent else 0)
+        raise ValueError(f"'%{most}' is not a number of tasks from 1 to {TASKS_MAX}")
+    return Array(indices(ranges), whole(most) if percent else 0)
 
 
 def indices(text: str) -> tuple[int, ...]:
-    """Returns the indices of an array as Slurm writes them: `0-9`, `1,3,8`, `0-15:4`."""
-    found: dict[int, None] = {}
+    """Returns the sorted indices of an array of Slurm: `0-9`, `1,3,8`, `0-15:4`."""
+    indices_seen: dict[int, None] = {}
     for part in text.split(","):
         match = _INDICES.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"'{text}' is no list of indices, as in 0-9, 1,3,8 or 0-15:4")
+            raise ValueError(f"'{text}' is not a list of indices, as in 0-9, 1,3,8 or 0-15:4")
         first = int(match[1])
         last, step = int(match[2] or first), int(match[3] or 1)
         if last < first or step < 1 or last > INDEX_MAX:
-            raise ValueError(f"'{part}' is no range of indices from 0 to {INDEX_MAX}")
-        if len(range(first, last + 1, step)) + len(found) > TASKS_MAX:
-            raise ValueError(f"'{text}' has over {TASKS_MAX} tasks")
-        found |= dict.fromkeys(range(first, last + 1, step))
-    return tuple(sorted(found))
+            raise ValueError(f"'{part}' is not a range of indices from 0 to {INDEX_MAX}")
+        if len(range(first, last + 1, step)) + len(indices_seen) > TASKS_MAX:
+            raise ValueError(f"'{text}' has more than {TASKS_MAX} tasks")
+        indices_seen |= dict.fromkeys(range(first, last + 1, step))
+    return tuple(sorted(indices_seen))
 
 
 def after(text: str) -> tuple[After, ...]:
-    """Returns dependencies as Slurm writes them: `afterok:12:13_2,afterany:4`, numbers or names."""
-    found = []
+    """Returns dependencies of Slurm on numbers or names: `afterok:12:13_2,afterany:4`."""
+    dependencies = []
     if "?" in text:
-        raise ValueError("any one of several (?) is not supported: a comma waits for all of them")
+        raise ValueError(
+            "alternatives (?) are not supported: separate jobs by commas to wait for all of them"
+        )
     for part in text.split(","):
         kind, *jobs = part.strip().split(":")
         if kind not in ASKED:
-            raise ValueError(f"'{part}' begins with none of {', '.join(ASKED)}")
+            raise ValueError(f"'{part}' must begin with one of {', '.join(ASKED)}")
         if kind == SINGLETON and not jobs:
-            found.append(After(kind))
+            dependencies.append(After(kind))
             continue
         if kind == SINGLETON or not jobs or not all(job.strip() for job in jobs):
-            wants = "names a job" if kind == SINGLETON else f"names no job, as in {kind}:12"
+            wants = "takes no job" if kind == SINGLETON else f"needs a job, as in {kind}:12"
             raise ValueError(f"'{part}' {wants}")
         if any(re.fullmatch(r"\d+(_\d+)?\+\d+", job) for job in jobs):
-            raise ValueError(f"'{part}': a delay (+) is not supported: say when with begin")
-        found += [After(kind, job.strip()) for job in jobs]
-    return tuple(found)
+            raise ValueError(f"'{part}': a delay (+) is not supported: use the field begin")
+        dependencies += [After(kind, job.strip()) for job in jobs]
+    return tuple(dependencies)
 
 
 def environment(text: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Returns variables written `A=1,B,C='x,y'`; a bare name has the value of `own`."""
+    """Returns the variables of `A=1,B,C='x,y'`; a bare name takes its value from `own`."""
     pairs = []
     for part in re.findall(r"(?:[^,']|'[^']*')+", text):
         name, equals, value = part.strip().partition("=")
@@ -229,7 +237,7 @@ def environment(text: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...
 
 
 def own_value(name: str, own: Mapping[str, str]) -> str:
-    """Returns the submitter's value of a variable. Raises ValueError if there is none."""
+    """Returns the value of a variable of the submitter. Raises ValueError if it is not set."""
     if name not in own:
-        raise ValueError(f"'{name[:40]}' has no value, and is not set where you submit")
+        raise ValueError(f"'{name[:40]}' has no value and is not set in your environment")
     return own[name]

@@ -1,8 +1,8 @@
-"""Jobs in YAML: one, several under `jobs:`, or several documents.
+"""Reads jobs in YAML: one job, several under `jobs:`, or several documents.
 
-Only the shape of YAML is used: mappings, lists and texts. What a text means is decided by the field
-it stands in, never guessed (`no` may be a name, `1:30` is a time). Anchors, aliases and tags are
-refused: nothing is built but texts, and a small file stays small.
+Only mappings, lists and texts are used. The field decides the type of a text, not YAML (`no` may be
+a name, `1:30` is a duration). Anchors, aliases and tags are errors: only texts are built, and a
+small file cannot expand to a large one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from dovetail.core.errors import InputError
-from dovetail.jobspec.draft import FieldValue, JobDraft, known
+from dovetail.jobspec.draft import FieldValue, JobDraft, check_known
 from dovetail.jobspec.values import own_value
 
 JOBS_MAX = 1000
 DEPTH_MAX = 10
-"""Lists and mappings inside each other; the parser's time grows with the square of it."""
+"""The deepest nesting of lists and mappings; parsing takes time quadratic in the depth."""
 _JOBS = "jobs"
 _NULL = "tag:yaml.org,2002:null"
 
@@ -27,21 +27,21 @@ _NULL = "tag:yaml.org,2002:null"
 def read_drafts(content: str, file: str, own: Mapping[str, str]) -> list[JobDraft]:
     """Returns the jobs of a YAML text, in order. Raises InputError.
 
-    Fields beside `jobs:` hold for all jobs under it that do not say otherwise.
+    Fields next to `jobs:` are defaults for all jobs under it.
     """
     reader = _Reader(file, own)
     drafts: list[JobDraft] = []
     for document in reader.documents(content):
         drafts += reader.jobs(document)
         if len(drafts) > JOBS_MAX:
-            raise InputError(file, f"it holds over {JOBS_MAX} jobs")
+            raise InputError(file, f"it contains more than {JOBS_MAX} jobs")
     if not drafts:
-        raise InputError(file, "there is no job in it")
+        raise InputError(file, "it contains no jobs")
     return drafts
 
 
 class _Reader:
-    """Turns nodes into drafts, and knows the line of everything."""
+    """Converts YAML nodes to drafts, with the line of each field."""
 
     def __init__(self, file: str, own: Mapping[str, str]) -> None:
         self._file = file
@@ -57,9 +57,11 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = self._file if mark is None else f"{self._file}, line {mark.line + 1}"
-            raise InputError(where, f"this is no YAML: {error.problem or error.context}") from None
+            raise InputError(
+                where, f"this is not valid YAML: {error.problem or error.context}"
+            ) from None
         except yaml.YAMLError as error:
-            raise InputError(self._file, f"this is no YAML: {error}") from None
+            raise InputError(self._file, f"this is not valid YAML: {error}") from None
 
     def _check_events(self, content: str) -> None:
         depth = 0
@@ -70,14 +72,14 @@ class _Reader:
             if getattr(event, "anchor", None):
                 raise InputError(
                     where,
-                    "anchors and aliases are not used here",
-                    "say it in full, or beside jobs:",
+                    "anchors and aliases are not supported",
+                    "write the values out, or next to jobs:",
                 )
             if depth > DEPTH_MAX:
                 raise InputError(where, "it is nested too deeply")
             tag = getattr(event, "tag", None)
             if tag and tag != "!":
-                raise InputError(where, f"the tag {str(tag)[:40]} is not used here")
+                raise InputError(where, f"the tag {str(tag)[:40]} is not supported")
 
     def jobs(self, root: Node) -> Iterator[JobDraft]:
         """Yields the jobs of one document."""
@@ -98,16 +100,16 @@ class _Reader:
     def _draft(self, draft: JobDraft, fields: Mapping[ScalarNode, Node]) -> JobDraft:
         for key, node in fields.items():
             name, where = key.value, self._where(key)
-            known(name, where)
+            check_known(name, where)
             if name == "environment":
                 draft.put(name, tuple(self._environment(node)), where)
             elif name == "command" and isinstance(node, SequenceNode):
                 draft.put(name, tuple(self._text(item, name) for item in node.value), where)
             elif name in ("after", "array") and isinstance(node, SequenceNode):
-                said = ",".join(self._text(item, name) for item in node.value)
-                draft.say(name, said, where)
+                joined = ",".join(self._text(item, name) for item in node.value)
+                draft.parse(name, joined, where)
             else:
-                draft.say(name, self._text(node, name), where)
+                draft.parse(name, self._text(node, name), where)
         draft.given.setdefault("name", FieldValue(Path(self._file).stem, self._file))
         return draft
 
@@ -127,9 +129,9 @@ class _Reader:
         seen: dict[str, None] = {}
         for key, _ in node.value:
             if not isinstance(key, ScalarNode):
-                raise InputError(self._where(key), "the name of a field is a text")
+                raise InputError(self._where(key), "the name of a field must be a text")
             if key.value in seen:
-                raise InputError(self._where(key), f"field '{key.value[:60]}' is given twice")
+                raise InputError(self._where(key), f"field '{key.value[:60]}' occurs twice")
             seen[key.value] = None
         return list(node.value)
 

@@ -1,1 +1,1 @@
-"""What a run leaves behind: the log, the numbers folded from it, and their pictures."""
+"""The record of a run: the event log, the metrics computed from it, and the timeline."""

@@ -1,8 +1,7 @@
-"""The event log: a header line with the manifest, then one JSON object for each fact.
+"""The event log: a header line with the manifest, then one JSON object per fact.
 
-The log is the product: metrics, pictures, `why` and replay are folds over it. The format is
-versioned; a reader refuses a version it does not know. The last line says `closed`, so that a
-log that was cut off is recognised.
+Metrics, plots, `why` and replay are all computed from the log. The format is versioned; a reader
+rejects an unknown version. The last line is a `closed` record, so that a truncated log is detected.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from dovetail.core.trace import Trace
 
 VERSION = 2
 READABLE = (1, VERSION)
-"""Version 1 has no `controller` and no `learned`; all else is the same."""
+"""Version 1 lacks the `controller` and `learned` records."""
 _FLUSH_LINES = 20_000
 
 
 class LogWriter:
-    """Writes facts as lines. The caller opens the file and calls `close` when all is well."""
+    """Writes facts as lines. The caller opens the file, and calls `close` on success."""
 
     def __init__(
         self, file: IO[str], trace: Trace, physics: Physics, manifest: dict[str, object]
@@ -67,7 +66,7 @@ class LogWriter:
             self._flush()
 
     def close(self) -> None:
-        """Writes what is left and the line that says the log is whole."""
+        """Writes the remaining lines and the `closed` record."""
         self._lines.append('{"e":"closed"}')
         self._flush()
 
@@ -77,9 +76,9 @@ class LogWriter:
 
 
 class FactLines:
-    """Spells facts as lines of the log.
+    """Formats facts as lines of the log.
 
-    `name` gives a job's id as JSON, `submitted` the line of its submission with its request.
+    `name` returns the id of a job as JSON, `submitted` the line of a submission with its request.
     """
 
     def __init__(self, name: Callable[[int], str], submitted: Callable[[Submitted], str]) -> None:
@@ -88,7 +87,7 @@ class FactLines:
         self._spans: dict[Placement, str] = {}
 
     def line(self, fact: Fact) -> str:
-        """Returns the line of one fact, without its end."""
+        """Returns the line of one fact, without the line break."""
         kind, name = type(fact), self._name
         if kind is Started:
             started: Started = fact  # type: ignore[assignment]
@@ -138,8 +137,8 @@ class FactLines:
             case Withdrawn(_, job):
                 return f'{{"t":{t},"e":"withdrawn","job":{name(job)}}}'
             case Explained(_, reasons):
-                said = ",".join(self._reason(r) for r in reasons)
-                return f'{{"t":{t},"e":"explained","reasons":[{said}]}}'
+                texts = ",".join(self._reason(r) for r in reasons)
+                return f'{{"t":{t},"e":"explained","reasons":[{texts}]}}'
             case Woke():
                 return f'{{"t":{t},"e":"woke"}}'
             case NodeChanged(_, node, state):
@@ -152,36 +151,36 @@ class FactLines:
         raise AssertionError(f"unknown fact {fact}")
 
     def _reason(self, reason: Reason) -> str:
-        said = f'{{"code":"{reason.code}"'
+        text = f'{{"code":"{reason.code}"'
         if reason.job >= 0:
-            said += f',"job":{self._name(reason.job)}'
+            text += f',"job":{self._name(reason.job)}'
         if reason.shape >= 0:
-            said += f',"shape":{reason.shape}'
+            text += f',"shape":{reason.shape}'
         if reason.behind >= 0:
-            said += f',"behind":{self._name(reason.behind)}'
-        return said + "}"
+            text += f',"behind":{self._name(reason.behind)}'
+        return text + "}"
 
     def _spell(self, placement: Placement) -> str:
-        said = '"on":[' + ",".join(f"[{n},{g}]" for n, g in placement.spans) + "]"
+        text = '"on":[' + ",".join(f"[{n},{g}]" for n, g in placement.spans) + "]"
         if placement.gpu_ids:
-            said += f',"gpu_ids":{json.dumps(placement.gpu_ids)}'
+            text += f',"gpu_ids":{json.dumps(placement.gpu_ids)}'
         if placement.accumulation_steps > 1:
-            said += f',"steps":{placement.accumulation_steps}'
+            text += f',"steps":{placement.accumulation_steps}'
         if placement.fractions:
-            said += f',"fractions":{json.dumps(placement.fractions)}'
+            text += f',"fractions":{json.dumps(placement.fractions)}'
         if placement.samples:
-            said += f',"samples":{json.dumps(placement.samples)}'
+            text += f',"samples":{json.dumps(placement.samples)}'
         if placement.batch_size:
-            said += f',"batch":{placement.batch_size}'
+            text += f',"batch":{placement.batch_size}'
         if placement.interleave is not None:
-            said += f',"seat":[{placement.interleave.set_id},{placement.interleave.phase}]'
+            text += f',"seat":[{placement.interleave.set_id},{placement.interleave.phase}]'
         if len(self._spans) < 100_000:
-            self._spans[placement] = said
-        return said
+            self._spans[placement] = text
+        return text
 
 
 class LogLines:
-    """Spells facts of the jobs of a table. `work_s` is the length of each, inf if not known."""
+    """Formats facts on the jobs of a table. `work_s` is the length of each job, inf if unknown."""
 
     def __init__(self, jobs: JobTable, physics: Physics, work_s: Sequence[float]) -> None:
         self._jobs = jobs
@@ -194,7 +193,7 @@ class LogLines:
         self.admit(work_s)
 
     def admit(self, work_s: Sequence[float]) -> None:
-        """Takes note of rows appended to the table, and of how long those jobs are."""
+        """Adds jobs that were appended to the table, with their lengths."""
         known, jobs = len(self._name), self._jobs
         self._work.extend(work_s)
         self._name.extend(json.dumps(jobs.job_id[job]) for job in range(known, len(jobs)))
@@ -210,6 +209,17 @@ class LogLines:
         )
 
 
+_NUMBER_DEFAULTS: dict[str, float] = {
+    "priority": 0.0,
+    "batch_size": 0,
+    "cpus": 0.0,
+    "memory_bytes": 0.0,
+    "time_limit_s": float("inf"),
+    "deadline_s": float("inf"),
+}
+_FLAG_DEFAULTS = {"elastic": False, "shareable": False, "preemptible": True}
+
+
 def _preparing(gpus: int) -> str:
     return f',"preparing":{gpus}' if gpus else ""
 
@@ -219,42 +229,24 @@ def _number(value: float) -> str:
 
 
 def _requests(jobs: JobTable, physics: Physics, first: int) -> list[str]:
-    """Returns, from one job on, the JSON of each request, without what has the neutral value."""
+    """Returns the JSON of the requests from one job on, without fields that have their default."""
     parts = [f'"gpus":{g}' for g in jobs.gpus[first:].tolist()]
     for name in LABELS:
         labels = getattr(jobs, name)
         codes = labels.codes[first:].tolist()
-        said = {
+        texts = {
             c: f',"{name}":{json.dumps(labels.names[c])}' if c >= 0 else ""
             for c in dict.fromkeys(codes)
         }
-        parts = [p + said[c] for p, c in zip(parts, codes, strict=True)]
-    neutral: dict[str, float] = {
-        "priority": 0.0,
-        "batch_size": 0,
-        "cpus": 0.0,
-        "memory_bytes": 0.0,
-        "time_limit_s": float("inf"),
-        "deadline_s": float("inf"),
-    }
-    for name, usual in neutral.items():
-        column = getattr(jobs, name)[first:]
-        if (column != usual).any():
-            parts = [
-                p + (f',"{name}":{v!r}' if v != usual else "")
-                for p, v in zip(parts, column.tolist(), strict=True)
-            ]
+        parts = [p + texts[c] for p, c in zip(parts, codes, strict=True)]
+    for name, default in _NUMBER_DEFAULTS.items():
+        parts = _with_field(parts, name, getattr(jobs, name)[first:].tolist(), default)
     for row, job in enumerate(range(first, len(jobs))):
         low, high = int(jobs.min_gpus[job]), int(jobs.max_gpus[job])
         if low != high:
             parts[row] += f',"min_gpus":{low},"max_gpus":{high}'
-    for name, usual_flag in (("elastic", False), ("shareable", False), ("preemptible", True)):
-        flags = getattr(jobs, name)[first:]
-        if (flags != usual_flag).any():
-            parts = [
-                p + (f',"{name}":{json.dumps(v)}' if v != usual_flag else "")
-                for p, v in zip(parts, flags.tolist(), strict=True)
-            ]
+    for name, flag in _FLAG_DEFAULTS.items():
+        parts = _with_field(parts, name, getattr(jobs, name)[first:].tolist(), flag)
     for row, gpus in enumerate(jobs.gpus[first:].tolist()):
         scale = physics.structure.scale(first + row)
         if scale != gpus:
@@ -262,18 +254,31 @@ def _requests(jobs: JobTable, physics: Physics, first: int) -> list[str]:
     return parts
 
 
+def _with_field(
+    parts: list[str], name: str, values: Sequence[float | bool], default: float | bool
+) -> list[str]:
+    """Returns the requests with the values of one field that differ from its default."""
+    if all(value == default for value in values):
+        return parts
+    show = json.dumps if isinstance(default, bool) else repr
+    return [
+        part + (f',"{name}":{show(value)}' if value != default else "")
+        for part, value in zip(parts, values, strict=True)
+    ]
+
+
 def read_log(path: Path) -> tuple[dict[str, object], Iterator[dict[str, object]]]:
     """Returns the manifest and an iterator over the records of a log.
 
-    Raises InputError, also while iterating, for a file that is no log, has an unknown version,
-    or was cut off.
+    Raises InputError, also during iteration, for a file that is not a log, has an unknown version
+    or is truncated.
     """
     try:
         with path.open(encoding="utf-8") as file:
             header = json.loads(file.readline() or "null")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
-        raise InputError(str(path), f"cannot be read as an event log: {said}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(str(path), f"cannot be read as an event log: {reason}") from None
     if not isinstance(header, dict) or header.get("log") != "dovetail":
         raise InputError(f"{path}, line 1", "this is not a dovetail event log")
     if header.get("version") not in READABLE:
@@ -305,20 +310,20 @@ def _records(path: Path) -> Iterator[dict[str, object]]:
     raise InputError(f"{path}, line {number}", "the log ends early", "the run was cut off")
 
 
-def fact_of(record: dict[str, object], index_of: dict[str, int]) -> Fact:
-    """Returns the fact that one record of a log states; `index_of` maps ids to indices.
+def fact_of(record: Mapping[str, object], index_of: Mapping[str, int]) -> Fact:
+    """Returns the fact of one record of a log; `index_of` maps the ids of jobs to rows.
 
-    Raises InputError for a record that lacks or breaks a field.
+    Raises InputError for a record with a missing or invalid field.
     """
     try:
         return _fact(record, index_of)
     except (KeyError, TypeError, ValueError, IllegalPlan) as error:
-        said = json.dumps(record)[:80]
-        raise InputError("event log", f"the record {said} is damaged: {error!r}") from None
+        text = json.dumps(record)[:80]
+        raise InputError("event log", f"the record {text} is damaged: {error!r}") from None
 
 
 class _Fields:
-    """The fields of one record by type. Raises KeyError, TypeError or ValueError where broken."""
+    """Typed access to the fields of a record. Raises KeyError, TypeError or ValueError."""
 
     def __init__(self, record: Mapping[str, object], index_of: Mapping[str, int]) -> None:
         self._record: Mapping[str, Any] = record
@@ -333,7 +338,7 @@ class _Fields:
         return self.index("job")
 
     def index(self, name: str) -> int:
-        """Returns the row of the job that a field names; -1 where there is none."""
+        """Returns the row of the job in a field; -1 without one."""
         return self._index_of.get(str(self._record.get(name)), -1)
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -343,11 +348,11 @@ class _Fields:
         return float(self._record[name])
 
     def speed(self) -> tuple[float, float]:
-        """Returns the rate of a job, and when it begins to make progress at it."""
+        """Returns the rate of a job, and the time from which it makes progress."""
         return self.number("rate"), self.number("from")
 
     def length_s(self) -> float:
-        """Returns what the forecast said; unknown is written as null."""
+        """Returns the forecast length, inf for null, which means unknown."""
         return float("inf") if self._record["length_s"] is None else self.number("length_s")
 
     def count(self, name: str, default: int | None = None) -> int:
@@ -399,10 +404,10 @@ _FACTS: dict[str, Callable[[_Fields], Fact]] = {
     "node": lambda r: NodeChanged(r.t, r.count("node"), r.text("state")),
     "explained": lambda r: Explained(r.t, r.reasons()),
 }
-"""How the fact of each kind of record is read; the kinds are those of docs/reference/event-log."""
+"""The parser of each kind of record; docs/reference/event-log describes the kinds."""
 
 
-def _fact(record: dict[str, object], index_of: dict[str, int]) -> Fact:
+def _fact(record: Mapping[str, object], index_of: Mapping[str, int]) -> Fact:
     kind = record["e"]
     if kind not in _FACTS:
         raise InputError("event log", f"unknown record '{kind}'")

@@ -1,4 +1,4 @@
-"""From a finished tally to the numbers of a run: `jobs.csv`, the summary, the splits.
+"""Computes the metrics of a run from its tally: `jobs.csv`, the summary and the splits.
 
 Definitions (DESIGN section 5): JCT = finish - submission. Queueing = submission to first start.
 Makespan = last finish - first submission. QL, CE and BI are averages over time from the first
@@ -26,10 +26,10 @@ SIZE_CLASSES = ((1, "1"), (4, "2-4"), (8, "5-8"), (32, "9-32"), (2**31, "33+"))
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a run that the job metrics count: jobs submitted in it.
+    """The part of a run whose submissions the job metrics count.
 
-    `warm_up_s` is cut from the first submission, `drain_s` before the last one, so that neither
-    the empty cluster at the start nor the thinning queue at the end colours the answer.
+    `warm_up_s` after the first submission and `drain_s` before the last one are excluded, so that
+    the empty cluster at the start and the short queue at the end do not bias the metrics.
     """
 
     warm_up_s: float = 0.0
@@ -57,7 +57,7 @@ def size_class(gpus: np.ndarray) -> list[str]:
 
 
 def job_frame(trace: Trace, tally: Tally) -> pl.DataFrame:
-    """Returns one row a job with the columns of `jobs.csv`."""
+    """Returns one row per job with the columns of `jobs.csv`."""
     jobs = trace.jobs
     submit, finish = jobs.submit_s, np.array(tally.finish_s)
     start = np.array(tally.start_s)
@@ -96,7 +96,7 @@ def series_frame(tally: Tally) -> pl.DataFrame:
 
 
 def span_frame(jobs: JobTable, segments: Sequence[Segment]) -> pl.DataFrame:
-    """Returns one row for each stay of a job on a node, switching apart from running."""
+    """Returns one row per stay of a job on a node, with switching separate from running."""
     rows: list[tuple[object, ...]] = []
     for job, placement, start_s, from_s, end_s, progress_s, _ in segments:
         ids = placement.gpu_ids
@@ -130,7 +130,7 @@ def split_frame(jobs: pl.DataFrame, by: str) -> pl.DataFrame:
 
 
 def gpu_seconds(tally: Tally) -> dict[str, float]:
-    """Returns where every GPU-second of the installed capacity went; the values sum to it.
+    """Returns the use of the GPU-seconds of the installed capacity; the values add up to it.
 
     useful: progress times requested GPUs. slowdown: what was held beyond that while running
     (negative where sharing or smaller shares did more with less). switching: GPUs held without
@@ -187,7 +187,7 @@ def fairness(trace: Trace, tally: Tally, jobs: pl.DataFrame) -> float | None:
 def summarize(
     trace: Trace, tally: Tally, jobs: pl.DataFrame, window: Window
 ) -> dict[str, float | int | str | None]:
-    """Returns the summary of a run; a number that cannot be said is None."""
+    """Returns the summary of a run; an undefined number is None."""
     counted = jobs.filter(pl.Series(window.rows(trace.jobs.submit_s), dtype=pl.Boolean))
     done = counted.filter(pl.col("jct_s").is_not_null())
     jct = done["jct_s"].to_numpy()

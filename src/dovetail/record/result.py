@@ -1,4 +1,4 @@
-"""What a finished run says: the plain values that tables, plots, reports and timelines draw.
+"""The result of a run: the values that tables, plots, reports and timelines show.
 
 Nothing here computes; the folds over the log fill it in. Times are seconds on the trace's own
 clock, which `RunResult.origin_s` maps to zero in pictures, and a missing number is null, never
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 GPU_SECOND_KINDS = ("useful", "slowdown", "switching", "idle_waiting", "idle_empty", "down")
-"""Where every GPU-second of the capacity can go, in the order pictures stack them.
+"""The uses of GPU-seconds, in the order in which plots stack them.
 
 useful: work at full speed; slowdown: what neighbours and the network cost (below zero where
 sharing or smaller shares did more with less); switching: starts,
@@ -96,7 +96,7 @@ COMPARISON_COLUMNS: Mapping[str, type[pl.DataType]] = {
     "knows": pl.String,
     "powers": pl.String,
 }
-"""The columns of `Comparison.table`, one row a policy.
+"""The columns of `Comparison.table`, one row per policy.
 
 `low`, `high` bound `avg_jct_s` (s) and `ratio_low`, `ratio_high` bound `ratio_to_baseline`
 (this policy's mean JCT over the baseline's: below 1 is better), both at 95 %; null when there
@@ -129,20 +129,20 @@ class RunResult:
 
     @property
     def origin_s(self) -> float:
-        """Returns the time of the first submission, at which every picture begins."""
+        """Returns the time of the first submission, at which every plot begins."""
         first = self.jobs["submit_s"].min()
         return float(first) if isinstance(first, int | float) else 0.0
 
     @property
     def lasted_s(self) -> float:
-        """Returns the time from the first submission to the last thing any frame mentions."""
+        """Returns the time from the first submission to the latest time in any frame."""
         ends = (self.series["t_s"].max(), self.spans["end_s"].max(), self.jobs["finish_s"].max())
         known = [float(e) for e in ends if isinstance(e, int | float)]
         return max([0.0, *(e - self.origin_s for e in known)])
 
     @property
     def node_gpus(self) -> list[int]:
-        """Returns the GPUs of each node: of the manifest, else the most one job held there."""
+        """Returns the GPUs of each node, by the manifest or the largest job there."""
         cluster = self.manifest.get("cluster")
         groups = cluster.get("groups") if isinstance(cluster, dict) else None
         sizes: list[int] = []
@@ -155,7 +155,7 @@ class RunResult:
         return sizes
 
     def number(self, key: str) -> float | None:
-        """Returns one number of the summary, or None where the run could not say."""
+        """Returns one number of the summary, None if undefined."""
         value = self.summary.get(key)
         if isinstance(value, bool | str) or value is None or value != value:
             return None
@@ -166,8 +166,8 @@ class RunResult:
 class Comparison:
     """Several policies on the same trace.
 
-    `results` in the order the user named them; `bound` holds at least `bound_s` (a mean JCT no
-    schedule can beat) and may hold `kind`, the words for how it was found.
+    `results` are in the order of the command line. `bound` has `bound_s` (a mean JCT that no
+    schedule can beat) and optionally `kind`, the description of the bound.
     """
 
     results: dict[str, RunResult]
@@ -178,7 +178,7 @@ class Comparison:
 
     @property
     def bound_s(self) -> float | None:
-        """Returns the mean JCT that no schedule can beat, where it is known."""
+        """Returns the mean JCT that no schedule can beat, None if unknown."""
         value = self.bound.get("bound_s")
         known = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
         return float(value) if known and isinstance(value, int | float) else None

@@ -1,7 +1,7 @@
-"""Which GPU a job sat on: ids for stays that name none, the same every time.
+"""Assigns GPU ids to stays without ids, deterministically, for timelines.
 
-An exclusive placement counts the GPUs of a node and names none. For a picture each gets the
-lowest free ids at its start; a job that goes on without a gap keeps the ids it had.
+An exclusive placement has a number of GPUs per node but no ids. Each stay gets the lowest free ids
+at its start; a job that continues without a gap keeps its ids.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Stay = tuple[float, int, float, str, int, list[int] | None]
 def seats(spans: pl.DataFrame, sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """Returns the GPU ids of every row of `spans`.
 
-    `sizes` holds the GPUs of each node; a node beyond it has as many as are needed. Where
-    jobs share GPUs without naming them, the one with the fewest holders is taken.
+    `sizes` are the GPUs of each node; a node beyond it has as many as needed. For jobs that share
+    GPUs without ids, the GPU with the fewest jobs is chosen.
     """
     taken: list[tuple[int, ...]] = [()] * len(spans)
     stays: dict[int, list[Stay]] = {}
@@ -53,7 +53,7 @@ def _seat_node(node: _Node, stays: list[Stay], taken: list[tuple[int, ...]]) -> 
 
 
 class _Node:
-    """Counts who sits on each GPU of a node while its stays are walked in order of time."""
+    """Counts the jobs on each GPU of a node while its stays are processed in order of time."""
 
     def __init__(self, size: int | None) -> None:
         self.grows = size is None
@@ -61,7 +61,7 @@ class _Node:
         self.free = list(range(size or 0))
 
     def sit(self, wish: Sequence[int], gpus: int, *, named: bool) -> tuple[int, ...]:
-        """Takes the wished seats (those still free, unless named), then the lowest free ones."""
+        """Takes the preferred ids (if `named` or still free), then the lowest free ones."""
         self._reach(max(wish, default=-1) + 1)
         chosen = [i for i in wish if named or not self.holders[i]][:gpus]
         for i in chosen:
@@ -73,7 +73,7 @@ class _Node:
         return tuple(sorted(chosen))
 
     def leave(self, ids: Sequence[int]) -> None:
-        """Frees the seats of a stay that ended."""
+        """Frees the ids of a stay that ended."""
         for i in ids:
             self.holders[i] -= 1
             if not self.holders[i]:

@@ -1,6 +1,6 @@
-"""The fold that turns facts into numbers: per job, over time, and where every GPU-second went.
+"""Accumulates facts into numbers: per job, over time, and the use of GPU-seconds.
 
-It takes the facts of a running simulation or of a log read back; both give the same answers.
+The facts may come from a running simulation or from a log; the results are the same.
 Each fact costs O(1): the blocking index is linear between events, so two sums suffice.
 """
 
@@ -37,7 +37,7 @@ from dovetail.core.units import NEVER_S
 class Segment(NamedTuple):
     """One uninterrupted stay of a job on its GPUs; `progress_s` in solo seconds.
 
-    `preparing` of its GPUs are made ready for it and do not work yet.
+    `preparing` of its GPUs are being prepared and do not work yet.
     """
 
     job: int
@@ -62,7 +62,7 @@ class Point(NamedTuple):
 
 
 class Tally:
-    """Folds facts. `work_s` and `scale` are per job: solo seconds, and speed-up over one GPU."""
+    """Accumulates facts. `work_s` (solo seconds), `scale` (speed-up over one GPU) are per job."""
 
     def __init__(
         self, cluster: Cluster, gpus: Sequence[int], work_s: Sequence[float], scale: Sequence[float]
@@ -106,7 +106,7 @@ class Tally:
         self._ramps: list[tuple[float, int, float]] = []
 
     def record(self, facts: Sequence[Fact]) -> None:
-        """Takes the facts of one instant."""
+        """Adds the facts of one instant."""
         self.facts += len(facts)
         if not self._begun and not self._begins(facts):
             return
@@ -136,7 +136,7 @@ class Tally:
         self._point()
 
     def _begins(self, facts: Sequence[Fact]) -> bool:
-        """Tells whether the first job comes here; capacity that changed before only is adopted."""
+        """True if the first job arrives here; before it, only changes of capacity apply."""
         if any(type(fact) is Submitted for fact in facts):
             self._begun, self._t = True, facts[0].t
             return True
@@ -291,7 +291,7 @@ class Tally:
             self._speed += rate * self.scale[job]
 
     def _leave(self, job: int, t: float) -> None:
-        """Closes the segment of a running job and books what it used."""
+        """Closes the segment of a running job and accounts for its use."""
         placement, start_s, from_s = self._running.pop(job)
         self._book(job, t)
         rate = self._rate.pop(job)

@@ -1,4 +1,4 @@
-"""The timeline: who held which GPU when, as a file that opens in Perfetto (ui.perfetto.dev).
+"""The timeline: the jobs on each GPU over time, as a file for Perfetto (ui.perfetto.dev).
 
 A group of tracks is a node, a track is a GPU, a slice is a job on it with its arguments;
 switching is a slice of its own; counters show waiting and running jobs, held and present GPUs.
@@ -33,9 +33,9 @@ _CHUNK_BYTES = 1 << 20
 
 
 def write_timeline(result: RunResult, path: Path | str) -> None:
-    """Writes the timeline of a run to `path`, compressed when the name ends in `.gz`.
+    """Writes the timeline of a run to `path`, compressed if the name ends in `.gz`.
 
-    The same result gives the same bytes. Perfetto opens both forms as they are.
+    The same result gives the same bytes. Perfetto opens both forms.
     """
     with _opened(Path(path)) as file:
         chunk = bytearray()
@@ -59,7 +59,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def timeline_packets(result: RunResult) -> Iterator[bytes]:
-    """Gives the packets of the timeline one by one: names, then counters, then each GPU."""
+    """Yields the packets of the timeline: names, then counters, then each GPU."""
     spans = result.spans.filter(pl.col("end_s") > pl.col("start_s"))
     people = result.jobs["user"].drop_nulls().unique(maintain_order=True).to_list()
     models = result.jobs["model"].drop_nulls().unique(maintain_order=True).to_list()
@@ -82,24 +82,24 @@ def _counter_packets(result: RunResult) -> Iterator[bytes]:
 
 
 def _bodies(result: RunResult, spans: pl.DataFrame, names: perfetto.Names) -> list[bytes]:
-    """Returns what the slices of each stay say; a stay on many GPUs says it on each."""
+    """Returns the body of the slices of each stay; a stay on many GPUs repeats it on each."""
     who = result.jobs.select("job_id", "user", "model", pl.col("gpus").alias("asked"))
     rows = spans.join(who, on="job_id", how="left", maintain_order="left")
     bodies = []
     for job, gpus, rate, kind, user, model, asked in rows.select(
         "job_id", "gpus", "rate", "kind", "user", "model", "asked"
     ).iter_rows():
-        said: dict[str, perfetto.Value] = {
+        arguments: dict[str, perfetto.Value] = {
             "job": job,
             "gpus": gpus if asked is None else asked,
             "gpus_on_node": gpus,
         }
         if kind == "run":
-            said["rate"] = rate if rate is not None else 0.0
-        said |= {k: v for k, v in (("user", user), ("model", model)) if v}
+            arguments["rate"] = rate if rate is not None else 0.0
+        arguments |= {k: v for k, v in (("user", user), ("model", model)) if v}
         # Perfetto colours slices by their name without its digits: the model tells them apart.
         title = f"{job} {model or user or ''}".rstrip() if kind == "run" else "switching"
-        bodies.append(names.slice_body(title, kind, said))
+        bodies.append(names.slice_body(title, kind, arguments))
     return bodies
 
 
@@ -131,11 +131,11 @@ def _slice_packets(result: RunResult, spans: pl.DataFrame, bodies: list[bytes]) 
 
 
 LANES_MAX = 64
-"""Room in the order for so many jobs side by side on one GPU."""
+"""The most jobs side by side on one GPU in the order of tracks."""
 
 
 def _lanes(rows: list[int], start_s: list[float], end_s: list[float]) -> list[list[int]]:
-    """Returns the stays of one GPU in rows that never overlap: jobs that share it lie apart."""
+    """Returns the stays of one GPU in rows without overlap: jobs that share it are in several."""
     lanes: list[list[int]] = [[]]
     for row in rows:
         for lane in lanes:

@@ -1,12 +1,12 @@
-"""A recorded run again: the log's events, the policy's decisions anew, and what differs."""
+"""Replays a recorded run: feeds its events to a policy and compares the decisions with the log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,7 @@ from dovetail.control.replay import (
 from dovetail.control.state import ClusterState
 from dovetail.core.cluster import Cluster, Link, NodeGroup, QueueSpec
 from dovetail.core.errors import IllegalPlan, InputError
-from dovetail.core.job import JobTable, Labels
+from dovetail.core.job import Bools, Floats, JobTable, Labels
 from dovetail.core.messages import HOW, READY, ControllerChanged, Fact, Learned, Submitted
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy, spell
@@ -37,41 +37,45 @@ from dovetail.record.tally import Tally
 from dovetail.study.options import Options
 from dovetail.study.run import build_physics
 
+LogRecord = Mapping[str, object]
+"""One record of an event log: JSON values by field name."""
+
 ANEW = " begun anew "
-"""Parts the name of a job from the number of its life, where lives are told apart."""
+"""Separates the name of a job from the number of its restart, where each restart is a job."""
 NOT_RECORDED = "the log is of a version that did not record when controllers start and are ready"
 
 LEARNED = "speeds were measured while it ran, and a replay goes by those first believed"
 SPEEDS_MATTER = frozenset({"resize", "share", "interleave"})
-"""Powers of policies that read how fast jobs run."""
+"""Powers of policies whose decisions depend on the speed of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A log read back: its manifest, the trace it holds, and its facts in order."""
+    """The contents of a log: its manifest, its trace, and its facts in order."""
 
-    manifest: dict[str, Any]
+    manifest: LogRecord
     trace: Trace
     options: Options
     facts: tuple[Fact, ...]
     scale: tuple[float, ...]
-    """Per job: its speed-up over one GPU, as the run had it."""
+    """The speed-up of each job over one GPU in the run."""
     guessed: tuple[str, ...] = ()
     """Jobs of a live cluster whose length is a guess."""
     after: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
-    """By job of a live cluster: what it waited for, as the kind and the job."""
+    """The dependencies of each job of a live cluster, as kind and job."""
     limited: Mapping[int, str] = field(default_factory=dict)
-    """By job of a live cluster: its array, where that limits how many tasks may be at once."""
+    """The array of each job of a live cluster whose array limits its running tasks."""
     again_s: Mapping[int, float] = field(default_factory=dict)
-    """By job of a live cluster that began anew after its end: when its owner let it, last."""
+    """The time of the last requeue of each job of a live cluster that restarted after its end."""
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Returns the policies the run was under, one after the other; one, if it was simulated."""
-        return tuple(self.manifest.get("policies") or (str(self.manifest["policy"]),))
+        """Returns the policies of the run in order; a simulated run has one."""
+        policies = cast("Sequence[str]", self.manifest.get("policies") or ())
+        return tuple(policies) or (str(self.manifest["policy"]),)
 
     def tally(self) -> Tally:
-        """Returns the fold of the log, the same as that of the run."""
+        """Returns the tally of the log, which equals that of the run."""
         gpus, work = self.trace.jobs.gpus.tolist(), self.trace.duration_s.tolist()
         tally = Tally(self.options.cluster, gpus, work, self.scale)
         for _, batch in groupby(self.facts, key=lambda fact: fact.t):
@@ -80,18 +84,18 @@ class Recording:
 
     @property
     def last_asked(self) -> Trace:
-        """Returns the trace with each job submitted when its last life began."""
+        """Returns the trace with the time of the last requeue as the submission time of a job."""
         submit_s = self.trace.jobs.submit_s.copy()
         for row, again_s in self.again_s.items():
             submit_s[row] = again_s
         return replace(self.trace, jobs=replace(self.trace.jobs, submit_s=submit_s))
 
     def jobs(self) -> pl.DataFrame:
-        """Returns what `jobs.csv` of the run says, folded from the log."""
+        """Returns the table in `jobs.csv` of the run, computed from the log."""
         return job_frame(self.last_asked, self.tally())
 
     def summary(self) -> dict[str, float | int | str | None]:
-        """Returns the metrics of the run, folded from the log."""
+        """Returns the metrics of the run, computed from the log."""
         tally = self.tally()
         jobs = job_frame(self.last_asked, tally)
         return summarize(self.trace, tally, jobs, self.options.window)
@@ -99,9 +103,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay found: every placement that a policy decides otherwise than the log.
+    """The result of a replay: every placement that differs from the log.
 
-    `starts` controllers started in a live log; for `recovering_s` in all nothing was decided.
+    `starts` is the number of controller starts in a live log, `recovering_s` the total time of
+    recovery, in which a controller makes no decisions.
     """
 
     policy: str
@@ -113,55 +118,86 @@ class Replayed:
 
     @property
     def unexplained(self) -> tuple[Difference, ...]:
-        """Returns the differences whose cause nobody knows."""
+        """Returns the differences that the log does not explain."""
         return tuple(d for d in self.differences if not d.why)
 
 
 def read_recording(path: Path, *, by_life: bool = False) -> Recording:
-    """Returns a log as trace, options and facts. Raises InputError.
+    """Returns the contents of a log. Raises InputError.
 
-    A job that its owner let begin anew after its end is one job, or `by_life` one for each time.
+    A job that was requeued after its end is one job; with `by_life`, each restart is a job.
     """
-    manifest, records = read_log(path)
-    kept: list[dict[str, Any]] = list(_told_apart(records) if by_life else records)
-    requests: dict[str, dict[str, Any]] = {}
-    for record in kept:
-        if record["e"] == "submitted":
-            # A job that was withdrawn is submitted again; the first time says what it asks for.
-            requests.setdefault(str(record.get("job")), record)
+    manifest, lines = read_log(path)
+    records: list[LogRecord] = list(_split_lives(lines) if by_life else lines)
+    requests = _requests(records)
     if not requests:
-        raise InputError(str(path), "the log holds no job")
+        raise InputError(str(path), "the log contains no jobs")
     try:
         live = bool(manifest.get("live"))
-        submitted = in_order([*requests.values()], live=live)
+        submitted = in_order(requests, live=live)
         trace = trace_of(path.stem, submitted, live=live)
-        scale = tuple(float(r.get("scale", r["gpus"])) for r in submitted)
+        scale = tuple(_float(r, "scale", _float(r, "gpus")) for r in submitted)
         options = options_of(manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(str(path), f"a record lacks or breaks a field: {error!r}") from None
+        raise InputError(str(path), f"a field is missing or invalid: {error!r}") from None
     index_of = {str(r["job"]): row for row, r in enumerate(submitted)}
-    facts = []
-    for line, record in enumerate(kept, start=2):
-        if "job" in record and str(record["job"]) not in index_of:
-            raise InputError(f"{path}, line {line}", f"job '{record['job']}' was never submitted")
-        try:
-            facts.append(fact_of(record, index_of))
-        except InputError as error:
-            raise InputError(f"{path}, line {line}", error.what) from None
-    guessed = tuple(str(r["job"]) for r in submitted if r.get("guessed"))
-    after = {
-        row: tuple((kind, index_of[str(job)]) for kind, job in said if str(job) in index_of)
-        for row, said in enumerate(r.get("after", ()) for r in submitted)
-    }
-    again_s = {index_of[job]: t for job, t in _begun_anew(kept).items()}
-    limited = {row: str(r["limited"]) for row, r in enumerate(submitted) if r.get("limited")}
     return Recording(
-        manifest, trace, options, tuple(facts), scale, guessed, after, limited, again_s
+        manifest,
+        trace,
+        options,
+        tuple(_facts(path, records, index_of)),
+        scale,
+        guessed=tuple(str(r["job"]) for r in submitted if r.get("guessed")),
+        after=_dependencies(submitted, index_of),
+        limited={row: str(r["limited"]) for row, r in enumerate(submitted) if r.get("limited")},
+        again_s={index_of[job]: t for job, t in _requeued_s(records).items()},
     )
 
 
-def _begun_anew(records: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Returns the jobs that were submitted once more after their end, and when that was last."""
+def _requests(records: Iterable[LogRecord]) -> list[LogRecord]:
+    """Returns the first submission of each job: a withdrawn job is submitted again, in short."""
+    requests: dict[str, LogRecord] = {}
+    for record in records:
+        if record["e"] == "submitted":
+            requests.setdefault(str(record.get("job")), record)
+    return [*requests.values()]
+
+
+def _facts(path: Path, records: Iterable[LogRecord], index_of: Mapping[str, int]) -> Iterator[Fact]:
+    for line, record in enumerate(records, start=2):
+        if "job" in record and str(record["job"]) not in index_of:
+            raise InputError(f"{path}, line {line}", f"job '{record['job']}' was never submitted")
+        try:
+            yield fact_of(record, index_of)
+        except InputError as error:
+            raise InputError(f"{path}, line {line}", error.what) from None
+
+
+def _dependencies(
+    submitted: Sequence[LogRecord], index_of: Mapping[str, int]
+) -> dict[int, tuple[tuple[str, int], ...]]:
+    """Returns the dependencies of each job on jobs of the log, as kind and job."""
+    dependencies = {}
+    for row, request in enumerate(submitted):
+        pairs = cast("Iterable[tuple[str, object]]", request.get("after", ()))
+        dependencies[row] = tuple(
+            (kind, index_of[str(job)]) for kind, job in pairs if str(job) in index_of
+        )
+    return dependencies
+
+
+def _float(record: LogRecord, name: str, default: float | None = None) -> float:
+    """Returns a number of a record. Raises KeyError, TypeError or ValueError."""
+    return float(cast(float, record[name] if default is None else record.get(name, default)))
+
+
+def _submit_s(record: LogRecord) -> float:
+    """Returns the submission time of a job, which may precede that of its record."""
+    return _float(record, "submit_s", _float(record, "t"))
+
+
+def _requeued_s(records: Iterable[LogRecord]) -> dict[str, float]:
+    """Returns the time of the last requeue of each job that was requeued after its end."""
     over, again_s = set[str](), dict[str, float]()
     for record in records:
         job = str(record.get("job"))
@@ -169,45 +205,45 @@ def _begun_anew(records: Iterable[dict[str, Any]]) -> dict[str, float]:
             over.add(job)
         elif record["e"] == "submitted" and job in over:
             over.discard(job)
-            again_s[job] = float(record.get("submit_s", record["t"]))
+            again_s[job] = _submit_s(record)
     return again_s
 
 
-def _told_apart(records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields records in which a job that began anew has another name each time."""
-    over, anew = set[str](), dict[str, int]()
+def _split_lives(records: Iterable[LogRecord]) -> Iterator[LogRecord]:
+    """Yields records in which each restart of a job after its end has a name of its own."""
+    over, restarts = set[str](), dict[str, int]()
     for record in records:
         job = str(record.get("job"))
         if record["e"] == "ended":
             over.add(job)
         elif record["e"] == "submitted" and job in over:
             over.discard(job)
-            anew[job] = anew.get(job, 0) + 1
-        yield {**record, "job": f"{job}{ANEW}{anew[job]}"} if job in anew else record
+            restarts[job] = restarts.get(job, 0) + 1
+        yield {**record, "job": f"{job}{ANEW}{restarts[job]}"} if job in restarts else record
 
 
 def plain_name(job: str) -> str:
-    """Returns the name that a job has in its log, whichever of its lives is meant."""
+    """Returns the name of a job in its log, without the number of the restart."""
     return job.rpartition(ANEW)[0] or job
 
 
-def in_order(submitted: list[dict[str, Any]], *, live: bool) -> list[dict[str, Any]]:
-    """Returns requests as they were made: jobs held or dependent enter the log when let go.
+def in_order(submitted: Iterable[LogRecord], *, live: bool) -> list[LogRecord]:
+    """Returns submissions in order of their time, which for a held job precedes its record.
 
-    Those of a live cluster have numbers, which part jobs of one moment as its table did.
+    Jobs of a live cluster have numbers, which order submissions of the same time.
     """
 
-    def made(request: dict[str, Any]) -> tuple[float, int]:
+    def key(request: LogRecord) -> tuple[float, int]:
         number = int(plain_name(str(request["job"]))) if live else 0
-        return float(request.get("submit_s", request["t"])), number
+        return _submit_s(request), number
 
-    return sorted(submitted, key=made)
+    return sorted(submitted, key=key)
 
 
 def replay(
     path: Path, policy: str = "", *, progress: Callable[[float], None] | None = None
 ) -> Replayed:
-    """Returns how the decisions of a policy (default: the recorded one) differ from a log's.
+    """Returns how the decisions of a policy, by default the recorded one, differ from a log.
 
     Raises InputError.
     """
@@ -228,7 +264,7 @@ def replay(
 
 
 class Playback:
-    """A recording played again, one controller after the other, each with a memory of its own."""
+    """The replay of a recording, controller by controller, each with its own memory."""
 
     def __init__(
         self, recording: Recording, policy: str, progress: Callable[[float], None] | None
@@ -237,7 +273,7 @@ class Playback:
         self._policy = policy
         self._progress = progress
         self._length_s = [float("inf")] * len(recording.trace)
-        self._hear(recording.facts)
+        self._note_lengths(recording.facts)
         trace, options = recording.trace, recording.options
         truth = build_physics(trace, options)
         self._physics = believed(truth, trace.jobs, options.belief, options.seed)
@@ -250,22 +286,21 @@ class Playback:
 
     @property
     def now(self) -> float:
-        """Returns how far it has come."""
+        """Returns the current time of the replay."""
         return 0.0 if self._state is None else self._state.now
 
     def play(self) -> Replayed:
-        """Returns what every controller decides otherwise now."""
-        found = spans(self._recording.facts)
-        for number, span in enumerate(found, start=1):
-            self._play(span, cut_off=number < len(found))
-        said = ", then ".join(dict.fromkeys(self._policies))
+        """Returns the differences of all controllers."""
+        controllers = spans(self._recording.facts)
+        for number, span in enumerate(controllers, start=1):
+            self._play(span, cut_off=number < len(controllers))
         return Replayed(
-            said,
+            ", then ".join(dict.fromkeys(self._policies)),
             self._decisions,
             tuple(self._differences),
             self._recording.trace,
-            starts=sum(span.recovers for span in found),
-            recovering_s=sum(map(_recovering_s, found)),
+            starts=sum(span.recovers for span in controllers),
+            recovering_s=sum(map(_recovering_s, controllers)),
         )
 
     def _play(self, span: ControllerSpan, *, cut_off: bool) -> None:
@@ -275,7 +310,7 @@ class Playback:
         world = ReplayWorld(state, instants(span.facts), cut_off=cut_off)
         if span.recovers:
             world.recover()
-        run_loop(world, policy, progress=self._tell)
+        run_loop(world, policy, progress=self._report_progress)
         why = "" if span.recovers or not manifest.get("live") else NOT_RECORDED
         learned_s = self._learned_s if policy.powers & SPEEDS_MATTER else float("inf")
         for d in world.differences:
@@ -283,21 +318,21 @@ class Playback:
             self._differences.append(replace(d, why=d.why or why or learned))
         self._decisions += world.decisions
         self._policies.append(spell(policy))
-        self._hear(span.facts)
+        self._note_lengths(span.facts)
 
-    def _tell(self, now: float) -> None:
+    def _report_progress(self, now: float) -> None:
         last_s = self._recording.facts[-1].t
         if self._progress is not None:
             self._progress(now / last_s if last_s else 1.0)
 
-    def _hear(self, facts: Iterable[Fact]) -> None:
-        """Notes what was said of lengths as jobs were submitted."""
+    def _note_lengths(self, facts: Iterable[Fact]) -> None:
+        """Stores the lengths that were forecast when jobs were submitted."""
         for fact in facts:
             if isinstance(fact, Submitted):
                 self._length_s[fact.job] = fact.length_s
 
     def _tables(self, policy: Policy, now: float) -> ClusterState:
-        """Returns the tables of a controller that starts now."""
+        """Returns the state of a controller that starts now."""
         recording, options = self._recording, self._recording.options
         state = ClusterState(
             recording.trace.jobs,
@@ -316,7 +351,7 @@ class Playback:
 
 
 def _recovering_s(span: ControllerSpan) -> float:
-    """Returns for how long a controller could not decide; one killed before it could, never did."""
+    """Returns the time a controller took to recover; its whole life if it was killed before."""
     if not span.recovers:
         return 0.0
     states = [fact for fact in span.facts if isinstance(fact, ControllerChanged)]
@@ -324,53 +359,55 @@ def _recovering_s(span: ControllerSpan) -> float:
     return until_s - span.facts[0].t
 
 
-def options_of(manifest: dict[str, Any]) -> Options:
-    """Returns the options that a manifest says."""
-    said = manifest["cluster"]
+def options_of(manifest: LogRecord) -> Options:
+    """Returns the options in a manifest. Raises KeyError, TypeError or ValueError."""
+    values: Mapping[str, Any] = manifest
+    machines = values["cluster"]
     cluster = Cluster(
-        tuple(NodeGroup(**g) for g in said["groups"]),
-        tuple(Link(**link) for link in said["links"]),
-        tuple(QueueSpec(**q) for q in said["queues"]),
-        tuple((int(node), str(state)) for node, state in said["states"]),
+        tuple(NodeGroup(**g) for g in machines["groups"]),
+        tuple(Link(**link) for link in machines["links"]),
+        tuple(QueueSpec(**q) for q in machines["queues"]),
+        tuple((int(node), str(state)) for node, state in machines["states"]),
     )
     return Options(
         cluster=cluster,
-        placing=Placing.parse(manifest["placement"]),
-        switching=Switching(**manifest["switching"]),
-        forecast=manifest["forecast"],
-        belief=manifest["belief"],
-        interference=manifest["interference"],
-        cycle=manifest["cycle"],
-        physics=manifest["physics"],
-        profiles=tuple(manifest["profiles"]),
-        window=Window(manifest["warm_up_s"], manifest["drain_s"]),
-        seed=manifest["seed"],
+        placing=Placing.parse(values["placement"]),
+        switching=Switching(**values["switching"]),
+        forecast=values["forecast"],
+        belief=values["belief"],
+        interference=values["interference"],
+        cycle=values["cycle"],
+        physics=values["physics"],
+        profiles=tuple(values["profiles"]),
+        window=Window(values["warm_up_s"], values["drain_s"]),
+        seed=values["seed"],
     )
 
 
-def trace_of(name: str, submitted: list[dict[str, Any]], *, live: bool = False) -> Trace:
-    """Returns the jobs that records of submissions, in their order, ask for.
+def trace_of(name: str, submitted: Sequence[LogRecord], *, live: bool = False) -> Trace:
+    """Returns the jobs of submission records, in the same order.
 
-    Those of a `live` cluster have numbers, by which random draws go.
+    Jobs of a `live` cluster have numbers, which random draws use.
+    Raises KeyError, TypeError or ValueError.
     """
 
-    def numbers(key: str, usual: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-        said = (r.get(key) for r in submitted)
-        return np.array([usual if value is None else float(value) for value in said])
+    def numbers(key: str, default: float) -> Floats:
+        values = (r.get(key) for r in submitted)
+        return np.array([default if v is None else float(cast(float, v)) for v in values])
 
-    def flags(key: str, usual: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        return np.array([bool(r.get(key, usual)) for r in submitted])
+    def flags(key: str, default: bool) -> Bools:
+        return np.array([bool(r.get(key, default)) for r in submitted])
 
     gpus = numbers("gpus", 1).astype(np.int64)
     labels = {
         key: Labels.of([str(r.get(key, "")) for r in submitted])
         for key in ("user", "queue", "recurrence", "model", "gpu_type")
     }
-    low = [int(r.get("min_gpus", r["gpus"])) for r in submitted]
-    high = [int(r.get("max_gpus", r["gpus"])) for r in submitted]
+    low = [int(_float(r, "min_gpus", _float(r, "gpus"))) for r in submitted]
+    high = [int(_float(r, "max_gpus", _float(r, "gpus"))) for r in submitted]
     jobs = JobTable.build(
         [plain_name(str(r["job"])) for r in submitted],
-        np.array([float(r.get("submit_s", r["t"])) for r in submitted]),
+        np.array([_submit_s(r) for r in submitted]),
         gpus,
         min_gpus=np.array(low, np.int64),
         max_gpus=np.array(high, np.int64),

@@ -1,8 +1,8 @@
-"""The same jobs served live and simulated, side by side: JCT, makespan, queue and efficiency.
+"""Compares a live run with a simulation of the same jobs: JCT, makespan, queue and efficiency.
 
-Both sides are folds over an event log of one format, so a number means the same on both. QL is
-the mean number of waiting jobs, CE the mean efficiency of the cluster, over the time from the
-first submission to the last end (AFS section 2.2).
+Both sides come from event logs of one format, so their metrics are comparable. QL is the mean
+number of waiting jobs and CE the mean efficiency of the cluster, from the first submission to the
+last end (AFS section 2.2).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dovetail.study.traces import with_models
 from dovetail.traces.generate import Recipe, generate
 
 POLICIES = ("fifo", "srtf", "tiresias", "afs-p", "sjf-ffs", "sjf-bsbf")
-"""Those that are held against each other: plain, preemptive, elastic and sharing ones."""
+"""The compared policies: simple, preemptive, elastic and sharing ones."""
 IDLE = ("no-op",)
 """Policies under which no job ever ends."""
 ADOPTED = (("elastic", 0.5), ("shareable", 0.5))
@@ -45,8 +45,9 @@ def policies_of(words: str) -> tuple[str, ...]:
 
 
 def drawn_trace(jobs: int, hours: float, gpus: int, *, load: float = 1.1, seed: int = 0) -> Trace:
-    """Returns Philly-like jobs of the zoo's models that all complete, half of them elastic and
-    half shareable; numbered from 1, as a live cluster numbers them. All of one user.
+    """Returns Philly-like jobs with models of the zoo, half elastic and half shareable.
+
+    All complete and belong to one user. They are numbered from 1, as in a live cluster.
     """
     recipe = Recipe("philly-like", jobs, hours / 24, seed, load=load, cluster_gpus=gpus)
     drawn = generate(recipe)
@@ -59,7 +60,7 @@ def drawn_trace(jobs: int, hours: float, gpus: int, *, load: float = 1.1, seed: 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a trace went: JCT by job, and the cluster over time since the first submission."""
+    """The result of a run: the JCT of each job, and time series from the first submission."""
 
     jct_s: Mapping[str, float]
     makespan_s: float
@@ -73,7 +74,7 @@ class RunOutcome:
         return float(np.mean(list(self.jct_s.values())))
 
     def at(self, column: str, t_s: Floats) -> Floats:
-        """Returns a column of the series at some times, 0 before the first row."""
+        """Returns the values of a column at given times, 0 before the first row."""
         known = self.series[column].to_numpy()
         rows = np.searchsorted(self.series["t_s"].to_numpy(), t_s, side="right") - 1
         return np.where(rows < 0, 0.0, known[np.maximum(rows, 0)]).astype(np.float64)
@@ -81,8 +82,10 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """One policy on one trace, live and simulated. Differences are relative: live over simulated
-    less 1."""
+    """One policy on one trace, live and simulated.
+
+    Differences are relative: live / simulated - 1.
+    """
 
     policy: str
     live: RunOutcome
@@ -100,7 +103,7 @@ class Fidelity:
 
     @property
     def queue_length(self) -> float:
-        """Returns the difference of QL; 0 if nobody ever waited on either side."""
+        """Returns the difference of QL; 0 if no job waited on either side."""
         return _relative(self.live.queue_length, self.simulated.queue_length)
 
     @property
@@ -109,13 +112,13 @@ class Fidelity:
         return _relative(self.live.efficiency, self.simulated.efficiency)
 
     def worst(self) -> tuple[str, float]:
-        """Returns the job whose JCT differs most, and by how much."""
+        """Returns the job whose JCT differs most, and its difference."""
         off = {job: s / self.simulated.jct_s[job] - 1 for job, s in self.live.jct_s.items()}
         job = max(off, key=lambda j: abs(off[j]))
         return job, off[job]
 
     def apart(self, column: str) -> float:
-        """Returns the area between both curves over time, over the area under the simulated one."""
+        """Returns the area between both curves, relative to that under the simulated one."""
         times = [o.series["t_s"].to_numpy() for o in (self.live, self.simulated)]
         t_s = np.unique(np.concatenate(times))
         width_s = np.diff(t_s)
@@ -132,13 +135,13 @@ def _relative(one: float, other: float) -> float:
 
 
 def simulated(trace: Trace, policy: str, given: OptionTexts) -> RunOutcome:
-    """Returns how the simulator says a trace goes. Raises InputError."""
+    """Returns the result of a simulation. Raises InputError."""
     result = simulate(trace, parse_policy(policy), read_options(given))
     return _outcome(result.jobs, result.series, result.summary)
 
 
 def recorded(log: Path) -> RunOutcome:
-    """Returns how an exported log of a live cluster says its jobs went. Raises InputError."""
+    """Returns the result of a live run from its exported log. Raises InputError."""
     recording = read_recording(log)
     tally = recording.tally()
     jobs = job_frame(recording.trace, tally)
@@ -147,7 +150,7 @@ def recorded(log: Path) -> RunOutcome:
 
 
 def served(queries: Queries) -> RunOutcome:
-    """Returns how the jobs of a live cluster went, by its store. Raises InputError."""
+    """Returns the result of a live run from its store. Raises InputError."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "events.jsonl"
         write_log(queries, log)

@@ -1,19 +1,19 @@
-"""The log of a live cluster as an event log like any other, and its jobs as a trace.
+"""Exports the history of a live cluster as an event log and as a trace.
 
-The store says what happened; what a simulation needs besides is how long each job is alone on the
-GPUs it asked for. That is the progress it had made when it was over, in solo seconds; of a job
-that is not over yet, what its owner declared, or the progress so far.
+A simulation also needs the length of each job when it runs alone on the GPUs it requests. For an
+ended job that is its progress in solo seconds; for a live job, its declared duration, or its
+progress so far.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -26,21 +26,27 @@ from dovetail.live.store.database import DAMAGED_FILE
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import Queries, Reader
 from dovetail.record.log import VERSION
-from dovetail.replaying.decisions import in_order, options_of, read_recording, trace_of
+from dovetail.replaying.decisions import (
+    LogRecord,
+    in_order,
+    options_of,
+    read_recording,
+    trace_of,
+)
 from dovetail.study.run import build_physics
 from dovetail.traces.canonical import write_trace
 from dovetail.wire.spec import JobSpec
 
 
 def is_cluster(path: Path) -> bool:
-    """Returns whether a path is the folder of a live cluster."""
+    """True if a path is the folder of a live cluster."""
     return path.is_dir() and Folder(path).store.is_file()
 
 
 def called_in(path: Path) -> dict[str, str]:
-    """Returns how users call the jobs of a live cluster, by their names in its log.
+    """Returns the name for users of each job of a live cluster, by its name in the log.
 
-    Of any other log there is nothing to say: its jobs have the names of their trace.
+    Empty for any other log, where jobs have the names of their trace.
     """
     if not is_cluster(path):
         return {}
@@ -50,26 +56,28 @@ def called_in(path: Path) -> dict[str, str]:
 
 
 def log_lines(reader: Queries) -> Iterator[str]:
-    """Yields the lines of the event log of a live cluster, since its nodes are what they are.
+    """Yields the lines of the event log of a live cluster, from the last change of its nodes.
 
-    Raises InputError if it has none.
+    Raises InputError for a cluster without a log.
     """
-    said = reader.meta("manifest")
-    if said is None:
-        raise InputError("store", "no controller ever ran on it")
+    text = reader.meta("manifest")
+    if text is None:
+        raise InputError("store", "no controller has run on it")
     period = Period.of(reader)
-    manifest = {**json.loads(said), "policies": period.policies}
+    manifest: LogRecord = {**json.loads(text), "policies": period.policies}
     yield json.dumps({"log": "dovetail", "version": VERSION, "manifest": manifest})
-    known = _known(reader, period, manifest)
+    additions = _additions(reader, period, manifest)
     for line in reader.all_facts(period.after):
         if '"e":"submitted"' in line:
             fact = _fact(line)
-            line = json.dumps({**fact, **known.get(fact["job"], {})}, separators=(",", ":"))
+            more = additions.get(str(fact["job"]), {})
+            line = json.dumps({**fact, **more}, separators=(",", ":"))
         yield line
     yield '{"e":"closed"}'
 
 
-def _fact(line: str) -> dict[str, Any]:
+def _fact(line: str) -> LogRecord:
+    """Returns the record of a line of the store. Raises InputError."""
     try:
         fact = json.loads(line)
         return {**fact, "e": str(fact["e"])}
@@ -78,12 +86,37 @@ def _fact(line: str) -> dict[str, Any]:
         raise InputError("store", what, DAMAGED_FILE) from None
 
 
-def _known(
-    reader: Queries, period: Period, manifest: dict[str, Any]
-) -> Mapping[str, dict[str, Any]]:
-    """Returns what is known of each job only now: its length, if that is a guess, its scale."""
-    requests: dict[str, dict[str, Any]] = {}
-    company = _Company()
+def _additions(
+    reader: Queries, period: Period, manifest: LogRecord
+) -> Mapping[str, dict[str, object]]:
+    """Returns the fields to add to the submission of each job: length, dependencies and scale."""
+    requests, solo = _requests(reader, period)
+    additions: dict[str, dict[str, object]] = {}
+    alone = solo.ran_alone()
+    models = {requests[name].get("model") for name in alone} - {None}
+    for name in requests:
+        row = reader.find(int(name))
+        if row is None:
+            continue
+        spec, record = row
+        fields: dict[str, object] = {"work_s": work_s(spec, record)}
+        if spec.after:
+            fields["after"] = [[x.kind, x.job] for x in spec.after]
+        if spec.at_once:
+            fields["limited"] = str(spec.array_of)
+        measured = name in alone or requests[name].get("model") in models
+        if not (measured or spec.paced or spec.duration_s) and name in solo.ran:
+            fields["guessed"] = True
+        additions[name] = fields
+    for name, scale in _scales([*requests.values()], manifest).items():
+        additions.setdefault(name, {})["scale"] = scale
+    return additions
+
+
+def _requests(reader: Queries, period: Period) -> tuple[dict[str, LogRecord], _SoloJobs]:
+    """Returns the first submission of each job, and the jobs that ran alone. Raises InputError."""
+    requests: dict[str, LogRecord] = {}
+    solo = _SoloJobs()
     for line in reader.all_facts(period.after):
         fact = _fact(line)
         name = fact.get("job")
@@ -92,31 +125,15 @@ def _known(
         elif name is not None and name not in requests:
             raise InputError(
                 "store",
-                f"job {name} was under way when the nodes of this cluster became others",
-                "let jobs end before you bring it up on other nodes, or give each its own --home",
+                f"job {name} was active when the nodes of this cluster changed",
+                "wait for all jobs to end before you change the nodes, or use another --home",
             )
-        company.hear(fact)
-    known: dict[str, dict[str, Any]] = {}
-    alone = company.ran_alone()
-    models = {requests[name].get("model") for name in alone} - {None}
-    for name in requests:
-        found = reader.find(int(name))
-        if found is not None:
-            known[name] = {"work_s": work_s(*found)}
-            if found[0].after:
-                known[name]["after"] = [[x.kind, x.job] for x in found[0].after]
-            if found[0].at_once:
-                known[name]["limited"] = str(found[0].array_of)
-            measured = name in alone or requests[name].get("model") in models
-            if not (measured or found[0].paced or found[0].duration_s) and name in company.ran:
-                known[name]["guessed"] = True
-    for name, scale in _scales([*requests.values()], manifest).items():
-        known.setdefault(name, {})["scale"] = scale
-    return known
+        solo.update(fact)
+    return requests, solo
 
 
-def _scales(requests: list[dict[str, Any]], manifest: dict[str, Any]) -> dict[str, float]:
-    """Returns the speed-up of each job over one GPU, as profiles have it."""
+def _scales(requests: list[LogRecord], manifest: LogRecord) -> dict[str, float]:
+    """Returns the speed-up of each job over one GPU by its profile."""
     if not requests:
         return {}
     trace = trace_of("live", in_order(requests, live=True))
@@ -125,56 +142,58 @@ def _scales(requests: list[dict[str, Any]], manifest: dict[str, Any]) -> dict[st
 
 
 @dataclass(slots=True)
-class _Company:
-    """Who was ever alone on the GPUs it had, by the facts of a log in order."""
+class _SoloJobs:
+    """Tracks which jobs ever had all their GPUs to themselves, from the facts in order."""
 
     now: float = 0.0
     ran: set[str] = field(default_factory=set)
     _alone: set[str] = field(default_factory=set)
     _gpus: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _jobs: dict[tuple[int, int], set[str]] = field(default_factory=dict)
-    _since: set[str] = field(default_factory=set)
+    _changed: set[str] = field(default_factory=set)
 
-    def hear(self, fact: dict[str, Any]) -> None:
-        """Hears the next fact."""
-        if fact["t"] > self.now:
-            self._look()
-            self.now = fact["t"]
+    def update(self, fact: LogRecord) -> None:
+        """Applies the next fact."""
+        t = cast(float, fact["t"])
+        if t > self.now:
+            self._check_changed()
+            self.now = t
         if fact["e"] in ("started", "shrunk"):
-            self._leave(fact["job"])
-            self._sit(fact)
+            self._remove(str(fact["job"]))
+            self._place(fact)
         elif fact["e"] in ("stopped", "ended"):
-            self._leave(fact["job"])
+            self._remove(str(fact["job"]))
 
     def ran_alone(self) -> set[str]:
-        """Returns those that were alone for a while."""
-        self._look()
+        """Returns the jobs that were alone for some time."""
+        self._check_changed()
         return self._alone
 
-    def _sit(self, fact: dict[str, Any]) -> None:
-        job, ids = fact["job"], fact.get("gpu_ids", [])
-        spans = zip(fact["on"], ids, strict=True) if ids else ()
-        self._gpus[job] = [(node, gpu) for (node, _), named in spans for gpu in named]
+    def _place(self, fact: LogRecord) -> None:
+        job, ids = str(fact["job"]), cast("Sequence[Sequence[int]]", fact.get("gpu_ids", ()))
+        on = cast("Sequence[tuple[int, int]]", fact["on"])
+        spans = zip(on, ids, strict=True) if ids else ()
+        self._gpus[job] = [(node, gpu) for (node, _), gpus in spans for gpu in gpus]
         self.ran.add(job)
-        self._since.add(job)
+        self._changed.add(job)
         for gpu in self._gpus[job]:
             self._jobs.setdefault(gpu, set()).add(job)
 
-    def _leave(self, job: str) -> None:
+    def _remove(self, job: str) -> None:
         for gpu in self._gpus.pop(job, ()):
             self._jobs[gpu].discard(job)
-            self._since |= self._jobs[gpu]
+            self._changed |= self._jobs[gpu]
 
-    def _look(self) -> None:
-        """Notes who of those whose company changed is alone from the last instant on."""
-        for job in self._since:
+    def _check_changed(self) -> None:
+        """Notes which jobs are alone after the last instant, of those whose neighbours changed."""
+        for job in self._changed:
             if job in self._gpus and all(len(self._jobs[gpu]) == 1 for gpu in self._gpus[job]):
                 self._alone.add(job)
-        self._since.clear()
+        self._changed.clear()
 
 
 def work_s(spec: JobSpec, record: JobRecord) -> float | None:
-    """Returns the length of a job alone on the GPUs it asked for, None if nobody knows it yet."""
+    """Returns the length of a job alone on the GPUs it requests, None if unknown."""
     if record.state in TERMINAL and record.done_s > 0:
         return record.done_s
     return spec.duration_s or record.done_s or None
@@ -187,22 +206,25 @@ def export_log(home: Path, out: Path) -> int:
 
 
 def write_log(reader: Queries, out: Path) -> int:
-    """Writes the event log of a store that is open; returns its number of lines."""
-    written = 0
+    """Writes the event log of an open store; returns its number of lines. Raises InputError."""
+    lines = 0
     with out.open("w", encoding="utf-8") as file:
         for line in log_lines(reader):
             file.write(line + "\n")
-            written += 1
-    return written
+            lines += 1
+    return lines
 
 
 @contextmanager
 def exported(path: Path) -> Iterator[Path]:
-    """Gives the event log of a path: itself, or that of a live cluster for the while."""
+    """Yields the event log of a path: the path itself, or a temporary export of a live cluster.
+
+    Raises InputError.
+    """
     if not is_cluster(path):
         if path.is_dir():
-            mend = "give an event log, as events.jsonl of a run, or the folder of a live cluster"
-            raise InputError(str(path), "is a folder, and of no live cluster", mend)
+            mend = "specify an event log, such as events.jsonl, or the folder of a live cluster"
+            raise InputError(str(path), "is a folder, but not that of a live cluster", mend)
         yield path
         return
     with TemporaryDirectory() as folder:
@@ -213,16 +235,16 @@ def exported(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The jobs that were written as a trace, and those of them whose length is a guess."""
+    """The number of jobs in an exported trace, and the jobs whose length is a guess."""
 
     jobs: int
     guessed: tuple[str, ...]
 
 
 def export_trace(home: Path, out: Path) -> Exported:
-    """Writes the jobs of a live cluster that ran and are over as a canonical trace.
+    """Writes the ended jobs of a live cluster as a canonical trace. Raises InputError.
 
-    Of a job that was cancelled before it ran nobody knows how long it is.
+    Leaves out jobs that never ran, as their length is unknown.
     """
     with exported(home) as log:
         recording = read_recording(log)
@@ -231,7 +253,7 @@ def export_trace(home: Path, out: Path) -> Exported:
     over = np.flatnonzero(ran.fill_null(False).to_numpy())
     over = over[np.argsort(jobs["submit_s"].to_numpy()[over], kind="stable")]
     if not len(over):
-        raise InputError(str(home), "no job that ran is over yet")
+        raise InputError(str(home), "no job has run and ended yet")
     ends = [ENDS.index(how) for how in jobs["end"].to_numpy()[over]]
     trace = replace(recording.last_asked.take(over), end=np.array(ends, np.int8))
     write_trace(trace, out)

@@ -1,6 +1,6 @@
-"""A trace played by a live cluster of real processes: controller, agents, workers, sockets, disk.
+"""Runs a trace on a live cluster of real processes: controller, agents, workers, sockets, disk.
 
-Jobs are submitted when the trace says, by the cluster's own time, which may pass faster than ours.
+Jobs are submitted at the times of the trace in cluster time, which may pass faster than real time.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from dovetail.replaying.fidelity import RunOutcome, served
 from dovetail.wire.spec import JobSpec
 
 COMMAND_S = 900.0
-"""How long a cluster may take to come up or to go down, on a machine under load."""
+"""Timeout of a start or stop of the cluster, on a loaded machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """A cluster that is up in a folder of its own."""
+    """A running cluster in its own folder."""
 
     home: Path
     client: Client
 
     def read(self) -> RunOutcome:
-        """Returns how its jobs went."""
+        """Returns the result of the run."""
         with Reader(Folder(self.home).store) as reader:
             return served(reader)
 
 
 @contextmanager
 def live_cluster(engine: str, policy: str, options: Sequence[str] = ()) -> Iterator[LiveCluster]:
-    """Gives a cluster of real processes for the while. Raises DovetailError.
+    """Starts a cluster of real processes, and stops it at the end. Raises DovetailError.
 
-    `options` are words of `dovetail up`. The folder goes with it.
+    `options` are those of `dovetail up`. The folder of the cluster is removed.
     """
     home = Path(tempfile.mkdtemp(prefix="dvf-", dir="/tmp"))
     try:
@@ -60,9 +60,9 @@ def live_cluster(engine: str, policy: str, options: Sequence[str] = ()) -> Itera
 def serve(
     cluster: LiveCluster, jobs: Sequence[tuple[float, JobSpec]], *, speed: float, patience_s: float
 ) -> tuple[int, ...]:
-    """Submits jobs, each at its time, and returns their numbers when all are over.
+    """Submits jobs at their times, waits for all, and returns their numbers.
 
-    Times are seconds of the cluster after the first one; patience is in seconds of ours.
+    Times are in seconds of cluster time, `patience_s` is in seconds of real time.
     """
     first_s, began = jobs[0][0], monotonic()
     numbers: list[int] = []
@@ -74,9 +74,9 @@ def serve(
 
 
 def _take_down(cluster: LiveCluster) -> None:
-    """Ends whatever runs, then the controller and the agents.
+    """Cancels all jobs and stops the cluster.
 
-    With very many jobs that is left to them: they end when their folder is gone.
+    With too many jobs to list, does nothing: all processes exit once their folder is removed.
     """
     listed = cluster.client.jobs()
     if listed.more:

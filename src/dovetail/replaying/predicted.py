@@ -1,8 +1,7 @@
-"""The jobs of a live cluster simulated: what the simulator foretells, against what happened.
+"""Simulates the jobs of a live cluster and compares the prediction with the real run.
 
-Users, programs and nodes do in the simulation what they did, when they did it (`live_script`);
-the policy is told of each job's length what it was told; how long a job really is, is the length
-that it turned out to have.
+External events happen at their recorded times (`replaying.script`). The policy sees the recorded
+forecasts of job lengths; the actual lengths are those of the real run.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dovetail.study.run import build_scene, granted
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One job as it went and as the simulator says it should have gone."""
+    """The real and the simulated JCT of one job."""
 
     job: str
     real_jct_s: float
@@ -38,9 +37,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How well a simulation of the same jobs foretells what happened, by the completed ones.
+    """The completed jobs of a live cluster against a simulation of the same jobs.
 
-    `guessed` are those whose length is a guess; `policies` those that the log was made under.
+    `guessed` are the jobs whose length is a guess, `policies` those of the real run.
     """
 
     policy: str
@@ -54,30 +53,27 @@ class Compared:
 
 
 def predict(log: Path, policy: str = "") -> Compared:
-    """Returns the completed jobs of an exported log as they went, and simulated anew.
-
-    Raises InputError.
-    """
+    """Returns the completed jobs of an exported log, real and simulated. Raises InputError."""
     recording = read_recording(log)
     chosen = parse_policy(policy or str(recording.manifest["policy"]))
     real = recording.jobs()
     if not (real["end"] == "completed").any():
         raise InputError("live cluster", "no job has completed yet", "wait for one")
-    told = happened(recording)
-    return _compared(recording, chosen, real, _simulated(told, chosen, recording.options))
+    events = happened(recording)
+    return _compared(recording, chosen, real, _simulated(events, chosen, recording.options))
 
 
-def _simulated(told: Happened, policy: Policy, options: Options) -> pl.DataFrame:
-    """Returns the jobs, each by its last life, as the simulator says they go."""
-    forecast = RecordedForecast(told.length_s)
+def _simulated(events: Happened, policy: Policy, options: Options) -> pl.DataFrame:
+    """Returns the simulated jobs, each by its last life."""
+    forecast = RecordedForecast(events.length_s)
     check_needs(policy, granted(forecast), options.without)
-    words = replace(options, forecast="known", belief="exact", capacity=told.capacity)
-    scene = replace(build_scene(told.trace, words), forecast=forecast)
-    jobs = told.trace.jobs
+    simulation = replace(options, forecast="known", belief="exact", capacity=events.capacity)
+    scene = replace(build_scene(events.trace, simulation), forecast=forecast)
+    jobs = events.trace.jobs
     scale = [scene.truth.structure.scale(row) for row in range(len(jobs))]
-    tally = Tally(options.cluster, jobs.gpus.tolist(), told.trace.duration_s.tolist(), scale)
-    run_loop(ScriptedWorld(scene, told.script, policy, tally), policy)
-    return job_frame(told.trace, tally)[list(told.last)]
+    tally = Tally(options.cluster, jobs.gpus.tolist(), events.trace.duration_s.tolist(), scale)
+    run_loop(ScriptedWorld(scene, events.script, policy, tally), policy)
+    return job_frame(events.trace, tally)[list(events.last)]
 
 
 def _compared(

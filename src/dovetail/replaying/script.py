@@ -1,8 +1,8 @@
-"""What happened to the jobs of a live cluster from outside, as a script for the simulator.
+"""Extracts the external events of a live cluster from its log, as a script for the simulator.
 
-Users submit, hold, put back and cancel; programs fail; nodes go. None of that is a scheduler's
-doing, so a simulation of the same jobs has it at the same times. A job that began anew after its
-end is a row for each of its lives; who was alive when the log ends is taken out then.
+Users submit, hold, requeue and cancel jobs, programs fail, and nodes go down. The scheduler causes
+none of these events, so a simulation repeats them at the same times. A job that was requeued after
+its end becomes one row per life; a job that is alive at the end of the log is cancelled then.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from dovetail.sim.scene import CapacityTimeline
 from dovetail.sim.scripted import ScriptedEvents, ScriptedFollower, ScriptedLeave
 
 SOON_S = 60.0
-"""Who joined the queue so soon after what it waited for, did so because of that."""
+"""A job that arrives this soon after its dependency is assumed to arrive because of it."""
 LONGER = 2.0
-"""A job that was taken out had more work than it did: so many times that, and a second."""
+"""The work of a cancelled job is assumed to be this many times what it did, and a second."""
 
 
 @dataclass(slots=True)
 class ScriptedStay:
-    """One life of a job, from joining the queue to its end (none yet: it is alive)."""
+    """One life of a job, from its arrival in the queue to its end, which is inf while it lives."""
 
     job: int
     since_s: float
@@ -55,7 +55,7 @@ class ScriptedStay:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """The jobs of a log as the simulator needs them; `last` is the row of each job's last life."""
+    """The jobs and events of a log for the simulator; `last` is the row of each job's last life."""
 
     trace: Trace
     script: ScriptedEvents
@@ -65,7 +65,7 @@ class Happened:
 
 
 def happened(recording: Recording) -> Happened:
-    """Returns what the simulator must know of a log besides the policy."""
+    """Returns the jobs and external events of a log."""
     of_jobs = _lives(recording)
     for of_job in of_jobs:
         of_job[-1].is_last = True
@@ -96,7 +96,7 @@ def happened(recording: Recording) -> Happened:
 
 
 def _lives(recording: Recording) -> list[list[ScriptedStay]]:
-    """Returns the lives of each job; every job has one at least."""
+    """Returns the lives of each job, at least one."""
     lives: list[list[ScriptedStay]] = [[] for _ in recording.trace.jobs.job_id]
     placed: set[int] = set()
     for fact in recording.facts:
@@ -107,7 +107,7 @@ def _lives(recording: Recording) -> list[list[ScriptedStay]]:
                         ScriptedStay(job, t, float(recording.trace.jobs.submit_s[job]))
                     )
                 elif lives[job][-1].how:
-                    # A job that begins anew after its end stands behind those submitted till then.
+                    # A job that is requeued after its end queues behind earlier submissions.
                     lives[job].append(ScriptedStay(job, t, t))
                 lives[job][-1].arrivals.append(t)
                 lives[job][-1].length_s = length_s
@@ -129,17 +129,21 @@ def _lives(recording: Recording) -> list[list[ScriptedStay]]:
                 placed.discard(job)
             case _:
                 pass
+    _add_progress(recording, lives)
+    return lives
+
+
+def _add_progress(recording: Recording, lives: list[list[ScriptedStay]]) -> None:
     for segment in recording.tally().segments:
         for life in lives[segment.job]:
             if life.since_s <= segment.start_s < life.end_s:
                 life.did_s += segment.progress_s
-    return lives
 
 
 def _follows(
     recording: Recording, rows: Sequence[ScriptedStay]
 ) -> tuple[dict[int, list[ScriptedFollower]], dict[int, list[ScriptedFollower]]]:
-    """Returns who came because another ended, or started; these arrivals leave their lives."""
+    """Returns the arrivals that another job's end or start caused, and removes them from `rows`."""
     after_end: dict[int, list[ScriptedFollower]] = {}
     after_start: dict[int, list[ScriptedFollower]] = {}
     rows_of: dict[int, list[int]] = {}
@@ -166,11 +170,11 @@ def _follows(
 def _places(
     recording: Recording, rows: Sequence[ScriptedStay]
 ) -> dict[int, list[ScriptedFollower]]:
-    """Returns which tasks of limited arrays came by the end of others, whose places they took.
+    """Returns the arrivals of tasks of limited arrays that the end of another task caused.
 
-    Each end lets one come; these arrivals leave their lives.
+    Each end admits one task. Removes these arrivals from `rows`.
     """
-    found: dict[int, list[ScriptedFollower]] = {}
+    follows: dict[int, list[ScriptedFollower]] = {}
     for array in dict.fromkeys(recording.limited.values()):
         tasks = [row for row, x in enumerate(rows) if recording.limited.get(x.job) == array]
         ends = sorted((rows[row].end_s, row) for row in tasks)
@@ -178,16 +182,16 @@ def _places(
         for row in sorted(waiting, key=lambda row: (rows[row].arrivals[0], row)):
             t = rows[row].arrivals[0]
             left = next((end for end in ends if end[1] != row and 0 <= t - end[0] <= SOON_S), None)
-            # Who was among the first had a place that nobody left.
+            # The first tasks of an array need no other task to end.
             if left is not None and t > rows[row].entered_s:
                 ends.remove(left)
                 rows[row].arrivals.pop(0)
-                found.setdefault(left[1], []).append(ScriptedFollower(row, t - left[0]))
-    return found
+                follows.setdefault(left[1], []).append(ScriptedFollower(row, t - left[0]))
+    return follows
 
 
 def _trace(recording: Recording, rows: Sequence[ScriptedStay]) -> tuple[Trace, dict[int, float]]:
-    """Returns a row for each life, and when the script takes some out."""
+    """Returns a trace with a row per life, and when the script cancels some of them."""
     trace, log_end_s = recording.trace, recording.facts[-1].t
     ends, work_s = list[int](), list[float]()
     cancelled_s: dict[int, float] = {}
@@ -206,7 +210,7 @@ def _trace(recording: Recording, rows: Sequence[ScriptedStay]) -> tuple[Trace, d
 
 
 def _table(jobs: JobTable, rows: Sequence[ScriptedStay]) -> JobTable:
-    """Returns the requests in the order in which the cluster's table got them."""
+    """Returns the requests in the order of the cluster's table."""
     unordered = replace(jobs, submit_s=np.zeros(len(jobs)))
     taken = unordered.take(np.array([life.job for life in rows], np.int64))
     names = [jobs.job_id[x.job] + ("" if x.is_last else f" until {x.end_s:g} s") for x in rows]

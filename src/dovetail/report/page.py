@@ -1,6 +1,6 @@
-"""The pieces of a self-contained HTML page: escaped text, tables, figures as inline SVG.
+"""Builds a self-contained HTML page: escaped text, tables, figures as inline SVG.
 
-Every text that reaches the page goes through `escape`; nothing on it is fetched from anywhere.
+All text is escaped, and the page loads nothing from outside.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What the browser may load for the page: nothing but what is in it."""
+"""The content security policy of the page: the browser loads nothing from outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: what it says, and the number it sorts by (None: unknown, sorts last)."""
+    """One cell: its text, and the number that sorts it (None: unknown, sorted last)."""
 
     says: str
     sorts: float | None = None

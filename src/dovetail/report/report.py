@@ -1,4 +1,4 @@
-"""`report.html`: the answer in one sentence, the table behind it, and the pictures.
+"""`report.html`: the result in one sentence, the table and the plots.
 
 One file that needs no network, reads at the width of a phone, and still reads without
 scripts, which only sort the tables.
@@ -20,7 +20,7 @@ from dovetail.report import plots
 from dovetail.report.page import Cell, TableRow, figure, page, table
 from dovetail.report.words import (
     MISSING,
-    bounds_said,
+    bounds_text,
     comparison_sentence,
     count,
     duration,
@@ -146,11 +146,11 @@ def _comparison_panels(comparison: Comparison) -> list[Panel]:
 
 
 def _panels_over_time(comparison: Comparison) -> list[Panel]:
-    """Returns load and nodes of the best policy beside the baseline's: two tell the story."""
+    """Returns the plots of load and nodes of the best policy and the baseline."""
     results = comparison.results
     short = short_names(results)
-    told = [n for n in dict.fromkeys([best_of(comparison), comparison.baseline]) if n in results]
-    pairs = [_over_time(results[name], short[name], i) for i, name in enumerate(told)]
+    shown = [n for n in dict.fromkeys([best_of(comparison), comparison.baseline]) if n in results]
+    pairs = [_over_time(results[name], short[name], i) for i, name in enumerate(shown)]
     return [panel for row in zip_longest(*pairs) for panel in row if panel]
 
 
@@ -195,7 +195,7 @@ def _notes(notes: list[str]) -> str:
 def _bound_words(comparison: Comparison) -> str:
     if comparison.bound_s is None:
         return ""
-    return f"Bound on the mean JCT: {bounds_said(comparison)}."
+    return f"Bound on the mean JCT: {bounds_text(comparison)}."
 
 
 def _policy_table(comparison: Comparison) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 from dovetail.record.result import GPU_SECOND_KINDS, Comparison, RunResult
 from dovetail.report.words import (
     MISSING,
-    bounds_said,
+    bounds_text,
     comparison_sentence,
     count,
     duration,
@@ -34,7 +34,7 @@ SPLIT_ROWS = 10
 
 
 def comparison_view(comparison: Comparison) -> Group:
-    """Returns all the terminal shows of a comparison: sentence, ranking, knowledge, notes."""
+    """Returns the terminal view of a comparison: sentence, ranking, knowledge and notes."""
     from rich.text import Text
 
     parts: list[Text | Table] = [
@@ -49,13 +49,13 @@ def comparison_view(comparison: Comparison) -> Group:
         ),
     ]
     if comparison.bound_s is not None:
-        parts.append(Text(f"Bound on the mean JCT: {bounds_said(comparison)}"))
+        parts.append(Text(f"Bound on the mean JCT: {bounds_text(comparison)}"))
     parts += [Text(f"Note: {note}") for note in comparison.notes]
     return _apart(parts)
 
 
 def run_view(result: RunResult, notes: Sequence[str] = ()) -> Group:
-    """Returns all the terminal shows of a run: sentence, numbers, GPU-seconds, sizes, notes."""
+    """Returns the terminal view of a run: sentence, numbers, GPU-seconds, sizes and notes."""
     from rich.text import Text
 
     parts: list[Text | Table] = [Text(run_sentence(result)), numbers(result)]
@@ -68,7 +68,7 @@ def run_view(result: RunResult, notes: Sequence[str] = ()) -> Group:
 
 
 def _run_notes(result: RunResult) -> list[str]:
-    """Returns what is not in the numbers: jobs that were left out, and how others ended."""
+    """Returns notes on excluded jobs, and on jobs that did not complete."""
     notes = []
     left_out = result.number("left_out") or 0
     if left_out:
@@ -86,7 +86,7 @@ def _run_notes(result: RunResult) -> list[str]:
 
 
 def _apart(parts: Sequence[Text | Table]) -> Group:
-    """Returns the parts one below the other, a blank line around every table."""
+    """Returns the parts in a column, with a blank line around every table."""
     from rich.console import Group
     from rich.text import Text
 
@@ -149,7 +149,7 @@ def _spread(row: dict[str, float]) -> str:
 
 
 def knowledge(comparison: Comparison) -> Table:
-    """Returns what each policy is told and may do: whether the terms were equal."""
+    """Returns a table of the knowledge and the powers of each policy."""
     table = _table()
     short = _short(comparison)
     for head, width in (("policy", 16), ("knows", 24), ("may", 34)):
@@ -162,7 +162,7 @@ def knowledge(comparison: Comparison) -> Table:
 
 
 def numbers(result: RunResult) -> Table:
-    """Returns the numbers of a run people ask for first."""
+    """Returns a table of the main metrics of a run."""
     table = _table()
     table.add_column("number")
     table.add_column("value", justify="right")
@@ -195,7 +195,7 @@ NUMBERS = (
 
 
 def gpu_seconds(result: RunResult) -> Table:
-    """Returns where every GPU-second of the capacity went."""
+    """Returns a table of the use of the GPU-seconds of the capacity."""
     table = _table()
     table.add_column("GPU-time")
     table.add_column("share", justify="right")
@@ -226,9 +226,9 @@ def _spending_of(comparison: Comparison) -> list[Table]:
 
 
 def spending(comparison: Comparison) -> Table:
-    """Returns, by policy, the shares of the capacity by what became of it.
+    """Returns a table of the shares of the capacity by use, per policy.
 
-    Slowed is below zero where sharing, or fewer GPUs than asked for, did more with less.
+    Slowed is negative if sharing or fewer GPUs than requested were more efficient.
     """
     table = _table()
     short = _short(comparison)

@@ -1,4 +1,4 @@
-"""Numbers in plain words: durations, factors, and the sentence that sums up a result."""
+"""Formats numbers as text: durations, factors, and the sentence that summarises a result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABOUT_THE_SAME = 0.02
 
 
 def duration(seconds: float | None) -> str:
-    """Returns a duration as people say it, at most three digits: `3.2 h`, `41 s`, `1.5 d`."""
+    """Returns a duration with at most three digits: `3.2 h`, `41 s`, `1.5 d`."""
     if seconds is None or seconds != seconds:
         return MISSING
     if seconds in (float("inf"), float("-inf")):
@@ -39,7 +39,7 @@ UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 2 * 86400.0))
 
 
 def three_digits(value: float) -> str:
-    """Returns a number with three digits that matter, thousands grouped: `1.25`, `12,300`."""
+    """Returns a number with three significant digits, thousands grouped: `1.25`, `12,300`."""
     if abs(value) >= 1000:
         return f"{float(f'{value:.3g}'):,.0f}"
     text = f"{value:.3g}"
@@ -130,7 +130,7 @@ def run_sentence(result: RunResult) -> str:
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Returns what a comparison says: who is best, by how much, and who pays for it."""
+    """Returns a sentence on the best policy, its advantage, and the jobs that wait longer."""
     rows = comparison.ranked.filter(pl.col("avg_jct_s").is_finite()).to_dicts()
     if not rows:
         return "No policy finished a job."
@@ -156,14 +156,14 @@ def comparison_sentence(comparison: Comparison) -> str:
     return "; ".join(parts) + "."
 
 
-def bounds_said(comparison: Comparison) -> str:
+def bounds_text(comparison: Comparison) -> str:
     """Returns the bound for each set of powers that a policy of the comparison has."""
     every = comparison.bound.get("all")
     if not isinstance(every, dict) or len(every) < 2:
         kind = comparison.bound.get("kind")
         return duration(comparison.bound_s) + (f" ({kind})" if kind else "")
     return ", ".join(
-        f"{duration(max(found.values()))} ({powers})" for powers, found in every.items()
+        f"{duration(max(bounds.values()))} ({powers})" for powers, bounds in every.items()
     )
 
 

@@ -1,8 +1,8 @@
-"""The best possible: a lower bound on the mean JCT of a trace, for what a policy may do.
+"""Computes lower bounds on the mean JCT of a trace for the powers of a policy.
 
-A policy that keeps every job on its requested GPUs is judged by the rigid bound; one that
-resizes, or shares, by the bound that allows it. Where the run breaks an assumption of the bounds
-(jobs that end before their work is done, a window of the jobs) there is none.
+The rigid bound applies to a policy that keeps every job on its requested GPUs; other bounds allow
+resizing or sharing. There is no bound for a run that violates an assumption (jobs that end before
+their work is done, a window of the jobs).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dovetail.study.options import Options, adopted
 from dovetail.study.run import build_physics, placeable
 
 PAIR_MAX = 2.0
-"""Jobs' worth of work of two jobs on one GPU at the very most: neither is faster than alone."""
+"""The largest total speed of two jobs on one GPU: neither is faster than alone."""
 INTERLEAVED_MAX = 4.0
-"""The same of an interleave set: four resources, four jobs (Muri)."""
+"""The largest total speed of an interleave set: four resources, four jobs (Muri)."""
 
 
 CHANGES_WORK = "change batch"
-"""The power to change a job's batch size changes how much work it is: no bound knows that."""
+"""The power to change batch sizes changes the work of a job, which no bound supports."""
 
 
 def powers_of(policy: Policy) -> Powers:
-    """Returns the powers that decide which bound may judge a policy."""
+    """Returns the powers that decide which bound applies to a policy."""
     return Powers(
         elastic="resize" in policy.powers,
         sharing="share" in policy.powers,
@@ -42,12 +42,12 @@ def powers_of(policy: Policy) -> Powers:
 
 
 def judges(policy: Policy) -> bool:
-    """Tells whether any bound may judge a policy."""
+    """True if a bound applies to a policy."""
     return CHANGES_WORK not in policy.powers
 
 
 def bound_for(trace: Trace, options: Options, policy: Policy) -> LowerBounds | None:
-    """Returns the bounds that may judge a policy in a run, or None where none may."""
+    """Returns the bounds that apply to a policy in a run, None if none does."""
     powers = powers_of(policy)
     if not judges(policy) or objection(trace, options, powers):
         return None
@@ -55,7 +55,7 @@ def bound_for(trace: Trace, options: Options, policy: Policy) -> LowerBounds | N
 
 
 def objection(trace: Trace, options: Options, powers: Powers) -> str:
-    """Returns why no bound holds for runs with these powers, or an empty text."""
+    """Returns the reason why no bound holds for runs with these powers, empty if one holds."""
     if options.cancelled == "clock":
         return "cancelled jobs end by the clock, before their work is done"
     if (trace.jobs.time_limit_s < trace.duration_s).any():

@@ -1,4 +1,4 @@
-"""Several policies on one trace, on equal terms, with intervals and the distance from the best."""
+"""Compares several policies on one trace, with confidence intervals and lower bounds."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, rep
 from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
 
 Assign = Callable[[Trace, int], Trace]
-"""Gives the jobs of a trace what is drawn by seed, such as their models."""
+"""Assigns random attributes to the jobs of a trace by seed, such as models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Which replicates to run beside the whole trace: windows of it, and seeds in each."""
+    """The replicates besides the whole trace: windows of it, and seeds for each window."""
 
     windows: int = 0
     window_s: float = 7 * DAY_S
@@ -40,7 +40,7 @@ class Replication:
         if self.windows < 0 or not 0 < self.window_s < float("inf"):
             raise InputError("--windows", "windows and their length must be positive")
         if self.seeds < 1:
-            raise InputError("--seeds", "there must be one at least")
+            raise InputError("--seeds", "it must be 1 or more")
 
 
 def compare(
@@ -55,18 +55,18 @@ def compare(
     keep_spans: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Returns the comparison of policies, given as text, on one trace.
+    """Returns the comparison of policies, given as texts, on one trace. Raises InputError.
 
-    Without replication the intervals come from a block bootstrap over time within the run. The
-    baseline is the first policy unless named. Uses `processes` processes (default: all cores);
-    the answer does not depend on how many. `keep_spans` keeps who ran where for the best policy
-    and the baseline, whose pictures a report shows. Raises InputError.
+    Without replication, intervals come from a block bootstrap over time within the run. The
+    baseline defaults to the first policy. `processes` is the number of worker processes, 0 for one
+    per core; the result does not depend on it. `keep_spans` keeps the placements over time of the
+    best policy and the baseline, which a report plots.
     """
     chosen = _distinct(policies)
     names = list(chosen)
     baseline = spell(parse_policy(baseline)) if baseline else names[0]
     if baseline not in names:
-        raise InputError("--baseline", f"'{baseline}' is not among the policies compared")
+        raise InputError("--baseline", f"'{baseline}' is not one of the compared policies")
     replication = replication or Replication()
     whole = assign(trace, options.seed) if assign else trace
     scenes = [ReplayInput(whole, options), *_replicates(trace, options, replication, assign)]
@@ -86,16 +86,16 @@ def compare(
         results=runs,
         baseline=baseline,
         table=_table(runs, policy_of, means, ratios, windowed=replication.windows > 0),
-        # Means of windows must not be held against a bound of the whole trace.
-        bound={} if replication.windows else _said(bounds),
+        # Means of windows are not comparable with a bound of the whole trace.
+        bound={} if replication.windows else _bounds_dict(bounds),
         notes=_notes(whole, options, runs, samples, policy_of, replication),
     )
 
 
 def _distinct(policies: Sequence[str]) -> dict[str, tuple[str, Policy]]:
-    """Returns the policies by their full spelling, each with the text that names it."""
+    """Returns the text of each policy by its full name. Raises InputError."""
     if not policies:
-        raise InputError("--policies", "name at least one policy", "as in fifo,srtf")
+        raise InputError("--policies", "specify at least one policy", "as in fifo,srtf")
     chosen: dict[str, tuple[str, Policy]] = {}
     for text in policies:
         policy = parse_policy(text)
@@ -107,7 +107,7 @@ def _distinct(policies: Sequence[str]) -> dict[str, tuple[str, Policy]]:
 
 
 def _check(scene: ReplayInput, chosen: Mapping[str, tuple[str, Policy]]) -> None:
-    """Raises InputError at once where a policy needs what the options do not give."""
+    """Raises InputError if a policy needs knowledge or powers that the options exclude."""
     forecast = parse_forecast(scene.options.forecast, scene.trace, scene.options.seed)
     for _, policy in chosen.values():
         check_needs(policy, granted(forecast), scene.options.without)
@@ -116,7 +116,7 @@ def _check(scene: ReplayInput, chosen: Mapping[str, tuple[str, Policy]]) -> None
 def _replicates(
     trace: Trace, options: Options, replication: Replication, assign: Assign | None
 ) -> list[ReplayInput]:
-    """Returns windows of the trace, evenly spread and apart, each with several seeds."""
+    """Returns evenly spaced, disjoint windows of the trace, each with several seeds."""
     blurred = "noisy" in options.forecast or options.belief != "exact"
     drawn = assign is not None or options.adopt or blurred
     if replication.seeds > 1 and not drawn:
@@ -157,7 +157,7 @@ def _windows(trace: Trace, replication: Replication) -> list[Trace]:
 def _bounds(
     trace: Trace, options: Options, policy_of: Mapping[str, Policy]
 ) -> dict[Powers, LowerBounds]:
-    """Returns the bounds that judge the policies, the narrowest powers first."""
+    """Returns the bounds that apply to the policies, the narrowest powers first."""
     wanted = {powers_of(p) for p in policy_of.values() if judges(p)}
     order = sorted(wanted, key=lambda p: (p.interleaving, p.sharing, p.elastic))
     return {p: bound(trace, options, p) for p in order if not objection(trace, options, p)}
@@ -168,8 +168,8 @@ def _bound_s(bounds: Mapping[Powers, LowerBounds], policy: Policy) -> float | No
     return None if found is None else found.mean_jct_s
 
 
-def _said(bounds: Mapping[Powers, LowerBounds]) -> dict[str, object]:
-    """Returns the bound of the narrowest powers first, then all of them by their words."""
+def _bounds_dict(bounds: Mapping[Powers, LowerBounds]) -> dict[str, object]:
+    """Returns the bound of the narrowest powers, and all bounds by the text of their powers."""
     if not bounds:
         return {}
     first = next(iter(bounds.values()))
@@ -198,7 +198,7 @@ def _over_replicates(
     scenes: int,
     replication: Replication,
 ) -> Samples:
-    """Returns one unit a window, over all its seeds: seeds of one window share its jobs."""
+    """Returns one unit per window over all its seeds, which share the jobs of the window."""
     per_unit = replication.seeds if replication.windows else 1
 
     def sums(of: Callable[[Flow], float], name: str) -> Floats:
@@ -230,7 +230,7 @@ def _table(
     *,
     windowed: bool,
 ) -> pl.DataFrame:
-    """Returns the table; with windows, only columns that are of the windows too."""
+    """Returns the table; with windows, only the columns that also exist for windows."""
     rows = [
         {
             "policy": name,
@@ -257,7 +257,7 @@ def _notes(
     policy_of: Mapping[str, Policy],
     replication: Replication,
 ) -> list[str]:
-    """Returns what a reader must know to take the numbers for what they are."""
+    """Returns the notes that qualify the numbers of the table."""
     first = next(iter(runs.values()))
     notes = [_about_intervals(samples, replication)]
     whys = {objection(trace, options, powers_of(p)) for p in policy_of.values()}
@@ -284,7 +284,7 @@ def _about_intervals(samples: Samples, replication: Replication) -> str:
     if len(samples.silent) == len(samples.flow_s):
         return f"No intervals: {samples.why_not}."
     if samples.resampled:
-        said = (
+        text = (
             f"95 % intervals: bootstrap over {samples.units} blocks of "
             f"{samples.unit_s / DAY_S:.2g} days, paired."
         )
@@ -292,8 +292,8 @@ def _about_intervals(samples: Samples, replication: Replication) -> str:
             whom = ", ".join(
                 name.partition(":")[0] for name in samples.flow_s if name in samples.silent
             )
-            said += f" None for {whom}: {samples.why_not}."
-        return said
+            text += f" None for {whom}: {samples.why_not}."
+        return text
     units = "windows" if replication.windows else "seeds on the same jobs"
     return (
         f"Means and 95 % intervals are over {samples.units} {units}, paired; all else is of "

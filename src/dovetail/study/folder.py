@@ -1,6 +1,6 @@
-"""What a run or a comparison leaves in a folder: tables, report, pictures, timeline.
+"""Writes the folder of a run or a comparison: tables, report, plots and timeline.
 
-A folder appears whole or not at all: write inside `study.run.whole_directory`.
+Call these functions inside `study.run.whole_directory`, so that the folder appears atomically.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Drawing = tuple[str, Callable[[], "Figure"]]
 
 
 def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None:
-    """Writes `summary.json` and `jobs.csv`, and with pictures also report, plots and timeline."""
+    """Writes `summary.json` and `jobs.csv`, and with `pictures` report, plots and timeline."""
     write_tables(result, folder)
     if not pictures:
         return
@@ -45,9 +45,9 @@ def write_run(result: RunResult, folder: Path, *, pictures: bool = True) -> None
 
 
 def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = True) -> None:
-    """Writes the ranked table, each policy's tables, and with pictures the report and plots."""
-    said = json.dumps(comparison_dict(comparison), indent=1)
-    (folder / "comparison.json").write_text(said + "\n", "utf-8")
+    """Writes the ranked table, the tables of each policy, and with `pictures` report and plots."""
+    text = json.dumps(comparison_dict(comparison), indent=1)
+    (folder / "comparison.json").write_text(text + "\n", "utf-8")
     comparison.ranked.write_csv(folder / "comparison.csv")
     for number, result in enumerate(comparison.results.values(), start=1):
         part = folder / f"{number:02d}-{result.manifest['name']}"
@@ -74,12 +74,12 @@ def write_comparison(comparison: Comparison, folder: Path, *, pictures: bool = T
 
 
 def run_dict(result: RunResult) -> dict[str, object]:
-    """Returns the numbers of a run as plain values for JSON."""
+    """Returns the numbers of a run as JSON values."""
     return {**result.summary, "gpu_seconds": result.gpu_seconds}
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, object]:
-    """Returns a comparison as plain values for JSON, the best policy first."""
+    """Returns a comparison as JSON values, the best policy first."""
     return {
         "baseline": comparison.baseline,
         "bound": comparison.bound,

@@ -1,4 +1,4 @@
-"""The texts a user gives, on the command line or in a notebook, and the `Options` they mean."""
+"""Parses the options of a command line or a notebook as `Options`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dovetail.traces.cluster_file import read_cluster
 
 
 class OptionTexts(TypedDict, total=False):
-    """What may be given for a run; what is not has the default of `DEFAULTS`."""
+    """The options of a run as texts; `DEFAULTS` has the value of a missing one."""
 
     cluster: str
     placement: str
@@ -69,31 +69,31 @@ def read_options(given: OptionTexts) -> Options:
     unknown = [key for key in given if key not in DEFAULTS]
     if unknown:
         raise InputError(f"option '{unknown[0]}'", "no such option", nearest(unknown[0], DEFAULTS))
-    said: OptionTexts = {**DEFAULTS, **given}
-    cluster = read_cluster(said["cluster"], device_memory_bytes)
-    for profiles in said["profiles"]:
-        load_profiles(Path(profiles))  # at once, not after the trace has been read
-    if said["seed"] < 0:
-        raise InputError("--seed", f"it must be 0 or more, not {said['seed']}")
+    texts: OptionTexts = {**DEFAULTS, **given}
+    cluster = read_cluster(texts["cluster"], device_memory_bytes)
+    for profiles in texts["profiles"]:
+        load_profiles(Path(profiles))  # Raises an error before the trace is read.
+    if texts["seed"] < 0:
+        raise InputError("--seed", f"it must be 0 or more, not {texts['seed']}")
     return Options(
         cluster=cluster,
-        placing=Placing.parse(said["placement"]),
-        switching=Switching.parse(said["switching"]),
-        forecast=said["forecast"],
-        belief=said["belief"],
-        adopt=parse_adopt(said["adopt"]),
-        cancelled=said["cancelled"],
-        capacity=read_capacity(Path(said["capacity"]), cluster) if said["capacity"] else (),
-        coalesce_s=said["coalesce_s"],
-        interference=said["interference"],
-        cycle=said["cycle"],
-        physics=said["physics"],
-        profiles=tuple(str(p) for p in said["profiles"]),
-        without=frozenset(filter(None, (p.strip() for p in said["without"].split(",")))),
+        placing=Placing.parse(texts["placement"]),
+        switching=Switching.parse(texts["switching"]),
+        forecast=texts["forecast"],
+        belief=texts["belief"],
+        adopt=parse_adopt(texts["adopt"]),
+        cancelled=texts["cancelled"],
+        capacity=read_capacity(Path(texts["capacity"]), cluster) if texts["capacity"] else (),
+        coalesce_s=texts["coalesce_s"],
+        interference=texts["interference"],
+        cycle=texts["cycle"],
+        physics=texts["physics"],
+        profiles=tuple(str(p) for p in texts["profiles"]),
+        without=frozenset(filter(None, (p.strip() for p in texts["without"].split(",")))),
         window=Window(
-            _seconds("--warm-up-s", said["warm_up_s"]), _seconds("--drain-s", said["drain_s"])
+            _seconds("--warm-up-s", texts["warm_up_s"]), _seconds("--drain-s", texts["drain_s"])
         ),
-        seed=said["seed"],
+        seed=texts["seed"],
     )
 
 
@@ -104,7 +104,7 @@ def _seconds(option: str, value: float) -> float:
 
 
 def check_window(trace: Trace, options: Options) -> None:
-    """Raises InputError if the window of the options leaves no job to count."""
+    """Raises InputError if the window of the options excludes all jobs."""
     if len(trace) and not options.window.rows(trace.jobs.submit_s).any():
         raise InputError(
             "--warm-up-s and --drain-s",
@@ -114,18 +114,18 @@ def check_window(trace: Trace, options: Options) -> None:
 
 
 def split_policies(text: str) -> list[str]:
-    """Returns the policies of a list: by blanks (beside a comma or not) if any, else by commas.
+    """Returns the policies of a list, split by spaces (with or without commas), else by commas.
 
-    `a:x=1,b` cannot be told from a policy with a second parameter, so a part with `=` and no
-    colon belongs to the policy before it.
+    A part with `=` and no colon belongs to the policy before it, since `a:x=1,y=2` may be one
+    policy with two parameters.
     """
     spaced = re.sub(r"\s*,\s+|\s+,", " ", text.strip())
     if " " in spaced:
         return spaced.split()
-    found: list[str] = []
+    policies: list[str] = []
     for part in filter(None, spaced.split(",")):
-        if found and "=" in part and ":" not in part.partition("=")[0]:
-            found[-1] += "," + part
+        if policies and "=" in part and ":" not in part.partition("=")[0]:
+            policies[-1] += "," + part
         else:
-            found.append(part)
-    return found
+            policies.append(part)
+    return policies

@@ -1,4 +1,4 @@
-"""Everything outside the policy that decides a run, as the user gave it and the manifest says."""
+"""The options of a run: everything but the policy and the trace, as the manifest records it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PHYSICS_CHOICES = ("placed", "counted", "linear")
 class Options:
     """The options of a run; the defaults are those of the command line.
 
-    `adopt` gives the fraction of jobs whose owners allow a technique, by flag; None leaves the
-    trace's own flags. `without` takes powers away from every policy.
+    `adopt` is the fraction of jobs to flag, by flag; empty keeps the flags of the trace. `without`
+    lists powers that no policy may use.
     """
 
     cluster: Cluster
@@ -69,7 +69,7 @@ class Options:
                 raise InputError("--without", f"unknown power '{power}'", nearest(power, POWERS))
 
     def manifest(self) -> dict[str, object]:
-        """Returns the options as plain values."""
+        """Returns the options as JSON values."""
         cluster = self.cluster
         return {
             "cluster": {
@@ -103,27 +103,27 @@ ADOPTED = ("elastic", "shareable")
 
 
 def parse_adopt(text: str) -> tuple[tuple[str, float], ...]:
-    """Returns the fractions of a form like `elastic:0.5,shareable:1`. Raises InputError."""
+    """Returns the fractions of a text like `elastic:0.5,shareable:1`. Raises InputError."""
     given: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, number = part.partition(":")
         if name not in ADOPTED:
             raise InputError("--adopt", f"unknown flag '{name}'", nearest(name, ADOPTED))
         if name in given:
-            raise InputError("--adopt", f"'{name}' is given twice")
+            raise InputError("--adopt", f"'{name}' occurs twice")
         try:
             given[name] = float(number)
         except ValueError:
-            raise InputError("--adopt", f"'{part}' wants a fraction", "as in elastic:0.5") from None
+            raise InputError("--adopt", f"'{part}' needs a fraction", "as in elastic:0.5") from None
         if not 0 <= given[name] <= 1:
-            raise InputError("--adopt", f"'{part}' must lie between 0 and 1")
+            raise InputError("--adopt", f"'{part}' must be between 0 and 1")
     return tuple(sorted(given.items()))
 
 
 def adopted(trace: Trace, adopt: tuple[tuple[str, float], ...], seed: int) -> Trace:
-    """Returns the trace in which more owners allow a technique, drawn by seed.
+    """Returns the trace with flags drawn by seed.
 
-    An elastic job may use as many GPUs as the trace, or its model's profile, says.
+    An elastic job may use as many GPUs as the trace or the profile of its model allows.
     """
     if not adopt:
         return trace

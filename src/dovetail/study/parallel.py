@@ -1,8 +1,8 @@
-"""Many runs at once, one process each: the same answers whatever the number of processes.
+"""Runs many simulations in parallel; the results do not depend on the number of processes.
 
-Workers start afresh (threads of the data frame library do not survive a fork) and import only
-what is ours, never the user's script. A run of the whole trace comes back entire; a replicate
-comes back as the two numbers that intervals need, so that memory does not grow with them.
+Workers are spawned (threads of the data frame library do not survive a fork) and import only our
+modules, never the user's script. A run of the whole trace returns its full result; a replicate
+returns only the two numbers that intervals need, to bound memory.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ POLL_S = 0.2
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 OURS = "dovetail.policies."
 Progress = Callable[[float], None]
-"""Is told which share of all the work is done."""
+"""A callback with the completed share of all work."""
 
 
 @dataclass(frozen=True)
 class ReplayInput:
-    """A trace and the options it is replayed with."""
+    """A trace and the options of its simulation."""
 
     trace: Trace
     options: Options
@@ -44,7 +44,7 @@ class ReplayInput:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run: the scene (0 is the whole trace), the policy's name and the text it was given as."""
+    """One run: its scene (0 is the whole trace), and the name and the text of its policy."""
 
     scene: int
     name: str
@@ -53,7 +53,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The sum of the JCTs that count in a run, and how many they are."""
+    """The sum and the number of the counted JCTs of a run."""
 
     flow_s: float
     jobs: float
@@ -70,30 +70,30 @@ def run_tasks(
     baseline: str | None,
     progress: Progress | None,
 ) -> tuple[Runs, Flows]:
-    """Returns the whole runs by policy, and the flows of every run by scene and policy.
+    """Returns the full results by policy, and the flows of all runs by scene and policy.
 
-    With a baseline, spans are kept of it and of the best policy; of no other, since they
-    are by far the largest part of a result. Raises InputError.
+    With a baseline, keeps the spans of it and of the best policy only, since spans are by far the
+    largest part of a result. Raises InputError.
     """
-    kept = _Kept(baseline)
+    results = _Results(baseline)
     count = min(len(tasks), processes or cores())
     if count == 1 or not all(_is_known_anywhere(t.text) for t in tasks):
         _set_up(scenes, [0.0] * (len(tasks) + 1), baseline is not None)
         for number, task in enumerate(tasks):
-            tell = None if progress is None else _share_of(progress, number, len(tasks))
-            kept.add(task, *_run(number, task, tell))
+            report = None if progress is None else _share_of(progress, number, len(tasks))
+            results.add(task, *_run(number, task, report))
     else:
-        _run_in_pool(scenes, tasks, count, kept, progress)
-    return kept.runs, kept.flows
+        _run_in_pool(scenes, tasks, count, results, progress)
+    return results.runs, results.flows
 
 
 def cores() -> int:
-    """Returns the cores this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_known_anywhere(text: str) -> bool:
-    """Tells whether a fresh process would find the policy: ours, or one in a file."""
+    """True if a new process can import the policy: one of ours, or one in a file."""
     if text.partition(":")[0].endswith(".py"):
         return True
     return type(parse_policy(text)).__module__.startswith(OURS)
@@ -103,8 +103,8 @@ def _share_of(progress: Progress, number: int, total: int) -> Progress:
     return lambda done: progress((number + done) / total)
 
 
-class _Kept:
-    """What is kept of the runs as they come in, in any order."""
+class _Results:
+    """Collects the results of runs, which arrive in any order."""
 
     def __init__(self, baseline: str | None) -> None:
         self.runs: Runs = {}
@@ -113,11 +113,11 @@ class _Kept:
 
     @property
     def with_spans(self) -> bool:
-        """Tells whether any spans are wanted."""
+        """True if spans are needed."""
         return self._baseline is not None
 
     def add(self, task: Task, result: RunResult | None, flow: Flow) -> None:
-        """Takes the outcome of one task and drops the spans that no picture will show."""
+        """Adds the result of one task, and drops spans that no plot shows."""
         self.flows[task.scene, task.name] = flow
         if result is None:
             return
@@ -135,7 +135,7 @@ class _Kept:
 STOP = -1
 _scenes: Sequence[ReplayInput] = ()
 _done: MutableSequence[float] = []
-"""The share done of each task, and last a flag that tells all runs to stop."""
+"""The completed share of each task; the last entry is a flag that stops all runs."""
 _keep_spans = False
 
 
@@ -145,8 +145,8 @@ def _set_up(scenes: Sequence[ReplayInput], done: MutableSequence[float], keep_sp
 
 
 def set_up_worker() -> None:
-    """Makes a fresh worker process end with the command, and at an interrupt."""
-    # Whoever interrupts the command interrupts the workers too: they leave without a word.
+    """Makes a new worker process exit with the command, and on an interrupt."""
+    # Ctrl-C interrupts the workers along with the command: they exit silently.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
@@ -161,7 +161,7 @@ def _set_up_runs(
 
 
 def _leave_with_parent() -> None:
-    """Waits for the end of the command, which may be killed, and ends this worker with it."""
+    """Waits for the command to exit, even if it is killed, and exits this worker."""
     parent = parent_process()
     if parent is not None:
         wait_for([parent.sentinel])
@@ -173,7 +173,7 @@ def _run(number: int, task: Task, progress: Progress | None) -> tuple[RunResult 
     submit = scene.trace.jobs.submit_s
     first_s, span_s = float(submit[0]), max(float(submit[-1] - submit[0]), 1.0)
 
-    def tell(now: float) -> None:
+    def report(now: float) -> None:
         done = min((now - first_s) / span_s, 1.0)
         if progress is not None:
             progress(done)
@@ -187,7 +187,7 @@ def _run(number: int, task: Task, progress: Progress | None) -> tuple[RunResult 
         parse_policy(task.text),
         scene.options,
         keep_spans=whole and _keep_spans,
-        progress=tell,
+        progress=report,
     )
     flow_s, mean_s = result.number("total_flow_s") or 0.0, result.number("avg_jct_s")
     flow = Flow(flow_s, float(round(flow_s / mean_s)) if mean_s else 0.0)
@@ -195,7 +195,7 @@ def _run(number: int, task: Task, progress: Progress | None) -> tuple[RunResult 
 
 
 def _quiet(share: float) -> None:
-    """Tells nobody."""
+    """Ignores progress."""
 
 
 def _run_task(number: int, task: Task) -> tuple[RunResult | None, Flow]:
@@ -206,16 +206,16 @@ def _run_in_pool(
     scenes: Sequence[ReplayInput],
     tasks: Sequence[Task],
     processes: int,
-    kept: _Kept,
+    results: _Results,
     progress: Progress | None,
 ) -> None:
     done = get_context("spawn").RawArray("d", len(tasks) + 1)
-    given = (scenes, done, kept.with_spans)
-    with working_pool(processes, _set_up_runs, given) as pool:
+    arguments = (scenes, done, results.with_spans)
+    with working_pool(processes, _set_up_runs, arguments) as pool:
         try:
             with undisturbed():
                 waiting = {pool.submit(_run_task, i, t): t for i, t in enumerate(tasks)}
-            _collect(waiting, kept, lambda: (progress or _quiet)(sum(done[:-1]) / len(tasks)))
+            _collect(waiting, results, lambda: (progress or _quiet)(sum(done[:-1]) / len(tasks)))
         except BaseException:
             done[STOP] = 1.0
             raise
@@ -223,18 +223,18 @@ def _run_in_pool(
 
 @contextmanager
 def working_pool(
-    processes: int, set_up: Callable[..., None], given: tuple[object, ...] = ()
+    processes: int, set_up: Callable[..., None], arguments: tuple[object, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """Yields a pool of fresh processes, which an error ends at once, whatever they are doing."""
-    with ProcessPoolExecutor(processes, get_context("spawn"), set_up, given) as pool:
+    """Yields a pool of new processes; an error terminates them at once. Raises DovetailError."""
+    with ProcessPoolExecutor(processes, get_context("spawn"), set_up, arguments) as pool:
         try:
             yield pool
         except BrokenProcessPool:
             raise DovetailError(
-                "a run was ended from outside, perhaps for want of memory: use fewer --processes"
+                "a worker process was killed, perhaps for lack of memory: use fewer --processes"
             ) from None
         except BaseException:
-            # An idle worker may be told nothing when the pool is shut down now, and be waited for.
+            # An idle worker may miss the shutdown of the pool, which would then wait for it.
             workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in workers:
@@ -244,27 +244,27 @@ def working_pool(
 
 def _collect(
     waiting: dict[Future[tuple[RunResult | None, Flow]], Task],
-    kept: _Kept,
-    tell: Callable[[], None],
+    results: _Results,
+    report: Callable[[], None],
 ) -> None:
     while waiting:
         ready, _ = wait(waiting, POLL_S, FIRST_COMPLETED)
         for future in ready:
-            kept.add(waiting.pop(future), *future.result())
-        tell()
+            results.add(waiting.pop(future), *future.result())
+        report()
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hides the user's script while workers start, which would otherwise run it again.
+    """Hides the user's script while workers start, as they would run it again.
 
-    Signals wait meanwhile, also in the workers, where they are let in once all is imported.
+    Signals are blocked meanwhile, also in the workers, which unblock them after their imports.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
-        with _noted_for_later():
+        with _deferred_signals():
             yield
     finally:
         sys.modules["__main__"] = main
@@ -272,21 +272,21 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def _noted_for_later() -> Iterator[None]:
-    """Keeps endings back from the main thread, whichever thread of ours they were sent to.
+def _deferred_signals() -> Iterator[None]:
+    """Defers signals to the end of the block, whichever thread receives them.
 
-    A mask holds for one thread only: a library's thread would take the signal all the same, and
-    a worker that is half started then reads half of what it was to be told.
+    A signal mask covers one thread only: a thread of a library would still receive the signal, and
+    a worker that is starting would then read incomplete data.
     """
     if current_thread() is not main_thread():
         yield
         return
-    came: list[int] = []
-    usual = {n: signal.signal(n, lambda number, _: came.append(number)) for n in ENDINGS}
+    received: list[int] = []
+    usual = {n: signal.signal(n, lambda number, _: received.append(number)) for n in ENDINGS}
     try:
         yield
     finally:
         for number, handler in usual.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for ending in dict.fromkeys(came):
+        for ending in dict.fromkeys(received):
             signal.raise_signal(ending)

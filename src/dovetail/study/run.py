@@ -1,4 +1,4 @@
-"""One policy on one trace: builds the world, runs the loop, folds the facts, writes the folder."""
+"""Simulates one policy on one trace: builds the world, runs the loop, computes the metrics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SPLITS = ("size_class", "user", "queue", "model")
 
 
 class _Fan:
-    """Hands the same facts to several recorders."""
+    """Passes facts on to several recorders."""
 
     def __init__(self, recorders: Sequence[Recorder]) -> None:
         self._recorders = recorders
@@ -69,9 +69,9 @@ class _Fan:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keeps the collector from walking the growing record of a run, which holds no cycles.
+    """Disables garbage collection: the growing record of a run has no cycles.
 
-    NOTE: 8 to 15 % of a run of 100,000 jobs went into finding nothing.
+    NOTE: the collector took 8 to 15 % of a run of 100,000 jobs.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -83,7 +83,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
-    """Returns the jobs that the empty cluster can hold, and how many were left out."""
+    """Returns the jobs that fit the empty cluster, and the number of the others."""
     jobs = trace.jobs
     empty = Occupancy(options.cluster, jobs)
     shape_of, shapes = shapes_on(empty)
@@ -94,7 +94,7 @@ def placeable(trace: Trace, options: Options) -> tuple[Trace, int]:
 
 
 def granted(forecast: Forecast) -> frozenset[str]:
-    """Returns the knowledge of a run: lengths as the forecast has them, the rest by belief."""
+    """Returns the knowledge that a run offers: that of the forecast, and all but lengths."""
     return forecast.knows | (frozenset(KNOWLEDGE) - {"length"})
 
 
@@ -129,7 +129,7 @@ def _without_model(trace: Trace, options: Options) -> int:
 
 
 def build_scene(trace: Trace, options: Options) -> Scene:
-    """Returns the world's scene for a trace. Raises InputError for options that cannot hold."""
+    """Returns the scene of a simulation. Raises InputError for inconsistent options."""
     truth = build_physics(trace, options)
     startup_s: tuple[float, ...] = ()
     if options.switching.by_profile:
@@ -158,17 +158,16 @@ def simulate(
     keep_spans: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> RunResult:
-    """Returns what happens when a policy serves a trace.
+    """Returns the result of a policy on a trace. Raises InputError.
 
-    `log_to` writes the event log; `keep_spans` fills `spans` (for reports and timelines).
-    Raises InputError for what the user can mend.
+    `log_to` is the file for the event log; `keep_spans` fills `spans`, for reports and timelines.
     """
     began = perf_counter()
     if not len(trace):
-        raise InputError("trace", "it holds no usable job")
+        raise InputError("trace", "it contains no usable job")
     trace, left_out = placeable(adopted(trace, options.adopt, options.seed), options)
     if not len(trace):
-        raise InputError("trace", "no job fits the cluster", "give a larger --cluster")
+        raise InputError("trace", "no job fits the cluster", "use a larger --cluster")
     scene = build_scene(trace, options)
     check_needs(policy, granted(scene.forecast), options.without)
     manifest = _manifest(trace, policy, options, left_out)
@@ -208,7 +207,7 @@ def _play(
     log_to: Path | None,
     progress: Callable[[float], None] | None,
 ) -> list[float]:
-    """Runs the loop into the tally and, if asked, the log; returns the time of each decision."""
+    """Runs the loop with a tally and optionally a log; returns the time of each decision."""
     decision_s: list[float] = []
     with ExitStack() as stack:
         recorders: list[Recorder] = [tally]
@@ -254,9 +253,9 @@ def _manifest(trace: Trace, policy: Policy, options: Options, left_out: int) -> 
 
 @contextmanager
 def whole_directory(target: Path) -> Iterator[Path]:
-    """Gives a fresh folder that becomes `target` only if all goes well.
+    """Yields a new folder that is renamed to `target` on success.
 
-    Raises InputError if the target exists or the disk refuses.
+    Raises InputError if the target exists or cannot be written.
     """
     if target.exists():
         raise InputError(str(target), "it exists already", "choose another -o or remove it")
@@ -279,9 +278,9 @@ def write_tables(result: RunResult, folder: Path) -> None:
 
 
 def with_bound(result: RunResult, bound_s: float | None) -> RunResult:
-    """Returns the result with the bound on the mean JCT and the distance from it."""
+    """Returns the result with the bound on the mean JCT and the ratio to it."""
     average = result.summary["avg_jct_s"]
     ratio = average / bound_s if bound_s and isinstance(average, float) else None
     if ratio is not None and 1 - 1e-6 < ratio < 1:
-        ratio = 1.0  # The linear programme holds to a few parts in ten million.
+        ratio = 1.0  # The linear program is accurate to a few parts in ten million.
     return replace(result, summary={**result.summary, "bound_s": bound_s, "x_bound": ratio})

@@ -1,4 +1,4 @@
-"""Traces as studies want them: from files of any format, with models where none are given."""
+"""Opens traces of any format for simulations, and assigns models to their jobs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def open_traces(
     cpu_only: str = "reject",
     timezone: str = "",
 ) -> Trace:
-    """Returns one trace of some files of one format; each virtual cluster is a queue of it.
+    """Returns one trace of files of one format, with a queue for each virtual cluster.
 
-    Formats that count iterations, or name only what is trained, get their seconds from the zoo's
-    models of their own family.
+    For formats with iterations or models instead of seconds, the zoo provides the step times.
     Raises InputError.
     """
     files = [Path(p) for p in paths]
@@ -37,6 +36,6 @@ def open_traces(
 
 
 def with_models(trace: Trace, seed: int) -> Trace:
-    """Returns the trace with a model of the zoo drawn for each job, by seed."""
+    """Returns the trace with a random model of the zoo for each job, by seed."""
     models = [(name, profile.max_gpus.value) for name, profile in sorted(zoo().items())]
     return assign_models(trace, models, seed=seed)

@@ -1,15 +1,14 @@
-"""Honest intervals: jobs of one run are not independent, so they are never resampled one by one.
+"""Confidence intervals of mean JCTs. Jobs of one run are dependent, so blocks are resampled.
 
-Within one run, submissions are cut into blocks of time and whole blocks are resampled. A backlog
-carries over from block to block, so blocks must be long beside its memory: the run is cut into
-ten, as long as it allows, and a policy gets no interval where the autocorrelation of its run
-(Politis and White 2004, corrected by Patton, Politis and White 2009) asks for longer ones. Over
-replicates (windows of the trace, seeds) each replicate is one unit.
+Within one run, submissions are cut into ten blocks of time, and whole blocks are resampled. A
+backlog carries over from block to block, so blocks must be long compared with its memory. A policy
+gets no interval if the autocorrelation of its run (Politis and White 2004, corrected by Patton,
+Politis and White 2009) requires longer blocks. Each replicate (window of the trace, seed) is one
+unit.
 
-Both are studied on a log scale, since mean JCTs are skewed, and paired: a ratio is measured
-block by block, with the same blocks for every policy. Few units make plain percentiles too
-narrow, so blocks are resampled by the bootstrap-t (its quantiles held within reason) and
-replicates get Student's t.
+Both use a log scale, since mean JCTs are skewed, and are paired: a ratio is computed block by
+block, with the same blocks for every policy. With few units plain percentiles are too narrow, so
+blocks are resampled by the bootstrap-t (with bounded quantiles) and replicates get Student's t.
 Measured coverage and its limits: docs/concepts/uncertainty.md.
 """
 
@@ -26,24 +25,25 @@ from dovetail.core.job import Floats
 LEVEL = 0.95
 RESAMPLES = 4000
 BINS = 512
-"""Bins in which the memory of a run is looked for."""
+"""Bins of the series whose autocorrelation measures the memory of a run."""
 JOBS_PER_BIN_MIN = 4
-"""A bin with hardly a job says little about its neighbours, so short traces get fewer bins."""
+"""Bins with fewer jobs are too noisy, so short traces get fewer bins."""
 BLOCKS = 10
 """NOTE: with 16 or 24 blocks intervals missed more often (docs/concepts/uncertainty.md)."""
 BLOCKS_MIN = 8
-"""Asking for more blocks selects runs whose memory was underestimated, and covers less."""
+"""Requiring more blocks selects runs with an underestimated memory and lowers the coverage."""
 REPLICATES_MIN = 4
 T_LEAST, T_MOST = 0.5, 1.5
-"""NOTE: ten blocks now and then give bootstrap-t quantiles of many times Student's. Held to
-these multiples of it, intervals cover as often, and their widest tenth is half as wide."""
+"""NOTE: with ten blocks, bootstrap-t quantiles are at times many times those of Student's t.
+Bounded by these multiples of them, intervals cover as often, and the widest tenth is half as wide.
+"""
 CERTAIN = 2.0
 """Autocorrelations within `CERTAIN * sqrt(log10(n) / n)` count as zero (Politis and White)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its 95 % interval; low and high are None where there is too little to say."""
+    """A value with its 95 % interval; low and high are None with too little data."""
 
     value: float
     low: float | None = None
@@ -52,10 +52,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Per block or replicate: the sum of JCTs of each policy, and the number of jobs.
+    """The sum of JCTs and the number of jobs of each policy, per block or replicate.
 
-    `resampled` tells blocks of one run from replicates; `silent` holds the policies for which
-    there can be no interval, and `why_not` says why. `unit_s` is how long a block is.
+    `resampled` is True for blocks of one run, False for replicates. `silent` are the policies
+    without an interval, `why_not` the reason. `unit_s` is the length of a block.
     """
 
     flow_s: Mapping[str, Floats]
@@ -74,23 +74,20 @@ class Samples:
 def blocks(submit_s: Floats, jct_s: Mapping[str, Floats]) -> Samples:
     """Returns the blocks of one run: equal spans of submissions.
 
-    `jct_s` is per policy, NaN for a job that does not count; all align with `submit_s`, which
-    ascends.
+    `jct_s` has the JCTs of each policy, NaN for a job that does not count, in the order of
+    `submit_s`, which ascends.
     """
     span_s = float(submit_s[-1] - submit_s[0]) if len(submit_s) else 0.0
     bins = min(BINS, len(submit_s) // JOBS_PER_BIN_MIN) if span_s > 0 else 0
-    asked = dict.fromkeys(jct_s, 1)
-    if bins >= BLOCKS:
-        fine = {p: _binned(submit_s, jct, bins) for p, jct in jct_s.items()}
-        asked = {p: block_length(_residuals(flow, jobs)) for p, (flow, jobs) in fine.items()}
-    silent = frozenset(p for p in jct_s if bins < BLOCKS or bins // asked[p] < BLOCKS_MIN)
-    count = min([BLOCKS, *(bins // asked[p] for p in jct_s if p not in silent)])
+    needed = _block_lengths(submit_s, jct_s, bins)
+    silent = frozenset(p for p in jct_s if bins < BLOCKS or bins // needed[p] < BLOCKS_MIN)
+    count = min([BLOCKS, *(bins // needed[p] for p in jct_s if p not in silent)])
     sums = {p: _binned(submit_s, jct, count) for p, jct in jct_s.items()}
     why_not = ""
     if bins < BLOCKS:
         why_not = "too few jobs, or all at once"
     elif silent:
-        longest = max(asked[p] for p in silent) / bins
+        longest = max(needed[p] for p in silent) / bins
         why_not = (
             f"the backlog is felt over {longest:.0%} of the run, which is too short to tell how "
             "typical it is; replicate over windows of a longer trace"
@@ -105,8 +102,16 @@ def blocks(submit_s: Floats, jct_s: Mapping[str, Floats]) -> Samples:
     )
 
 
+def _block_lengths(submit_s: Floats, jct_s: Mapping[str, Floats], bins: int) -> dict[str, int]:
+    """Returns the bins that a block of each policy needs; 1 if the run is too short to tell."""
+    if bins < BLOCKS:
+        return dict.fromkeys(jct_s, 1)
+    sums = {p: _binned(submit_s, jct, bins) for p, jct in jct_s.items()}
+    return {p: block_length(_residuals(flow, jobs)) for p, (flow, jobs) in sums.items()}
+
+
 def replicates(flow_s: Mapping[str, Floats], jobs: Mapping[str, Floats]) -> Samples:
-    """Returns samples of which each unit is one replicate under every policy."""
+    """Returns samples with one unit per replicate under every policy."""
     count = len(next(iter(flow_s.values())))
     why_not = "" if count >= REPLICATES_MIN else f"{count} replicates are too few for intervals"
     silent = frozenset(flow_s) if why_not else frozenset()
@@ -125,17 +130,17 @@ def _binned(submit_s: Floats, jct_s: Floats, bins: int) -> tuple[Floats, Floats]
 
 
 def _residuals(flow_s: Floats, jobs: Floats) -> Floats:
-    """Returns what each unit adds to the error of the mean: its flow beyond the usual."""
+    """Returns the contribution of each unit to the error of the mean."""
     return np.asarray(flow_s - _mean(flow_s.sum(), jobs.sum()) * jobs)
 
 
 def block_length(values: Floats) -> int:
-    """Returns the bins a block needs so that blocks of a series are nearly independent.
+    """Returns the block length, in bins, at which blocks of a series are nearly independent.
 
     The automatic choice of Politis and White (2004, equations 9 to 11, with the correction of
     2009 for the circular bootstrap): b = (2 G^2 / D)^(1/3) n^(1/3), where G and D come from
-    autocovariances up to twice the lag M beyond which they cannot be told from zero. A block
-    is never shorter than M itself: below that, neighbours are known to be dependent.
+    autocovariances up to twice the lag M, beyond which they do not differ from zero. A block is at
+    least M long, since shorter blocks are dependent.
     """
     n = len(values)
     spread = float(np.var(values)) if n else 0.0
@@ -155,7 +160,7 @@ def block_length(values: Floats) -> int:
 
 
 def _memory(correlation: Floats, n: int) -> int:
-    """Returns the lag after which a run of autocorrelations cannot be told from zero."""
+    """Returns the lag after which a run of autocorrelations does not differ from zero."""
     quiet = max(5, ceil(sqrt(np.log10(n))))
     small = np.abs(correlation[1:]) < CERTAIN * sqrt(np.log10(n) / n)
     run = 0
@@ -177,7 +182,7 @@ def _autocovariances(values: Floats, lags: int) -> Floats:
 def intervals(
     samples: Samples, baseline: str, seed: int
 ) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """Returns, per policy, its mean JCT and the ratio of that to the baseline's."""
+    """Returns the mean JCT of each policy, and its ratio to that of the baseline."""
     rng = np.random.default_rng(seed)
     draws = rng.integers(0, samples.units, (RESAMPLES, samples.units))
     flow, jobs = samples.flow_s, samples.jobs
@@ -192,7 +197,7 @@ def intervals(
 
 
 def mean_interval(samples: Samples, policy: str, seed: int) -> Interval:
-    """Returns the mean JCT of one policy, as `intervals` does, without any ratio."""
+    """Returns the mean JCT of one policy, as in `intervals`."""
     rng = np.random.default_rng(seed)
     draws = rng.integers(0, samples.units, (RESAMPLES, samples.units))
     sums = (samples.flow_s[policy], samples.jobs[policy])
@@ -200,13 +205,13 @@ def mean_interval(samples: Samples, policy: str, seed: int) -> Interval:
 
 
 Sums = tuple[Floats, Floats]
-"""Sums of JCTs and numbers of jobs, unit by unit along the last axis."""
+"""Sums of JCTs and numbers of jobs; the last axis is the unit."""
 
 
 def _interval(
     samples: Samples, draws: np.ndarray, of: Sums, to: Sums | None, quiet: bool
 ) -> Interval:
-    """Returns the mean JCT of some sums, or its ratio to that of others, with its interval."""
+    """Returns the mean JCT, or its ratio to that of `to`, with its interval."""
     value = _mean(of[0].sum(), of[1].sum())
     if to is not None:
         below = _mean(to[0].sum(), to[1].sum())
@@ -247,7 +252,7 @@ def _log_estimate(of: Sums, to: Sums | None) -> tuple[Floats, Floats]:
 
 
 def _log_mean(sums: Sums) -> tuple[Floats, Floats]:
-    """Returns the log of a mean JCT, and how much each unit pulls at it (delta method)."""
+    """Returns the log of a mean JCT, and the influence of each unit on it (delta method)."""
     flow, jobs = sums
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = flow.sum(axis=-1, keepdims=True) / jobs.sum(axis=-1, keepdims=True)
@@ -256,7 +261,7 @@ def _log_mean(sums: Sums) -> tuple[Floats, Floats]:
 
 
 def _student(units: int) -> float:
-    # NOTE: scipy.stats has it too, and takes 0.4 s to import.
+    # NOTE: scipy.stats takes 0.4 s to import.
     from scipy.special import stdtrit
 
     return float(stdtrit(units - 1, 0.5 + LEVEL / 2.0))

@@ -1,4 +1,4 @@
-"""What limits a policy unseen: powers no owner allows, unknown models, an assumed GPU memory."""
+"""Notes on limits of a run: powers that no job allows, unknown models, assumed GPU memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NEEDS = (("resize", "elastic"), ("share", "shareable"), ("interleave", "shareabl
 def idle_powers(
     trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
 ) -> list[str]:
-    """Returns what policies of those powers cannot use here, a sentence for each, and the remedy.
+    """Returns a note with the remedy for each power that the policies cannot use on this trace.
 
-    `modelled`: jobs whose model the physics of the run knows; stages are known of these alone.
+    `modelled` is the number of jobs whose model the physics knows; only these have stages.
     """
     jobs = adopted(trace, options.adopt, options.seed).jobs
     allows = {"elastic": jobs.elastic.any(), "shareable": jobs.shareable.any()}
@@ -38,7 +38,7 @@ def idle_powers(
 def assumed_memory(
     trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
 ) -> list[str]:
-    """Returns a sentence where an assumed GPU memory decides which jobs may share a GPU."""
+    """Returns a note if an assumed GPU memory decides which jobs may share a GPU."""
     shares = any({"share", "interleave"} & set(powers) for powers in powers_of.values())
     jobs = adopted(trace, options.adopt, options.seed).jobs
     if options.physics == "linear" or not (shares and modelled and jobs.shareable.any()):
@@ -57,7 +57,7 @@ def assumed_memory(
 
 
 def unknown_models(trace: Trace, options: Options, modelled: int) -> list[str]:
-    """Returns how many jobs name a model that the physics of the run does not know, if any."""
+    """Returns a note on the number of jobs whose model the physics does not know."""
     jobs = trace.jobs
     named = sum(bool(name) for name in jobs.model.texts())
     if options.physics == "linear" or jobs.graphs or named <= modelled:

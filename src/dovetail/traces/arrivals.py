@@ -1,4 +1,4 @@
-"""When jobs arrive: a daily and weekly cycle with bursts, a Poisson process, or all at once."""
+"""Generates arrival times: a daily and weekly cycle with bursts, a Poisson process, or a burst."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.units import DAY_S, HOUR_S
 
 WEEKDAYS = (1.01, 1.16, 1.30, 1.28, 1.27, 0.50, 0.47)
-"""Jobs a day, Monday to Sunday, over the mean: measured on ten Philly clusters (99,040 jobs)."""
+"""Jobs per day relative to the mean, Monday to Sunday; measured on ten Philly clusters (99,040
+jobs)."""
 
 DAY_SWING = 0.28
-"""Half the swing of the hourly rate over a day: first harmonic of the same jobs."""
+"""Relative amplitude of the hourly rate over a day: the first harmonic of the same jobs."""
 
 BUSIEST_HOUR = 15.0
-"""Local hour of the peak. Assumption: in the log itself users of several time zones mix."""
+"""Local hour of the peak. Assumption, as the users in the log are in several time zones."""
 
 BATCH_SHARE, BATCH_TAIL = 0.173, 1.06
 """A submission is a batch with this probability; of batches, P(size >= k) = (k / 2) ** -tail.
@@ -35,14 +36,14 @@ _GRID_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class ArrivalTimes:
-    """Sorted submissions, and for each the number of the batch it came in."""
+    """Sorted submission times, and the batch number of each."""
 
     submit_s: Floats
     batch: Ints
 
 
 def at_once(jobs: int) -> ArrivalTimes:
-    """Returns a burst: everything at second 0, each job on its own."""
+    """Returns a burst: all jobs at second 0, each in its own batch."""
     return ArrivalTimes(np.zeros(jobs), np.arange(jobs))
 
 
@@ -56,7 +57,7 @@ def cyclic(
 ) -> ArrivalTimes:
     """Returns arrivals with Philly's daily and weekly cycle and batches; second 0 is a Monday.
 
-    `bursts` scales how many submissions are batches: 0 for none, 1 as measured.
+    `bursts` scales the share of submissions that are batches: 0 for none, 1 as measured.
     """
     longest = max(2.0, BATCH_MAX_HOURS * jobs / (days * 24.0))
     sizes = _batch_sizes(jobs, min(BATCH_SHARE * bursts, 1.0), longest, rng)
@@ -77,14 +78,14 @@ def spread(jobs: int, days: float, rng: np.random.Generator) -> Floats:
 
 
 def rate(at_s: Floats) -> Floats:
-    """Returns the arrival rate over its mean at given seconds since a Monday 00:00."""
+    """Returns the arrival rate relative to its mean at given seconds since a Monday 00:00."""
     day = (at_s // DAY_S % 7).astype(np.int64)
     angle = 2.0 * np.pi * (at_s / HOUR_S % 24.0 - BUSIEST_HOUR) / 24.0
     return np.asarray(WEEKDAYS)[day] * (1.0 + DAY_SWING * np.cos(angle))
 
 
 def _by_rate(uniform: Floats, days: float) -> Floats:
-    """Returns moments distributed as the rate, from uniform numbers."""
+    """Returns times distributed as the rate, from uniform numbers."""
     steps = max(1, int(np.ceil(days * DAY_S / _GRID_S)))
     edges = np.linspace(0.0, days * DAY_S, steps + 1)
     weight = np.concatenate(([0.0], np.cumsum(rate((edges[:-1] + edges[1:]) / 2))))
@@ -92,7 +93,7 @@ def _by_rate(uniform: Floats, days: float) -> Floats:
 
 
 def _batch_sizes(jobs: int, share: float, longest: float, rng: np.random.Generator) -> Ints:
-    """Returns batch sizes that sum up to `jobs`; the last one is cut."""
+    """Returns batch sizes that add up to `jobs`; the last one is truncated."""
     sizes = np.empty(0, np.int64)
     while sizes.sum() < jobs:
         n = max(16, jobs // 2)

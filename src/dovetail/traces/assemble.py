@@ -1,4 +1,4 @@
-"""Canonical columns to a `Trace`: refuses what cannot be used, by reason, and puts it in order."""
+"""Builds a `Trace` from canonical columns: counts and rejects invalid rows, and sorts the rest."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dovetail.core.trace import ENDS, Trace
 from dovetail.traces.rows import FLAGS, NUMBERS, TEXTS, Rows, adjusted, rejected
 
 SECONDS_MAX = 1e9
-"""Longest duration or limit we believe: 31 years."""
+"""The longest plausible duration or limit: 31 years."""
 
 SUBMIT_MAX_S = 1e11
-"""Latest submission we believe; a Unix time in seconds is below 1e10, one in ms above 1e12."""
+"""The latest plausible submission: Unix times in seconds are below 1e10, in ms above 1e12."""
 
 GPUS_MAX = 1_000_000
-"""Most GPUs a job may ask for: above this a column was mistaken for another."""
+"""The most plausible GPUs of a job: a larger value is from the wrong column."""
 
 OUT_OF_ORDER = "out of order, sorted by submission"
 
@@ -32,14 +32,14 @@ _STATUS = {
     "timeout": ("timeout", "deadline"),
 }
 STATUS_OF = {word: end for end, words in _STATUS.items() for word in words}
-"""How each log's word for an end maps to ours (`core.trace.ENDS`)."""
+"""Maps the status words of all logs to `core.trace.ENDS`."""
 
 
 def assemble(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> Trace:
     """Returns the trace of all usable rows, sorted by (submission, id).
 
-    `cpu_only` says what to do with a job of zero GPUs: `reject`, or `as-one-gpu`.
-    Raises InputError when no row is usable. Counts hold: read = usable + all rejected.
+    `cpu_only` is the treatment of jobs with zero GPUs: `reject` or `as-one-gpu`. In the counts of
+    the trace, read = usable + all rejected. Raises InputError if no row is usable.
     """
     counts = Counter({"read": rows.read})
     counts.update(rows.counts)
@@ -49,8 +49,8 @@ def assemble(rows: Rows, name: str, where: str, *, cpu_only: str = "reject") -> 
         frame = frame.with_columns(
             pl.when(pl.col("gpus") == 0).then(1.0).otherwise("gpus").alias("gpus")
         )
-    frame = _refuse(frame, counts)
-    frame = _mend(frame, counts)
+    frame = _reject(frame, counts)
+    frame = _repair(frame, counts)
     frame = _in_order(frame, counts)
     counts["usable"] = frame.height
     if not frame.height:
@@ -63,12 +63,12 @@ def _nothing_usable(counts: Counter[str]) -> str:
         f"{n} {k.removeprefix('rejected: ')}" for k, n in counts.items() if ":" in k and n
     )
     if not counts["read"]:
-        return "holds no jobs"
-    return f"none of its {counts['read']} rows is usable" + (f": {reasons}" if reasons else "")
+        return "contains no jobs"
+    return f"none of its {counts['read']} rows are usable" + (f": {reasons}" if reasons else "")
 
 
 def _complete(frame: pl.DataFrame) -> pl.DataFrame:
-    """Returns the frame with every canonical column present and of its type."""
+    """Returns the frame with all canonical columns, each of its type."""
     have = set(frame.columns)
     numbers = ["submit_s", "gpus", "duration_s", *NUMBERS]
     casts = [
@@ -90,8 +90,8 @@ def _complete(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(*casts, *texts, *flags)
 
 
-def _refuse(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
-    """Returns the rows that can be used; each other row is counted under its first reason."""
+def _reject(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+    """Returns the valid rows; counts each other row under the first reason that applies."""
     submit, gpus, duration = pl.col("submit_s"), pl.col("gpus"), pl.col("duration_s")
     reasons = {
         "no job id": pl.col("job_id") == "",
@@ -122,8 +122,8 @@ def _refuse(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
     return frame.filter(codes.is_null())
 
 
-def _mend(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
-    """Returns the rows with unusable optional values replaced by neutral ones, counted."""
+def _repair(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
+    """Returns the rows with invalid optional values removed and counted."""
     gpus = pl.col("gpus").ceil()
     counts[adjusted("fraction of a GPU rounded up")] += frame.select(
         (gpus != pl.col("gpus")).sum()
@@ -151,7 +151,7 @@ def _mend(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
 
 
 def _in_order(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
-    """Returns the rows without repeated ids (the first one stays), sorted by (submission, id)."""
+    """Returns the first row of each id, sorted by (submission, id)."""
     first = frame["job_id"].is_first_distinct()
     if repeated := int((~first).sum()):
         counts[rejected("duplicate id")] += repeated
@@ -163,7 +163,7 @@ def _in_order(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
 
 
 def late(submit_s: pl.Series) -> int:
-    """Returns how many rows were submitted before the row above them."""
+    """Returns the number of rows with an earlier submission than the row above."""
     return 0 if submit_s.is_sorted() else int((submit_s.diff() < 0).sum())
 
 
@@ -219,7 +219,7 @@ def _trace(frame: pl.DataFrame, name: str, counts: dict[str, int]) -> Trace:
 
 
 def _ends(status: pl.Series) -> tuple[np.ndarray[tuple[int], np.dtype[np.int8]], int]:
-    """Returns the code of each end, and how many texts meant nothing to us."""
+    """Returns the code of each end, and the number of unknown texts."""
     # Slurm writes "CANCELLED by 1000": the first word decides.
     words = status.str.to_lowercase().str.strip_chars().str.extract(r"^(\S*)", 1).fill_null("")
     codes = {word: ENDS.index(end) for word, end in STATUS_OF.items()}
@@ -229,5 +229,5 @@ def _ends(status: pl.Series) -> tuple[np.ndarray[tuple[int], np.dtype[np.int8]],
 
 
 def renamed(trace: Trace, name: str) -> Trace:
-    """Returns the trace under another name."""
+    """Returns the trace with another name."""
     return replace(trace, name=name)

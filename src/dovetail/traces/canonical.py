@@ -1,7 +1,7 @@
-"""The canonical trace file: one row a job, CSV (plain or gzip) or Parquet, read and written.
+"""Reads and writes canonical trace files: one row per job, as CSV (plain or gzip) or Parquet.
 
-Times are seconds, memory is GiB, an empty value means "not given". Writing then reading gives the
-same trace, to the last bit.
+Times are in seconds, memory is in GiB, an empty value is a missing one. A trace that is written
+and read again is identical to the last bit.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ PARQUET_MAGIC = b"PAR1"
 
 
 def read_trace(path: Path | str) -> Trace:
-    """Returns the trace in a canonical CSV, CSV.gz or Parquet file.
+    """Returns the trace of a canonical CSV, CSV.gz or Parquet file.
 
-    Raises InputError, naming line and column, when the file cannot be read or has no usable job.
-    Rows that cannot be used are counted by reason in `Trace.counts`.
+    `Trace.counts` has the number of rejected rows by reason. Raises InputError with line and
+    column if the file cannot be read or has no usable job.
     """
     path = Path(path)
     return assemble(canonical_rows(path), trace_name(path), str(path))
 
 
 def write_trace(trace: Trace, path: Path | str) -> None:
-    """Writes a canonical file; its kind follows the name: .csv, .csv.gz or .parquet.
+    """Writes a canonical file; the suffix decides its type: .csv, .csv.gz or .parquet.
 
-    The file appears whole or not at all. Raises InputError when it cannot be written.
+    The write is atomic. Raises InputError if the file cannot be written.
     """
     path = Path(path)
     frame = to_frame(trace)
@@ -48,14 +48,12 @@ def write_trace(trace: Trace, path: Path | str) -> None:
         write_whole(path, lambda stream: stream.write(_parquet_bytes(frame)))
     elif path.suffix == ".gz":
         text = frame.write_csv().encode()
-        # No time stamp and no name inside, so that the same trace gives the same bytes.
+        # Without a time stamp and a name, the same trace gives the same bytes.
         write_whole(path, lambda stream: stream.write(gzip.compress(text, 6, mtime=0)))
     elif path.suffix == ".csv":
         write_whole(path, lambda stream: stream.write(frame.write_csv().encode()))
     else:
-        raise InputError(
-            str(path), "the name says no kind of file", "use .csv, .csv.gz or .parquet"
-        )
+        raise InputError(str(path), "unknown file type", "use .csv, .csv.gz or .parquet")
 
 
 def _parquet_bytes(frame: pl.DataFrame) -> bytes:
@@ -65,7 +63,7 @@ def _parquet_bytes(frame: pl.DataFrame) -> bytes:
 
 
 def trace_name(path: Path) -> str:
-    """Returns the file's name without its endings."""
+    """Returns the name of a file without its suffixes."""
     name = path.name
     for ending in (".gz", ".csv", ".parquet", ".json", ".txt", ".trace", ".swf"):
         name = name.removesuffix(ending)
@@ -73,7 +71,7 @@ def trace_name(path: Path) -> str:
 
 
 def is_parquet(path: Path) -> bool:
-    """Tells whether the file begins as Parquet files do."""
+    """True if the file begins with the magic bytes of Parquet."""
     try:
         with path.open("rb") as stream:
             return stream.read(4) == PARQUET_MAGIC
@@ -82,7 +80,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def canonical_rows(path: Path) -> Rows:
-    """Returns the rows of a canonical file, unchecked. Raises InputError."""
+    """Returns the unchecked rows of a canonical file. Raises InputError."""
     return _parquet_rows(path) if is_parquet(path) else _csv_rows(path)
 
 
@@ -104,7 +102,7 @@ def _flag(table: Delimited, column: str) -> pl.Series:
     text = table.text(column).str.to_lowercase().str.strip_chars()
     bad = ~text.is_in([*_TRUE, *_FALSE, ""])
     if bad.any():
-        raise table.error(column, bad, "is neither true nor false")
+        raise table.error(column, bad, "is not true or false")
     neutral = column == "preemptible"
     return text.is_in([*_TRUE, ""] if neutral else list(_TRUE)).rename(column)
 
@@ -113,7 +111,7 @@ def _status(table: Delimited) -> pl.Series:
     text = table.text("status").str.to_lowercase().str.strip_chars()
     bad = ~text.is_in(list(STATUS_OF))
     if bad.any():
-        raise table.error("status", bad, f"is no status; known: {', '.join(ENDS)}")
+        raise table.error("status", bad, f"is not a status; known: {', '.join(ENDS)}")
     return text
 
 
@@ -136,13 +134,13 @@ def _parquet_rows(path: Path) -> Rows:
 
 
 def _typed(path: Path, column: pl.Series) -> pl.Series:
-    """Returns a Parquet column in the type its name demands. Raises InputError."""
+    """Returns a Parquet column in the type of its name. Raises InputError."""
     name = column.name
     wanted = (
         pl.String if name in (*TEXTS, "job_id") else pl.Boolean if name in FLAGS else pl.Float64
     )
     if column.dtype.is_nested():
-        raise InputError(f"{path}, column {name}", f"holds {column.dtype}, not plain values")
+        raise InputError(f"{path}, column {name}", f"contains {column.dtype}, not numbers or texts")
     try:
         values = column.cast(wanted)
     except pl.exceptions.PolarsError:
@@ -152,13 +150,13 @@ def _typed(path: Path, column: pl.Series) -> pl.Series:
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise InputError(
-                f"{path}, row {row + 1}, column status", f"{values[row]!r} is no status"
+                f"{path}, row {row + 1}, column status", f"{values[row]!r} is not a status"
             )
     return values
 
 
 def to_frame(trace: Trace) -> pl.DataFrame:
-    """Returns the trace as a frame of canonical columns, without those that say nothing."""
+    """Returns the trace as a frame of canonical columns, without empty ones."""
     jobs = trace.jobs
     columns: dict[str, pl.Series] = {
         "job_id": pl.Series(jobs.job_id, dtype=pl.String),
@@ -183,10 +181,10 @@ def to_frame(trace: Trace) -> pl.DataFrame:
         label = getattr(jobs, name)
         values = pl.Series([*label.names, None], dtype=pl.String)
         columns[name] = values.gather(np.where(label.codes < 0, len(label.names), label.codes))
-    kept = {
+    used = {
         c: columns[c] for c in CANONICAL if c in REQUIRED or columns[c].null_count() < len(jobs)
     }
-    return pl.DataFrame(kept)
+    return pl.DataFrame(used)
 
 
 def _given(values: Floats, neutral: float = np.nan) -> pl.Series:

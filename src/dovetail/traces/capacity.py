@@ -1,10 +1,10 @@
-"""Capacity that changes, read from a file: which nodes go down, drain or return, and when.
+"""Reads changes of capacity from a file: which nodes go down, drain or return, and when.
 
-Two forms. `t_s,node,state` with state up, draining or down, one change a row. Or
-`time,active[,total]`, how many nodes were active at each time (as in the public Philly and
-Helios node sequences): the nodes beyond the count are down, highest numbers first, and the
-counts are scaled to the cluster when they exceed it. Times may be seconds or ISO timestamps;
-the first row is time 0 of the simulation.
+There are two forms. `t_s,node,state` has one change per row, with state up, draining or down.
+`time,active[,total]` has the number of active nodes at each time (as in the public Philly and
+Helios node sequences): the nodes with the highest numbers go down first, and counts that exceed
+the cluster are scaled to it. Times are seconds or ISO timestamps; the first row is time 0 of the
+simulation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_capacity(path: Path, cluster: Cluster) -> Timeline:
     if {"time", "active"} <= set(columns):
         return _by_count(path, rows, columns, cluster)
     raise InputError(
-        f"{path}, line 1", f"columns {columns} are not known", "use t_s,node,state or time,active"
+        f"{path}, line 1", f"columns {columns} are unknown", "use t_s,node,state or time,active"
     )
 
 
@@ -68,7 +68,7 @@ def _by_node(
         if not node.isdecimal() or int(node) >= cluster.nodes:
             raise InputError(where, f"no node '{node}'", f"nodes are 0 to {cluster.nodes - 1}")
         if timeline and t_s < timeline[-1][0]:
-            raise InputError(where, "times must not go back")
+            raise InputError(where, "times must not decrease")
         if timeline and timeline[-1][0] == t_s:
             timeline[-1][1].append((int(node), state))
         else:
@@ -93,13 +93,13 @@ def _by_count(
         except ValueError:
             raise InputError(where, f"'{row[at_active]}' is not a count of nodes") from None
         if active < 0 or (counts and t_s - first_s < counts[-1][0]):
-            raise InputError(where, "counts must not be negative nor times go back")
+            raise InputError(where, "counts must not be negative, and times must not decrease")
         counts.append((t_s - first_s, active))
     return _changes(counts, cluster.nodes)
 
 
 def _changes(counts: list[tuple[float, int]], nodes: int) -> Timeline:
-    """Returns the changes that keep the lowest-numbered nodes up, as many as were active."""
+    """Returns the changes that keep as many nodes up as were active, the lowest numbers first."""
     most = max((c for _, c in counts), default=nodes)
     timeline: Timeline = []
     up = nodes
@@ -123,5 +123,5 @@ def _seconds(where: str, text: str) -> float:
         except ValueError:
             raise InputError(where, f"'{text}' is not a time", "seconds or ISO") from None
     if not -1e12 < value < 1e12:
-        raise InputError(where, f"'{text}' is not a sensible time")
+        raise InputError(where, f"'{text}' is out of range")
     return value

@@ -1,7 +1,7 @@
-"""Wall-clock texts to Unix seconds: local times without an offset go through their time zone.
+"""Converts texts of dates to Unix seconds; local times without an offset use a time zone.
 
-When clocks go back, an hour happens twice; a local time in it is read as its first pass, unless
-the order of a job's own times shows that it was the second.
+When clocks go back, an hour occurs twice. A local time in it means the first pass, unless the order
+of the times of the same job requires the second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIRST_MONDAY_S = 4 * DAY_S
 """1970-01-05, the first Monday of Unix time."""
 
 _BELIEVED_S = 1e11
-"""Moments further from 1970 than 3,000 years are mistakes, and no clock has an offset there."""
+"""Times more than 3,000 years from 1970 are invalid; no time zone has an offset there."""
 
 _OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"
 _Pass = Literal["earliest", "latest"]
@@ -28,9 +28,9 @@ _FORMAT = "%Y-%m-%d %H:%M:%S%.f"
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """A column of Unix seconds; null where the text is missing or no time.
+    """A column of Unix seconds; null if the text is missing or not a time.
 
-    `later` differs where the local hour happened twice: it is then the second pass.
+    `later` differs from `first` in an hour that occurs twice, where it is the second pass.
     """
 
     first: pl.Series
@@ -38,17 +38,17 @@ class Moments:
 
     @property
     def repeated(self) -> int:
-        """Returns how many values lie in an hour that happened twice."""
+        """Returns the number of values in an hour that occurs twice."""
         return int((self.first != self.later).sum())
 
     def offset_s(self, zone: str) -> float:
-        """Returns what to add to Unix time to get the zone's local clock at the first moment."""
+        """Returns the UTC offset of a zone at the earliest time, 0 if unknown."""
         earliest = self.first.min()
         known = isinstance(earliest, float) and abs(earliest) < _BELIEVED_S
         return utc_offset_s(float(earliest), zone) if known else 0.0  # type: ignore[arg-type]
 
     def since(self, start: Moments) -> pl.Series:
-        """Returns seconds since `start`, by the second pass where the first is too early."""
+        """Returns the seconds since `start`, with the second pass if the first is before it."""
         early = (self.first < start.first).fill_null(False)
         return self.first.zip_with(~early, self.later) - start.first
 
@@ -70,9 +70,9 @@ def moments(texts: pl.Series, zone: str) -> Moments:
 
 
 def check_zone(zone: str) -> None:
-    """Raises InputError when the name is no time zone."""
+    """Raises InputError if the name is not a time zone."""
     try:
-        # Polars carries its own time zones, so that none need be installed.
+        # Polars includes the time zones, so the system needs none.
         pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(zone)
     except pl.exceptions.PolarsError:
         from zoneinfo import available_timezones
@@ -83,7 +83,7 @@ def check_zone(zone: str) -> None:
 
 
 def utc_offset_s(epoch_s: float, zone: str) -> float:
-    """Returns what to add to Unix time to get the local clock of a zone at that moment."""
+    """Returns the UTC offset of a zone at a Unix time."""
     utc = pl.Series([int(epoch_s)]).cast(pl.Int64) * 1_000_000
     utc = utc.cast(pl.Datetime("us", "UTC"))
     return float(
@@ -92,13 +92,13 @@ def utc_offset_s(epoch_s: float, zone: str) -> float:
 
 
 def monday_before(epoch_s: float, offset_s: float) -> float:
-    """Returns the Unix time of the Monday 00:00, by a local clock, at or before a moment."""
+    """Returns the Unix time of the last Monday 00:00 local time at or before a Unix time."""
     local = epoch_s + offset_s
     return (local - _FIRST_MONDAY_S) // WEEK_S * WEEK_S + _FIRST_MONDAY_S - offset_s
 
 
 def _in_zone(naive: pl.Series, zone: str, ambiguous: _Pass) -> pl.Series:
-    """Returns Unix seconds; a local time that clocks skipped is read as one hour later."""
+    """Returns Unix seconds; a local time that the clocks skip means one hour later."""
     frame = pl.DataFrame({"t": naive})
     there = pl.col("t").dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null")
     pushed = (

@@ -1,4 +1,4 @@
-"""Clusters as users write them: the short form `16x4`, or a TOML file with groups and links.
+"""Reads a cluster from its short form `16x4`, or from a TOML file with groups, links and queues.
 
 ```toml
 [[group]]
@@ -61,7 +61,7 @@ _WHOLE = {"nodes", "gpus_per_node", "quota_gpus"}
 def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _: None) -> Cluster:
     """Returns the cluster of a short form or of a TOML file. Raises InputError.
 
-    `memory_of` a GPU type gives the bytes of a GPU where the user does not.
+    `memory_of` returns the GPU memory of a GPU type in bytes, for groups that do not specify it.
     """
     if not text.endswith(".toml"):
         return Cluster.parse(text, memory_of)
@@ -80,26 +80,37 @@ def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _:
         for i, row in enumerate(_rows(text, table, "group"))
     ]
     links = [
-        Link(**_fields(text, "link", row, _LINK, ("gbit_per_s",), i))
+        _link(_fields(text, "link", row, _LINK, ("gbit_per_s",), i))
         for i, row in enumerate(_rows(text, table, "link"))
     ]
     queues = [
-        QueueSpec(**_fields(text, "queue", row, _QUEUE, ("name",), i))
+        _queue(_fields(text, "queue", row, _QUEUE, ("name",), i))
         for i, row in enumerate(_rows(text, table, "queue"))
     ]
     if not groups:
-        raise InputError(text, "it names no [[group]] of nodes")
+        raise InputError(text, "it contains no [[group]] of nodes", "write at least one [[group]]")
     return Cluster(tuple(groups), tuple(links) or DEFAULT_LINKS, tuple(queues))
 
 
-def _group(fields: dict[str, Any], memory_of: Callable[[str], float | None]) -> NodeGroup:
-    known_bytes = memory_of(fields.get("gpu_type", ""))
-    if known_bytes is not None:
-        fields = {"gpu_memory_bytes": known_bytes} | fields
-    return NodeGroup(**fields)
+def _group(fields: Mapping[str, object], memory_of: Callable[[str], float | None]) -> NodeGroup:
+    values: dict[str, Any] = {**fields}
+    default_bytes = memory_of(str(fields.get("gpu_type", "")))
+    if default_bytes is not None:
+        values.setdefault("gpu_memory_bytes", default_bytes)
+    return NodeGroup(**values)
 
 
-def _rows(text: str, table: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def _link(fields: Mapping[str, object]) -> Link:
+    values: dict[str, Any] = {**fields}
+    return Link(**values)
+
+
+def _queue(fields: Mapping[str, object]) -> QueueSpec:
+    values: dict[str, Any] = {**fields}
+    return QueueSpec(**values)
+
+
+def _rows(text: str, table: Mapping[str, object], key: str) -> list[dict[str, object]]:
     rows = table.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
         raise InputError(text, f"'{key}' must be a list of tables", f"write [[{key}]]")
@@ -109,33 +120,34 @@ def _rows(text: str, table: dict[str, Any], key: str) -> list[dict[str, Any]]:
 def _fields(
     text: str,
     kind: str,
-    row: dict[str, Any],
+    row: Mapping[str, object],
     known: Mapping[str, tuple[str, float]],
     required: tuple[str, ...],
     number: int,
-) -> dict[str, Any]:
+) -> dict[str, object]:
+    """Returns the checked fields of one table, in base units. Raises InputError."""
     where = f"{text}, {kind} {number + 1}"
-    made: dict[str, Any] = {"name": f"{kind}{number}"}
+    fields: dict[str, object] = {"name": f"{kind}{number}"}
     for key, value in row.items():
         if key not in known:
             raise InputError(where, f"unknown field '{key}'", nearest(key, known))
         name, unit = known[key]
-        made[name] = _value(where, key, value, unit)
+        fields[name] = _value(where, key, value, unit)
     for key in required:
         if key not in row:
             raise InputError(where, f"field '{key}' is missing")
-    return made
+    return fields
 
 
 def _value(where: str, key: str, value: object, unit: float) -> object:
     if key in _TEXTS:
         if not isinstance(value, str):
-            raise InputError(where, f"field '{key}' wants a text, not {value!r}")
+            raise InputError(where, f"field '{key}' must be a text, not {value!r}")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
-        raise InputError(where, f"field '{key}' wants a number of 0 or more, not {value!r}")
+        raise InputError(where, f"field '{key}' must be a number of 0 or more, not {value!r}")
     if key in _WHOLE:
         if value != int(value):
-            raise InputError(where, f"field '{key}' wants a whole number, not {value!r}")
+            raise InputError(where, f"field '{key}' must be a whole number, not {value!r}")
         return int(value)
     return float(value) * unit

@@ -1,4 +1,4 @@
-"""A delimited text file as columns of text, and the columns as numbers, naming line and column."""
+"""Reads delimited text files as columns of text or numbers. Errors name the line and the column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dovetail.core.errors import InputError, nearest
 from dovetail.traces.source import LINE_LIMIT_BYTES, read_text_bytes
 
 MISSING = ("", "None", "none", "NULL", "null", "NaN", "nan", "NA", "N/A", "n/a", "\\N", "-")
-"""Texts that mean that a number or a time is not there."""
+"""Texts for a missing number or time."""
 
 _ROW = "\0row"
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
@@ -23,7 +23,7 @@ _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ":
 
 @dataclass(frozen=True, slots=True)
 class Delimited:
-    """The rows of one file, blank lines left out, every value still text."""
+    """The rows of one file as text, without blank lines."""
 
     path: Path
     frame: pl.DataFrame
@@ -35,16 +35,16 @@ class Delimited:
         return self.frame.height
 
     def has(self, column: str) -> bool:
-        """Tells whether the header names this column."""
+        """True if the header has this column."""
         return column in self.frame.columns
 
     @property
     def columns(self) -> list[str]:
-        """Returns the names in the header, in its order."""
+        """Returns the column names in the order of the header."""
         return [c for c in self.frame.columns if c != _ROW]
 
     def need(self, *columns: str) -> None:
-        """Raises InputError when one of these columns is missing, with the nearest one we have."""
+        """Raises InputError if one of these columns is missing, with the most similar name."""
         for column in columns:
             if not self.has(column):
                 raise InputError(
@@ -73,7 +73,7 @@ class Delimited:
         return values.fill_nan(None)
 
     def error(self, column: str, bad: pl.Series, trouble: str) -> InputError:
-        """Returns the error that names the first bad row of a column and its value."""
+        """Returns an error with the line and the value of the first bad row of a column."""
         first = int(bad.arg_max() or 0)
         value = str(self.frame[column][first])
         shown = value if len(value) <= 40 else value[:37] + "..."
@@ -82,13 +82,13 @@ class Delimited:
         )
 
     def line_of(self, position: int) -> int:
-        """Returns the line in the file (from 1) on which the row at a position begins."""
+        """Returns the first line, from 1, of the row at a position."""
         row = int(self.frame[_ROW][position])
         data = read_text_bytes(self.path)
         begins = self.header_lines + row + 1
         if not self.quoted or b'"' not in data:
             return begins
-        # Quoted values may hold line ends, so records have to be counted.
+        # Quoted values may contain line ends, so records must be counted.
         with contextlib.suppress(csv.Error):
             for i, (line, _) in enumerate(_records(data, self.separator, self.header_lines)):
                 begins = line
@@ -100,14 +100,14 @@ class Delimited:
 def read_delimited(
     path: Path, separator: str = ",", *, header: Sequence[str] = (), quoted: bool = True
 ) -> Delimited:
-    """Returns the file's rows; `header` gives the column names of a file that has none.
+    """Returns the rows of a file; `header` has the column names of a file without a header.
 
-    Raises InputError for an empty file, a broken quote or a line with too many values.
+    Raises InputError for an empty file, an unmatched quote or a line with too many values.
     """
     data = read_text_bytes(path)
     names, header_lines = (list(header), 0) if header else _header(path, data, separator)
-    # The parser takes the number of columns from the first line it sees, so that has to be a
-    # header, not a row that may be short or blank.
+    # The parser takes the number of columns from the first line, so that must be a header, not a
+    # row that may be short or blank.
     first = separator.join(f"c{i}" for i in range(len(names))).encode() + b"\n"
     body = first + data if header else first + _after_lines(data, header_lines)
     try:
@@ -123,7 +123,7 @@ def read_delimited(
 
 
 def header_of(first: bytes, separator: str = ",") -> list[str]:
-    """Returns the column names on the first line that is not blank; empty if there is none."""
+    """Returns the column names on the first line that is not blank, empty without one."""
     for line in first.decode("utf-8-sig", "replace").splitlines():
         if line.strip():
             return _split(line, separator)
@@ -138,14 +138,14 @@ def _header(path: Path, data: bytes, separator: str) -> tuple[list[str], int]:
         lines += 1
         line = data[begin:end].decode().strip("\r")
         if "\r" in line:
-            mend = "lines should end with a line feed; save the file anew"
-            raise InputError(f"{path}, line {lines}", "holds a carriage return", mend)
+            mend = "save the file with line feeds as line ends"
+            raise InputError(f"{path}, line {lines}", "contains a carriage return", mend)
         if line.strip():
             names = _split(line, separator)
-            _refuse_twins(path, names, lines)
+            _check_unique(path, names, lines)
             return names, lines
         begin = end + 1
-    raise InputError(str(path), "is empty", "a header line and one line a job are expected")
+    raise InputError(str(path), "is empty", "expected a header line and one line per job")
 
 
 def _after_lines(data: bytes, lines: int) -> bytes:
@@ -164,14 +164,14 @@ def _split(line: str, separator: str) -> list[str]:
     return [f.strip().lstrip("#").strip() for f in fields]
 
 
-def _refuse_twins(path: Path, names: list[str], line: int) -> None:
+def _check_unique(path: Path, names: list[str], line: int) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{path}, line {line}", f"names the column '{name}' twice")
+            raise InputError(f"{path}, line {line}", f"repeats the column '{name}'")
 
 
 def _records(data: bytes, separator: str, skip: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields each record after `skip` lines with the line on which it begins."""
+    """Yields the first line and the values of each record after `skip` lines."""
     csv.field_size_limit(LINE_LIMIT_BYTES)
     stream = io.StringIO(data.decode(), newline="")
     for _ in range(skip):
@@ -186,7 +186,7 @@ def _records(data: bytes, separator: str, skip: int) -> Iterator[tuple[int, list
 def _first_fault(
     path: Path, data: bytes, separator: str, skip: int, width: int, quoted: bool
 ) -> InputError:
-    """Returns the error for the first record that cannot be one."""
+    """Returns the error of the first invalid record."""
     begins = skip + 1
     if not quoted:
         for i, line in enumerate(data.decode().split("\n")[skip:]):
@@ -200,18 +200,18 @@ def _first_fault(
             begins += 1
     except csv.Error as error:
         return InputError(f"{path}, line {begins}", f"cannot be split into values: {error}")
-    return InputError(f"{path}, line {skip + 1}", "cannot be split into values", "broken quotes?")
+    return InputError(f"{path}, line {skip + 1}", "cannot be split into values", "check the quotes")
 
 
-def _too_wide(path: Path, line: int, found: int, expected: int) -> InputError:
-    return InputError(f"{path}, line {line}", f"has {found} values for {expected} columns")
+def _too_wide(path: Path, line: int, values: int, columns: int) -> InputError:
+    return InputError(f"{path}, line {line}", f"has {values} values for {columns} columns")
 
 
 def _separator_hint(columns: list[str], separator: str) -> str:
-    """Returns a hint when the header looks as if another character separated it."""
+    """Returns a hint if the header seems to use another separator, empty otherwise."""
     if len(columns) > 2:
         return ""
     for other, word in _SEPARATORS.items():
         if other != separator and any(c.count(other) >= 2 for c in columns):
-            return f"the values seem to be separated by {word}; {_SEPARATORS[separator]} expected"
+            return f"the separators seem to be {word}; expected {_SEPARATORS[separator]}"
     return ""

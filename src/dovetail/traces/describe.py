@@ -1,4 +1,4 @@
-"""What an operator wants to know about a trace, as plain values."""
+"""Computes summary statistics of a trace: sizes, run times, ends, arrivals and load."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dovetail.traces.transform import offered_load
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 CLASSES = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 0))
-"""Size classes by GPUs, from and up to; 0: no upper end."""
+"""Size classes as the smallest and largest number of GPUs; 0: no upper bound."""
 
 RECURRENT_MIN = 5
-"""A job is called recurrent when its group has at least this many jobs."""
+"""A job is recurrent if its group has at least this many jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRow:
-    """Jobs that ask for one number of GPUs."""
+    """The jobs that request one number of GPUs."""
 
     gpus: int
     jobs: int
@@ -35,7 +35,7 @@ class SizeRow:
 
 @dataclass(frozen=True, slots=True)
 class DurationRow:
-    """Run times of one size class, in seconds; `quantiles_s` follow `QUANTILES`."""
+    """The run times of one size class, in seconds; `quantiles_s` are at `QUANTILES`."""
 
     sizes: str
     jobs: int
@@ -46,7 +46,7 @@ class DurationRow:
 
 @dataclass(frozen=True, slots=True)
 class EndRow:
-    """Jobs that ended in one way."""
+    """The jobs with one status."""
 
     end: str
     jobs: int
@@ -56,7 +56,7 @@ class EndRow:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """GPU-seconds asked for over those a cluster has: mean, and by day of submission."""
+    """Requested GPU-seconds divided by those of a cluster: the mean, and by day of submission."""
 
     gpus: int
     mean: float
@@ -66,7 +66,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalSummary:
-    """How jobs arrive; hours and weekdays count from second 0, taken as a Monday 00:00."""
+    """Statistics of arrivals; hours and weekdays assume that second 0 is a Monday 00:00."""
 
     per_hour: float
     gap_median_s: float
@@ -79,7 +79,7 @@ class ArrivalSummary:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A trace at a glance."""
+    """Summary statistics of a trace."""
 
     name: str
     jobs: int
@@ -104,7 +104,7 @@ class Description:
     counts: dict[str, int]
 
     def to_dict(self) -> dict[str, object]:
-        """Returns everything as plain values that JSON can hold; infinite loads become None."""
+        """Returns all values in JSON types; an infinite load becomes None."""
         values = asdict(self)
         if self.load is not None and math.isinf(self.load.mean):
             values["load"]["mean"] = None
@@ -112,7 +112,7 @@ class Description:
 
 
 def describe(trace: Trace, gpus: int | None = None) -> Description:
-    """Returns the description of a trace with at least one job; `gpus` is the cluster's size."""
+    """Returns the statistics of a trace with at least one job; `gpus` is the cluster size."""
     jobs = trace.jobs
     hours = jobs.gpus * trace.duration_s / HOUR_S
     submit = jobs.submit_s

@@ -1,4 +1,4 @@
-"""A description as one figure: run times, sizes, arrivals, load, ends. PNG and SVG."""
+"""Plots the statistics of a trace as one figure: run times, sizes, arrivals, load, ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
-"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+"""The palette of Okabe and Ito, which colour-blind readers can distinguish."""
 
 _TICKS = (
     (1, "1 s"),
@@ -32,7 +32,7 @@ _TICKS = (
 
 
 def plot_description(description: Description, trace: Trace, folder: Path) -> list[Path]:
-    """Writes NAME.describe.png and .svg into a folder, made if need be; returns their paths."""
+    """Writes NAME.describe.png and .svg to a folder, which it creates; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     figure = draw(description, trace)
     paths = [folder / f"{description.name}.describe.{kind}" for kind in ("png", "svg")]
@@ -94,7 +94,7 @@ def _thinned(
 ) -> tuple[
     np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]
 ]:
-    """Returns at most 1,000 points: a curve of a million makes an SVG nobody can open."""
+    """Returns at most 1,000 points: an SVG with a million points is too large to open."""
     rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), 1000)).astype(np.int64))
     return x[rows], y[rows]
 

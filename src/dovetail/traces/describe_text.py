@@ -1,4 +1,4 @@
-"""A description as tables for a terminal of 80 columns."""
+"""Prints the statistics of a trace as tables, 80 columns wide."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def render(d: Description) -> RenderableType:
 
 
 def span(seconds: float) -> str:
-    """Returns a time as people say it: 45 s, 12 min, 3.2 h, 5.1 d."""
+    """Returns a duration as text: 45 s, 12 min, 3.2 h, 5.1 d."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= size * (1.0 if unit != "min" else 2.0):
             return f"{seconds / size:.1f} {unit}"
@@ -40,7 +40,7 @@ def span(seconds: float) -> str:
 
 
 def _short(seconds: float) -> str:
-    """Returns a time in at most six characters, for tables: 45s, 12.5m, 3.2h, 5.1d."""
+    """Returns a duration in at most six characters, for tables: 45s, 12.5m, 3.2h, 5.1d."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 120.0)):
         if seconds >= size:
             return f"{seconds / (60.0 if unit == 'm' else size):.1f}{unit}"

@@ -1,4 +1,4 @@
-"""Seeded traces: Philly-like months, recurrent jobs as in PAI, Poisson arrivals, one burst."""
+"""Generates traces by seed: Philly-like, recurrent jobs as in PAI, Poisson arrivals, one burst."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ JOBS_MAX = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to generate. The same recipe gives the same trace.
+    """The parameters of a generated trace, which they determine completely.
 
     With `load`, all run times are stretched by one factor so that the jobs ask for `load` times
     the GPU-seconds that `cluster_gpus` have in `days`. `deadlines`, `time_limits`: share of jobs.

@@ -1,4 +1,4 @@
-"""The jobs of a generated trace before their order, load and limits are settled."""
+"""Columns of generated jobs, before load, deadlines and limits are applied."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GeneratedJobs:
 
 
 def numbered(prefix: str, codes: NDArray[np.int64]) -> Labels:
-    """Returns labels such as user007 for codes from 0 on; codes that never occur get no name."""
+    """Returns labels such as user007 for codes from 0; codes that do not occur get no name."""
     used, inverse = np.unique(codes, return_inverse=True)
     width = len(str(int(used[-1]))) if len(used) else 1
     names = tuple(f"{prefix}{code:0{width}d}" for code in used.tolist())
@@ -34,6 +34,6 @@ def numbered(prefix: str, codes: NDArray[np.int64]) -> Labels:
 
 
 def zipf_weights(n: int, power: float) -> Floats:
-    """Returns n weights that fall as rank ** -power and sum up to 1."""
+    """Returns n weights proportional to rank ** -power, with sum 1."""
     weights = np.arange(1, n + 1, dtype=np.float64) ** -power
     return np.asarray(weights / weights.sum(), dtype=np.float64)

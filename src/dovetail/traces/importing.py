@@ -1,4 +1,4 @@
-"""Logs of any known format to canonical traces: several files at once, together or apart."""
+"""Imports logs of any known format as canonical traces: several files as one trace, or one each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORIGINS = ("week", "first", "keep")
 
 
 def sniff(path: Path) -> str:
-    """Returns the name of the format a file is in. Raises InputError when none fits."""
+    """Returns the name of the format of a file. Raises InputError for an unknown format."""
     if is_parquet(path):
         return CANONICAL
     head = Head(path, first_bytes(path))
@@ -35,28 +35,28 @@ def sniff(path: Path) -> str:
             return known.name
     shown = ", ".join(head.columns[:8])[:120]
     if not shown.strip():
-        raise InputError(str(path), "is empty", "give a trace with a header line")
+        raise InputError(str(path), "is empty", "specify a trace with a header line")
     missing = [name for name in REQUIRED if not head.has(name)]
     if len(missing) < len(REQUIRED):
         lacks = f"lacks the column {' and '.join(missing)}"
         raise InputError(f"{path}, line 1", lacks, f"a trace needs {', '.join(REQUIRED)}")
     if len(head.columns) == 1 and ";" in shown:
-        mend = "write the file with commas between its columns"
-        raise InputError(f"{path}, line 1", "has its columns between semicolons", mend)
+        mend = "separate the columns by commas"
+        raise InputError(f"{path}, line 1", "has columns separated by semicolons", mend)
     raise InputError(
         f"{path}, line 1",
-        f"is in no format we know (its first line has: {shown})",
-        f"give one of: {', '.join(format_names())}",
+        f"has an unknown format (its first line has: {shown})",
+        f"supported formats: {', '.join(format_names())}",
     )
 
 
 def format_names() -> tuple[str, ...]:
-    """Returns the names of all formats that can be imported."""
+    """Returns the names of all supported formats."""
     return (CANONICAL, *(f.name for f in FORMATS))
 
 
 def format_called(name: str) -> Format:
-    """Returns the format with a name. Raises InputError with the nearest name."""
+    """Returns the format with a name. Raises InputError for an unknown name."""
     for known in FORMATS:
         if known.name == name:
             return known
@@ -71,11 +71,11 @@ def import_trace(
     origin: str = "week",
     cpu_only: str = "reject",
 ) -> Trace:
-    """Returns one trace of all files; each virtual cluster is a queue of it.
+    """Returns one trace of all files, with a queue for each virtual cluster. Raises InputError.
 
-    `origin` says where second 0 lies when a log has clock times: `week` is Monday 00:00 local
-    time before the first job, `first` the first job, `keep` the beginning of 1970. A single file
-    that counts from its own start keeps its seconds. Raises InputError.
+    `origin` is time 0 for a log with dates: `week` is the Monday 00:00 local time before the first
+    job, `first` the first job, `keep` the beginning of 1970. A single file with times relative to
+    its own start keeps them.
     """
     files = [Path(p) for p in paths]
     rows = _rows_of(files, format_name, options, origin)
@@ -84,7 +84,7 @@ def import_trace(
 
 
 def open_trace(path: Path | str, options: ReadOptions | None = None) -> Trace:
-    """Returns the trace in a file of any known format, canonical or not. Raises InputError."""
+    """Returns the trace of a file in any known format. Raises InputError."""
     return import_trace([path], options=options)
 
 
@@ -96,15 +96,15 @@ def import_apart(
     origin: str = "week",
     cpu_only: str = "reject",
 ) -> dict[str, Trace]:
-    """Returns one trace for each virtual cluster, by its name, all on the same clock.
+    """Returns one trace per virtual cluster by name, all with the same time 0. Raises InputError.
 
-    Rows the reader refused belong to no virtual cluster we know: each trace tells them under
-    `whole import, ...`. A virtual cluster without a usable job is left out and told likewise.
+    The virtual cluster of a rejected row is unknown, so each trace counts these rows under
+    `whole import, ...`, as well as the virtual clusters that have no usable job.
     """
     files = [Path(p) for p in paths]
     whole = _rows_of(files, format_name, options, origin)
     queue = pl.col("queue").fill_null("") if "queue" in whole.frame.columns else pl.lit("")
-    told = Counter({f"whole import, {reason}": n for reason, n in whole.counts.items()})
+    counts = Counter({f"whole import, {reason}": n for reason, n in whole.counts.items()})
     parts = whole.frame.with_columns(queue.alias("queue")).partition_by(
         "queue", maintain_order=True
     )
@@ -114,13 +114,13 @@ def import_apart(
         try:
             apart[name] = assemble(Rows(part, part.height), name, _where(files), cpu_only=cpu_only)
         except InputError:
-            told[f"whole import, rejected: virtual cluster {name} without a usable job"] += (
+            counts[f"whole import, rejected: virtual cluster {name} without a usable job"] += (
                 part.height
             )
     if not apart:
         raise InputError(_where(files), "no virtual cluster has a usable job")
     return {
-        name: replace(trace, counts={**trace.counts, **{k: n for k, n in told.items() if n}})
+        name: replace(trace, counts={**trace.counts, **{k: n for k, n in counts.items() if n}})
         for name, trace in apart.items()
     }
 
@@ -140,7 +140,7 @@ def _rows_of(
 
 def _read_all(files: list[Path], format_name: str | None, options: ReadOptions) -> list[Rows]:
     if not files:
-        raise InputError("import", "no file was given")
+        raise InputError("import", "the list of files is empty")
     if options.timezone:
         check_zone(options.timezone)
     name = format_name or sniff(files[0])
@@ -153,7 +153,7 @@ def _read_all(files: list[Path], format_name: str | None, options: ReadOptions) 
 
 
 def _on_one_clock(parts: list[Rows], origin: str) -> list[Rows]:
-    """Returns the parts with `submit_s` counted from one moment; times without a clock stay."""
+    """Returns the parts with `submit_s` relative to one time 0; times without a date stay."""
     if origin not in ORIGINS:
         raise InputError(f"origin '{origin}'", "is unknown", nearest(origin, ORIGINS))
     starts = [
@@ -161,13 +161,13 @@ def _on_one_clock(parts: list[Rows], origin: str) -> list[Rows]:
         for part in parts
         if part.epoch_s is not None
     ]
-    # A single file that counts from its own start (epoch above zero) keeps its own seconds.
+    # A single file with times relative to its own start (epoch above zero) keeps them.
     elapsed = len(parts) == 1 and parts[0].epoch_s != 0.0
     if not starts or elapsed:
         return parts
     if len(starts) < len(parts):
         raise InputError(
-            "import", "some files have clock times and some do not", "import them apart"
+            "import", "some files have dates and some do not", "import them separately"
         )
     zero = 0.0 if origin == "keep" else min(starts)
     if origin == "week":
@@ -182,7 +182,7 @@ def _shifted(part: Rows, by_s: float) -> Rows:
 
 
 def _merged(parts: list[Rows], files: list[Path]) -> Rows:
-    """Returns all parts as one; ids that two files share get the file's name before them."""
+    """Returns all parts as one; if files share ids, prefixes each id with the file name."""
     if len(parts) == 1:
         return parts[0]
     ids = pl.concat([part.frame["job_id"].unique() for part in parts])
@@ -195,14 +195,14 @@ def _merged(parts: list[Rows], files: list[Path]) -> Rows:
     counts: Counter[str] = Counter()
     for part in parts:
         counts.update(part.counts)
-        # Files follow one another in time or not: only the order inside a file is its own.
+        # Files need not be in order of time: only the order within a file matters.
         counts[adjusted(OUT_OF_ORDER)] += late(part.frame["submit_s"])
     frame = pl.concat(frames, how="diagonal_relaxed").sort("submit_s", maintain_order=True)
     return Rows(frame, sum(p.read for p in parts), counts)
 
 
 def _with_queue(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Returns the frame with the file's name as queue where the log has no virtual clusters."""
+    """Returns the frame with the file name as queue if the log has no virtual clusters."""
     if "queue" in frame.columns:
         return frame
     return frame.with_columns(pl.lit(trace_name(path)).alias("queue"))

@@ -1,4 +1,4 @@
-"""The entries of a huge JSON list, one at a time, so that neither file nor entry fills memory."""
+"""Reads the entries of a huge JSON list one by one, with bounded memory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dovetail.core.errors import InputError
 from dovetail.traces.source import pieces
 
 ENTRY_LIMIT = 1 << 24
-"""The longest entry we hold, in characters; a Philly job with 1,000 attempts needs 300,000."""
+"""The longest entry in characters; a Philly job with 1,000 attempts needs 300,000."""
 
 _WORD = 32
-"""A number or word cut off at the end of what was read is no longer than this."""
+"""The longest number or literal that the end of a piece may split, in characters."""
 
 _BLANK = " \t\r\n"
 
 
 def json_entries(path: Path) -> Iterator[tuple[int, object]]:
-    """Yields (line, entry) for every entry of the file's list. Raises InputError."""
+    """Yields the line and the value of each entry of a file. Raises InputError."""
     feed = _Feed(path)
-    feed.expect("[", "a JSON list is expected")
+    feed.expect("[", "expected a JSON list")
     if feed.peek() == "]":
         return
     while True:
@@ -31,11 +31,11 @@ def json_entries(path: Path) -> Iterator[tuple[int, object]]:
         if mark == "]":
             return
         if mark != ",":
-            raise feed.error("a comma or the end of the list is expected between entries")
+            raise feed.error("expected a comma or the end of the list")
 
 
 class _Feed:
-    """Holds the part of the text that is not parsed yet, and the line it begins on."""
+    """The text that is not parsed yet, and the line on which it begins."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,7 +54,7 @@ class _Feed:
             raise self.error(trouble)
 
     def peek(self) -> str:
-        """Returns the next character that is not blank; '' at the end."""
+        """Returns the next character that is not whitespace; '' at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _BLANK:
                 self._line += self._text[self._at] == "\n"
@@ -70,13 +70,13 @@ class _Feed:
         return mark
 
     def entry(self) -> tuple[int, object]:
-        """Returns the next entry, reading on until it is whole."""
+        """Returns the line and the value of the next entry; reads pieces until it is complete."""
         self.peek()
         line = self._line
         while True:
             try:
                 value, end = json.JSONDecoder().raw_decode(self._text, self._at)
-                # A number or word at the very end of what was read may go on in the next piece.
+                # A number or literal at the very end may continue in the next piece.
                 if end < len(self._text) or self._ended or isinstance(value, dict | list):
                     self._line += self._text.count("\n", self._at, end)
                     self._at = end
@@ -86,19 +86,19 @@ class _Feed:
             except ValueError as error:
                 trouble = getattr(error, "msg", str(error))
                 if self._ended or self._is_broken(error):
-                    raise self.error(f"the JSON is broken or cut off: {trouble}") from None
+                    raise self.error(f"the JSON is invalid or truncated: {trouble}") from None
             if len(self._text) - self._at > ENTRY_LIMIT:
-                raise self.error(f"an entry is not closed within {ENTRY_LIMIT} characters")
+                raise self.error(f"an entry does not end within {ENTRY_LIMIT} characters")
             self._more()
 
     def _is_broken(self, error: ValueError) -> bool:
-        """Tells whether the trouble is inside what was read, so that reading on cannot mend it."""
+        """True if the error is inside the text so far, so that more text cannot resolve it."""
         at = getattr(error, "pos", len(self._text))
-        # A string's trouble is told at its beginning, any other where the text stops making sense.
+        # An error in a string is reported at the string's beginning, any other where it occurs.
         return "string" not in str(error) and at < len(self._text) - _WORD
 
     def _more(self) -> bool:
-        """Reads one more piece; tells whether there was one."""
+        """Reads the next piece. Returns False at the end of the file."""
         piece = next(self._pieces, b"")
         self._ended = not piece
         try:

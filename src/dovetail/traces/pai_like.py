@@ -1,4 +1,4 @@
-"""Recurrent jobs like those of Alibaba PAI (Weng et al., NSDI'22), submitted again and again.
+"""Generates recurrent jobs like those of Alibaba PAI (Weng et al., NSDI'22).
 
 About 65 % of jobs belong to groups of five or more. "Published" numbers are from the cluster
 summary that comes with the Acme traces: mean 0.683 and median 0.5 GPUs, at most 8; run times with
@@ -35,10 +35,10 @@ GROUP_TAIL = 1.2
 """P(group of at least k) = (k / 5) ** -tail for the recurrent ones. Assumption."""
 
 USERS, USER_POWER = 1200, 1.0
-"""Users and how steeply their activity falls by rank. Assumption."""
+"""Number of users, and the exponent of their activity by rank. Assumption."""
 
 FAILED_SHARE = 0.17
-"""Jobs that fail, drawn one by one: a group says nothing of it. Assumption."""
+"""Share of jobs that fail, independent of the group. Assumption."""
 
 GROUP_LIFE = 0.25
 """Mean time over which a group recurs, as a share of the trace. Assumption."""
@@ -49,7 +49,7 @@ def pai_like(
 ) -> GeneratedJobs:
     """Returns recurrent jobs with a daily and weekly cycle; fractions of a GPU are rounded up.
 
-    `recurrent` is the share of jobs in groups of five or more; the rest come in smaller groups.
+    `recurrent` is the share of jobs in groups of five or more; the others are in smaller groups.
     """
     sizes = _group_sizes(jobs, recurrent, rng)
     group = _in_time(np.repeat(np.arange(len(sizes)), sizes), len(sizes), rng)
@@ -72,7 +72,7 @@ def pai_like(
 
 
 def _group_sizes(jobs: int, recurrent: float, rng: np.random.Generator) -> Ints:
-    """Returns group sizes: recurrent ones for their share of the jobs, then groups of 1 to 4."""
+    """Returns the sizes of the recurrent groups, then those of groups of 1 to 4 jobs."""
     wanted = round(jobs * recurrent)
     sizes: list[int] = []
     total = 0
@@ -91,7 +91,7 @@ def _group_sizes(jobs: int, recurrent: float, rng: np.random.Generator) -> Ints:
 
 
 def _in_time(group: Ints, groups: int, rng: np.random.Generator) -> Ints:
-    """Returns the groups in the order of arrival: each recurs over a stretch of the trace."""
+    """Returns the group of each job in order of arrival; a group recurs over part of the trace."""
     begin, life = rng.uniform(size=groups), rng.exponential(GROUP_LIFE, groups)
     key = begin[group] * (1.0 - np.minimum(life, 1.0))[group]
     key += np.minimum(life, 1.0)[group] * rng.uniform(size=len(group))

@@ -1,7 +1,7 @@
-"""Jobs like those of Microsoft Philly (Jeon et al., ATC'19): sizes, run times, ends, users.
+"""Generates jobs like those of Microsoft Philly (Jeon et al., ATC'19): sizes, run times and ends.
 
-Every number below says where it is from. "Measured" means computed by us over the ten virtual
-clusters of the AFS conversion (99,040 jobs) or, for ends, over 12,000 jobs with status.
+Every number below has its source. "Measured" means computed by us from the ten virtual clusters of
+the AFS conversion (99,040 jobs) or, for ends, from 12,000 jobs with a status.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dovetail.traces.generated_jobs import GeneratedJobs, numbered, zipf_weights
 
 SIZES = (1, 2, 4, 8, 16, 24, 32)
 SIZE_SHARES = (0.8798, 0.0246, 0.0456, 0.0427, 0.0053, 0.0003, 0.0017)
-"""GPUs a job asks for, and shares of jobs. Measured."""
+"""Requested GPUs, and shares of jobs. Measured."""
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 DURATIONS_S = (
@@ -49,10 +49,11 @@ CLUSTERS = (
 """Virtual clusters and their jobs (AFS, NSDI'21, Table 3)."""
 
 USERS, USER_POWER = 300, 1.1
-"""Users, and how steeply activity falls by rank. Assumption; the power fits 125 users' shares."""
+"""Number of users, and the exponent of activity by rank. Assumption; the exponent fits the shares
+of 125 users."""
 
-BATCH_LIKENESS = 0.8
-"""Correlation of log run times within a batch. Assumption: a sweep runs alike jobs."""
+BATCH_CORRELATION = 0.8
+"""Correlation of log run times within a batch. Assumption: the jobs of a sweep are similar."""
 
 
 def philly_like(arrivals: ArrivalTimes, rng: np.random.Generator) -> GeneratedJobs:
@@ -60,9 +61,9 @@ def philly_like(arrivals: ArrivalTimes, rng: np.random.Generator) -> GeneratedJo
     batches = int(arrivals.batch.max()) + 1 if len(arrivals.batch) else 0
     n = len(arrivals.submit_s)
     gpus = rng.choice(SIZES, size=batches, p=SIZE_SHARES / np.sum(SIZE_SHARES))[arrivals.batch]
-    likeness = np.sqrt(BATCH_LIKENESS)
-    normal = likeness * rng.standard_normal(batches)[arrivals.batch]
-    normal += np.sqrt(1.0 - BATCH_LIKENESS) * rng.standard_normal(n)
+    weight = np.sqrt(BATCH_CORRELATION)
+    normal = weight * rng.standard_normal(batches)[arrivals.batch]
+    normal += np.sqrt(1.0 - BATCH_CORRELATION) * rng.standard_normal(n)
     duration = durations(gpus, _normal_cdf(normal))
     cluster = _clusters(batches, rng)
     user = _users(cluster, rng)
@@ -79,7 +80,7 @@ def philly_like(arrivals: ArrivalTimes, rng: np.random.Generator) -> GeneratedJo
 
 
 def durations(gpus: NDArray[np.int64], level: Floats) -> Floats:
-    """Returns the run times at quantile levels in (0, 1), whole seconds, by size class."""
+    """Returns the run times of size classes at quantile levels in (0, 1), in whole seconds."""
     result = np.empty(len(gpus))
     smallest = 0
     for largest, table in DURATIONS_S:
@@ -111,7 +112,7 @@ def _clusters(batches: int, rng: np.random.Generator) -> Ints:
 
 
 def _users(cluster: Ints, rng: np.random.Generator) -> Ints:
-    """Returns a user for each batch: every virtual cluster has its own, some far more active."""
+    """Returns the user of each batch: each virtual cluster has its own, with Zipf activity."""
     each = -(-USERS // len(CLUSTERS))
     rank = rng.choice(each, size=len(cluster), p=zipf_weights(each, USER_POWER))
     return np.asarray(cluster * each + rank, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a reader makes of a file: canonical columns, not yet checked, and what it refused itself."""
+"""The result of a reader: unchecked canonical columns, and counts of rejected rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import polars as pl
 
 SecondsPerIteration = Callable[[str, int], float | None]
-"""Gives seconds per iteration of a model on a number of GPUs, None where it does not know."""
+"""Returns the seconds per iteration of a model on a number of GPUs, None if unknown."""
 
 JobIterations = Callable[[str, int], float | None]
-"""Gives the iterations a job of a model at a batch size needs, None where it does not know."""
+"""Returns the iterations of a job of a model at a batch size, None if unknown."""
 
 Training = Callable[[str, int, int], tuple[float, float] | None]
-"""Gives iterations and seconds of a whole training of a model, on so many GPUs at a batch."""
+"""Returns iterations and seconds of a whole training of a model, by GPUs and batch size."""
 
 TEXTS = ("model", "user", "recurrence", "queue", "gpu_type", "status")
 NUMBERS = (
@@ -36,11 +36,11 @@ CANONICAL = (*REQUIRED, *TEXTS[:1], *NUMBERS, *TEXTS[1:], *FLAGS)
 
 @dataclass(frozen=True)
 class Rows:
-    """One file's rows as canonical columns; values may still be missing, wrong or out of order.
+    """The rows of one file as canonical columns; values may be missing, invalid or out of order.
 
-    `counts` holds rows the reader refused (`rejected: reason`) or changed (`adjusted: reason`).
-    `read` counts all rows of the source. `epoch_s` is the Unix time of `submit_s` 0, if known;
-    `zone_offset_s` what to add to get the local clock there.
+    `counts` has the rows that the reader rejected (`rejected: reason`) or changed (`adjusted:
+    reason`), `read` all rows of the source. `epoch_s` is the Unix time of `submit_s` 0 if known,
+    `zone_offset_s` the UTC offset there.
     """
 
     frame: pl.DataFrame
@@ -51,10 +51,10 @@ class Rows:
 
 
 def rejected(reason: str) -> str:
-    """Returns the key under which rows refused for a reason are counted."""
+    """Returns the key that counts rows rejected for a reason."""
     return f"rejected: {reason}"
 
 
 def adjusted(reason: str) -> str:
-    """Returns the key under which rows changed for a reason are counted."""
+    """Returns the key that counts rows changed for a reason."""
     return f"adjusted: {reason}"

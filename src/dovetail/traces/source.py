@@ -1,7 +1,7 @@
-"""A trace file's bytes, read in pieces and refused early: this file knows nothing of columns.
+"""Reads the bytes of a trace file in pieces, and rejects what is not text.
 
-A line longer than `LINE_LIMIT_BYTES` stops the reading at once, so that a file that is one huge
-line is never held in memory.
+A line longer than `LINE_LIMIT_BYTES` is an error at once, so that a file of one huge line is never
+in memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import IO, cast
 from dovetail.core.errors import InputError
 
 LINE_LIMIT_BYTES = 1 << 20
-"""The longest line we accept, and the size of one piece: a line inside a piece is short enough."""
+"""The longest line, and the size of a piece: a line within one piece is short enough."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 
 
 def read_text_bytes(path: Path) -> bytes:
-    """Returns the whole file, unzipped, as valid UTF-8 without a byte-order mark.
+    """Returns the decompressed file as valid UTF-8 without a byte-order mark.
 
     Raises InputError with the line for damaged gzip, other encodings, binary files, long lines.
     """
@@ -38,12 +38,12 @@ def read_text_bytes(path: Path) -> bytes:
 
 
 def first_bytes(path: Path, size: int = 1 << 16) -> bytes:
-    """Returns the start of the file, unzipped, unchecked: enough to guess its format."""
+    """Returns the start of the decompressed file, unchecked, to detect its format."""
     return next(pieces(path, size), b"")
 
 
 def pieces(path: Path, size: int = LINE_LIMIT_BYTES) -> Iterator[bytes]:
-    """Yields the file's bytes, unzipped when it is gzip, in pieces of at most `size`."""
+    """Yields the bytes of a file, decompressed, in pieces of at most `size`. Raises InputError."""
     lines = 1
     try:
         with _open(path) as stream:
@@ -52,7 +52,7 @@ def pieces(path: Path, size: int = LINE_LIMIT_BYTES) -> Iterator[bytes]:
                 lines += part.count(b"\n")
     except EOFError:
         raise InputError(
-            f"{path}, line {lines}", "the gzip data end too early", "the file is cut off"
+            f"{path}, line {lines}", "the gzip data end too early", "the file is truncated"
         ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}, line {lines}", f"the gzip data are damaged: {error}") from None
@@ -71,20 +71,20 @@ def _open(path: Path) -> IO[bytes]:
 def _check_piece(
     path: Path, part: bytes, decoder: codecs.IncrementalDecoder, lines: int, open_bytes: int
 ) -> tuple[int, int]:
-    """Returns the line number and the bytes of the unfinished line after `part`."""
+    """Returns the line number and the bytes of the incomplete line after `part`."""
     first, last = part.find(b"\n"), part.rfind(b"\n")
     if open_bytes + (first if first >= 0 else len(part)) > LINE_LIMIT_BYTES:
         raise InputError(
             f"{path}, line {lines}",
             f"the line is longer than {LINE_LIMIT_BYTES} bytes",
-            "one job per line is expected",
+            "expected one job per line",
         )
     zero = part.find(b"\0")
     if zero >= 0:
         line = lines + part.count(b"\n", 0, zero)
         tar = part[_TAR_MARK_AT : _TAR_MARK_AT + len(_TAR_MARK)] == _TAR_MARK
-        mend = "it is a tar archive: unpack it first" if tar else "a text file is expected"
-        raise InputError(f"{path}, line {line}", "holds a zero byte", mend)
+        mend = "this is a tar archive: unpack it first" if tar else "expected a text file"
+        raise InputError(f"{path}, line {line}", "contains a zero byte", mend)
     _decode(path, decoder, part, lines)
     return lines + part.count(b"\n"), (
         len(part) - last - 1 if last >= 0 else open_bytes + len(part)
@@ -97,7 +97,7 @@ def _decode(
     try:
         decoder.decode(part, final)
     except UnicodeDecodeError as error:
-        # The decoder prefixes bytes held back from the piece before; none of them is a newline.
+        # The decoder prepends bytes left over from the last piece; none of them is a newline.
         before = error.object[: error.start]
         line = lines + before.count(b"\n")
         column = len(before) - before.rfind(b"\n")

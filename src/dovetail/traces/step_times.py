@@ -1,4 +1,4 @@
-"""Seconds per iteration by model and GPUs, read from a measured table the user has."""
+"""Reads seconds per iteration by model and GPUs from a table that a user measured."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Measured step times; counts of GPUs between two measured ones are interpolated linearly."""
+    """Measured step times, with linear interpolation between numbers of GPUs."""
 
     seconds: dict[str, tuple[tuple[int, float], ...]]
 
     def __call__(self, model: str, gpus: int) -> float | None:
-        """Returns seconds per iteration, None outside what was measured."""
+        """Returns the seconds per iteration, None outside the measured range."""
         points = self.seconds.get(model)
         if not points or not points[0][0] <= gpus <= points[-1][0]:
             return None
@@ -44,9 +44,9 @@ class StepTimes:
 
 
 def read_step_times(path: Path, gpu_type: str = "v100") -> StepTimes:
-    """Returns the table in a CSV (model, GPUs, step time) or in a Gavel throughputs JSON.
+    """Returns the table of a CSV (model, GPUs, step time) or of a Gavel throughputs JSON.
 
-    Raises InputError when neither fits. `gpu_type` picks the part of a Gavel file.
+    `gpu_type` selects the part of a Gavel file. Raises InputError.
     """
     if first_bytes(path, 256).lstrip().startswith(b"{"):
         return _gavel(path, gpu_type)
@@ -58,19 +58,19 @@ def read_step_times(path: Path, gpu_type: str = "v100") -> StepTimes:
     seconds = table.number(step) * _TIMES[step]
     bad = ~((seconds > 0) & (table.number(gpus) >= 1)).fill_null(False)
     if bad.any():
-        raise table.error(step, bad, "is no usable step time")
+        raise table.error(step, bad, "is not a valid step time")
     rows = zip(table.text(model), table.number(gpus), seconds, strict=True)
     return _grouped([(str(m), round(n), float(s)) for m, n, s in rows])
 
 
 def read_job_iterations(path: Path) -> JobIterations:
-    """Returns the iterations a job of each model needs, from a CSV with model and iterations."""
+    """Returns the iterations per job of each model, from a CSV with model and iterations."""
     table = read_delimited(path)
     table.need("model", "iterations")
     values = table.number("iterations")
     bad = ~(values > 0).fill_null(False)
     if bad.any():
-        raise table.error("iterations", bad, "is no number of iterations")
+        raise table.error("iterations", bad, "is not a number of iterations")
     known = dict(zip(table.text("model").to_list(), values.to_list(), strict=True))
 
     def iterations(model: str, batch_size: int) -> float | None:
@@ -84,7 +84,7 @@ def _gavel(path: Path, gpu_type: str) -> StepTimes:
         table = json.loads(b"".join(pieces(path)))  # one long line is fine here
         parts = table if isinstance(table, dict) else {}
         if gpu_type not in parts:
-            raise InputError(str(path), f"knows no GPU type '{gpu_type}'", nearest(gpu_type, parts))
+            raise InputError(str(path), f"has no GPU type '{gpu_type}'", nearest(gpu_type, parts))
         rows = []
         for key, rates in parts[gpu_type].items():
             model, gpus = ast.literal_eval(key)
@@ -92,7 +92,7 @@ def _gavel(path: Path, gpu_type: str) -> StepTimes:
             if rate > 0:
                 rows.append((str(model), int(gpus), 1.0 / rate))
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
-        raise InputError(str(path), f"is no table of throughputs: {error!r:.80}") from None
+        raise InputError(str(path), f"is not a table of throughputs: {error!r:.80}") from None
     return _grouped(rows)
 
 

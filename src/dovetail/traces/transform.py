@@ -1,6 +1,6 @@
-"""Traces made from traces: slices, loads, compressed time, models and owners' permissions.
+"""Derives traces from traces: slices, loads, compressed time, models and flags.
 
-Every function returns a new trace and leaves the old one alone.
+Every function returns a new trace.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ WINDOW_MEASURES = ("gpu-seconds", "arrivals")
 
 
 def offered_load(trace: Trace, gpus: int) -> float:
-    """Returns GPU-seconds asked for over those `gpus` have from first to last submission.
+    """Returns the requested GPU-seconds divided by those of `gpus` between first and last arrival.
 
-    Infinite when all jobs arrive at once.
+    Infinite if all jobs arrive at once.
     """
     span_s = _span_s(trace)
     return gpu_seconds(trace) / (gpus * span_s) if span_s > 0 else float("inf")
 
 
 def gpu_seconds(trace: Trace) -> float:
-    """Returns the GPU-seconds all jobs ask for."""
+    """Returns the GPU-seconds that all jobs request."""
     return float((trace.jobs.gpus * trace.duration_s).sum())
 
 
 def gpus_for_load(trace: Trace, load: float) -> int:
-    """Returns the cluster size, in GPUs, on which the trace offers a load."""
+    """Returns the number of GPUs on which the trace offers a load. Raises InputError."""
     _positive("load", load)
     span_s = _span_s(trace)
     if span_s <= 0:
-        raise InputError("load", "has no meaning when all jobs arrive at once")
+        raise InputError("load", "is undefined when all jobs arrive at once")
     return max(1, round(gpu_seconds(trace) / (load * span_s)))
 
 
 def busiest_window(trace: Trace, days: float, *, by: str = "gpu-seconds") -> Trace:
-    """Returns the jobs of the window of `days` that asks for most, from second 0 on.
+    """Returns the jobs of the window of `days` with the most work or jobs, from second 0 on.
 
-    `by` says of what: `gpu-seconds` or `arrivals`. Windows begin at a submission.
+    `by` is `gpu-seconds` or `arrivals`. Windows begin at a submission. Raises InputError.
     """
     if by not in WINDOW_MEASURES:
         raise InputError(f"measure '{by}'", "is unknown", nearest(by, WINDOW_MEASURES))
@@ -61,15 +61,15 @@ def busiest_window(trace: Trace, days: float, *, by: str = "gpu-seconds") -> Tra
 
 
 def time_window(trace: Trace, from_s: float, to_s: float) -> Trace:
-    """Returns the jobs submitted in [from_s, to_s), their times as they were."""
+    """Returns the jobs submitted in [from_s, to_s), with unchanged times. Raises InputError."""
     if not from_s < to_s:
-        raise InputError("window", f"from {from_s:g} s to {to_s:g} s holds no time")
+        raise InputError("window", f"from {from_s:g} s to {to_s:g} s is empty")
     low, high = np.searchsorted(trace.jobs.submit_s, (from_s, to_s), side="left")
     return trace.take(np.arange(low, high))
 
 
 def first_jobs(trace: Trace, jobs: int) -> Trace:
-    """Returns the first `jobs` jobs (all, when there are not that many)."""
+    """Returns the first `jobs` jobs, or all if there are fewer. Raises InputError."""
     if jobs < 1:
         raise InputError("jobs", f"{jobs} is not a number of jobs")
     return trace.take(np.arange(min(jobs, len(trace))))
@@ -93,7 +93,7 @@ def rebased(trace: Trace) -> Trace:
 
 
 def thinned(trace: Trace, keep: float, *, seed: int) -> Trace:
-    """Returns each job with probability `keep`, by seed."""
+    """Returns the trace with each job kept with probability `keep`. Raises InputError."""
     if not 0 < keep <= 1:
         raise InputError("keep", f"{keep:g} is not a share above 0 and up to 1")
     drawn = np.random.default_rng(seed).uniform(size=len(trace)) < keep
@@ -101,43 +101,44 @@ def thinned(trace: Trace, keep: float, *, seed: int) -> Trace:
 
 
 def stretched(trace: Trace, factor: float) -> Trace:
-    """Returns the trace with submissions `factor` times as far apart; run times stay."""
+    """Returns the trace with `factor` times the gaps between submissions; run times stay."""
     _positive("factor", factor)
     start = trace.jobs.submit_s[0] if len(trace) else 0.0
     return _retimed(trace, start + (trace.jobs.submit_s - start) * factor, 1.0)
 
 
 def compressed(trace: Trace, factor: float) -> Trace:
-    """Returns the trace in a time that passes `factor` times as fast: all seconds are divided."""
+    """Returns the trace with all times divided by `factor`."""
     _positive("factor", factor)
     return _retimed(trace, trace.jobs.submit_s / factor, 1.0 / factor)
 
 
 def with_load(trace: Trace, load: float, gpus: int, *, by: str = "time", seed: int = 0) -> Trace:
-    """Returns the trace with an offered load on `gpus`: by `time` (stretch) or by `thinning`.
+    """Returns the trace with an offered load on `gpus`, by `time` (stretch) or by `thinning`.
 
-    Thinning keeps the clock and only lowers the load, up to the luck of the draw.
+    Thinning removes jobs at random: it keeps all times, and can only lower the load.
+    Raises InputError.
     """
     _positive("load", load)
     now = offered_load(trace, gpus)
     if not np.isfinite(now):
-        raise InputError("load", "has no meaning when all jobs arrive at once")
+        raise InputError("load", "is undefined when all jobs arrive at once")
     if by == "time":
         return stretched(trace, now / load)
     if by != "thinning":
-        raise InputError(f"way '{by}'", "is unknown", nearest(by, ("time", "thinning")))
+        raise InputError(f"method '{by}'", "is unknown", nearest(by, ("time", "thinning")))
     if load > now:
-        raise InputError("load", f"is {now:.3f} now; thinning cannot raise it", "scale by time")
+        raise InputError("load", f"is {now:.3f} now; thinning cannot raise it", "use --by time")
     return thinned(trace, load / now, seed=seed)
 
 
 def assign_models(trace: Trace, models: Sequence[tuple[str, int]], *, seed: int) -> Trace:
-    """Returns the trace with a model for each job, drawn evenly among those that can use its GPUs.
+    """Returns the trace with a random model per job, uniform among those that can use its GPUs.
 
-    `models` are (name, most GPUs), as in AFS' traces; a job too large for all gets no model.
+    `models` are (name, most GPUs), as in the AFS traces; a job too large for all gets no model.
     """
     if not models:
-        raise InputError("models", "none was given")
+        raise InputError("models", "the list is empty")
     ordered = sorted(models, key=lambda m: (-m[1], m[0]))
     names = tuple(sorted(name for name, _ in ordered))
     most = np.array([gpus for _, gpus in ordered])
@@ -157,11 +158,11 @@ def adopted(
     seed: int,
     max_gpus: Callable[[str], int] | None = None,
 ) -> Trace:
-    """Returns the trace in which owners allow elasticity and sharing for a share of jobs, by seed.
+    """Returns the trace with a random share of jobs flagged as elastic and as shareable.
 
-    An elastic job runs on one GPU or more: up to what `max_gpus` says of its model (0: nothing),
-    else to its own `max_gpus` where that is above its request, else to twice its request. A job
-    that is elastic at one share stays so at every larger one.
+    An elastic job runs on one GPU or more. Its largest number of GPUs is `max_gpus` of its model (0
+    for an unknown model), else its own `max_gpus` if that is above its request, else twice its
+    request. A job that is elastic at one share is elastic at every larger one.
     """
     for name, share in (("elastic", elastic), ("shareable", shareable)):
         if not 0 <= share <= 1:
@@ -182,7 +183,7 @@ def adopted(
 
 def _most_gpus(trace: Trace, max_gpus: Callable[[str], int] | None) -> Ints:
     jobs = trace.jobs
-    # A trace that tells a job's most GPUs is believed.
+    # An explicit maximum in the trace takes precedence.
     own = np.where(jobs.max_gpus > jobs.gpus, jobs.max_gpus, 2 * jobs.gpus)
     if max_gpus is None:
         return own
@@ -192,7 +193,7 @@ def _most_gpus(trace: Trace, max_gpus: Callable[[str], int] | None) -> Ints:
 
 
 def _retimed(trace: Trace, submit_s: Floats, scale: float) -> Trace:
-    """Returns the trace with new submissions, and all its own spans times `scale`."""
+    """Returns the trace with new submission times, and all durations multiplied by `scale`."""
     jobs = trace.jobs
     too_long = len(jobs) and (
         float(submit_s[-1]) > SUBMIT_MAX_S or float(trace.duration_s.max()) * scale > SECONDS_MAX

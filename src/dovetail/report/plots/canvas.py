@@ -1,4 +1,4 @@
-"""The look of every picture: palette, sizes, units on axes, and `save`.
+"""The style of all plots: palette, sizes, units on axes, and `save`.
 
 A figure is five inches wide with ten-point text, so that it reads at the width of a phone and
 of one column of a paper. Matplotlib is imported when the first figure is made, not before.
@@ -113,7 +113,7 @@ def labels(names: Iterable[str]) -> dict[str, str]:
 
 
 class Look(TypedDict):
-    """How a policy's line looks and what the legend calls it."""
+    """The style of a policy's line and its name in the legend."""
 
     color: str
     linestyle: Dash
@@ -134,7 +134,7 @@ def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
 
 
 def say_nothing_to_show(axes: Axes, why: str) -> None:
-    """Says in an empty panel why it is empty."""
+    """Writes the reason into an empty panel."""
     axes.text(0.5, 0.5, why, ha="center", va="center", color=FAINT, transform=axes.transAxes)
     axes.set_xticks([])
     axes.set_yticks([])

@@ -1,4 +1,4 @@
-"""Pictures of a comparison: whose mean job is soonest, and what changed for whom."""
+"""Plots of a comparison: mean JCTs, and the changes of JCT by job and by user."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def change_by_size(comparison: Comparison) -> Figure:
 
 
 def change_by_user(comparison: Comparison) -> Figure:
-    """Draws which share of the users saw their mean JCT change by at most so much."""
+    """Draws the distribution over users of the change of the mean JCT."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
         others = others_of(comparison)

@@ -1,4 +1,4 @@
-"""Pictures of one run, or of several side by side: jobs, queues, nodes and GPU-seconds."""
+"""Plots of one run, or of several side by side: jobs, queues, nodes and GPU-seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHARE_POINTS = 800
 
 
 def jct_distribution(results: Results) -> Figure:
-    """Draws the share of jobs that took at most so long, one line a policy."""
+    """Draws the cumulative distribution of JCTs, one line per policy."""
     with canvas.house_style():
         figure, (axes,) = canvas.sheet()
         looks, drawn = canvas.looks(results), 0
@@ -175,7 +175,7 @@ def jct_by_size(results: Results) -> Figure:
 
 
 def gpu_seconds(results: Results) -> Figure:
-    """Draws where every GPU-second of the capacity went, one bar a policy."""
+    """Draws the use of the GPU-seconds of the capacity, one bar per policy."""
     return stacked_seconds({name: result.gpu_seconds for name, result in results.items()})
 
 
@@ -269,7 +269,7 @@ def series_steps(result: RunResult, column: str) -> StepSeries:
 
 
 def span_s(result: RunResult) -> float:
-    """Returns how long the time axis is, never quite nothing."""
+    """Returns the length of the time axis, always above 0."""
     return max(result.lasted_s, 1e-9)
 
 

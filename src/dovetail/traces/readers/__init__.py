@@ -1,1 +1,1 @@
-"""One small file for each log format: raw table to canonical columns, and what was refused."""
+"""Readers, one module per log format: raw table to canonical columns, with rejected rows."""

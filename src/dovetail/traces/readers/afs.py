@@ -77,8 +77,8 @@ def _read_service(path: Path, options: ReadOptions) -> Rows:
 
 def virtual_cluster(path: Path) -> str:
     """Returns the virtual cluster that a file name such as trace_0e4a51.csv.gz tells, or ''."""
-    found = re.search(r"(?<![0-9a-f])([0-9a-f]{6})(?![0-9a-f])", path.name)
-    return found.group(1) if found else ""
+    match = re.search(r"(?<![0-9a-f])([0-9a-f]{6})(?![0-9a-f])", path.name)
+    return match.group(1) if match else ""
 
 
 def _start(cluster: str) -> float | None:

@@ -23,7 +23,7 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     unusable = interval.is_null() | (interval < 0) | interval.is_infinite()
     if unusable.any():
         # One missing interval would move every later job.
-        raise table.error("interval", unusable, "is no time since the job before")
+        raise table.error("interval", unusable, "is not a time since the previous job")
     user = table.text("user")
     columns = [
         table.text("u_id").alias("job_id"),

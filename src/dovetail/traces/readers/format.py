@@ -1,4 +1,4 @@
-"""What a log format is: its name, how to recognise it, how to read it."""
+"""A log format: its name, how to detect it and how to read it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dovetail.traces.rows import (
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What some formats need beyond the file.
+    """Inputs of some formats besides the file.
 
-    `work` says what a Muri job's length is: `iterations` (times iteration time) or `duration`.
-    `timezone` is the zone of naive local times; empty means the format's own. `training` serves
-    traces that name only what is trained, where `job_iterations` does not.
+    `work` is the length of a Muri job: `iterations` (times iteration time) or `duration`.
+    `timezone` is that of local times without an offset, by default that of the format. `training`
+    is for traces that have only models, unless `job_iterations` is set.
     """
 
     seconds_per_iteration: SecondsPerIteration | None = None
@@ -39,7 +39,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The start of a file: enough to recognise its format."""
+    """The start of a file, for detecting its format."""
 
     path: Path
     text: bytes
@@ -50,7 +50,7 @@ class Head:
         return header_of(self.text)
 
     def has(self, *columns: str) -> bool:
-        """Tells whether the first line names all these columns."""
+        """True if the first line has all these columns."""
         return set(columns) <= set(self.columns)
 
 

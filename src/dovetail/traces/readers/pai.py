@@ -80,7 +80,7 @@ def _tables(paths: Sequence[Path]) -> dict[str, Delimited]:
         kind = _kind(path)
         if kind is None:
             raise InputError(
-                str(path), "is no table we know", f"pai_*_table of {', '.join(TABLES)}"
+                str(path), "is an unknown table", f"pai_*_table of {', '.join(TABLES)}"
             )
         if kind in tables:
             raise InputError(str(path), f"is a second {kind} table")

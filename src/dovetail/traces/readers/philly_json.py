@@ -50,8 +50,8 @@ def _read(path: Path, options: ReadOptions) -> Rows:
             adjusted(_DIFFER): int(frame["differ"].sum()),
         }
     )
-    kept = frame.select("job_id", "submit_s", "gpus", "duration_s", "user", "queue", "status")
-    return Rows(kept, len(jobs), counts, 0.0, submitted.offset_s(zone))
+    columns = frame.select("job_id", "submit_s", "gpus", "duration_s", "user", "queue", "status")
+    return Rows(columns, len(jobs), counts, 0.0, submitted.offset_s(zone))
 
 
 def _tables(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -60,7 +60,7 @@ def _tables(path: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     attempts: list[tuple[int, str, str, float]] = []
     for number, (line, entry) in enumerate(json_entries(path)):
         if not isinstance(entry, dict):
-            raise InputError(f"{path}, line {line}", "an entry is no JSON object")
+            raise InputError(f"{path}, line {line}", "an entry is not a JSON object")
         fields = [_text(entry.get(k)) for k in ("jobid", "submitted_time", "user", "vc", "status")]
         jobs.append((number, fields[0], fields[1], fields[2], fields[3], fields[4]))
         for attempt in _sequence(entry.get("attempts")):

@@ -58,7 +58,7 @@ def _work(
     if training is None:
         raise InputError(
             str(path),
-            "says neither how long a job is nor how many iterations it has",
+            "has neither durations nor iterations of jobs",
             "supply iterations by model, and step times",
         )
     rows = zip(models, map(_whole, gpus), map(_whole, batch), strict=True)

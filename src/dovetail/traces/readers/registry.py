@@ -1,4 +1,4 @@
-"""All log formats, in the order in which they are tried on a file whose format is not told."""
+"""All log formats, in the order of detection."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _table(path: Path, counts: Counter[str]) -> tuple[pl.DataFrame, int]:
     lines = lines.str.strip_chars_end("\r")
     lines = lines.filter(lines.str.contains(r"\S"))
     if lines.is_empty():
-        raise InputError(str(path), "is empty", "a header line from sacct -P is expected")
+        raise InputError(str(path), "is empty", "expected a header line from sacct -P")
     header = str(lines[0]).strip()
     names = header.rstrip("|").split("|")
     _check_header(path, names)
@@ -78,9 +78,9 @@ def _check_header(path: Path, names: list[str]) -> None:
         if column not in names:
             raise InputError(f"{path}, line 1", f"has no column '{column}'", f"use -o {FIELDS}")
     if len(set(names)) < len(names):
-        raise InputError(f"{path}, line 1", "names a column twice")
+        raise InputError(f"{path}, line 1", "repeats a column")
     if not {"Elapsed", "ElapsedRaw", "End"} & set(names):
-        raise InputError(f"{path}, line 1", "tells no run time", "ask sacct for Elapsed")
+        raise InputError(f"{path}, line 1", "has no run times", "use sacct -o with Elapsed")
 
 
 def _column(table: pl.DataFrame, *names: str) -> pl.Series:

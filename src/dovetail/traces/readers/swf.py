@@ -78,12 +78,12 @@ def _numbers(path: Path, text: str) -> pl.DataFrame:
     lines = lines.with_columns(bare.alias("text")).filter(pl.col("text") != "")
     if lines.is_empty():
         return pl.DataFrame(schema={f"f{i}": pl.Float64 for i in range(FIELDS)})
-    found = lines["text"].str.count_matches(" ", literal=True) + 1
-    wrong = found != FIELDS
+    counts = lines["text"].str.count_matches(" ", literal=True) + 1
+    wrong = counts != FIELDS
     if wrong.any():
         first = int(wrong.arg_max() or 0)
         where = f"{path}, line {lines['line'][first]}"
-        raise InputError(where, f"has {found[first]} values, {FIELDS} expected")
+        raise InputError(where, f"has {counts[first]} values, {FIELDS} expected")
     words = lines["text"].str.split_exact(" ", FIELDS - 1).struct.unnest()
     values = words.select(pl.all().cast(pl.Float64, strict=False))
     for field, column in enumerate(values.columns):
@@ -101,8 +101,8 @@ def _named(prefix: str, numbers: pl.Series) -> pl.Series:
 
 
 def _header_number(text: str, key: str) -> float:
-    found = re.search(rf"^\s*;\s*{key}:\s*(\d{{1,12}})", text, re.MULTILINE)
-    return float(found.group(1)) if found else 0.0
+    match = re.search(rf"^\s*;\s*{key}:\s*(\d{{1,12}})", text, re.MULTILINE)
+    return float(match.group(1)) if match else 0.0
 
 
 SWF = Format("swf", "Standard Workload Format (processors read as GPUs)", _matches, _read)
