@@ -31,12 +31,12 @@ from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.client.client import Client
 from dovetail.live.client.offline import Nobody
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.jobs.status_snapshot import Snapshot
+from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.server.messages.cluster import Pong
-from dovetail.live.server.request_handler import Desk, House
+from dovetail.live.server.request_handler import Desk, ServerInfo
 from dovetail.live.server.server import Server
 from dovetail.live.serving.virtual_live import play
 from dovetail.live.store.database import Database
@@ -215,9 +215,9 @@ def _served(finished: int, waiting: int) -> Iterator[Client]:
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Folder(Path(name))
         _fill(folder.store, finished, waiting)
-        snapshot = Snapshot(0.0, "", 0, 0.0, nodes=())
-        house = House(Pong(0, 0, "", "", "", "", 0.0), folder)
-        desk = Desk(house, Nobody(folder.home), lambda: snapshot, lambda: 0.0)
+        snapshot = StatusSnapshot(0.0, "", 0, 0.0, nodes=())
+        info = ServerInfo(Pong(0, 0, "", "", "", "", 0.0), folder)
+        desk = Desk(info, Nobody(folder.home), lambda: snapshot, lambda: 0.0)
         server = Server(desk, folder.socket)
         server.start()
         with closing(Client(folder.home)) as client:
@@ -275,7 +275,7 @@ def _fill(path: Path, finished: int, waiting: int) -> None:
             for n in numbers
             if n - 1 not in wait
         ]
-        store.write(Entry((), tuple(over)))
+        store.write(JournalEntry((), tuple(over)))
     database.close()
 
 

@@ -125,8 +125,8 @@ def world_of(
     recovered = store.recover()
     clocked.append(perf_counter())
     line = machine.line
-    lengths = {str(record.job): spec.duration_s for spec, record in recovered.jobs}
-    lengths |= {str(a.job): a.spec.duration_s for a in recovered.accepted}
+    lengths = {str(job.number): job.spec.duration_s for job in recovered.jobs}
+    lengths |= {str(a.number): a.spec.duration_s for a in recovered.accepted}
     table = empty_table()
     state = ClusterState(
         table,

@@ -19,10 +19,11 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Ended, Fact, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.edges.protocols import Accepted, Entry, Incoming
+from dovetail.live.edges.protocols import Incoming, JournalEntry
 from dovetail.live.edges.wall_clock import WallClock
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
@@ -65,7 +66,7 @@ def submits(path: Path, threads: int, count: int) -> str:
         worker.join()
     wall_s = time.perf_counter() - began
     group.close()
-    assert all(isinstance(a, Accepted) for a in inbox) and len(inbox) == len(took_s)
+    assert all(isinstance(a, StoredJob) for a in inbox) and len(inbox) == len(took_s)
     return (
         f"{threads:3d} threads: {len(took_s) / wall_s:6.0f} submits/s, "
         f"p50 {percentile(took_s, 0.5) * 1e3:.1f} ms, p99 {percentile(took_s, 0.99) * 1e3:.1f} ms"
@@ -86,7 +87,7 @@ def filled(path: Path, count: int, *, over: bool) -> None:
             facts += [Started(1e6, job, "start", WHERE, 1.0, 1e6) for job in numbers]
             facts += [Ended(1e6, job, "completed") for job in numbers]
         records = [lived(job) if over else JobRecord(job) for job in numbers]
-        store.write(Entry(tuple(facts), tuple(records)))
+        store.write(JournalEntry(tuple(facts), tuple(records)))
     database.close()
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from dovetail.core.cluster import Cluster
 from dovetail.core.messages import Reason
 from dovetail.core.placement import Placement
-from dovetail.live.edges.protocols import Entry, Incoming
+from dovetail.live.edges.protocols import Incoming, JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
-from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
 from dovetail.live.server.messages.cluster import Pong
-from dovetail.live.server.request_handler import Desk, House
+from dovetail.live.server.request_handler import Desk, ServerInfo
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.store.database import Database
 from dovetail.live.store.folder import Folder
@@ -28,7 +28,7 @@ from dovetail.live.store.store import Store
 from dovetail.wire.spec import JobSpec
 
 PONG = Pong(7, 1, "0", "srtf", "local:4", "declared", 0.0)
-IDLE = Snapshot(100.0, "srtf", 1, 99.0, (NodeStatus(0, "up", ("a", "b"), 99.5),))
+IDLE = StatusSnapshot(100.0, "srtf", 1, 99.0, (NodeStatus(0, "up", ("a", "b"), 99.5),))
 
 
 @dataclass
@@ -47,7 +47,7 @@ class ByHand:
     """Desk, intake and store over a folder; `picture` is what the desk sees as published."""
 
     home: Path
-    picture: Snapshot | None = IDLE
+    picture: StatusSnapshot | None = IDLE
     nodes: int = 1
     gpus: int = 2
     paced: bool = False
@@ -66,8 +66,8 @@ class ByHand:
             cluster=Cluster.uniform(self.nodes, self.gpus),
             put=self.come.append,
         )
-        house = House(PONG, self.folder, self.paced)
-        self.desk = Desk(house, self.intake, lambda: self.picture, self.clock.now)
+        info = ServerInfo(PONG, self.folder, self.paced)
+        self.desk = Desk(info, self.intake, lambda: self.picture, self.clock.now)
         self._committer = committer
 
     def close(self) -> None:
@@ -84,8 +84,8 @@ class ByHand:
         """Writes a job's record with changes."""
         found = self.store.find(number)
         assert found is not None
-        record = replace(found[1], **changes)  # type: ignore[arg-type]
-        self.store.write(Entry(records=(record,)))
+        record = replace(found.record, **changes)  # type: ignore[arg-type]
+        self.store.write(JournalEntry(records=(record,)))
         return record
 
     def run(self, number: int, seats: Sequence[tuple[int, int]], **status: float) -> RunningStatus:
@@ -98,7 +98,7 @@ class ByHand:
         said = {"done_s": 10.0, "rate": 1.0, "since_s": 100.0, **status}
         found = self.store.find(number)
         assert found is not None
-        name = found[0].called(number)
+        name = found.spec.called(number)
         run = RunningStatus(number, placement, members, **said, called=name)
         assert self.picture is not None
         self.picture = replace(self.picture, running=(*self.picture.running, run))

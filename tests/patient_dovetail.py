@@ -13,7 +13,7 @@ from dovetail.live.controller.rules import Rules
 from dovetail.live.serving import serve as live_run
 from patience import PATIENCE_S
 
-usual = live_run.paced_rules
+usual = live_run.rules_at_speed
 
 
 def patient(speed: float) -> Rules:
@@ -22,5 +22,5 @@ def patient(speed: float) -> Rules:
 
 
 if __name__ == "__main__":
-    live_run.paced_rules = patient
+    live_run.rules_at_speed = patient
     main()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.placement import Placement
-from dovetail.live.measuring.meter import PACED_RATE, Progress
+from dovetail.live.measuring.meter import PACED_RATE, MeasuredProgress
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
@@ -27,20 +27,20 @@ class PlainMeter:
         placement: Placement,
         neighbours: Sequence[Neighbour],
         since_s: float,
-    ) -> Progress | None:
+    ) -> MeasuredProgress | None:
         """Returns samples over the rate alone, None if that is not known."""
         alone = PACED_RATE if spec.paced else 0.0
         if not alone and spec.duration_s and said.total_samples:
             alone = said.total_samples / spec.duration_s
         if not alone:
             return None
-        return Progress(said.samples / alone, said.rate / alone, grain_s=1.0 / alone)
+        return MeasuredProgress(said.samples / alone, said.rate / alone, grain_s=1.0 / alone)
 
     def length_s(self, job: int) -> float | None:
         """Keeps nothing of reports."""
         return None
 
-    def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
+    def undo_pair(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
         """Never parts a pair."""
         return False
 

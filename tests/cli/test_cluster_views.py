@@ -17,7 +17,7 @@ from command_runner import Shell
 from cluster_by_hand import ByHand, spec
 from dovetail.core.messages import Reason, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.server.server import Server
 from dovetail.wire.spec import Dependency
@@ -179,7 +179,7 @@ def test_a_task_is_called_everywhere_as_ls_calls_it(cluster: ByHand, shell: Shel
     cluster.intake.submit([Submission(needs)], key="b", user="ann")
     place = Placement(((0, 1),))
     cluster.store.write(
-        Entry(facts=(Submitted(1.0, 5, 5.0), Started(2.0, 5, "start", place, 1.0, 2.0)))
+        JournalEntry(facts=(Submitted(1.0, 5, 5.0), Started(2.0, 5, "start", place, 1.0, 2.0)))
     )
     cluster.run(5, [(0, 0)])
     cluster.run(6, [(0, 0)])
@@ -227,7 +227,7 @@ def test_history_lists_what_is_over_and_what_happened(
     assert (job["start_s"], job["end_s"], job["gpu_hours"]) == (110.0, 175.0, 130.0 / 3600.0)
     place = Placement(((0, 1),))
     cluster.store.write(
-        Entry(facts=(Submitted(1.0, 1, 5.0), Started(63.5, 1, "start", place, 1 / 3, 64.25)))
+        JournalEntry(facts=(Submitted(1.0, 1, 5.0), Started(63.5, 1, "start", place, 1 / 3, 64.25)))
     )
     lines = shell.ok("history", 1).out.splitlines()
     assert lines[0].split()[:4] == ["0:01", "submitted", "job", "1"]
@@ -281,10 +281,10 @@ def test_submit_hands_over_a_script_a_file_or_a_command(
     assert shell.ok(*run, "echo", "$HOME;", "ls").json["jobs"] == [9]
     script, array, command = (cluster.store.find(n) for n in (5, 7, 9))
     assert script is not None and array is not None and command is not None
-    assert (script[0].name, script[0].command) == ("fromscript", ("arg",))
-    assert (array[0].name, array[0].array, array[0].array_of) == ("fromyaml", 1, 6)
-    assert command[0].command == ("echo", "$HOME;", "ls")
-    assert (command[0].environment, command[0].hold) == ((("A", "b"),), True)
+    assert (script.spec.name, script.spec.command) == ("fromscript", ("arg",))
+    assert (array.spec.name, array.spec.array, array.spec.array_of) == ("fromyaml", 1, 6)
+    assert command.spec.command == ("echo", "$HOME;", "ls")
+    assert (command.spec.environment, command.spec.hold) == ((("A", "b"),), True)
 
 
 def test_a_range_of_gpus_is_asked_for_a_program_that_can_use_it(
@@ -295,10 +295,10 @@ def test_a_range_of_gpus_is_asked_for_a_program_that_can_use_it(
     shell.ok("submit", "--gpus", "1..2", tmp_path / "a.sh", "one", "--", "--two")
     command, script = (cluster.store.find(n) for n in (5, 6))
     assert command is not None and script is not None
-    assert command[0].command == ("python", "-u", "train.py", "--lr", "1")
-    assert script[0].command == ("one", "--two")
-    assert command[0].trains and script[0].trains
-    assert (command[0].min_gpus, command[0].max_gpus) == (1, 2)
+    assert command.spec.command == ("python", "-u", "train.py", "--lr", "1")
+    assert script.spec.command == ("one", "--two")
+    assert command.spec.trains and script.spec.trains
+    assert (command.spec.min_gpus, command.spec.max_gpus) == (1, 2)
     assert "Missing FILE, or -- and a command" in shell.refused("submit")
 
 

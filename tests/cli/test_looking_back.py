@@ -12,7 +12,7 @@ from command_runner import Shell
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.messages import Ended, Submitted
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.submission import Submission
 
@@ -28,7 +28,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     by_hand = ByHand(folder)
     jobs = [Submission(spec(name)) for name in ("broken", "next")]
     by_hand.intake.submit(jobs, key="k", user="ann")
-    by_hand.store.write(Entry(facts=(Submitted(1.0, 1, YEAR_S), Ended(70.0, 1, "failed"))))
+    by_hand.store.write(JournalEntry(facts=(Submitted(1.0, 1, YEAR_S), Ended(70.0, 1, "failed"))))
     ended = {"state": State.FAILED, "exit_code": 3, "reason": "NonZeroExitCode", "end_s": 130.0}
     by_hand.record(1, first_start_s=110.0, ran_s=15.0, **ended)
     (by_hand.folder.make_job(1) / "output.log").write_text("one\ntwo\n")

@@ -12,7 +12,7 @@ from command_runner import Shell
 
 from cluster_by_hand import ByHand, spec
 from dovetail.core.cluster import Cluster
-from dovetail.live.serving.scheduler import build_mind, manifest_text
+from dovetail.live.serving.scheduler import build_scheduler, manifest_text
 from dovetail.wire.submission import Submission
 
 OLD = (
@@ -38,7 +38,7 @@ def home_of(folder: Path, facts: tuple[str, ...], policy: str = "fifo") -> Path:
     by_hand = ByHand(home)
     by_hand.intake.submit([Submission(spec()), Submission(spec())], key="k", user="ann")
     by_hand.close()
-    mind = build_mind(policy, Cluster.uniform(1, 1), {}, said_s=lambda job: 0.0)
+    mind = build_scheduler(policy, Cluster.uniform(1, 1), {}, stated_s=lambda job: 0.0)
     rows = [(json.loads(line)["t"], json.loads(line).get("job"), line) for line in facts]
     with closing(sqlite3.connect(home / "store.db")) as db:
         db.executemany("INSERT INTO facts(t, job, line) VALUES (?, ?, ?)", rows)

@@ -8,7 +8,7 @@ import pytest
 from command_runner import Shell
 
 from dovetail.cli import up, up_options
-from dovetail.live.serving.serve import Wish
+from dovetail.live.serving.serve import UpRequest
 
 
 @pytest.fixture
@@ -20,21 +20,21 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wishes(monkeypatch: pytest.MonkeyPatch) -> list[Wish]:
+def wishes(monkeypatch: pytest.MonkeyPatch) -> list[UpRequest]:
     """Returns the wishes of all calls of `up`, of which each is said to come up."""
-    found: list[Wish] = []
+    found: list[UpRequest] = []
 
-    def start(wish: Wish, as_json: bool) -> None:
-        found.append(wish)
-        used = {"policy": wish.policy, "engine": wish.engine, **wish.given}
-        up_options.keep(wish.home, used)
+    def start(request: UpRequest, as_json: bool) -> None:
+        found.append(request)
+        used = {"policy": request.policy, "engine": request.engine, **request.given}
+        up_options.keep(request.home, used)
 
     monkeypatch.setattr(up, "_start", start)
     return found
 
 
 def test_up_without_options_uses_those_of_the_last_time(
-    shell: Shell, home: Path, wishes: list[Wish]
+    shell: Shell, home: Path, wishes: list[UpRequest]
 ) -> None:
     here = ("up", "--home", home)
     first = shell.ok(*here, "-p", "sjf", "--engine", "emulated:1x2", "--seed", 3)
@@ -51,7 +51,7 @@ def test_up_without_options_uses_those_of_the_last_time(
 
 @pytest.mark.parametrize("kept", ["{", "[]", '{"policy": 3}', '{"colour": "red"}'])
 def test_a_damaged_file_of_options_is_named(
-    shell: Shell, home: Path, wishes: list[Wish], kept: str
+    shell: Shell, home: Path, wishes: list[UpRequest], kept: str
 ) -> None:
     (home / up_options.FILE).write_text(kept)
     said = shell.refused("up", "--home", home)

@@ -21,13 +21,13 @@ from dovetail.core.placing import Placing
 from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.units import NEVER_S
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.launches import launch_of
+from dovetail.live.controller.launches import launcher_in
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, Entry, StoreError
+from dovetail.live.edges.protocols import Edges, JournalEntry, StoreError
 from dovetail.live.edges.virtual_time import (
-    EvenRoad,
     Timeline,
+    UniformNetwork,
     VirtualClock,
     VirtualInbox,
     VirtualPost,
@@ -99,7 +99,7 @@ class Stage:
             report_s=report_s,
         )
         self.facts: list[Fact] = []
-        self.written: list[Entry] = []
+        self.written: list[JournalEntry] = []
         self.orders: list[tuple[float, int, AgentOrder]] = []
         self.refuses: list[bool] = []
         self.inbox: VirtualInbox | None = None
@@ -158,12 +158,12 @@ class Stage:
         clock = VirtualClock(self.line, ahead_s)
         self.inbox = VirtualInbox(self.line, ahead_s)
         table = empty()
-        lengths = {str(r.job): spec.duration_s for spec, r in recovered.jobs}
+        lengths = {str(job.number): job.spec.duration_s for job in recovered.jobs}
 
         def length_s(job: str) -> float:
             if job not in lengths:
                 found = self.store.find(int(job))
-                lengths[job] = found[0].duration_s if found is not None else 0.0
+                lengths[job] = found.spec.duration_s if found is not None else 0.0
             return lengths[job]
 
         state = ClusterState(
@@ -175,13 +175,13 @@ class Stage:
             placing=Placing.parse("prefer"),
         )
         self.intake = Intake(self.database, clock=clock, cluster=self.cluster, put=self.inbox.put)
-        post = VirtualPost(self.line, self._deliver, EvenRoad())
+        post = VirtualPost(self.line, self._deliver, UniformNetwork())
         self.world = LiveWorld(
             Edges(clock, self.inbox, post, self, self.store),
             state,
             self.policy,
             recovered=recovered,
-            launches=launch_of(Path("/jobs")),
+            launches=launcher_in(Path("/jobs")),
             meter=self.meter(),
             rules=self.rules,
             **self.words,
@@ -200,7 +200,7 @@ class Stage:
     def _kill(self) -> None:
         raise Stopped
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Keeps an entry, unless the disk is said to be full."""
         if self.refuses and self.refuses.pop(0):
             raise StoreError("no space left on device")
@@ -238,7 +238,7 @@ class Stage:
         """Returns the record of a job."""
         found = self.store.find(job)
         assert found is not None
-        return found[1]
+        return found.record
 
     def states(self) -> dict[int, State]:
         """Returns the state of every job."""

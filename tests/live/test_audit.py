@@ -19,10 +19,10 @@ from dovetail.core.messages import (
     Withdrawn,
 )
 from dovetail.core.placement import Interleave, Placement
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
-from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
 from dovetail.live.store.audit import audit, audit_progress, audit_snapshot, late_cancels
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
@@ -76,7 +76,7 @@ class Scene:
     def write(self, *facts: Fact, job: int, **changes: Any) -> None:
         kept = self.records.get(job, JobRecord(job, submit_s=1.0))
         self.records[job] = replace(kept, **changes)
-        self.store.write(Entry(facts, (self.records[job],)))
+        self.store.write(JournalEntry(facts, (self.records[job],)))
 
     def place(self, t: float, job: int, placement: Placement, *members: GangMember) -> None:
         self.write(
@@ -342,7 +342,7 @@ def test_the_picture_is_held_against_the_store(scene: Scene) -> None:
         for n, r in sorted(scene.records.items())
         if r.placement is not None
     )
-    picture = Snapshot(9.0, "fifo", 1, 9.0, (NodeStatus(0, "up", ("a", "b")),), running, (4,))
+    picture = StatusSnapshot(9.0, "fifo", 1, 9.0, (NodeStatus(0, "up", ("a", "b")),), running, (4,))
     assert audit_snapshot(picture, queries) == []
     assert "alone: [2, 3]" in audit_snapshot(replace(picture, running=running[:1]), queries)[0]
     moved = (replace(running[0], placement=HALF), *running[1:])

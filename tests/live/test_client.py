@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.client.client import Client, NoController
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.server.messages.output import Logs
 from dovetail.live.server.protocol import Refused, line_of_question, reply_of
@@ -191,11 +191,11 @@ def test_waiting_outlives_a_controller_that_is_started_anew(cluster: ByHand) -> 
     (job,) = client.submit(spec())
     found = cluster.store.find(job)
     assert found is not None
-    over = replace(found[1], state=State.FAILED, exit_code=4)
+    over = replace(found.record, state=State.FAILED, exit_code=4)
 
     def restart() -> None:
         server.stop()
-        cluster.store.write(Entry(records=(over,)))
+        cluster.store.write(JournalEntry(records=(over,)))
         again.append(serve(cluster))
 
     again: list[Server] = []
@@ -220,7 +220,9 @@ def test_a_log_is_followed_through_a_controller_that_is_started_anew(cluster: By
     server.stop()
     with path.open("ab") as file:
         file.write("ö".encode()[-1:] + b"\nthree\n")
-    cluster.store.write(Entry(records=(replace(found[1], state=State.COMPLETED, exit_code=0),)))
+    cluster.store.write(
+        JournalEntry(records=(replace(found.record, state=State.COMPLETED, exit_code=0),))
+    )
     again = serve(cluster)
     rest = list(pieces)
     again.stop()

@@ -8,7 +8,7 @@ import pytest
 from live_stage import Stage
 
 from dovetail.core.messages import NodeChanged
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.worker import STALL_S
 
@@ -72,7 +72,7 @@ class Stalled(Stage):
 
     lasts_s = 0.0
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         super().write(entry)
         if self.line.now >= 20.0 and self.lasts_s:
             until_s, self.lasts_s = self.line.now + self.lasts_s, 0.0
@@ -111,7 +111,7 @@ class Slow(Stage):
 
     takes_s = 0.0
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         super().write(entry)
         if self.line.now >= 20.0:
             self.line.pass_until(self.line.now + self.takes_s)

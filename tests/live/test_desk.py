@@ -17,8 +17,8 @@ from cluster_by_hand import ByHand, spec
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, Reason, Started, Stopped, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.controller.terminations import CROWDED
-from dovetail.live.edges.protocols import Entry, Request
+from dovetail.live.controller.worker_deaths import CROWDED
+from dovetail.live.edges.protocols import JournalEntry, Request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.status_snapshot import NodeStatus
 from dovetail.live.server import request_handler as desk
@@ -70,8 +70,8 @@ def test_a_job_is_on_record_when_its_number_is_told_and_belongs_to_whom_the_kern
     (number,) = submit(cluster, Submission(spec(user="root")), user="ann")
     found = cluster.store.find(number)
     assert found is not None
-    assert found[0].user == "ann"
-    assert [c.job for c in cluster.come] == [number]  # type: ignore[union-attr]
+    assert found.spec.user == "ann"
+    assert [c.number for c in cluster.come] == [number]  # type: ignore[union-attr]
 
 
 def test_the_same_key_gives_the_same_numbers(cluster: ByHand) -> None:
@@ -339,10 +339,10 @@ def test_a_job_that_runs_again_is_told_why_it_was_stopped(cluster: ByHand) -> No
     submit(cluster, Submission(spec()))
     cluster.run(1, [(0, 0)])
     place = Placement(((0, 1),))
-    cluster.store.write(Entry(facts=(Started(3.0, 1, "start", place, 1.0, 3.0),)))
+    cluster.store.write(JournalEntry(facts=(Started(3.0, 1, "start", place, 1.0, 3.0),)))
     assert "last placed at 3 s (start)" in why(cluster, 1).evidence
     again = Started(8.0, 1, "resume", place, 1.0, 8.0)
-    cluster.store.write(Entry(facts=(Stopped(5.0, 1, CROWDED, 2.0), again)))
+    cluster.store.write(JournalEntry(facts=(Stopped(5.0, 1, CROWDED, 2.0), again)))
     said = "last placed at 8 s (resume), after it was stopped at 5 s: out of memory beside another"
     assert said in why(cluster, 1).evidence
 
@@ -365,7 +365,7 @@ def test_an_ended_job_is_told_why(cluster: ByHand) -> None:
 def test_the_environment_of_a_job_is_named_but_never_told(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(environment=(("API_KEY", "hunter2"), ("A", "b")))))
     cluster.run(1, [(0, 0)])
-    cluster.store.write(Entry(facts=(Submitted(1.0, 1, 5.0),)))
+    cluster.store.write(JournalEntry(facts=(Submitted(1.0, 1, 5.0),)))
     shown = cluster.ask(Show("1"))
     assert isinstance(shown, Shown)
     assert shown.environment == ("A", "API_KEY")
@@ -378,9 +378,11 @@ def test_facts_are_recalled_page_by_page(cluster: ByHand) -> None:
     submit(cluster, Submission(spec()), Submission(spec()))
     place = Placement(((0, 1),))
     cluster.store.write(
-        Entry(facts=(Submitted(1.0, 1, 5.0), Submitted(1.0, 2, 5.0), Ended(2.0, 1, "completed")))
+        JournalEntry(
+            facts=(Submitted(1.0, 1, 5.0), Submitted(1.0, 2, 5.0), Ended(2.0, 1, "completed"))
+        )
     )
-    cluster.store.write(Entry(facts=(Started(3.0, 2, "start", place, 1.0, 3.0),)))
+    cluster.store.write(JournalEntry(facts=(Started(3.0, 2, "start", place, 1.0, 3.0),)))
     pages = []
     after = 0
     while after >= 0:
@@ -413,7 +415,7 @@ def test_a_log_is_followed_to_the_end_of_its_job(cluster: ByHand) -> None:
     cluster.run(1, [(0, 0)])
     found = cluster.store.find(1)
     assert found is not None
-    over = replace(found[1], state=State.COMPLETED, exit_code=0)
+    over = replace(found.record, state=State.COMPLETED, exit_code=0)
 
     def work() -> None:
         path.write_text("one\n")
@@ -423,7 +425,7 @@ def test_a_log_is_followed_to_the_end_of_its_job(cluster: ByHand) -> None:
             file.flush()
             sleep(0.2)
             file.write("ö".encode()[-1:] + b"\n")
-        cluster.store.write(Entry(records=(over,)))
+        cluster.store.write(JournalEntry(records=(over,)))
 
     worker = threading.Thread(target=work)
     worker.start()

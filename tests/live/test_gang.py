@@ -939,7 +939,7 @@ def test_no_run_is_lost_where_none_began(plain: Table) -> None:
 
 
 def test_what_an_earlier_run_did_on_a_lost_node_is_no_part_of_this_one(plain: Table) -> None:
-    """Else any new wish for the gang would end it, for it would seem to be changed."""
+    """Else any new request for the gang would end it, for it would seem to be changed."""
     plain.want((0, 0, 0))
     plain.orders(0.0)
     plain.start(0)

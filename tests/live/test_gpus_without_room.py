@@ -3,7 +3,7 @@
 import pytest
 from live_stage import Stage
 
-from dovetail.live.controller.site import Site
+from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.jobs.lifecycle import State
 from dovetail.wire.agent import AgentReport, WorkerEnded
 
@@ -30,7 +30,7 @@ def test_no_room_on_a_gpu_is_the_jobs_own_doing_only_if_it_is_alone(shared: bool
 def test_who_is_still_bound_when_its_neighbour_has_left_is_not_to_blame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Site, "bound", lambda site, life: 1 << 30)
+    monkeypatch.setattr(GpuMap, "bound", lambda gpus, job: 1 << 30)
     s = Stage("fifo", nodes=1, gpus=1)
     s.submit(1.0, duration_s=20.0, trains=True)
     s.at(5.0, lambda: s.take([AgentReport(0, ended=WorkerEnded(1, 0, 1, 5, ""))]))

@@ -10,7 +10,8 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.edges.protocols import Accepted, Incoming, StoreError
+from dovetail.live.edges.protocols import Incoming, StoreError
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
@@ -68,11 +69,12 @@ def test_each_of_many_threads_gets_its_own_numbers_and_all_are_durable(tmp_path:
     in_threads([lambda name=name: user(name) for name in "abcdefgh"])  # type: ignore[misc]
     group.close()
     with Reader(path) as reader:
-        kept = {spec.name: record.job for spec, record in reader.rows()}
+        kept = {job.spec.name: job.number for job in reader.rows()}
     assert kept == got and len(kept) == 200
-    accepted = [a for a in inbox if isinstance(a, Accepted)]
-    assert [a.job for a in accepted] == list(range(1, 201))
-    assert [a.submit_s for a in accepted] == sorted(a.submit_s for a in accepted)
+    accepted = [a for a in inbox if isinstance(a, StoredJob)]
+    assert [job.number for job in accepted] == list(range(1, 201))
+    times = [job.record.submit_s for job in accepted]
+    assert times == sorted(times)
 
 
 def test_what_waits_while_a_commit_is_under_way_goes_into_the_next_together() -> None:
@@ -113,7 +115,7 @@ def test_an_error_reaches_the_caller_whose_it_is() -> None:
     large = JobSpec("large", ("true",), "/", script="#!/bin/sh\n" + "x" * 500_000)
     works: dict[str, Callable[[sqlite3.Connection], object]] = {
         "first": lambda db: None,
-        "small": lambda db: add_jobs(db, [JobSpec("small", ("true",), "/")], 1.0)[0].job,
+        "small": lambda db: add_jobs(db, [JobSpec("small", ("true",), "/")], 1.0)[0].number,
         "refused": refuse,
         "large": lambda db: add_jobs(db, [large], 1.0),
     }

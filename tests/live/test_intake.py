@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from dovetail.core.cluster import Cluster, NodeGroup, QueueSpec
 from dovetail.core.errors import InputError
-from dovetail.live.edges.protocols import Accepted, Entry, Incoming, Request, StoreError
+from dovetail.live.edges.protocols import Incoming, JournalEntry, Request, StoreError
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
@@ -52,10 +53,10 @@ class Scene:
         return self.intake.submit([Submission(s) for s in specs], key=key, user=user)
 
     def become(self, job: int, state: State) -> None:
-        self.store.write(Entry(records=(JobRecord(job, state),)))
+        self.store.write(JournalEntry(records=(JobRecord(job, state),)))
 
     @property
-    def jobs(self) -> list[tuple[JobSpec, JobRecord]]:
+    def jobs(self) -> list[StoredJob]:
         return self.store.queries.rows(newest=False)
 
 
@@ -87,13 +88,13 @@ def test_a_submit_is_on_record_before_the_controller_hears_of_it(scene: Scene) -
     there: list[JobRecord | None] = []
 
     def put(incoming: Incoming) -> None:
-        assert isinstance(incoming, Accepted)
-        there.append(scene.store.queries.record(incoming.job))
+        assert isinstance(incoming, StoredJob)
+        there.append(scene.store.queries.record(incoming.number))
 
     intake = Intake(scene.database, clock=scene, cluster=CLUSTER, put=put)
     assert intake.submit([Submission(spec(hold=True))], key="k", user="ann") == (1,)
     assert there == [JobRecord(1, submit_s=1.0, held=True)]
-    assert [s.user for s, _ in scene.jobs] == ["ann"]
+    assert [job.spec.user for job in scene.jobs] == ["ann"]
 
 
 def test_the_same_key_gives_the_same_number_and_one_job(scene: Scene) -> None:
@@ -113,7 +114,7 @@ def test_the_same_key_gives_the_same_number_and_one_job(scene: Scene) -> None:
 def test_an_array_is_one_job_for_each_index(scene: Scene) -> None:
     scene.submit(spec("before"), key="0")
     assert scene.intake.submit([Submission(spec("a"), (0, 1, 7))], key="k") == (2,)
-    tasks = [(r.job, s.array, s.array_of) for s, r in scene.jobs[1:]]
+    tasks = [(job.number, job.spec.array, job.spec.array_of) for job in scene.jobs[1:]]
     assert tasks == [(2, 0, 2), (3, 1, 2), (4, 7, 2)]
     find = scene.store.queries.numbers_of
     assert find("2") == (2, 3, 4)
@@ -140,7 +141,7 @@ def test_jobs_of_one_submit_may_wait_for_each_other_and_for_arrays(scene: Scene)
         key="k",
     )
     assert firsts == (3, 4, 7)
-    got = {r.job: s.after for s, r in scene.jobs}
+    got = {job.number: job.spec.after for job in scene.jobs}
     assert got[3] == after(1, 2)
     assert got[4] == got[5] == got[6] == after(3)
     assert got[7] == (*after(3, 4, 5, 6), Dependency("afterany", 2))
@@ -232,7 +233,7 @@ def test_what_is_allowed_is_not_refused(scene: Scene) -> None:
         replace(spec("clock"), command=(), paced=True, duration_s=5.0),
     ]
     assert scene.submit(*fine) == tuple(range(1, 9))
-    assert [scene.store.queries.spec(r.job) for _, r in scene.jobs] == fine
+    assert [scene.store.queries.spec(job.number) for job in scene.jobs] == fine
 
 
 def test_too_many_tasks_and_no_job_at_all_are_refused(scene: Scene) -> None:
@@ -330,11 +331,11 @@ def test_numbers_follow_the_order_of_submission_whatever_is_repeated(
         name = f"{key}/{tasks}"
         got = scene.intake.submit([Submission(spec(), tuple(range(tasks)))], key=name)
         assert answers.setdefault(name, got) == got
-    numbers = [r.job for _, r in scene.jobs]
+    numbers = [job.number for job in scene.jobs]
     assert numbers == list(range(1, len(numbers) + 1))
-    times = [r.submit_s for _, r in scene.jobs]
+    times = [job.record.submit_s for job in scene.jobs]
     assert times == sorted(times)
-    assert [a.job for a in scene.inbox if isinstance(a, Accepted)] == numbers
+    assert [a.number for a in scene.inbox if isinstance(a, StoredJob)] == numbers
     scene.database.close()
 
 
@@ -342,7 +343,7 @@ def test_no_job_is_reckoned_with_on_more_gpus_than_there_are(scene: Scene) -> No
     scene.submit(spec(max_gpus=1_000_000, trains=True))
     scene.submit(spec(max_gpus=1_000_000, trains=True, gpu_type="t4"), key="t")
     scene.submit(spec(max_gpus=3, trains=True), key="as asked")
-    assert [s.max_gpus for s, _ in scene.jobs] == [10, 2, 3]
+    assert [job.spec.max_gpus for job in scene.jobs] == [10, 2, 3]
 
 
 def test_a_share_of_a_cpu_too_small_to_count_bounds_nothing(scene: Scene) -> None:

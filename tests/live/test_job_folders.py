@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dovetail.live.controller.job_folders import JobFolders
-from dovetail.live.edges.protocols import Entry, StoreError
+from dovetail.live.edges.protocols import JournalEntry, StoreError
 from dovetail.live.store.folder import Folder
 from dovetail.wire.spec import JobSpec
 
@@ -19,9 +19,9 @@ class Kept:
     """A journal that remembers."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         self.entries.append(entry)
 
 
@@ -44,7 +44,7 @@ def test_a_launch_finds_its_script(tmp_path: Path) -> None:
     script = folder.job(3) / "script"
     assert launch.command == ("/bin/sh", str(script))
     assert script.read_text() == SPEC.script and script.stat().st_mode & 0o777 == 0o700
-    folders.write(Entry())
+    folders.write(JournalEntry())
     assert len(kept.entries) == 1
 
 
@@ -57,9 +57,9 @@ def test_no_order_goes_out_before_a_script_has_room(
         folders.launch(3, SPEC)
         for _ in range(2):
             with pytest.raises(StoreError, match="job 3"):
-                folders.write(Entry())
+                folders.write(JournalEntry())
     assert kept.entries == []
-    folders.write(Entry())
+    folders.write(JournalEntry())
     assert (folder.job(3) / "script").read_text() == SPEC.script and len(kept.entries) == 1
 
 
@@ -69,7 +69,7 @@ def test_a_folder_that_can_never_be_written_holds_nobody_up(
     _, kept, folders = scene(tmp_path)
     fail(monkeypatch, errno.EACCES)
     folders.launch(3, SPEC)
-    folders.write(Entry())
+    folders.write(JournalEntry())
     assert len(kept.entries) == 1
 
 
@@ -87,4 +87,4 @@ def test_no_inodes_left_is_told_apart_from_a_full_disk(
         counts = SimpleNamespace(f_files=room.f_files or 9, f_favail=favail)
         monkeypatch.setattr(os, "statvfs", lambda path, counts=counts: counts)
         with pytest.raises(StoreError, match=f"job 3 cannot be made: {said}"):
-            folders.write(Entry())
+            folders.write(JournalEntry())

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.jobs.status_snapshot import Index, Snapshot
+from dovetail.live.jobs.status_snapshot import SnapshotIndex, StatusSnapshot
 from dovetail.live.server.job_pages import page
 from dovetail.live.server.messages.listing import ListJobs
 from dovetail.live.store.database import Database
@@ -46,7 +46,7 @@ def queries_of(finished: int) -> Queries:
         JobRecord(job, State.FAILED if job <= 5 else State.COMPLETED, 1.0, end_s=float(job))
         for job in range(1, finished + 1)
     ]
-    Store(database, queries).write(Entry((), tuple(ends)))
+    Store(database, queries).write(JournalEntry((), tuple(ends)))
     return queries
 
 
@@ -58,7 +58,7 @@ def cost(queries: Queries, asked: ListJobs) -> int:
         calls[0] += 1
 
     queries._db.set_progress_handler(count, STEPS)
-    listed = page(queries, asked, Index(Snapshot(0.0, "", 0, 0.0, nodes=())), 0.0)
+    listed = page(queries, asked, SnapshotIndex(StatusSnapshot(0.0, "", 0, 0.0, nodes=())), 0.0)
     queries._db.set_progress_handler(None, STEPS)
     assert listed.jobs
     return calls[0]

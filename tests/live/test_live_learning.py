@@ -21,14 +21,14 @@ from dovetail.core.messages import HOW, Ended, Fact, Started, Stopped
 from dovetail.core.placing import Placing
 from dovetail.core.policy import parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.terminations import CROWDED
+from dovetail.live.controller.worker_deaths import CROWDED
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Accepted, Edges, Entry, Request
+from dovetail.live.edges.protocols import Edges, JournalEntry, Request
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts, synthetic_spec
-from dovetail.live.jobs.record import JobRecord
-from dovetail.live.measuring.meter import Meters
+from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
@@ -61,12 +61,12 @@ class Kept:
     details: list[str] = field(default_factory=list)
     meta: dict[str, str] = field(default_factory=dict)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         self.facts += entry.facts
         self.details += [record.detail for record in entry.records]
         self.meta.update(entry.meta)
 
-    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+    def find(self, job: int) -> StoredJob | None:
         return None
 
 
@@ -111,10 +111,10 @@ class Play:
             parse_policy(self.policy),
             recovered=Recovered(1),
             launches=launch_of,
-            meter=Meters(learning) if self.learns else PlainMeter(),
+            meter=ReportMeter(learning) if self.learns else PlainMeter(),
         )
         for number, (t, one) in enumerate(submitted, 1):
-            line.at(t, lambda n=number, t=t, s=one: inbox.put(Accepted(n, s, t)))
+            line.at(t, lambda n=number, t=t, s=one: inbox.put(StoredJob.submitted(n, s, t)))
         line.at(ENDS_S, lambda: inbox.put(Request(1, "down", argument="leave")))
         run(world, parse_policy(self.policy))
         assert len([f for f in kept.facts if isinstance(f, Ended)]) == len(submitted)

@@ -25,10 +25,11 @@ from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
-from dovetail.live.edges.protocols import Accepted, StoreError
+from dovetail.live.edges.protocols import StoreError
 from dovetail.live.edges.virtual_time import VirtualClock
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import State
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.intake import Intake
 from dovetail.wire.agent import AgentReport, WorkerEnded
 from dovetail.wire.spec import Dependency, JobSpec
@@ -82,7 +83,7 @@ def test_a_submit_that_is_heard_of_twice_is_one_job(stage: Make) -> None:
 
     def again() -> None:
         assert s.inbox is not None
-        s.inbox.put(Accepted(1, spec, 1.0))
+        s.inbox.put(StoredJob.submitted(1, spec, 1.0))
 
     s.at(3.0, again)
     s.at(8.0, again)
@@ -108,8 +109,8 @@ def test_readers_see_that_nothing_can_be_written_and_that_it_can_again(stage: Ma
     seen: list[str] = []
 
     def look() -> None:
-        assert s.world is not None and s.world.published is not None
-        seen.append(s.world.published.unwritable)
+        assert s.world is not None and s.world.status is not None
+        seen.append(s.world.status.unwritable)
 
     s.at(2.5, lambda: s.refuses.extend([True] * 4))
     for moment_s in (2.4, 5.0, 12.0):
@@ -656,8 +657,8 @@ def test_a_picture_shows_who_is_where(stage: Make) -> None:
     s.submit(1.0, duration_s=20.0)
     s.submit(1.0, gpus=2, duration_s=20.0)
     s.play(6.0)
-    assert s.world is not None and s.world.published is not None
-    seen = s.world.published
+    assert s.world is not None and s.world.status is not None
+    seen = s.world.status
     assert [(r.job, [(m.node, m.gpu) for m in r.members]) for r in seen.running] == [(1, [(0, 0)])]
     assert seen.waiting == (2,) and seen.free_gpus() == {0: 1}
     assert {job: reason.code for job, reason in seen.reason_codes().items()} == {2: "Resources"}

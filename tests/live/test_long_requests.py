@@ -11,7 +11,7 @@ import pytest
 from cluster_by_hand import ByHand, by_hand, spec
 from dovetail.core.errors import InputError
 from dovetail.live.client.client import Client
-from dovetail.live.controller.launches import launch_of
+from dovetail.live.controller.launches import launcher_in
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.node.transport import TO_AGENTS, Addressed
 from dovetail.live.server.messages.changes import Submit, Submitted
@@ -44,8 +44,8 @@ def test_the_longest_request_is_read_again_and_starts_its_worker(cluster: ByHand
     listed = cluster.ask(ListJobs())
     assert isinstance(listed, Listed) and [row.job for row in listed.jobs] == [1]
     kept = cluster.store.find(1)
-    assert kept is not None and kept[0].environment == longest.environment
-    start = StartWorker(1, 0, 1, 0, launch_of(cluster.home / "jobs")(1, kept[0]))
+    assert kept is not None and kept.spec.environment == longest.environment
+    start = StartWorker(1, 0, 1, 0, launcher_in(cluster.home / "jobs")(1, kept.spec))
     assert len(TO_AGENTS.encode(Addressed(0, AgentOrder(1, start=start)))) <= LINE_BYTES_MAX
 
 
@@ -96,4 +96,4 @@ def test_raw_text_that_is_not_escaped_is_taken_as_it_is(cluster: ByHand) -> None
     finally:
         server.stop()
     kept = cluster.store.find(1)
-    assert kept is not None and dict(kept[0].environment) == {"CITY": "Köln 東京"}
+    assert kept is not None and dict(kept.spec.environment) == {"CITY": "Köln 東京"}

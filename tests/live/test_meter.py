@@ -7,7 +7,7 @@ import pytest
 from builders import Row, jobs_of
 from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import LearningBelief
-from dovetail.live.measuring.meter import LAST, UNSEEN_S, Gauge, Meters, Progress
+from dovetail.live.measuring.meter import LAST, UNSEEN_S, JobGauge, MeasuredProgress, ReportMeter
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
@@ -21,14 +21,14 @@ ON_2 = Placement(((0, 2),))
 class Job:
     """A job that does what it is told and reports every second."""
 
-    def __init__(self, meters: Meters, number: int = 0, spec: JobSpec = SPEC, total: int = 0):
+    def __init__(self, meters: ReportMeter, number: int = 0, spec: JobSpec = SPEC, total: int = 0):
         self.meters, self.number, self.spec, self.total = meters, number, spec, total
         self.samples = self.generation = 0
         self.now = self.since_s = 0.0
         self.placement = ON_2
         self.beside: Sequence[tuple[int, Placement]] = ()
 
-    def trains(self, *rates: float) -> Progress | None:
+    def trains(self, *rates: float) -> MeasuredProgress | None:
         """Reports once a second at these rates; returns what the last report means."""
         progress = None
         for rate in rates:
@@ -65,7 +65,7 @@ def learner() -> Learning:
 
 @pytest.fixture
 def job(learner: LearningBelief) -> Job:
-    return Job(Meters(learner), total=10_000)
+    return Job(ReportMeter(learner), total=10_000)
 
 
 def test_alone_as_requested_a_job_makes_a_second_a_second(job: Job) -> None:
@@ -131,7 +131,7 @@ def test_the_share_that_is_done_never_changes_when_the_rate_alone_does(job: Job)
 
 def test_an_owners_length_serves_until_something_is_measured(learner: LearningBelief) -> None:
     spec = JobSpec("net", ("train",), "/", gpus=2, max_gpus=2, trains=True, duration_s=50.0)
-    job = Job(Meters(learner), spec=spec, total=10_000)
+    job = Job(ReportMeter(learner), spec=spec, total=10_000)
     progress = job.trains(100.0)
     assert progress is not None
     assert (progress.done_s, progress.rate, progress.length_s) == (0.5, 1.0, 50.0)
@@ -141,14 +141,14 @@ def test_an_owners_length_serves_until_something_is_measured(learner: LearningBe
 
 
 def test_nothing_is_said_of_a_length_that_nobody_knows(learner: LearningBelief) -> None:
-    progress = Job(Meters(learner)).trains(100.0, 100.0)
+    progress = Job(ReportMeter(learner)).trains(100.0, 100.0)
     assert progress is not None
     assert progress.length_s is None
 
 
 def test_a_clock_makes_a_thousand_samples_a_second(learner: LearningBelief) -> None:
     spec = JobSpec("net", (), "/", gpus=2, max_gpus=2, paced=True, duration_s=20.0)
-    progress = Job(Meters(learner), spec=spec, total=20_000).trains(500.0)
+    progress = Job(ReportMeter(learner), spec=spec, total=20_000).trains(500.0)
     assert progress is not None
     assert (progress.done_s, progress.length_s) == (0.5, 20.0)
 
@@ -162,7 +162,7 @@ def test_what_a_clock_says_counts_when_it_says_it_again_later() -> None:
     def said(rate: float) -> Training:
         return Training(1, 0, 0, rate, 0.1)
 
-    gauge = Gauge()
+    gauge = JobGauge()
     for rate, now in ((1000.0, 1.0), (500.0, 2.0), (500.0, 2.0)):
         gauge = gauge.heard(said(rate), now, 1.0, clock=True)
         assert gauge.rates == (), "it may say so only while others change over"
@@ -182,7 +182,7 @@ def test_a_job_that_went_back_to_a_checkpoint_has_made_less_progress(job: Job) -
 GUEST = JobSpec("b", ("train",), "/", trains=True, model="b", shareable=True)
 
 
-def both(meters: Meters) -> tuple[Job, Job]:
+def both(meters: ReportMeter) -> tuple[Job, Job]:
     """Returns two jobs that were alone for a while and share a GPU now."""
     host, guest = Job(meters, 0, total=10_000), Job(meters, 1, GUEST, total=10_000)
     guest.placement = host.placement = Placement(((0, 1),), gpu_ids=((0,),))
@@ -197,27 +197,27 @@ def both(meters: Meters) -> tuple[Job, Job]:
 
 
 def test_a_wrong_pair_is_found_by_its_measured_rates(learner: Learning) -> None:
-    meters = Meters(learner)
+    meters = ReportMeter(learner)
     host, guest = both(meters)
     pair = (0, host.placement), (1, guest.placement)
-    news: Progress | None = None
+    news: MeasuredProgress | None = None
     while news is None or not news.news:
-        assert not meters.wrongly_paired(*pair), "nothing is known yet"
+        assert not meters.undo_pair(*pair), "nothing is known yet"
         guest.trains(50.0)
         news = host.trains(50.0)
-    assert meters.wrongly_paired(*pair), "both need 95 seconds and are twice as slow"
-    assert not meters.wrongly_paired(*pair), "it is said once"
+    assert meters.undo_pair(*pair), "both need 95 seconds and are twice as slow"
+    assert not meters.undo_pair(*pair), "it is said once"
     assert learner.physics.sharing.interference(0, 1, 1, 1)[0] == pytest.approx(2.0)
 
 
 def test_a_neighbour_that_does_not_train_yet_teaches_nothing(learner: Learning) -> None:
-    host, _ = both(Meters(learner))
+    host, _ = both(ReportMeter(learner))
     host.trains(*[100.0] * 6)
     assert learner.ratio(0, 1, 1, 1) == 0.0
 
 
 def test_a_neighbour_that_never_reports_is_at_work_after_a_while(learner: Learning) -> None:
-    host, _ = both(Meters(learner))
+    host, _ = both(ReportMeter(learner))
     host.meters.ended(1)
     host.trains(*[50.0] * int(UNSEEN_S - 1))
     assert learner.ratio(0, 1, 1, 1) == 0.0

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dovetail.live.controller.output_path import output_of
-from dovetail.live.jobs.job_environment import environment_of, environment_of_array, restarted
-from dovetail.live.jobs.job_row import job_of
+from dovetail.live.jobs.job_environment import environment_of, environment_of_array, with_restarts
+from dovetail.live.jobs.job_request import job_request
 from dovetail.live.server.redaction import public
 from dovetail.wire.spec import JobSpec
 
@@ -63,11 +63,11 @@ def test_only_a_job_that_wants_slurms_variables_is_told_its_name() -> None:
 
 def test_a_restart_is_told_from_the_first_on_and_a_jobs_own_word_goes_before() -> None:
     told = environment_of(SPEC, 15)
-    assert restarted(told, SPEC, 0) == told
-    again = restarted(restarted(told, SPEC, 1), SPEC, 2)
+    assert with_restarts(told, SPEC, 0) == told
+    again = with_restarts(with_restarts(told, SPEC, 1), SPEC, 2)
     assert dict(again) == dict(told) | {"SLURM_RESTART_COUNT": "2"} and len(again) == len(told) + 1
     own = replace(SPEC, environment=(("SLURM_RESTART_COUNT", "7"),))
-    assert dict(restarted(environment_of(own, 15), own, 2))["SLURM_RESTART_COUNT"] == "7"
+    assert dict(with_restarts(environment_of(own, 15), own, 2))["SLURM_RESTART_COUNT"] == "7"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_is_shown_holds_no_value_of_the_environment() -> None:
 
 
 def test_a_deadline_counts_from_submission_and_no_deadline_is_none() -> None:
-    job = job_of(replace(SPEC, deadline_s=60.0, gpus=2, max_gpus=4, trains=True), 15, 100.0)
+    job = job_request(replace(SPEC, deadline_s=60.0, gpus=2, max_gpus=4, trains=True), 15, 100.0)
     assert (job.job_id, job.deadline_s, job.elastic) == ("15", 160.0, True)
     assert (job.min_gpus, job.gpus, job.max_gpus) == (1, 2, 4)
-    assert job_of(SPEC, 15, 100.0).deadline_s == float("inf")
+    assert job_request(SPEC, 15, 100.0).deadline_s == float("inf")

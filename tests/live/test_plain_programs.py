@@ -9,8 +9,8 @@ from harness.scene import Scene
 from harness.story import Fault, Story, Submission
 
 from cluster_by_hand import spec
-from dovetail.live.controller.launches import launch_of
-from dovetail.live.jobs.job_row import job_of
+from dovetail.live.controller.launches import launcher_in
+from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.store.queries import Reader
@@ -63,10 +63,10 @@ def test_a_program_that_runs_too_long_at_once_is_ended(tmp_path: Path) -> None:
 def test_what_may_not_begin_anew_is_not_stopped_by_a_policy(
     asked: dict[str, object], may: bool
 ) -> None:
-    assert job_of(spec("job", **asked), 1, 0.0).preemptible is may
+    assert job_request(spec("job", **asked), 1, 0.0).preemptible is may
 
 
 def test_a_launcher_is_told_whose_job_it_is_whatever_the_job_says() -> None:
     mine = spec(user="ann", environment=(("SLURM_JOB_USER", "bob"),))
-    launch = launch_of(Path("/jobs"))(1, mine)
+    launch = launcher_in(Path("/jobs"))(1, mine)
     assert launch.user == "ann" and dict(launch.environment)["SLURM_JOB_USER"] == "bob"

@@ -11,9 +11,10 @@ import pytest
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.messages import Ended, NodeChanged, Started, Submitted
 from dovetail.core.placement import Placement
-from dovetail.live.edges.protocols import Entry, Request, StoreError
+from dovetail.live.edges.protocols import JournalEntry, Request, StoreError
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries, Reader
 from dovetail.live.store.store import Store, add_jobs, add_requests
@@ -48,7 +49,7 @@ def store_of(database: Database) -> Store:
 
 
 def submit(store: Store, *specs: JobSpec, now: float = 1.0) -> list[int]:
-    return [a.job for a in store.committer.do(lambda db: add_jobs(db, specs, now))]
+    return [job.number for job in store.committer.do(lambda db: add_jobs(db, specs, now))]
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None
     where = Placement(((0, 2),))
     running = JobRecord(1, State.RUNNING, 1.0, 3, where, (GangMember(4, 0, 1),), held=True)
     store.write(
-        Entry(
+        JournalEntry(
             (Submitted(1.0, 1, 60.0), Started(2.0, 1, "start", where, 1.5, 2.0)),
             (running,),
             meta=(("measured", "{}"),),
@@ -73,9 +74,9 @@ def test_what_was_written_is_there_after_the_process_is_gone(path: Path) -> None
 
     database = Database(path)
     recovered = store_of(database).recover()
-    assert recovered.jobs == ((spec("a", script=SCRIPT, hold=True), running),)
+    assert recovered.jobs == (StoredJob(1, spec("a", script=SCRIPT, hold=True), running),)
     (waiting,) = recovered.accepted
-    assert (waiting.job, waiting.spec, waiting.submit_s) == (2, spec("b"), 1.0)
+    assert (waiting.number, waiting.spec, waiting.record.submit_s) == (2, spec("b"), 1.0)
     assert recovered.now_s == 2.0
     assert dict(recovered.meta) == {"epoch": "1", "epoch copy": "1", "measured": "{}"}
     assert recovered.epoch == 1
@@ -91,11 +92,13 @@ def test_the_clock_goes_on_from_the_newest_time_that_any_record_knows(path: Path
     starts = tuple(Started(2.0, job, "start", where, 1.5, 2.0) for job in (1, 2))
     running = JobRecord(1, State.RUNNING, 1.0, 3, where, (GangMember(4, 0, 1),), since_s=50.0)
     ending = JobRecord(2, State.COMPLETING, 1.0, 3, since_s=3.0)
-    store.write(Entry((Submitted(1.0, 1, 60.0), Submitted(1.0, 2, 60.0), *starts), (ending,)))
+    store.write(
+        JournalEntry((Submitted(1.0, 1, 60.0), Submitted(1.0, 2, 60.0), *starts), (ending,))
+    )
     assert store.recover().now_s == 2.0 + 1.0
-    store.write(Entry((), (running,)))
+    store.write(JournalEntry((), (running,)))
     assert store.recover().now_s == 50.0
-    store.write(Entry((), (replace(ending, state=State.COMPLETED, end_s=70.0),)))
+    store.write(JournalEntry((), (replace(ending, state=State.COMPLETED, end_s=70.0),)))
     assert store.recover().now_s == 70.0
     database.close()
 
@@ -114,7 +117,7 @@ def test_facts_read_back_as_the_log_reads_them() -> None:
         NodeChanged(2.0, 1, "down"),
         Ended(3.0, 1, "completed"),
     )
-    store.write(Entry(facts))
+    store.write(JournalEntry(facts))
     lines = [json.loads(line) for line in store.queries.all_facts()]
     assert tuple(fact_of(line, {"1": 1, "2": 2}) for line in lines) == facts
     assert lines[0] == {
@@ -137,8 +140,8 @@ def test_an_entry_is_kept_whole_or_not_at_all() -> None:
     submit(store, spec())
     before = list(database.connection.iterdump())
     for wrong in (
-        Entry((NodeChanged(1.0, 0, "up"), Submitted(1.0, 9, 1.0))),
-        Entry((NodeChanged(1.0, 0, "up"),), (JobRecord(1, State.RUNNING), JobRecord(2))),
+        JournalEntry((NodeChanged(1.0, 0, "up"), Submitted(1.0, 9, 1.0))),
+        JournalEntry((NodeChanged(1.0, 0, "up"),), (JobRecord(1, State.RUNNING), JobRecord(2))),
     ):
         with pytest.raises(DovetailError, match="never submitted"):
             store.write(wrong)
@@ -155,7 +158,7 @@ def test_requests_wait_until_an_entry_says_they_are_done() -> None:
     assert store.recover().requests == tuple(kept)
     assert [r.seq for r in kept] == [1, 2]
     assert store.recover().now_s == 5.0
-    store.write(Entry(done=(1,)))
+    store.write(JournalEntry(done=(1,)))
     assert store.recover().requests == (Request(2, "drain", node=1),)
     database.close()
 
@@ -170,7 +173,9 @@ def test_a_kill_at_any_point_leaves_all_or_nothing_of_each_write(path: Path, at:
         for number in (1, 2, 3):
             submit(store, spec(str(number)), now=float(number))
             acknowledged.append(number)
-            store.write(Entry((Submitted(float(number), number, 1.0),), (JobRecord(number),)))
+            store.write(
+                JournalEntry((Submitted(float(number), number, 1.0),), (JobRecord(number),))
+            )
 
     with pytest.raises(Killed):
         work()
@@ -179,8 +184,8 @@ def test_a_kill_at_any_point_leaves_all_or_nothing_of_each_write(path: Path, at:
     cycles, point = divmod(at, 6)  # a submit, then an entry; each begins, commits, has committed
     database = Database(path)
     recovered = store_of(database).recover()
-    arrived = [record.job for _, record in recovered.jobs]
-    there = arrived + [accepted.job for accepted in recovered.accepted]
+    arrived = [job.number for job in recovered.jobs]
+    there = arrived + [accepted.number for accepted in recovered.accepted]
     assert there == list(range(1, cycles + 1 + (point >= 2)))
     assert set(acknowledged) <= set(there)
     assert arrived == list(range(1, cycles + 1 + (point == 5)))
@@ -202,7 +207,7 @@ def test_a_full_disk_refuses_what_does_not_fit_and_changes_nothing(path: Path) -
         fill()
     with pytest.raises(StoreError):
         submit(store, spec("large", script="#!/bin/sh\n" + "x" * 50_000))
-    assert [r.job for _, r in reversed(store.queries.rows())] == kept
+    assert [job.number for job in reversed(store.queries.rows())] == kept
     assert database.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     database.connection.execute("PRAGMA max_page_count=4000")
     assert submit(store, spec("at last")) == [len(kept) + 1]
@@ -225,7 +230,7 @@ def test_of_several_works_only_the_one_that_fails_is_undone() -> None:
     )
     assert [type(o.error) for o in outcomes] == [type(None), InputError, type(None)]
     store = store_of(database)
-    assert [s.name for s, _ in store.queries.rows(newest=False)] == ["a", "b"]
+    assert [job.spec.name for job in store.queries.rows(newest=False)] == ["a", "b"]
     database.close()
 
 
@@ -277,7 +282,7 @@ def test_a_store_of_the_format_before_is_read_and_brought_up_to_date(path: Path)
     database = Database(path)
     store = store_of(database)
     submit(store, spec("a", user="ann"), spec("b", user="bob"), spec("a", user="bob"))
-    store.write(Entry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
+    store.write(JournalEntry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
     database.connection.executescript(FORMAT_1)
     database.close()
 
@@ -285,8 +290,8 @@ def test_a_store_of_the_format_before_is_read_and_brought_up_to_date(path: Path)
         reader.check()
         assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
         assert reader.count([State.PENDING], user="bob") == 1
-        assert [r.job for _, r in reader.rows([State.PENDING], user="bob")] == [3]
-        assert [r.job for _, r in reader.rows([State.FAILED], since_s=0.0)] == [2]
+        assert [job.number for job in reader.rows([State.PENDING], user="bob")] == [3]
+        assert [job.number for job in reader.rows([State.FAILED], since_s=0.0)] == [2]
 
     with Reader(path) as reader:
         counted(reader)
@@ -359,17 +364,17 @@ def test_a_reader_sees_what_was_committed_and_cannot_write(path: Path) -> None:
         submit(store, spec("a", user="ann"), spec("b", user="bob"), spec("a", script=SCRIPT))
         database.connection.execute("BEGIN IMMEDIATE")
         add_jobs(database.connection, [spec("unsaid")], 2.0)
-        assert [s.name for s, _ in reader.rows()] == ["a", "b", "a"]
+        assert [job.spec.name for job in reader.rows()] == ["a", "b", "a"]
         database.connection.execute("ROLLBACK")
-        assert [r.job for _, r in reader.rows(name="a", newest=False)] == [1, 3]
-        assert [r.job for _, r in reader.rows(user="bob")] == [2]
-        assert [r.job for _, r in reader.rows(limit=2)] == [3, 2]
+        assert [job.number for job in reader.rows(name="a", newest=False)] == [1, 3]
+        assert [job.number for job in reader.rows(user="bob")] == [2]
+        assert [job.number for job in reader.rows(limit=2)] == [3, 2]
         assert reader.counts() == {State.PENDING: 3}
         assert reader.spec(3) == spec("a", script=SCRIPT)
         assert reader.spec(4) is None and reader.record(4) is None
-        store.write(Entry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
+        store.write(JournalEntry(records=(JobRecord(2, State.FAILED, end_s=9.0),)))
         assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
-        assert [r.job for _, r in reader.rows({State.FAILED})] == [2]
+        assert [job.number for job in reader.rows({State.FAILED})] == [2]
         assert reader.rows(set()) == []
         with pytest.raises(sqlite3.OperationalError):
             reader._own.execute("DELETE FROM jobs")

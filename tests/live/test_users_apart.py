@@ -4,10 +4,10 @@ import pytest
 
 from dovetail.core.cluster import Cluster
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Accepted, Edges, Entry
+from dovetail.live.edges.protocols import Edges, JournalEntry
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox
-from dovetail.live.jobs.record import JobRecord
-from dovetail.live.serving.scheduler import build_mind
+from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.serving.scheduler import build_scheduler
 from dovetail.live.store.recovered import Recovered
 from dovetail.wire.agent import AgentOrder, Launch
 from dovetail.wire.spec import JobSpec
@@ -19,25 +19,25 @@ class Nothing:
 
     def send(self, node: int, order: AgentOrder) -> None: ...
 
-    def write(self, entry: Entry) -> None: ...
+    def write(self, entry: JournalEntry) -> None: ...
 
-    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+    def find(self, job: int) -> StoredJob | None:
         return None
 
 
 def shareable(*users: str, allowed: bool) -> list[bool]:
     """Returns which of the shareable jobs of these users a policy may let share."""
-    mind = build_mind("sjf-bsbf", Cluster.uniform(1, 1), {}, said_s=lambda job: 60.0)
+    scheduler = build_scheduler("sjf-bsbf", Cluster.uniform(1, 1), {}, stated_s=lambda job: 60.0)
     line = Timeline()
     clock, inbox, nothing = VirtualClock(line), VirtualInbox(line), Nothing()
     jobs = tuple(
-        Accepted(n, JobSpec("j", ("true",), "/", shareable=True, user=user), 0.0)
+        StoredJob.submitted(n, JobSpec("j", ("true",), "/", shareable=True, user=user), 0.0)
         for n, user in enumerate(users, start=1)
     )
     world = LiveWorld(
         Edges(clock, inbox, nothing, nothing, nothing),
-        mind.state,
-        mind.policy,
+        scheduler.state,
+        scheduler.policy,
         recovered=Recovered(1, accepted=jobs),
         launches=lambda number, spec: Launch((), "", "", ""),
         meter=PlainMeter(),

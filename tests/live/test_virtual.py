@@ -51,7 +51,7 @@ class _Odd:
         return {0: (2.0, 1.0), 1: ()}.get(node, (0.5,))
 
 
-def test_orders_arrive_as_the_road_has_it() -> None:
+def test_orders_arrive_as_often_and_as_late_as_the_network_delivers_them() -> None:
     line, come = Timeline(), []
     post = VirtualPost(line, lambda node, order: come.append((line.now, node, order)), _Odd())
     order = AgentOrder(1, hail=InventoryRequest(1))

@@ -13,6 +13,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.messages import Started
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.wire.spec import AFTER, Dependency, JobSpec
 from dovetail.wire.submission import Submission
 
@@ -36,7 +37,7 @@ def counted(s: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     find = s.store.find
 
-    def count(job: int) -> tuple[JobSpec, JobRecord] | None:
+    def count(job: int) -> StoredJob | None:
         asked.append(job)
         return find(job)
 

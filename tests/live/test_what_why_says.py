@@ -13,7 +13,7 @@ from cluster_by_hand import ByHand, by_hand, spec
 from dovetail.core.errors import InputError
 from dovetail.core.messages import Reason
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.status_snapshot import NodeStatus, Snapshot
+from dovetail.live.jobs.status_snapshot import NodeStatus, StatusSnapshot
 from dovetail.live.node.launcher import StartDeferred
 from dovetail.live.server.messages.changes import Change, Changed, Left
 from dovetail.live.server.messages.listing import JobRow, Listed, ListJobs
@@ -177,9 +177,9 @@ def test_who_is_still_on_the_gpus_of_another_job_is_known() -> None:
     s.submit(2.0, duration_s=5.0)
     s.at(4.0, lambda: s.take(s.nodes.hang(1, 0, 4.0)))
     s.ask(5.0, "cancel", 1)
-    seen: list[Snapshot | None] = []
-    s.at(9.0, lambda: seen.append(s.world.published if s.world else None))
-    s.at(22.0, lambda: seen.append(s.world.published if s.world else None))
+    seen: list[StatusSnapshot | None] = []
+    s.at(9.0, lambda: seen.append(s.world.status if s.world else None))
+    s.at(22.0, lambda: seen.append(s.world.status if s.world else None))
     s.play(60.0)
     waiting, running = seen
     assert waiting is not None and running is not None
@@ -199,9 +199,9 @@ def test_a_job_whose_worker_waits_for_gpu_memory_says_so_until_it_starts() -> No
 
     s.nodes.start_worker = waits  # type: ignore[method-assign]
     s.submit(1.0, duration_s=20.0)
-    seen: list[Snapshot | None] = []
+    seen: list[StatusSnapshot | None] = []
     for t in (9.0, 20.0):
-        s.at(t, lambda: seen.append(s.world.published if s.world else None))
+        s.at(t, lambda: seen.append(s.world.status if s.world else None))
     s.play(60.0)
     waiting, running = seen
     assert waiting is not None and running is not None

@@ -16,9 +16,10 @@ from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.serving.period import begun
-from dovetail.live.serving.scheduler import build_mind, manifest_text
-from dovetail.live.serving.virtual_live import Asked, play
+from dovetail.live.jobs.stored_job import StoredJob
+from dovetail.live.serving.period import starting_meta
+from dovetail.live.serving.scheduler import build_scheduler, manifest_text
+from dovetail.live.serving.virtual_live import TimedRequest, play
 from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
@@ -33,7 +34,7 @@ SPEC = JobSpec(name="job", command=("train",), workdir="/")
 
 def manifest(policy: str = "fifo", cluster: str = "1x2", engine: str = "local:2") -> str:
     return manifest_text(
-        build_mind(policy, Cluster.parse(cluster), {}, said_s=lambda job: 0.0), engine
+        build_scheduler(policy, Cluster.parse(cluster), {}, stated_s=lambda job: 0.0), engine
     )
 
 
@@ -51,7 +52,7 @@ def test_tasks_are_called_as_lists_call_them(tmp_path: Path) -> None:
 def test_what_a_job_waited_that_began_anew_counts_from_then(tmp_path: Path) -> None:
     table = JobTable.build(["1", "2"], np.array([10.0, 20.0]), np.array([1, 1]))
     trace = Trace.of(table, np.array([300.0, 9000.0]), "two")
-    again = [Asked(5000.0, "requeue", 1)]
+    again = [TimedRequest(5000.0, "requeue", 1)]
     queries = play(trace, "fifo", Cluster.uniform(1, 4), {}, asked=again)
     write_log(queries, tmp_path / "events.jsonl")
     recording = read_recording(tmp_path / "events.jsonl")
@@ -82,9 +83,9 @@ class Kept:
     def all_facts(self, after: int = 0) -> Iterator[str]:
         yield from self.lines[after:]
 
-    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
+    def job(self, job: int) -> StoredJob | None:
         done = JobRecord(job, submit_s=0.0, state=State.COMPLETED, done_s=7.0)
-        return self.specs.get(job, SPEC), done
+        return StoredJob(job, self.specs.get(job, SPEC), done)
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Returns the submissions of the log by job."""
@@ -162,7 +163,7 @@ def test_a_period_begins_with_other_nodes_and_not_with_another_policy() -> None:
         ("srtf", "1x2", "local:2"),
         ("srtf", "2x2", "emulated:2x2"),
     ):
-        store.keep(begun(queries, manifest(policy, cluster, engine), engine))
+        store.keep(starting_meta(queries, manifest(policy, cluster, engine), engine))
         said.append(json.loads(queries.meta("period") or ""))
         database.connection.execute(
             'INSERT INTO facts(t, job, line) VALUES (1.0, NULL, \'{"t":1.0,"e":"woke"}\')'

@@ -13,7 +13,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.serving.virtual_live import Asked, play, specs_of
+from dovetail.live.serving.virtual_live import TimedRequest, play, specs_of
 from dovetail.live.store.queries import Queries
 from dovetail.replaying.decisions import read_recording
 from dovetail.replaying.fidelity import POLICIES, drawn_trace
@@ -31,28 +31,28 @@ def busy_cluster(policy: str, seed: int) -> Queries:
     draw = random.Random(seed)
     trace = drawn_trace(JOBS, 1.0, 4, load=1.3, seed=seed)
     specs: list[JobSpec] = specs_of(trace)
-    asked = [Asked(900.0, "drain", node=0), Asked(1800.0, "undrain", node=0)]
+    asked = [TimedRequest(900.0, "drain", node=0), TimedRequest(1800.0, "undrain", node=0)]
     submit_s, work_s = trace.jobs.submit_s.tolist(), trace.duration_s.tolist()
     for row, (t, long_s) in enumerate(zip(submit_s, work_s, strict=True)):
         kind, job = draw.random(), row + 1
         if kind < 0.1:
-            asked.append(Asked(t + draw.uniform(10, 2 * long_s + 300), "cancel", job))
+            asked.append(TimedRequest(t + draw.uniform(10, 2 * long_s + 300), "cancel", job))
         elif kind < 0.2:
-            asked.append(Asked(t + draw.uniform(10, long_s + 300), "requeue", job))
+            asked.append(TimedRequest(t + draw.uniform(10, long_s + 300), "requeue", job))
         elif kind < 0.3:
             specs[row] = replace(specs[row], hold=True)
-            asked.append(Asked(t + draw.uniform(60, 900), "release", job))
+            asked.append(TimedRequest(t + draw.uniform(60, 900), "release", job))
         elif kind < 0.4:
             held_s = t + draw.uniform(1, 200)
-            asked.append(Asked(held_s, "hold", job))
-            asked.append(Asked(held_s + draw.uniform(60, 900), "release", job))
+            asked.append(TimedRequest(held_s, "hold", job))
+            asked.append(TimedRequest(held_s + draw.uniform(60, 900), "release", job))
         elif kind < 0.5:
             specs[row] = replace(specs[row], time_limit_s=0.5 * long_s)
         elif kind < 0.65 and row:
             after = Dependency(draw.choice(("after", "afterany", "afterok")), row)
             specs[row] = replace(specs[row], after=(after,))
     # A dependency that cannot be met any more waits for ever.
-    asked += [Asked(40_000.0, "cancel", job) for job in range(1, JOBS + 1)]
+    asked += [TimedRequest(40_000.0, "cancel", job) for job in range(1, JOBS + 1)]
     return play(trace, policy, CLUSTER, {"switching": "restart:30"}, specs=specs, asked=asked)
 
 
@@ -108,7 +108,9 @@ def test_another_policy_may_be_asked_what_it_would_have_done(tmp_path: Path) -> 
 
 def test_without_a_completed_job_there_is_nothing_to_foretell(tmp_path: Path) -> None:
     trace = drawn_trace(12, 0.5, 4, load=1.5, seed=3)
-    asked = [Asked(t + 1.0, "cancel", n + 1) for n, t in enumerate(trace.jobs.submit_s.tolist())]
+    asked = [
+        TimedRequest(t + 1.0, "cancel", n + 1) for n, t in enumerate(trace.jobs.submit_s.tolist())
+    ]
     write_log(play(trace, "fifo", CLUSTER, {}, asked=asked), log := tmp_path / "events.jsonl")
     with pytest.raises(InputError, match="no job has completed yet"):
         predict(log)

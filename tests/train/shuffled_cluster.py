@@ -36,7 +36,7 @@ from dovetail.core.view import View
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, Entry, Incoming
+from dovetail.live.edges.protocols import Edges, Incoming, JournalEntry
 from dovetail.live.edges.wall_clock import WallClock
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.jobs.lifecycle import TERMINAL, State
@@ -383,7 +383,7 @@ class ShuffledCluster:
             self._tell(f"to {node}: {replace(what, launch=None) if order.start else what}")
         self._hear(self.nodes[node].agent.handle(order, self.clock.now()))
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Keeps an entry."""
         self._store.write(entry)
         self.facts.extend(entry.facts)

@@ -20,7 +20,7 @@ from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
     from dovetail.live.server.server import Server
-    from dovetail.live.serving.serve import Wish
+    from dovetail.live.serving.serve import UpRequest
     from dovetail.study.option_texts import OptionTexts
 
 START_S = 600.0
@@ -106,7 +106,7 @@ def up(
     """
     from dovetail.live.engines.engine import EngineWords, notes_of
     from dovetail.live.server.server import loopback
-    from dovetail.live.serving.serve import Wish, check
+    from dovetail.live.serving.serve import UpRequest, check
 
     if listen and not loopback(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
@@ -119,19 +119,19 @@ def up(
     texts = cast("OptionTexts", {**option_texts, "profiles": profiles, **remembered})
     if last:
         click.echo(f"options of the last start: {up_options.words(last)}", err=True)
-    wish = Wish(home, policy, engine, texts, listen, allow_sharing_between_users)
+    request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users)
     with reporting(report_fd):
-        check(wish)
+        check(request)
     for note in notes_of(EngineWords.parse(engine)):
         click.echo(f"note: {note}", err=True)
     if foreground:
         with reporting(report_fd):
-            _serve(wish, as_json)
+            _serve(request, as_json)
     else:
-        _start(wish, as_json)
+        _start(request, as_json)
 
 
-def _serve(wish: Wish, as_json: bool) -> None:
+def _serve(request: UpRequest, as_json: bool) -> None:
     from dovetail.live.serving.serve import serve
 
     logging.basicConfig(
@@ -139,13 +139,15 @@ def _serve(wish: Wish, as_json: bool) -> None:
     )
 
     def ready(server: Server) -> None:
-        up_options.keep(wish.home, {"policy": wish.policy, "engine": wish.engine, **wish.given})
-        _print_up(wish, server.address, as_json, os.getpid())
+        up_options.keep(
+            request.home, {"policy": request.policy, "engine": request.engine, **request.given}
+        )
+        _print_up(request, server.address, as_json, os.getpid())
 
-    serve(wish, ready)
+    serve(request, ready)
 
 
-def _start(wish: Wish, as_json: bool) -> None:
+def _start(request: UpRequest, as_json: bool) -> None:
     """Starts the same command in a new process, and returns when its controller answers.
 
     Raises DovetailError, or InputError if the controller rejects its options.
@@ -154,20 +156,20 @@ def _start(wish: Wish, as_json: bool) -> None:
     from dovetail.live.store.folder import Folder
     from dovetail.live.system.private_file import open_private
 
-    log = Folder(wish.home).log
+    log = Folder(request.home).log
     report = os.memfd_create("dovetail-up")
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as out:
         began = out.tell()
         words = [sys.executable, "-m", "dovetail"]
         process = subprocess.Popen(
-            [*words, *_words(wish), "--report-fd", str(report)],
+            [*words, *_words(request), "--report-fd", str(report)],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             start_new_session=True,
             pass_fds=(report,),
         )
-    client = Client(wish.home, patience_s=1.0)
+    client = Client(request.home, patience_s=1.0)
     deadline = monotonic() + START_S
     steps = _Steps(log, began)
     while monotonic() < deadline:
@@ -182,7 +184,7 @@ def _start(wish: Wish, as_json: bool) -> None:
             continue
         if pong.pid == process.pid:
             process.returncode = 0  # The controller outlives us: Popen must not wait for it.
-            _print_up(wish, wish.listen, as_json, pong.pid)
+            _print_up(request, request.listen, as_json, pong.pid)
             return
     process.terminate()
     raise DovetailError(f"the controller did not start within {START_S:g} s; see {log}")
@@ -209,13 +211,13 @@ class _Steps:
                 click.echo(f"dovetail: {step} ...", err=True)
 
 
-def _words(wish: Wish) -> list[str]:
+def _words(request: UpRequest) -> list[str]:
     """Returns the command line of a request."""
-    words = ["up", "--fresh", "--foreground", "--home", str(wish.home)]
-    words += ["--policy", wish.policy, "--engine", wish.engine, "--listen", wish.listen]
-    if wish.share_between_users:
+    words = ["up", "--fresh", "--foreground", "--home", str(request.home)]
+    words += ["--policy", request.policy, "--engine", request.engine, "--listen", request.listen]
+    if request.share_between_users:
         words.append("--allow-sharing-between-users")
-    for name, value in wish.given.items():
+    for name, value in request.given.items():
         for one in value if isinstance(value, tuple | list) else (value,):
             words += [f"--{name.replace('_', '-')}", str(one)]
     return words
@@ -231,16 +233,18 @@ def _raise_failure(log: Path, began: int, code: int, report: str) -> None:
     raise InputError("up", message) if code == 2 else DovetailError(message)
 
 
-def _print_up(wish: Wish, address: str, as_json: bool, pid: int) -> None:
+def _print_up(request: UpRequest, address: str, as_json: bool, pid: int) -> None:
     if as_json:
-        click.echo(json.dumps({"home": str(wish.home), "pid": pid, "address": address}))
+        click.echo(json.dumps({"home": str(request.home), "pid": pid, "address": address}))
         return
     where = (
-        "" if str(wish.home) == str(Path("~/.dovetail").expanduser()) else f" --home {wish.home}"
+        ""
+        if str(request.home) == str(Path("~/.dovetail").expanduser())
+        else f" --home {request.home}"
     )
-    click.echo(f"{wish.engine} is up with {wish.policy}; stop it with: dovetail down{where}")
+    click.echo(f"{request.engine} is up with {request.policy}; stop it with: dovetail down{where}")
     if address:
-        click.echo(f"the controller listens on {address}; the token is in {wish.home / 'token'}")
+        click.echo(f"the controller listens on {address}; the token is in {request.home / 'token'}")
 
 
 @click.command("down")

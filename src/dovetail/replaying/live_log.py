@@ -21,7 +21,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.trace import ENDS
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.serving.period import Period
+from dovetail.live.serving.period import LogPeriod
 from dovetail.live.store.database import DAMAGED_FILE
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import Queries, Reader
@@ -63,7 +63,7 @@ def log_lines(reader: Queries) -> Iterator[str]:
     text = reader.meta("manifest")
     if text is None:
         raise InputError("store", "no controller has run on it")
-    period = Period.of(reader)
+    period = LogPeriod.of(reader)
     manifest: LogRecord = {**json.loads(text), "policies": period.policies}
     yield json.dumps({"log": "dovetail", "version": VERSION, "manifest": manifest})
     additions = _additions(reader, period, manifest)
@@ -87,7 +87,7 @@ def _fact(line: str) -> LogRecord:
 
 
 def _additions(
-    reader: Queries, period: Period, manifest: LogRecord
+    reader: Queries, period: LogPeriod, manifest: LogRecord
 ) -> Mapping[str, dict[str, object]]:
     """Returns the fields to add to the submission of each job: length, dependencies and scale."""
     requests, solo = _requests(reader, period)
@@ -95,10 +95,10 @@ def _additions(
     alone = solo.ran_alone()
     models = {requests[name].get("model") for name in alone} - {None}
     for name in requests:
-        row = reader.find(int(name))
-        if row is None:
+        stored = reader.job(int(name))
+        if stored is None:
             continue
-        spec, record = row
+        spec, record = stored.spec, stored.record
         fields: dict[str, object] = {"work_s": work_s(spec, record)}
         if spec.after:
             fields["after"] = [[x.kind, x.job] for x in spec.after]
@@ -113,7 +113,7 @@ def _additions(
     return additions
 
 
-def _requests(reader: Queries, period: Period) -> tuple[dict[str, LogRecord], _SoloJobs]:
+def _requests(reader: Queries, period: LogPeriod) -> tuple[dict[str, LogRecord], _SoloJobs]:
     """Returns the first submission of each job, and the jobs that ran alone. Raises InputError."""
     requests: dict[str, LogRecord] = {}
     solo = _SoloJobs()

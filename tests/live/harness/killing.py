@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 
-from dovetail.live.edges.protocols import Entry, Journal, Post, StoreError
+from dovetail.live.edges.protocols import Journal, JournalEntry, Post, StoreError
 from dovetail.wire.agent import AgentOrder
 
 
@@ -74,11 +74,11 @@ def _cut(rng: Random, orders: Sequence[AgentOrder]) -> int:
 class WatchedJournal:
     """Shows every entry that is durable, also one that the writer never learned to be so."""
 
-    def __init__(self, inner: Journal, kept: Callable[[Entry], None]) -> None:
+    def __init__(self, inner: Journal, kept: Callable[[JournalEntry], None]) -> None:
         self._inner = inner
         self._kept = kept
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Writes the entry."""
         try:
             self._inner.write(entry)

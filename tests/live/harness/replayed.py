@@ -10,7 +10,7 @@ from harness.scene import Scene
 from harness.stage import folder_in_memory
 from harness.story import Story, story
 
-from dovetail.live.serving.scheduler import build_mind, manifest_text
+from dovetail.live.serving.scheduler import build_scheduler, manifest_text
 from dovetail.live.store.queries import Reader
 from dovetail.replaying.decisions import Replayed, replay
 from dovetail.replaying.live_log import write_log
@@ -44,7 +44,7 @@ def replayed(tale: Story, policy: str = "") -> Replayed:
         scene = Scene(tale, Path(folder) / "store.db")
         outcome = scene.play()
         assert not outcome.wrong, outcome.wrong
-        mind = build_mind(tale.policy, scene.cluster, GIVEN, said_s=lambda job: 0.0)
+        mind = build_scheduler(tale.policy, scene.cluster, GIVEN, stated_s=lambda job: 0.0)
         log = Path(folder) / "events.jsonl"
         with _Headed(scene.path, manifest_text(mind, "virtual")) as reader:
             write_log(reader, log)

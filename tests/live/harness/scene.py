@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 from harness.floor import Emulated, Floor, Machines
 from harness.killing import CrashPoints, Killed, KillingPost, Unread, WatchedJournal
-from harness.road import Road
+from harness.network import FaultyNetwork
 from harness.story import (
     CALM_S,
     GPUS_PER_NODE,
@@ -92,7 +92,7 @@ class Scene:
         self.cluster = Cluster.uniform(NODES, GPUS_PER_NODE)
         memory = 0.0 if story.engine == "emulated" else self.cluster.groups[0].gpu_memory_bytes
         self.truth = Truth(lambda: self.line.now, shares, crawls, memory)
-        self.road = Road(self.line, story.weather, self._rng)
+        self.network = FaultyNetwork(self.line, story.weather, self._rng)
         self._unread = Unread()
         self._inbox: VirtualInbox | None = None
         self._intake: Intake | None = None
@@ -154,8 +154,8 @@ class Scene:
         ahead_s = recovered.now_s - self.line.now + (60.0 if self._rng.random() < 0.1 else 0.0)
         clock = VirtualClock(self.line, ahead_s)
         inbox = VirtualInbox(self.line, ahead_s)
-        road = VirtualPost(self.line, self._deliver, self.road)
-        post = KillingPost(road, self.points, self._unread)
+        post_office = VirtualPost(self.line, self._deliver, self.network)
+        post = KillingPost(post_office, self.points, self._unread)
         journal = WatchedJournal(store, self.truth.kept)
         world = LiveWorld(
             Edges(clock, inbox, post, journal, store),
@@ -197,7 +197,7 @@ class Scene:
         def declared(job_id: str) -> float:
             if job_id not in lengths:
                 found = store.find(int(job_id))
-                lengths[job_id] = found[0].duration_s if found else 0.0
+                lengths[job_id] = found.spec.duration_s if found else 0.0
             return lengths[job_id]
 
         return ClusterState(
@@ -214,7 +214,7 @@ class Scene:
     def _deliver(self, node: int, order: AgentOrder) -> None:
         if self.story.seed % 10 == 0:
             assert ORDERS.decode(ORDERS.encode(order)) == order, "an order is not what it was"
-        until_s = self.road.stopped.get(node, -1.0)
+        until_s = self.network.stopped.get(node, -1.0)
         if until_s > self.line.now:
             self.line.at(until_s, lambda: self._deliver(node, order))
         elif self._unread.read(order):
@@ -223,7 +223,7 @@ class Scene:
     def _send(self, node: int, report: AgentReport) -> None:
         if self.story.seed % 10 == 0:
             assert REPORTS.decode(REPORTS.encode(report)) == report, "a report is not what it was"
-        for delay_s in self.road.delays_s(node, up=True):
+        for delay_s in self.network.delays_s(node, up=True):
             self.line.after(delay_s, lambda: self._arrive(report))
 
     def _arrive(self, report: AgentReport) -> None:
@@ -245,7 +245,7 @@ class Scene:
                     self.truth.say(f"{self._unread.lose(self._rng)} orders are lost with it")
                 raise Killed("at a random instant")
         elif fault.kind == STOPPED:
-            self.road.stopped[fault.node] = until_s
+            self.network.stopped[fault.node] = until_s
         elif fault.kind == "disk full":
             self.points.disk_full = True
             self.line.at(until_s, self._disk_mended)
@@ -259,9 +259,9 @@ class Scene:
             self.line.at(until_s, lambda: self.floor.boot(fault.node))
         elif fault.kind.startswith("node"):
             if fault.kind != "node deaf":
-                self.road.silent[fault.node] = until_s
+                self.network.silent[fault.node] = until_s
             if fault.kind != "node silent":
-                self.road.deaf[fault.node] = until_s
+                self.network.deaf[fault.node] = until_s
         else:
             self._befall_worker(fault)
 

@@ -9,7 +9,7 @@ from harness.processes import Process
 
 from dovetail.core.cluster import DRAINING
 from dovetail.core.messages import PREEMPTED, Ended, Fact, NodeChanged, Started, Stopped
-from dovetail.live.edges.protocols import Entry
+from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.record import GangMember, JobRecord
 
@@ -70,7 +70,7 @@ class Truth:
         """Returns the records of jobs that are not over."""
         return [r for r in self.records.values() if r.state not in TERMINAL]
 
-    def kept(self, entry: Entry) -> None:
+    def kept(self, entry: JournalEntry) -> None:
         """Sees an entry become durable."""
         if self.now() > self._second_s + 1.0:
             self._second_s, self._spins = self.now(), 0

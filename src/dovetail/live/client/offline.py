@@ -13,11 +13,11 @@ from typing import Any
 
 from dovetail.live.client.client import Absent, Client
 from dovetail.live.jobs.lifecycle import TERMINAL
-from dovetail.live.jobs.status_snapshot import Snapshot
+from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.server.messages.cluster import Pong
 from dovetail.live.server.messages.output import Logs
 from dovetail.live.server.messages.reason import Explained
-from dovetail.live.server.request_handler import Desk, House
+from dovetail.live.server.request_handler import Desk, ServerInfo
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import Reader
 from dovetail.wire.submission import Submission
@@ -34,8 +34,8 @@ class Stored(Client):
         folder = Folder(self.home)
         with Reader(folder.store) as reader:
             now_s = reader.last_s()
-        picture = Snapshot(now_s, "", 0, now_s, nodes=())
-        house = House(Pong(0, 0, "", "", "", "", now_s), folder)
+        picture = StatusSnapshot(now_s, "", 0, now_s, nodes=())
+        house = ServerInfo(Pong(0, 0, "", "", "", "", now_s), folder)
         self._desk = Desk(house, Nobody(self.home), lambda: picture, lambda: now_s)
 
     def _ask(self, question: Any, cls: Any) -> Any:

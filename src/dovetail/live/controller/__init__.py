@@ -1,1 +1,1 @@
-"""The live world: the policy asked, the plan carried out, jobs led through their lives."""
+"""The live world: it asks the policy, applies the plan, and keeps jobs and workers in line."""

@@ -1,7 +1,8 @@
-"""The folders of jobs: there, with their scripts, before any order goes out to start a worker.
+"""The folders of jobs, made with their scripts before any order to start a worker goes out.
 
-A full disk must not end the controller, nor a job that it cannot give its script now. What could
-not be written is owed: the journal takes no entry, so that no order goes out, until it is there.
+A full disk must end neither the controller nor a job whose script cannot be written now. What
+could not be written is owed: the journal takes no entry, and so no order goes out, before it is
+there.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import errno
 import logging
 
-from dovetail.live.controller.launches import launch_of
-from dovetail.live.edges.protocols import Entry, Journal, StoreError
+from dovetail.live.controller.launches import launcher_in
+from dovetail.live.edges.protocols import Journal, JournalEntry, StoreError
 from dovetail.live.store.folder import Folder
 from dovetail.live.system.private_file import has_no_inodes
 from dovetail.wire.agent import Launch
@@ -21,11 +22,11 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class JobFolders:
-    """Makes launches, and is the journal that keeps entries once all launches are possible."""
+    """Makes launches, and is the journal: it writes entries once all folders are there."""
 
     def __init__(self, folder: Folder, journal: Journal) -> None:
         self._folder, self._journal = folder, journal
-        self._launch = launch_of(folder.home / "jobs")
+        self._launch = launcher_in(folder.home / "jobs")
         self._owed: dict[int, JobSpec] = {}
 
     def launch(self, number: int, spec: JobSpec) -> Launch:
@@ -38,8 +39,8 @@ class JobFolders:
             LOG.error("the folder of job %d cannot be written: %s", number, self._why(error))
         return self._launch(number, spec)
 
-    def write(self, entry: Entry) -> None:
-        """Returns when the entry is durable. Raises StoreError if it cannot be kept."""
+    def write(self, entry: JournalEntry) -> None:
+        """Returns when the entry is durable. Raises StoreError if it cannot be written."""
         for number, spec in list(self._owed.items()):
             try:
                 self._make(number, spec)
@@ -52,7 +53,7 @@ class JobFolders:
         self._journal.write(entry)
 
     def _why(self, error: OSError) -> str:
-        """Returns what the system says, and that inodes have run out where bytes have not."""
+        """Returns the system's error, or that inodes have run out where bytes have not."""
         home = self._folder.home
         if error.errno == errno.ENOSPC and has_no_inodes(home):
             return f"no inodes are left on the file system of {home} (df -i)"

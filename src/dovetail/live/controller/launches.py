@@ -1,4 +1,4 @@
-"""How the workers of a job are launched: its own words, its script, or an emulated clock."""
+"""How the workers of a job are launched: its command, its script, or a synthetic program."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dovetail.wire.agent import Launch
 from dovetail.wire.spec import EACH_GPU, JobSpec
 
 SHELL = ("/bin/sh",)
-"""What runs a script that names no interpreter, as for any program without one."""
+"""The interpreter of a script that names none, as of any program without one."""
 
 
-def launch_of(folder: Path) -> Callable[[int, JobSpec], Launch]:
-    """Returns what makes the launch of a job; `folder` holds a folder for each job by number.
+def launcher_in(folder: Path) -> Callable[[int, JobSpec], Launch]:
+    """Returns the function that makes launches; `folder` has a folder for each job by number.
 
     A script is the file `script` there, run by the interpreter of its first line.
     """
@@ -42,7 +42,7 @@ def launch_of(folder: Path) -> Callable[[int, JobSpec], Launch]:
 
 
 def command_of(spec: JobSpec, folder: Path) -> tuple[str, ...]:
-    """Returns the words that a worker of a job executes; no shell of ours reads them."""
+    """Returns the command line of a worker; it is executed as it is, by no shell."""
     if spec.paced:
         return synthetic_spec(spec).command()
     if not spec.script:

@@ -1,28 +1,27 @@
-"""The jobs that are not over: what each asked for, its record, its workers, its table row."""
+"""The jobs that are not over: what each asked for, its record, its gang, its row in the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dovetail.core.units import NEVER_S
-from dovetail.live.jobs.lifecycle import State, Step, after
+from dovetail.live.jobs.lifecycle import State, Transition, after
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.workers.gang import Gang
 from dovetail.wire.spec import JobSpec
-from dovetail.wire.worker import Training
 
 PLACED = (State.CONFIGURING, State.RUNNING)
 
 
 @dataclass(slots=True)
-class Life:
-    """One job; `row` is its index in the tables.
+class LiveJob:
+    """One job that is not over. `row` is its index in the tables.
 
-    `running_s` is since when it runs (its time limit counts), `manner_s` since when in this manner.
-    `starting` until its workers train after a start; `mend` are lost workers to be replaced;
-    `again` are requests to requeue it once it is over; `trained` is its last report.
+    `running_s` is since when its time limit counts, `unchanged_s` since when it runs with the same
+    GPUs, neighbours and options. It is `starting` until all its workers train after a start, and
+    then its progress is `placed_done_s`. `replacements` are the numbers of workers that will
+    replace lost ones after a pause. `requeues` are the requests to queue it again once it is over.
     """
 
     row: int
@@ -30,71 +29,95 @@ class Life:
     record: JobRecord
     gang: Gang | None = None
     running_s: float = NEVER_S
-    manner_s: float = 0.0
+    unchanged_s: float = 0.0
     placed_done_s: float = 0.0
     starting: bool = False
-    mend: tuple[int, ...] = ()
-    again: tuple[int, ...] = ()
-    trained: Training | None = None
+    replacements: tuple[int, ...] = ()
+    requeues: tuple[int, ...] = ()
     persisted_s: float = 0.0
 
     @property
+    def number(self) -> int:
+        """Returns the number by which users know the job."""
+        return self.record.job
+
+    @property
+    def name(self) -> str:
+        """Returns how lists name the job: its number, or that of its array and its index."""
+        return self.spec.called(self.record.job)
+
+    @property
     def uses_train_protocol(self) -> bool:
-        """Returns whether its workers send and take the messages of `wire.worker`."""
+        """Returns whether its workers speak the protocol of `dovetail.train`."""
         return self.spec.trains or self.spec.paced
 
     @property
     def is_placed(self) -> bool:
-        """Returns whether it has GPUs in the plan."""
+        """Returns whether the plan gives it GPUs."""
         return self.record.state in PLACED
 
+    def ran_s(self, now: float) -> float:
+        """Returns how long it has run by now, for its time limit."""
+        return self.record.ran_s + (now - self.running_s if self.running_s < now else 0.0)
 
-class Lives:
-    """All jobs that are not over, by number and by row; `dirty` are those whose record changed.
 
-    `known` are the numbers of all that ever were here.
+class LiveJobs:
+    """All jobs that are not over, by number and by row of the tables.
+
+    It owns their records: `write` and `move` are the only ways to change one, and `take_dirty`
+    returns those to put on record. `numbers` gives the number of each row, also of jobs that are
+    over; `known` are the numbers of all jobs that this controller has ever seen.
     """
 
     def __init__(self) -> None:
-        self._lives: dict[int, Life] = {}
+        self._jobs: dict[int, LiveJob] = {}
+        self._dirty: dict[int, LiveJob] = {}
         self.numbers: list[int] = []
         self.known: set[int] = set()
-        self.dirty: dict[int, Life] = {}
 
-    def __iter__(self) -> Iterator[Life]:
-        return iter(self._lives.values())
+    def __iter__(self) -> Iterator[LiveJob]:
+        return iter(self._jobs.values())
 
     def __len__(self) -> int:
-        return len(self._lives)
+        return len(self._jobs)
 
-    def get(self, job: int) -> Life | None:
+    def get(self, number: int) -> LiveJob | None:
         """Returns a job that is not over."""
-        return self._lives.get(job)
+        return self._jobs.get(number)
 
-    def of_row(self, row: int) -> Life:
+    def of_row(self, row: int) -> LiveJob:
         """Returns the job of a row of the tables."""
-        return self._lives[self.numbers[row]]
+        return self._jobs[self.numbers[row]]
 
-    def add(self, life: Life) -> None:
+    def add(self, job: LiveJob) -> None:
         """Adds a job whose row was just made."""
-        if life.row == len(self.numbers):
-            self.numbers.append(life.record.job)
-        self.known.add(life.record.job)
-        self._lives[life.record.job] = life
+        if job.row == len(self.numbers):
+            self.numbers.append(job.number)
+        self.known.add(job.number)
+        self._jobs[job.number] = job
 
-    def drop(self, life: Life) -> None:
-        """Takes a job out that is over; its row stays in the tables."""
-        del self._lives[life.record.job]
+    def drop(self, job: LiveJob) -> None:
+        """Removes a job that is over; its row stays in the tables."""
+        del self._jobs[job.number]
 
-    def write(self, life: Life, **changes: Any) -> None:
-        """Changes the record of a job."""
-        life.record = replace(life.record, **changes)
-        self.dirty[life.record.job] = life
+    def write(self, job: LiveJob, record: JobRecord) -> None:
+        """Replaces the record of a job; this instant's journal entry will hold it."""
+        job.record = record
+        self._dirty[job.number] = job
 
-    def step(self, life: Life, step: Step, **changes: Any) -> None:
-        """Moves a job on in its life."""
-        record = life.record
-        began = life.gang is not None and life.gang.roster.has_begun
-        if step is Step.STOPPED and (record.state is State.RUNNING or began):
-            changes["restarts"] = record.restarts + 1
-        self.write(life, state=after(record.state, step, record.ending), **changes)
+    def move(self, job: LiveJob, transition: Transition, record: JobRecord | None = None) -> None:
+        """Moves a job to the state that follows, with a new record if one is given.
+
+        Raises IllegalTransition.
+        """
+        before, record = job.record, record or job.record
+        began = job.gang is not None and job.gang.roster.has_begun
+        if transition is Transition.STOPPED and (before.state is State.RUNNING or began):
+            record = replace(record, restarts=before.restarts + 1)
+        state = after(before.state, transition, before.ending)
+        self.write(job, replace(record, state=state))
+
+    def take_dirty(self) -> list[LiveJob]:
+        """Returns the jobs whose records changed since the last call, by number."""
+        dirty, self._dirty = self._dirty, {}
+        return [job for _, job in sorted(dirty.items())]

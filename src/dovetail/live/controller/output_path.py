@@ -12,8 +12,8 @@ from dovetail.wire.spec_faults import FILLED_IN
 def output_of(spec: JobSpec, number: int, folder: Path) -> Path:
     """Returns the log file of a job: its own choice with %j, %A, %a, %u filled in, or in `folder`.
 
-    What is filled in is no path, and stands in the file name alone: it stays in the folder that
-    was checked. `%4j` is padded with zeros, `%J` the job too, as Slurm has it of a batch script.
+    They are filled in only in the file name, and none is a path, so the file stays in the folder
+    that was checked. `%4j` is padded with zeros; `%J` is the job too, as for Slurm's batch scripts.
     """
     if not spec.output:
         return folder / "output.log"

@@ -1,6 +1,6 @@
 """What reports of training change in the tables: progress, rate, length; and pairs that do harm.
 
-A report that says what the tables expect anyway is not put on record: the log holds what replay
+A report that says what the tables expect anyway is not put on record: the log holds what a replay
 needs, not a line a second for each job.
 """
 
@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isfinite
 
-from dovetail.core.messages import Foreseen, Measured
-from dovetail.live.controller.live_jobs import Life
-from dovetail.live.controller.site import Site
-from dovetail.live.controller.terminations import PARTED, Endings
+from dovetail.core.beliefs import Neighbour
+from dovetail.live.controller.belief import adopt_belief
+from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.terminations import Terminations
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.measuring.meter import Progress
+from dovetail.live.measuring.meter import MeasuredProgress
+from dovetail.live.measuring.metering import Meter
 from dovetail.live.workers.roster import END, SAVE
 from dovetail.wire.worker import Training
 
@@ -23,89 +28,109 @@ SLACK_S, SLACK = 0.25, 0.01
 RATE_SLACK = 0.02
 LENGTH_SLACK = 0.01
 NOISE = 5.0
-"""How many times wider these are for real programs than for clocks: their iterations vary."""
+"""How many times wider these are for real programs than for synthetic ones: iterations vary."""
+PARTED = "pairing undone"
+"""Why a guest was stopped that was never to share, had the belief been right."""
 
 
 class ProgressReports:
-    """Takes reports of running jobs in."""
+    """Takes in the reports of running jobs."""
 
-    def __init__(self, site: Site, endings: Endings) -> None:
-        self._site = site
-        self._endings = endings
+    def __init__(
+        self,
+        jobs: LiveJobs,
+        tables: RecordedTables,
+        gpus: GpuMap,
+        log: InstantLog,
+        terminations: Terminations,
+        *,
+        meter: Meter,
+        rules: Rules,
+    ) -> None:
+        self._jobs = jobs
+        self._tables = tables
+        self._gpus = gpus
+        self._log = log
+        self._terminations = terminations
+        self._meter = meter
+        self._rules = rules
 
-    def take(self, life: Life, said: Training) -> None:
-        """Takes one report in."""
-        site, row = self._site, life.row
-        placement = site.placement(life)
-        if placement is None or life.starting:
+    def take(self, job: LiveJob, report: Training) -> None:
+        """Takes in one report."""
+        row, now = job.row, self._tables.now
+        placement = self._tables.placement(row)
+        if placement is None or job.starting:
             return
-        life.trained = said
-        life.record = _with_report(life, said)
-        neighbours = site.neighbours(row, placement) if placement.gpu_ids else ()
-        progress = site.meter.heard(
+        # Not marked as changed: a record of each report would be a write a second for each job.
+        job.record = _with_report(job.record, report)
+        neighbours = self._gpus.neighbours(row)
+        progress = self._meter.heard(
             row,
-            said,
-            site.now,
-            spec=life.spec,
+            report,
+            now,
+            spec=job.spec,
             placement=placement,
             neighbours=neighbours,
-            since_s=life.manner_s,
+            since_s=job.unchanged_s,
         )
-        if progress is None or not _is_sound(progress):
+        if progress is None or not _is_finite(progress):
             return
-        self._believe(life, progress)
-        site.learn(news=progress.news)
-        for other, where in neighbours:
-            host, guest = (row, placement), (other, where)
-            if site.state.placed_s[row] > site.state.placed_s[other]:
-                host, guest = guest, host
-            if site.meter.wrongly_paired(host, guest, site.state.view.switch_s["resume"]):
-                self._part(site.lives.of_row(guest[0]), site.lives.of_row(host[0]))
-                break
-        if site.now >= life.persisted_s + site.rules.persist_every_s:
-            site.lives.write(life)
+        self._believe(job, progress)
+        adopt_belief(self._meter, self._tables, self._log, is_new=progress.news)
+        self._check_pairs((row, placement), neighbours)
+        if now >= job.persisted_s + self._rules.persist_every_s:
+            self._jobs.write(job, job.record)
 
-    def _believe(self, life: Life, progress: Progress) -> None:
-        site, row, state = self._site, life.row, self._site.state
-        now = site.now
-        expected_s = state.done_s((row,))[0]
-        passed_s = max(0.0, now - state.since_s[row])
+    def _believe(self, job: LiveJob, progress: MeasuredProgress) -> None:
+        """Puts measured progress, rate and length into the tables where they differ enough."""
+        row, state = job.row, self._tables.state
+        expected_s = self._tables.done_s(row)
+        passed_s = max(0.0, self._tables.now - state.since_s[row])
         off_s = abs(progress.done_s - expected_s)
         rate = state.rate[row]
-        noise, fastest = 1.0 if life.spec.paced else NOISE, max(rate, progress.rate)
+        noise, fastest = 1.0 if job.spec.paced else NOISE, max(rate, progress.rate)
         slack_s = noise * (SLACK_S + SLACK * passed_s * fastest)
         if off_s > slack_s or abs(progress.rate - rate) > noise * RATE_SLACK * fastest:
             # Whole samples are no better known than what is believed, if that is as near.
             done_s = expected_s if off_s <= progress.grain_s else progress.done_s
-            state.measure(row, done_s, progress.rate)
-            site.facts.append(Measured(now, row, done_s, progress.rate))
+            self._tables.measure(row, done_s, progress.rate)
         length_s, known_s = progress.length_s, state.length[row]
         if length_s is not None and abs(length_s - known_s) > noise * LENGTH_SLACK * known_s:
-            state.relength(row, length_s)
-            site.facts.append(Foreseen(now, row, length_s))
+            self._tables.foresee(row, length_s)
 
-    def _part(self, guest: Life, host: Life) -> None:
-        """Undoes a pairing that costs more than it gives, by letting the later job wait again."""
-        if not (guest.is_placed and self._site.state.view.preemptible[guest.row]):
+    def _check_pairs(self, reporting: Neighbour, neighbours: tuple[Neighbour, ...]) -> None:
+        """Separates a job from a neighbour if together they lose more than waiting costs."""
+        placed_s, switch_s = self._tables.state.placed_s, self._tables.state.view.switch_s
+        for neighbour in neighbours:
+            host, guest = reporting, neighbour
+            if placed_s[host[0]] > placed_s[guest[0]]:
+                host, guest = guest, host
+            if self._meter.undo_pair(host, guest, switch_s["resume"]):
+                self._separate(self._jobs.of_row(guest[0]), self._jobs.of_row(host[0]))
+                # One at a time: the next report shows what is left of the loss.
+                break
+
+    def _separate(self, guest: LiveJob, host: LiveJob) -> None:
+        """Makes the job that came later wait again."""
+        if not (guest.is_placed and self._tables.state.view.preemptible[guest.row]):
             return
         # Stopped as for the policy: what it did is saved.
         how = SAVE if guest.uses_train_protocol else END
-        self._endings.requeue(guest, PARTED, guest.spec.grace_s, how)
-        name = host.spec.called(host.record.job)
-        said = f"{PARTED}: beside job {name} both lost more than waiting costs"
-        self._site.lives.write(guest, detail=said)
+        self._terminations.requeue(guest, PARTED, guest.spec.grace_s, how)
+        detail = f"{PARTED}: beside job {host.name} both lost more than waiting costs"
+        self._jobs.write(guest, replace(guest.record, detail=detail))
 
 
-def _is_sound(progress: Progress) -> bool:
-    """Tells whether what a report means can be reckoned with and kept."""
+def _is_finite(progress: MeasuredProgress) -> bool:
+    """Returns whether the tables and the store can take what a report means."""
     length_s = 0.0 if progress.length_s is None else progress.length_s
     return isfinite(progress.done_s) and isfinite(progress.rate) and isfinite(length_s)
 
 
-def _with_report(life: Life, said: Training) -> JobRecord:
+def _with_report(record: JobRecord, report: Training) -> JobRecord:
     return replace(
-        life.record,
-        samples=said.samples,
-        total_samples=said.total_samples or life.record.total_samples,
-        iteration_s=said.iteration_s,
+        record,
+        samples=report.samples,
+        total_samples=report.total_samples or record.total_samples,
+        iteration_s=report.iteration_s,
     )

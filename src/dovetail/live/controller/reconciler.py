@@ -1,207 +1,135 @@
-"""Looks after the gangs: lets them decide, carries out what follows, and sends what they say."""
+"""Brings the workers of all jobs into line with the plan: each touched gang decides what to do.
+
+A gang compares the workers it is to have with those that are reported. What it finds may end,
+retry or requeue jobs, which touches other gangs; so it goes on until nothing is left to decide.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
-from dovetail.core.units import NEVER_S
-from dovetail.live.controller.arrivals import Arrivals
-from dovetail.live.controller.health import Health
-from dovetail.live.controller.live_jobs import Life
-from dovetail.live.controller.plan_applier import Placements
-from dovetail.live.controller.progress_reports import ProgressReports
-from dovetail.live.controller.site import Site
-from dovetail.live.controller.terminations import Endings
-from dovetail.live.jobs.lifecycle import Step
+from dovetail.live.controller.admission import Admission
+from dovetail.live.controller.gang_event_handler import GangEventHandler
+from dovetail.live.controller.gang_members import GangMembers
+from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.live_gangs import LiveGangs
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.outbox import Outbox
+from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.controller.terminations import Terminations
 from dovetail.live.workers.deadlock import deadlocked
-from dovetail.live.workers.gang_events import (
-    GangEvent,
-    GangFinished,
-    GangFormed,
-    GangSaved,
-    GangStalled,
-    GangTrained,
-    GangVacated,
-    TrainJobMissing,
-    WorkerDied,
-)
-from dovetail.live.workers.gang_orders import due_orders, next_resend_s
-from dovetail.wire.agent import (
-    AgentOrder,
-    EndWorker,
-    Forget,
-    InventoryRequest,
-    NotifyWorkers,
-    StartWorker,
-)
-
-STRAY_GRACE_S = 0.0
-"""A worker that nobody wants any more is killed: what it did is on record as over."""
 
 
-class Tending:
-    """The gangs of a live world, those touched in this instant above all."""
+class Reconciler:
+    """Owns which jobs are blocked: their gangs wait for GPUs, or for memory, that others hold."""
 
     def __init__(
         self,
-        site: Site,
-        endings: Endings,
-        placements: Placements,
-        arrivals: Arrivals,
-        health: Health,
-        reports: ProgressReports,
+        jobs: LiveJobs,
+        gangs: LiveGangs,
+        tables: RecordedTables,
+        gpus: GpuMap,
+        members: GangMembers,
+        admission: Admission,
+        terminations: Terminations,
+        events: GangEventHandler,
+        monitor: NodeMonitor,
+        outbox: Outbox,
     ) -> None:
-        self._site = site
-        self._endings = endings
-        self._placements = placements
-        self._arrivals = arrivals
-        self._health = health
-        self._reports = reports
-        self._to_say: dict[int, Life] = {}
+        self._jobs = jobs
+        self._gangs = gangs
+        self._tables = tables
+        self._gpus = gpus
+        self._members = members
+        self._monitor = monitor
+        self._admission = admission
+        self._terminations = terminations
+        self._events = events
+        self._outbox = outbox
         self._blocked: set[int] = set()
 
-    def tend(self) -> None:
-        """Lets every touched gang decide, and carries out what follows, until all is quiet."""
-        site = self._site
-        done: dict[int, Life] = {}
-        while site.touched or site.floor.changed or self._endings.over or self._untangle():
-            if site.floor.changed:
-                site.floor.changed = False
-                self._wake_waiting()
-            batch, site.touched = site.touched, {}
-            for life in batch.values():
-                self._put_on_floor(life)
-            for job in sorted(batch):
-                self._tend_one(batch[job])
-                done[job] = batch[job]
-            over, self._endings.over = self._endings.over, []
-            for life in over:
-                self._arrivals.over(life)
-        self._to_say.update(done)
+    def reconcile(self) -> None:
+        """Reconciles every touched gang, and what follows from that, until all is done."""
+        while self._is_work_left():
+            if self._gpus.usage.changed:
+                self._gpus.usage.changed = False
+                self._wake_blocked()
+            touched = self._gangs.take_touched()
+            # All of them first: a worker that just ended may free the GPU that another waits for.
+            for job in touched:
+                self._gpus.update_usage(job)
+            for job in sorted(touched, key=lambda job: job.number):
+                self._reconcile_gang(job)
+                self._outbox.mark(job)
+            over, self._terminations.over = self._terminations.over, []
+            for job in over:
+                self._admission.over(job)
 
-    def _wake_waiting(self) -> None:
-        """Touches the gangs that wait for GPUs, or for memory of them, that others held."""
-        for job in self._blocked:
-            life = self._site.lives.get(job)
-            if life is not None:
-                self._site.touch(life)
-        self._blocked = set()
+    def _is_work_left(self) -> bool:
+        if self._gangs.are_touched or self._gpus.usage.changed or self._terminations.over:
+            return True
+        # Only when nothing else moves: what looks like a deadlock may have been about to end.
+        return self._break_deadlock()
 
-    def _untangle(self) -> bool:
-        """Lets gangs give way that wait for each other's GPUs; returns whether there are any."""
-        site = self._site
-        stuck: dict[int, Life] = {}
-        for job in sorted(self._blocked):
-            life = site.lives.get(job)
-            if life is not None and life.gang is not None and life.gang.roster.is_stuck:
-                stuck[job] = life
-        found = deadlocked({job: self._in_the_way(life) for job, life in stuck.items()})
-        for job in found:
-            life, gang = stuck[job], site.gang(stuck[job])
-            gang.roster.give_way(site.now)
-            self._placements.renumber(life, gang.roster.workers.keys())
-            site.touch(life)
-        return bool(found)
-
-    def _in_the_way(self, life: Life) -> set[int]:
-        """Returns the jobs that hold GPUs on which workers of this one cannot be started yet."""
-        site, gang = self._site, self._site.gang(life)
-        missing = [m for m in life.record.members if m.worker not in gang.roster.workers]
-        return {j for m in missing for j in site.floor.blocking_jobs(m.node, m.gpu, site.seats)}
-
-    def _tend_one(self, life: Life) -> None:
-        site, gang = self._site, life.gang
+    def _reconcile_gang(self, job: LiveJob) -> None:
+        """Lets one gang decide, and handles what it found."""
+        gang, number, now = job.gang, job.number, self._tables.now
         if gang is None:
             return
-        job = life.record.job
-        if site.settled:
-            self._digest(life, gang.roster.take_events())
+        if self._gangs.settled:
+            # What was reported first: it may have ended the job, and then nothing is to be decided.
+            self._events.handle(job, gang.roster.take_events())
             gang.step(
-                site.now,
+                now,
                 lambda node, gpu: (
-                    self._health.may_start(job, node, gpu)
-                    and site.has_room(life, (node, gpu), gang.roster.bound)
+                    self._may_start(number, node, gpu)
+                    and self._gpus.has_memory(job, (node, gpu), gang.roster.bound)
                 ),
-                self._health.reached_s,
-                lambda node, gpu, bound: site.has_room(life, (node, gpu), bound),
+                self._monitor.reached_s,
+                lambda node, gpu, bound: self._gpus.has_memory(job, (node, gpu), bound),
             )
-            self._digest(life, gang.roster.take_events())
-            self._placements.began(life)
+            self._events.handle(job, gang.roster.take_events())
+            self._events.decided(job)
         wanted = gang.roster.wanted.numbers if gang.roster.wanted is not None else ()
-        if gang.roster.awaits_memory or any(number not in gang.roster.workers for number in wanted):
-            self._blocked.add(job)
-        self._put_on_floor(life)
-        if (
-            gang.roster.generation != life.record.generation
-            or gang.roster.group != life.record.group
-        ):
-            site.lives.write(life, generation=gang.roster.generation, group=gang.roster.group)
-
-    def _put_on_floor(self, life: Life) -> None:
-        if life.gang is not None:
-            workers = life.gang.roster.workers.values()
-            gpus = {w.worker: tuple((w.node, gpu) for gpu in w.all_gpus) for w in workers}
-            self._site.floor.update(
-                life.record.job, gpus, {w.worker: w.memory_held_max for w in workers}
+        if gang.roster.awaits_memory or any(worker not in gang.roster.workers for worker in wanted):
+            # Only these are asked again when a GPU becomes free, not all gangs.
+            self._blocked.add(number)
+        # A worker uses its GPU from the order to start it on, before its agent confirms.
+        self._gpus.update_usage(job)
+        if gang.roster.generation != job.record.generation or gang.roster.group != job.record.group:
+            regrouped = replace(
+                job.record, generation=gang.roster.generation, group=gang.roster.group
             )
+            self._jobs.write(job, regrouped)
 
-    def _digest(self, life: Life, news: Sequence[GangEvent]) -> None:
-        deaths = [said for said in news if isinstance(said, WorkerDied)]
-        for said in news:
-            match said:
-                case GangFormed():
-                    self._placements.formed(life, said)
-                case GangTrained():
-                    self._reports.take(life, said.said)
-                case GangSaved() if said.step > life.record.saved_step:
-                    done_s = self._site.state.done_s((life.row,))[0]
-                    self._site.lives.write(life, saved_step=said.step, saved_s=done_s)
-                case GangFinished(samples):
-                    if samples >= 0 and life.is_placed:
-                        # Its last report was made before that.
-                        self._site.lives.write(life, samples=samples)
-                    self._endings.end(life, Step.FINISHED, code=0)
-                case TrainJobMissing():
-                    self._placements.unspoken(life)
-                case GangStalled():
-                    self._endings.stalled(life, said.silent_s)
-                case GangVacated():
-                    self._endings.vacated(life)
-        # A job that finished in the same instant is not placed any more.
-        if deaths and life.is_placed:
-            self._endings.died(life, deaths)
+    def _may_start(self, number: int, node: int, gpu: int) -> bool:
+        # No gang acts before each node is surveyed, or down until it is.
+        is_down = self._monitor.nodes[node].is_down
+        return not is_down and self._gpus.may_start(number, node, gpu)
 
-    def say(self) -> None:
-        """Sends what must be said now; call it when all that explains it is on record."""
-        site, now = self._site, self._site.now
-        letters, site.letters = site.letters, []
-        for job, life in self._to_say.items():
-            if life.gang is None:
-                continue
-            letters.extend(due_orders(life.gang, now, settled=site.settled))
-            due = min(life.gang.next_s(now), next_resend_s(life.gang, now))
-            site.timers.set(("gang", job), due if site.lives.get(job) is life else NEVER_S)
-        self._to_say = {}
-        for key, worker in site.floor.unknown.items():
-            if now >= worker.end_sent_s + site.rules.resend_s:
-                worker.end_sent_s = now
-                letters.append((worker.node, EndWorker(*key, STRAY_GRACE_S)))
-        for node, payload in letters:
-            site.edges.post.send(node, order_of(site.epoch, payload))
+    def _wake_blocked(self) -> None:
+        """Touches the gangs that wait for GPUs, or for memory of them, that others held."""
+        for number in self._blocked:
+            job = self._jobs.get(number)
+            if job is not None:
+                self._gangs.touch(job)
+        self._blocked = set()
 
-
-def order_of(
-    epoch: int, payload: StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest
-) -> AgentOrder:
-    """Returns an order of the controller of an epoch."""
-    match payload:
-        case StartWorker():
-            return AgentOrder(epoch, start=payload)
-        case EndWorker():
-            return AgentOrder(epoch, end=payload)
-        case NotifyWorkers():
-            return AgentOrder(epoch, tell=payload)
-        case Forget():
-            return AgentOrder(epoch, forget=payload)
-        case InventoryRequest():
-            return AgentOrder(epoch, hail=payload)
+    def _break_deadlock(self) -> bool:
+        """Makes gangs give way that wait for each other's GPUs; returns whether there are any."""
+        stuck: dict[int, LiveJob] = {}
+        for number in sorted(self._blocked):
+            job = self._jobs.get(number)
+            if job is not None and job.gang is not None and job.gang.roster.is_stuck:
+                stuck[number] = job
+        circle = deadlocked({number: self._gpus.blockers(job) for number, job in stuck.items()})
+        for number in circle:
+            job = stuck[number]
+            gang = self._gangs.of(job)
+            # All of its workers leave, so that at least one gang of the circle can go on.
+            gang.roster.give_way(self._tables.now)
+            # An agent starts no worker of the same number again.
+            self._members.renumber(job, gang.roster.workers.keys())
+            self._gangs.touch(job)
+        return bool(circle)

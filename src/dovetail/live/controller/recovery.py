@@ -1,111 +1,125 @@
-"""How a new controller takes up where the last one was killed.
+"""How a new controller recovers what the last one left when it was killed.
 
-The tables are filled from the records of the jobs that are not over; running jobs keep their
-GPUs in the plan. What their workers really do is not on record: the nodes are hailed, and no gang
-moves before their inventories have come (or their patience is over).
+The tables are filled from the records of the jobs that are not over, and running jobs keep their
+GPUs in the plan. What their workers really do is not on record. So every node is asked for its
+inventory, and no gang acts before all have come, or the nodes that stay silent are down.
 """
 
 from __future__ import annotations
 
-from dovetail.control.state import JobProgress as Course
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dovetail.control.state import JobProgress
 from dovetail.core.errors import IllegalPlan
-from dovetail.core.messages import RECOVERING, ControllerChanged, Foreseen, Measured
-from dovetail.core.policy import spell
-from dovetail.live.controller.arrivals import Arrivals
-from dovetail.live.controller.health import Health
-from dovetail.live.controller.live_jobs import Life
-from dovetail.live.controller.plan_applier import Placements
-from dovetail.live.controller.site import Site, list_of
-from dovetail.live.jobs.lifecycle import State, Step
-from dovetail.live.store.recovered import Recovered
+from dovetail.live.controller.admission import Admission
+from dovetail.live.controller.gang_members import GangMembers
+from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.live_gangs import LiveGangs
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.jobs.lifecycle import State, Transition
+from dovetail.live.jobs.stored_job import StoredJob
 
 
-def take_up(site: Site, arrivals: Arrivals, health: Health, recovered: Recovered) -> None:
-    """Fills the tables from what is on record, and hails the nodes.
+class Recovery:
+    """Fills the tables from what is on record.
 
-    What the tables now hold of a job is a fact wherever the log cannot tell it: a replay fills
+    What the tables then hold of a job is a fact wherever the log cannot tell it: a replay fills
     its tables in the same way.
     """
-    begun = ControllerChanged(site.now, site.epoch, RECOVERING, spell(site.policy))
-    site.facts.append(begun)
-    # Closed nodes may still hold what ran there, so states come after the running jobs.
-    placed = []
-    # One that began anew stands behind those that were submitted until then.
-    jobs = sorted(recovered.jobs, key=lambda job: (job[1].queued_s, job[1].job))
-    for life in arrivals.enter(jobs):
-        if life.is_placed:
-            try:
-                _take_up_placed(site, life)
-                placed.append(life)
-            except IllegalPlan as error:
-                # The cluster is another one than it was.
-                site.lives.step(life, Step.STOPPED, placement=None, members=(), detail=str(error))
-        elif life.record.state is State.COMPLETING:
-            site.gang(life).restore(None, life.record.group, ran=False)
-            site.touch(life)
-    for life in placed:
-        # What a job may hold depends on who else is on its GPUs.
-        _restore_gang(site, life)
-    health.begin(dict(recovered.meta))
-    for life in site.lives:
-        if life.record.state is State.PENDING:
-            _take_up_waiting(site, arrivals, life)
 
+    def __init__(
+        self,
+        jobs: LiveJobs,
+        gangs: LiveGangs,
+        tables: RecordedTables,
+        gpus: GpuMap,
+        timers: Timers,
+        members: GangMembers,
+        admission: Admission,
+    ) -> None:
+        self._jobs = jobs
+        self._gangs = gangs
+        self._tables = tables
+        self._gpus = gpus
+        self._timers = timers
+        self._members = members
+        self._admission = admission
 
-def _take_up_placed(site: Site, life: Life) -> None:
-    record, state = life.record, site.state
-    assert record.placement is not None
-    running = record.state is State.RUNNING
-    passed_s = site.now - record.since_s
-    course = Course(
-        done_s=record.done_s + (record.rate * passed_s if running else 0.0),
-        attained_gpu_s=record.attained_gpu_s + record.placement.gpus * passed_s,
-        first_start_s=record.first_start_s,
-        pending_s=record.since_s,
-        placed_s=site.now,
-        from_s=site.now,
-    )
-    state.restore(life.row, course, record.placement, record.rate)
-    _say_length(site, life)
-    # A job that still switched or started makes progress from now on, as the tables have it.
-    site.facts.append(Measured(site.now, life.row, course.done_s, record.rate))
-    life.placed_done_s, life.starting = record.done_s, not running
-    life.manner_s = site.now
-    site.seats.restore(record.job, record.placement, record.members)
+    def restore_gangs(self, stored: Sequence[StoredJob]) -> None:
+        """Restores the jobs that have GPUs or workers; all others get their rows.
 
+        Node states must come after this: closed nodes may still have what ran there.
+        """
+        placed = []
+        # One that began anew stands behind those that were submitted until then.
+        in_order = sorted(stored, key=lambda job: (job.record.queued_s, job.number))
+        for job in self._admission.enter(in_order):
+            if job.is_placed:
+                try:
+                    self._restore_placed(job)
+                    placed.append(job)
+                except IllegalPlan as error:
+                    # The cluster has other nodes or GPUs than it had: the job waits again.
+                    waiting = replace(job.record, placement=None, members=(), detail=str(error))
+                    self._jobs.move(job, Transition.STOPPED, waiting)
+            elif job.record.state is State.COMPLETING:
+                # Its workers may still be there; nothing is wanted of them but their end.
+                self._gangs.of(job).restore(None, job.record.group, ran=False)
+                self._gangs.touch(job)
+        for job in placed:
+            # Only now: what a job may hold depends on which others are on its GPUs.
+            self._restore_gang(job)
 
-def _restore_gang(site: Site, life: Life) -> None:
-    running = life.record.state is State.RUNNING
-    desired = Placements(site).desired(life)
-    site.gang(life).restore(desired, life.record.group, ran=running)
-    if running:
-        # It ran on while no controller counted.
-        life.running_s = life.record.since_s
-        due_s = life.running_s + life.spec.time_limit_s - life.record.ran_s
-        site.timers.set(("limit", life.record.job), max(site.now, due_s))
+    def restore_waiting(self) -> None:
+        """Restores the jobs that wait, once the states of nodes are known."""
+        for job in self._jobs:
+            if job.record.state is State.PENDING:
+                self._restore_waiting(job)
 
+    def _restore_placed(self, job: LiveJob) -> None:
+        record, now = job.record, self._tables.now
+        assert record.placement is not None
+        running = record.state is State.RUNNING
+        # It ran on while no controller counted, at the rate that was last known.
+        passed_s = now - record.since_s
+        progress = JobProgress(
+            done_s=record.done_s + (record.rate * passed_s if running else 0.0),
+            attained_gpu_s=record.attained_gpu_s + record.placement.gpus * passed_s,
+            first_start_s=record.first_start_s,
+            pending_s=record.since_s,
+            placed_s=now,
+            from_s=now,
+        )
+        self._tables.restore_placed(job.row, progress, record.placement, record.rate)
+        # If it was still starting, its workers begin from where it was placed.
+        job.placed_done_s, job.starting = record.done_s, not running
+        job.unchanged_s = now
+        self._gpus.assignment.restore(record.job, record.placement, record.members)
 
-def _take_up_waiting(site: Site, arrivals: Arrivals, life: Life) -> None:
-    record = life.record
-    course = Course(
-        done_s=record.done_s,
-        attained_gpu_s=record.attained_gpu_s,
-        first_start_s=record.first_start_s,
-        pending_s=record.since_s,
-    )
-    site.state.restore(life.row, course, None)
-    if record.reason:
-        # It did not wait in the queue: the log need not be told that it leaves it.
-        site.state.withdraw(life.row)
-    else:
-        _say_length(site, life)
-    arrivals.consider(life)
-    arrived = list_of(site.changes.arrived)
-    if life.row in site.state.waiting and life.row not in arrived[-1:]:
-        arrived.append(life.row)
+    def _restore_gang(self, job: LiveJob) -> None:
+        running = job.record.state is State.RUNNING
+        # The group on record tells workers that run on from those whose start was lost.
+        desired = self._members.desired(job)
+        self._gangs.of(job).restore(desired, job.record.group, ran=running)
+        if running:
+            job.running_s = job.record.since_s
+            # Its time limit counted on as well, and may have passed.
+            due_s = job.running_s + job.spec.time_limit_s - job.record.ran_s
+            self._timers.set(Alarm.TIME_LIMIT, job.number, max(self._tables.now, due_s))
 
-
-def _say_length(site: Site, life: Life) -> None:
-    """Records the length of a job where it is another one than when the job was submitted."""
-    if site.state.forecast.learns:
-        site.facts.append(Foreseen(site.now, life.row, site.state.length[life.row]))
+    def _restore_waiting(self, job: LiveJob) -> None:
+        record = job.record
+        progress = JobProgress(
+            done_s=record.done_s,
+            attained_gpu_s=record.attained_gpu_s,
+            first_start_s=record.first_start_s,
+            pending_s=record.since_s,
+        )
+        # A reason says that something kept it out of the queue.
+        self._tables.restore_waiting(job.row, progress, queued=not record.reason)
+        # Its obstacle may have gone while no controller ran.
+        self._admission.consider(job)
+        self._tables.announce(job.row)

@@ -1,4 +1,4 @@
-"""How patient the live world is, and how often it says things again. Times in seconds."""
+"""How patient the live world is, and how often it repeats orders. Times in seconds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 class Rules:
     """The patience of a live world.
 
-    A node is down after `node_patience_s` of silence. An order is said again every `resend_s`
-    until its effect is seen, and every node is asked for its inventory every `hail_every_s`. A
-    worker that stays silent `hung_s` after its peers lost their collectives is killed, and one
-    that is not ready `ready_s` after it was asked; a job that says nothing for `stall_s` is
-    started anew. Before its first word a program may load for `start_s`; the first worker of a job
-    with a range of GPUs counts as running after `silent_s` without one. A gang gives GPUs that
-    others hold `yield_s` to become free before it changes over without them. A job that failed
-    by no fault of its own waits the next of `backoff_s`.
+    A node is down after `node_patience_s` of silence. An order is repeated every `resend_s` until
+    its effect is seen, and every node is asked for its inventory every `hail_every_s`. A worker is
+    killed that stays silent `hung_s` after its peers lost their collectives, or is not ready
+    `ready_s` after it was asked. A job that reports nothing for `stall_s` is started anew. Before
+    its first message a program may load for `start_s`; the first worker of a job with a range of
+    GPUs counts as running after `silent_s` without one. A gang waits `yield_s` for GPUs that
+    others use before it changes over without them. A job that failed by no fault of its own waits
+    the next of `backoff_s`.
     """
 
     node_patience_s: float = 10.0

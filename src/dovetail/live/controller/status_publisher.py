@@ -1,4 +1,4 @@
-"""Makes the frozen pictures that readers see, a few times a second at most."""
+"""Publishes the frozen snapshots that readers see, a few times a second at most."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dovetail.core.messages import Reason
-from dovetail.core.policy import name_of
 from dovetail.core.units import NEVER_S
-from dovetail.live.controller.health import Health
-from dovetail.live.controller.live_jobs import Life
-from dovetail.live.controller.site import Site
-from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, Snapshot
+from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
 
 
-class Picture:
-    """The latest picture; `changed` asks for a new one."""
+class StatusPublisher:
+    """Owns the `latest` snapshot and what it says of decisions; `changed` asks for a new one."""
 
-    def __init__(self, site: Site, health: Health) -> None:
-        self._site = site
-        self._health = health
-        self.published: Snapshot | None = None
+    def __init__(
+        self,
+        jobs: LiveJobs,
+        tables: RecordedTables,
+        gpus: GpuMap,
+        monitor: NodeMonitor,
+        *,
+        policy: str,
+        every_s: float,
+    ) -> None:
+        self._jobs = jobs
+        self._tables = tables
+        self._gpus = gpus
+        self._monitor = monitor
+        self._policy = policy
+        self._every_s = every_s
+        self.latest: StatusSnapshot | None = None
         self.changed = True
         self._made_s = -NEVER_S
         self._decided_s = -NEVER_S
@@ -30,62 +43,52 @@ class Picture:
         self._refused, self._refused_s = "", -NEVER_S
 
     def decided(self) -> None:
-        """Takes note of a decision."""
-        self._decided_s = self._site.now
+        """Notes a decision."""
+        self._decided_s = self._tables.now
         self._decisions += 1
         self.changed = True
 
     def explained(self, reasons: Sequence[Reason]) -> None:
-        """Takes note of why jobs wait."""
-        self._reasons = self._site.numbered(reasons)
-        self._reasons_s = self._site.now
+        """Notes why jobs wait; jobs go by number."""
+        self._reasons = tuple(reasons)
+        self._reasons_s = self._tables.now
 
     def refused(self, why: str) -> None:
-        """Takes note of a decision that did not stand."""
-        self._refused, self._refused_s = why, self._site.now
+        """Notes a decision that did not stand."""
+        self._refused, self._refused_s = why, self._tables.now
         self.changed = True
 
     def unwritable(self, why: str) -> None:
-        """Says at once that nothing can be written, or ("") that it can be again.
+        """Publishes at once that nothing can be written, or ("") that it can be again.
 
-        The last picture stays but for that: the tables are in the middle of an instant.
+        Nothing else of the last snapshot changes: the tables are in the middle of an instant.
         """
-        if self.published is not None and self.published.unwritable != why:
-            self.published = replace(self.published, unwritable=why)
+        if self.latest is not None and self.latest.unwritable != why:
+            self.latest = replace(self.latest, unwritable=why)
 
     @property
     def due_s(self) -> float:
-        """Returns when the next picture is due."""
-        return self._made_s + self._site.rules.publish_every_s if self.changed else NEVER_S
+        """Returns when the next snapshot is due."""
+        return self._made_s + self._every_s if self.changed else NEVER_S
 
     def publish_if_due(self) -> None:
-        """Makes a new picture if something changed and the last one is old enough."""
-        if self.changed and self._site.now >= self.due_s:
-            self.published = self._draw()
-            self._made_s, self.changed = self._site.now, False
+        """Publishes a new snapshot if something changed and the last one is old enough."""
+        if self.changed and self._tables.now >= self.due_s:
+            self.latest = self._snapshot()
+            self._made_s, self.changed = self._tables.now, False
 
-    def _draw(self) -> Snapshot:
-        site = self._site
-        state, view, numbers = site.state, site.state.view, site.lives.numbers
+    def _snapshot(self) -> StatusSnapshot:
+        state, numbers = self._tables.state, self._jobs.numbers
         waiting, placed = list(state.waiting), sorted(state.plan.placed)
-        return Snapshot(
-            now_s=site.now,
-            policy=name_of(site.policy),
+        return StatusSnapshot(
+            now_s=self._tables.now,
+            policy=self._policy,
             version=state.plan.version,
             decided_s=self._decided_s,
-            nodes=tuple(
-                NodeStatus(
-                    n,
-                    self._health.state_of(n),
-                    info.gpus,
-                    info.heard_s,
-                    view.cluster.group_of(n).gpu_type,
-                )
-                for n, info in enumerate(self._health.nodes)
-            ),
-            running=tuple(self._status(site.lives.of_row(row)) for row in placed),
+            nodes=self._nodes(),
+            running=tuple(self._running(self._jobs.of_row(row)) for row in placed),
             waiting=tuple(numbers[row] for row in waiting),
-            shapes=tuple(view.shape_of[row] for row in waiting),
+            shapes=tuple(state.view.shape_of[row] for row in waiting),
             reasons=self._reasons,
             reasons_s=self._reasons_s,
             decisions=self._decisions,
@@ -93,26 +96,37 @@ class Picture:
             refused_s=self._refused_s,
         )
 
-    def _status(self, life: Life) -> RunningStatus:
-        site, row = self._site, life.row
-        state = site.state
-        left = state.left_s((row,))[0]
+    def _nodes(self) -> tuple[NodeStatus, ...]:
+        cluster = self._tables.state.view.cluster
+        return tuple(
+            NodeStatus(
+                node,
+                self._monitor.state_of(node),
+                health.gpus,
+                health.heard_s,
+                cluster.group_of(node).gpu_type,
+            )
+            for node, health in enumerate(self._monitor.nodes)
+        )
+
+    def _running(self, job: LiveJob) -> RunningStatus:
+        row, state = job.row, self._tables.state
         return RunningStatus(
-            job=life.record.job,
+            job=job.number,
             placement=state.plan.placed[row],
-            members=life.record.members,
-            done_s=state.done_s((row,))[0],
-            rate=state.rate[row] if not life.starting else 0.0,
-            since_s=site.now,
-            left_s=left,
-            called=life.spec.called(life.record.job),
-            awaits=site.awaited(life),
-            deferred=_deferred(life),
+            members=job.record.members,
+            done_s=self._tables.done_s(row),
+            rate=state.rate[row] if not job.starting else 0.0,
+            since_s=self._tables.now,
+            left_s=state.left_s((row,))[0],
+            called=job.name,
+            awaits=self._gpus.awaited(job),
+            deferred=_deferred(job),
         )
 
 
-def _deferred(life: Life) -> tuple[str, ...]:
+def _deferred(job: LiveJob) -> tuple[str, ...]:
     """Returns why agents cannot start workers of a job yet, in the order of its nodes."""
-    workers = life.gang.roster.workers.values() if life.gang is not None else ()
+    workers = job.gang.roster.workers.values() if job.gang is not None else ()
     late = {(w.node, w.deferred) for w in workers if w.deferred and not w.alive}
     return tuple(f"node {node}: {why}" for node, why in sorted(late))

@@ -1,8 +1,9 @@
-"""Stops a policy that thinks too long, so that no policy can hang the controller.
+"""Stops a policy that decides for too long, so that no policy can hang the controller.
 
-A thread waits beside the loop; when a decision takes longer than its limit, it raises `Overran` in
-the thread that decides. The loop treats that as it treats any policy that raises: the plan that
-runs stays. What a policy does outside Python (one huge array operation) ends first.
+A thread waits beside the loop; when a decision takes longer than its limit, it raises
+`DecisionTimeout` in the thread that decides. The loop treats that as it treats any policy that
+raises: the plan that runs stays. What a policy does outside Python (one huge array operation)
+ends first.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dovetail.core.policy import Decision, Policy, name_of
 from dovetail.core.view import View
 
 
-class Overran(BaseException):
-    """Is raised inside a decision that takes too long; a policy's `except Exception` lets it by."""
+class DecisionTimeout(BaseException):
+    """Raised inside a decision that takes too long; not an Exception, so no policy catches it."""
 
 
 class Watchdog:
-    """Raises `Overran` in a thread, once for each arming, if it is not disarmed in time."""
+    """Raises `DecisionTimeout` in a thread, once for each arming, if it is not disarmed in time."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -35,26 +36,26 @@ class Watchdog:
         self._thread.start()
 
     def arm(self) -> None:
-        """Begins to wait for the calling thread."""
+        """Starts the limit for the calling thread."""
         with self._some:
             self._armed = threading.get_ident()
             self._rounds += 1
             self._some.notify()
 
     def disarm(self) -> None:
-        """Waits no longer, and takes back what was raised and has not arrived yet.
+        """Stops the limit, and takes back an error that was raised but has not arrived yet.
 
-        What arrives in this very moment is dropped: the work is done, and too late anyway.
+        One that arrives at this very moment is dropped: the work is done, and too late anyway.
         """
         while True:
             try:
-                # The lock itself: `Overran` may arrive when it is taken, which the condition's
-                # own `__enter__` would leave locked for ever.
+                # The lock itself: `DecisionTimeout` may arrive when it is taken, which the
+                # condition's own `__enter__` would leave locked for ever.
                 with self._lock:
                     self._armed = None
                     _raise_in(threading.get_ident(), None)
                 return
-            except Overran:
+            except DecisionTimeout:
                 continue
 
     def __enter__(self) -> Watchdog:
@@ -81,14 +82,14 @@ class Watchdog:
                 self._some.wait_for(lambda begun=begun: self._is_past(begun), self.limit_s)  # type: ignore[misc]
                 if not self._is_past(begun) and self._armed is not None:
                     # Raised under the lock: after `disarm` nothing can be under way.
-                    _raise_in(self._armed, Overran)
+                    _raise_in(self._armed, DecisionTimeout)
                     self._armed = None
 
     def _is_past(self, begun: int) -> bool:
         return self._closed or self._armed is None or self._rounds != begun
 
 
-class Watched:
+class WatchedPolicy:
     """A policy whose decisions are cut off when they take too long."""
 
     def __init__(self, policy: Policy, watchdog: Watchdog) -> None:
@@ -124,7 +125,7 @@ class Watched:
                 return self._policy.decide(view, memory)
             finally:
                 self._watchdog.disarm()
-        except Overran:
+        except DecisionTimeout:
             self._watchdog.disarm()
             limit_s = self._watchdog.limit_s
             raise DovetailError(f"it was stopped after {limit_s:g} s of deciding") from None

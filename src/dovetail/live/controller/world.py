@@ -1,9 +1,9 @@
-"""The live world: the same tables and the same loop as in simulation, with workers for a truth.
+"""The live world: the same tables and the same loop as in simulation, over workers that are real.
 
-One instant goes: what came in and what is due changes tables, records and gangs; the policy is
-asked if anything concerns it; then one entry of the journal keeps all of it; and only when that
-is durable do orders go out. Killed anywhere, the next controller finds either nothing of the
-instant or all of it, and says every order again that may not have been heard.
+One instant goes like this. What came in and what is due changes tables, records and gangs. The
+policy is asked if anything concerns it. Then one entry of the journal holds all of it, and only
+when that is durable do orders go out. Killed anywhere, the next controller finds either nothing
+of the instant or all of it, and repeats every order that may not have arrived.
 """
 
 from __future__ import annotations
@@ -12,46 +12,59 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from dovetail.control.state import ClusterState
-from dovetail.core.messages import Explained, Refused, Woke
+from dovetail.core.messages import RECOVERING, ControllerChanged, Explained, Refused
 from dovetail.core.plan import Draft
-from dovetail.core.policy import Decision, Policy
+from dovetail.core.policy import Decision, Policy, name_of, spell
 from dovetail.core.units import NEVER_S
-from dovetail.core.view import PendingChanges, View, show
-from dovetail.live.controller.arrivals import Arrivals
-from dovetail.live.controller.health import Health
-from dovetail.live.controller.live_jobs import Life
-from dovetail.live.controller.plan_applier import Placements
-from dovetail.live.controller.progress_reports import ProgressReports
-from dovetail.live.controller.reconciler import Tending
-from dovetail.live.controller.recovery import take_up
+from dovetail.core.view import View, show
+from dovetail.live.controller.admission import Admission
+from dovetail.live.controller.agent_reports import AgentReports
+from dovetail.live.controller.alarms import Alarms
+from dovetail.live.controller.gang_event_handler import GangEventHandler
+from dovetail.live.controller.gang_members import GangMembers
+from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.controller.inventories import Inventories
+from dovetail.live.controller.job_dependencies import JobDependencies
+from dovetail.live.controller.live_gangs import Launches, LiveGangs
+from dovetail.live.controller.live_jobs import LiveJobs
+from dovetail.live.controller.node_loss import NodeLoss
+from dovetail.live.controller.node_monitor import NodeMonitor
+from dovetail.live.controller.outbox import Outbox
+from dovetail.live.controller.plan_applier import PlanApplier
+from dovetail.live.controller.reconciler import Reconciler
+from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.controller.recovery import Recovery
 from dovetail.live.controller.rules import Rules
-from dovetail.live.controller.site import Launches, Site
-from dovetail.live.controller.status_publisher import Picture
-from dovetail.live.controller.terminations import Endings
+from dovetail.live.controller.sharer_updates import SharerUpdates
+from dovetail.live.controller.status_publisher import StatusPublisher
+from dovetail.live.controller.terminations import Terminations
+from dovetail.live.controller.timers import Timers
 from dovetail.live.edges.protocols import (
     CLOCK,
-    Accepted,
     Edges,
-    Entry,
     Incoming,
+    JournalEntry,
     NodeLost,
     Request,
     StoreError,
 )
-from dovetail.live.jobs.lifecycle import Step
-from dovetail.live.jobs.status_snapshot import Snapshot
+from dovetail.live.jobs.status_snapshot import StatusSnapshot
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.store.recovered import Recovered
-from dovetail.wire.agent import (
-    AgentReport,
-)
+from dovetail.wire.agent import AgentReport
 
-EMPTYING = "the cluster stops when its running jobs have ended, and starts none"
-"""What is said instead of a decision after `down --drain`."""
+DRAINING_DOWN = "the cluster stops when its running jobs have ended, and starts none"
+"""What the log has instead of a decision after `down --drain`."""
 
 
 class LiveWorld:
-    """A world of real time and real workers, between edges that may fail."""
+    """A world of real time and real workers, between edges that may fail.
+
+    It owns the order of things within an instant, and nothing else: every part is made here and
+    is given the other parts that it uses.
+    """
 
     def __init__(
         self,
@@ -67,308 +80,298 @@ class LiveWorld:
         share_between_users: bool = False,
     ) -> None:
         self._edges = edges
-        self._rules = rules or Rules()
+        self._rules = rules = rules or Rules()
         state.now = max(recovered.now_s, edges.clock.now())
         show(state.view, now=state.now)
-        self._site = site = Site(
-            edges,
-            state,
-            policy,
-            epoch=recovered.epoch,
-            launches=launches,
-            meter=meter,
-            rules=self._rules,
+        self._jobs = jobs = LiveJobs()
+        self._gangs = gangs = LiveGangs(launches, rules)
+        self._log = log = InstantLog(jobs, state)
+        self._tables = tables = RecordedTables(state, log)
+        self._timers = timers = Timers()
+        gpus, epoch = GpuMap(state, jobs), recovered.epoch
+        members = GangMembers(jobs, gangs, tables, gpus, timers)
+        sharers = SharerUpdates(jobs, gangs, tables, gpus)
+        terminations = Terminations(
+            jobs, gangs, tables, gpus, members, sharers, timers, meter=meter, rules=rules
         )
-        self._endings = Endings(site)
-        self._placements = Placements(site)
-        self._arrivals = Arrivals(
-            site, self._endings, owner=owner, share_between_users=share_between_users
+        self._plans = PlanApplier(jobs, gangs, tables, gpus, members, sharers)
+        self._dependencies = waits = JobDependencies(jobs, edges.archive)
+        user = None if share_between_users else owner
+        self._admission = admission = Admission(
+            jobs, tables, log, timers, terminations, waits, sharing_user=user
         )
-        self._health = Health(site, self._endings, self._placements)
-        reports = ProgressReports(site, self._endings)
-        self._tending = Tending(
-            site, self._endings, self._placements, self._arrivals, self._health, reports
+        self._monitor = monitor = NodeMonitor(tables, log, timers, rules, epoch)
+        inventories = Inventories(
+            jobs, gangs, tables, gpus, log, members, terminations, monitor, epoch=epoch
         )
-        self._picture = Picture(site, self._health)
+        self._publisher = StatusPublisher(
+            jobs, tables, gpus, monitor, policy=name_of(policy), every_s=rules.publish_every_s
+        )
+        self._reports = AgentReports(jobs, gangs, tables, gpus, log, inventories, self._publisher)
+        may_resize = "resize" in policy.powers
+        self._alarms = self._make_alarms(
+            gpus, members, sharers, terminations, inventories, may_resize=may_resize
+        )
+        post = edges.post
+        self._outbox = Outbox(jobs, gangs, gpus, log, timers, post=post, rules=rules, epoch=epoch)
+        self._reconciler = self._make_reconciler(gpus, members, terminations, meter)
         self._late: list[Incoming] = []
         self._leaving = self._emptying = False
         self._because: tuple[object, ...] | None = None
-        self._time_kept_s = site.now
-        take_up(site, self._arrivals, self._health, recovered)
-        # Of an empty cluster nobody is asked anything: nor is a simulation's policy.
-        self._ask_s = site.now if len(site.lives) else NEVER_S
+        self._time_kept_s = self._ask_s = tables.now
+        log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
+        recovery = Recovery(jobs, gangs, tables, gpus, timers, members, admission)
+        self._restore(recovered, recovery, inventories)
+
+    def _make_alarms(
+        self,
+        gpus: GpuMap,
+        members: GangMembers,
+        sharers: SharerUpdates,
+        terminations: Terminations,
+        inventories: Inventories,
+        *,
+        may_resize: bool,
+    ) -> Alarms:
+        jobs, gangs, monitor = self._jobs, self._gangs, self._monitor
+        node_loss = NodeLoss(
+            jobs,
+            gangs,
+            self._tables,
+            gpus,
+            members,
+            sharers,
+            terminations,
+            monitor,
+            inventories,
+            may_resize=may_resize,
+        )
+        return Alarms(
+            jobs, gangs, self._timers, members, self._admission, terminations, monitor, node_loss
+        )
+
+    def _make_reconciler(
+        self, gpus: GpuMap, members: GangMembers, terminations: Terminations, meter: Meter
+    ) -> Reconciler:
+        jobs, gangs, tables = self._jobs, self._gangs, self._tables
+        events = GangEventHandler(
+            jobs,
+            gangs,
+            tables,
+            gpus,
+            self._log,
+            self._timers,
+            terminations,
+            meter=meter,
+            rules=self._rules,
+        )
+        return Reconciler(
+            jobs,
+            gangs,
+            tables,
+            gpus,
+            members,
+            self._admission,
+            terminations,
+            events,
+            self._monitor,
+            self._outbox,
+        )
+
+    def _restore(self, recovered: Recovered, recovery: Recovery, inventories: Inventories) -> None:
+        """Takes up what the last controller left, and what came in but was in no entry yet."""
+        recovery.restore_gangs(recovered.jobs)
+        self._monitor.begin(dict(recovered.meta))
+        inventories.settle()
+        recovery.restore_waiting()
+        # Of an empty cluster the policy is asked nothing, and neither is a simulation's.
+        if not len(self._jobs):
+            self._ask_s = NEVER_S
         self._late.extend(recovered.accepted)
-        # Whoever brings a cluster up takes back what nobody carried out of an earlier "down".
+        # Bringing a cluster up cancels an earlier "down" that was not carried out.
         down = [r for r in recovered.requests if r.verb == "down"]
-        site.done.extend(r.seq for r in down)
+        self._log.answer(*(r.seq for r in down))
         self._late.extend(r for r in recovered.requests if r not in down)
 
     @property
-    def published(self) -> Snapshot | None:
-        """Returns the latest picture for readers; any thread may take it."""
-        return self._picture.published
+    def status(self) -> StatusSnapshot | None:
+        """Returns the latest snapshot for readers; any thread may take it."""
+        return self._publisher.latest
 
     def observe(self) -> View:
         """Returns the view at the present instant."""
-        return self._site.state.view
+        return self._tables.state.view
 
     def advance(self, until: float) -> bool:
         """Moves to the next instant that concerns the policy; False when the controller stops."""
-        site = self._site
         while True:
-            self._tending.tend()
+            self._reconciler.reconcile()
             self._commit()
             if self._is_over():
                 return False
-            if not self._asks():
+            if not self._may_ask():
                 self._pass_time(until)
             if self._emptying:
                 until = self._ask_s = NEVER_S
-                self._let_be()
+                self._refuse_to_decide()
                 continue
-            if site.settled and min(until, self._ask_s) <= site.now:
+            if self._gangs.settled and min(until, self._ask_s) <= self._tables.now:
                 self._ask_s = NEVER_S
-                site.changes.woke = True
-                site.facts.append(Woke(site.now))
-            if self._asks():
-                show(site.state.view, changes=site.changes.net(site.state.waiting))
-                site.changes = PendingChanges()
+                self._tables.wake()
+            if self._may_ask():
+                state = self._tables.state
+                show(state.view, changes=self._tables.take_changes().net(state.waiting))
                 return True
 
     def _pass_time(self, until: float) -> None:
-        """Waits for the next instant, and lets it happen."""
-        site = self._site
-        self._picture.publish_if_due()
-        due = min(site.timers.next_s, self._picture.due_s, self._tell_time_s)
-        if site.settled:
+        """Waits for the next instant, and takes in all that it brings."""
+        self._publisher.publish_if_due()
+        due = min(self._timers.next_s, self._publisher.due_s, self._clock_due_s)
+        if self._gangs.settled:
             due = min(due, until, self._ask_s)
-        come = self._late or self._edges.inbox.wait(due)
+        incoming = self._late or self._edges.inbox.wait(due)
         self._late = []
         # Nothing came, so it is time, though clocks may round that to an instant before.
-        self._begin(due if not come else 0.0)
-        self._health.was_away(site.now - due)
-        self._take(come)
-        self._let_happen()
-        self._tending.tend()
+        self._begin(due if not incoming else 0.0)
+        self._monitor.excuse(self._tables.now - due)
+        self._take(incoming)
+        self._alarms.ring(self._tables.now)
+        self._reconciler.reconcile()
 
     def _begin(self, due_s: float) -> None:
-        state = self._site.state
+        state = self._tables.state
         state.now = max(state.now, self._edges.clock.now(), due_s)
         show(state.view, now=state.now)
 
-    def _asks(self) -> bool:
-        """Tells whether anything happened that concerns the policy, and it can be asked."""
-        c = self._site.changes
-        return self._site.settled and bool(
-            c.woke or c.arrived or c.ended or c.evicted or c.capacity
-        )
+    def _may_ask(self) -> bool:
+        """Returns whether anything concerns the policy, and it can be asked."""
+        return self._gangs.settled and self._tables.concern_policy
 
-    def _let_be(self) -> None:
+    def _refuse_to_decide(self) -> None:
         """Answers for the policy while the cluster empties: what runs keeps what it has.
 
         The log has it as a refused plan, so that a replay asks for none either.
         """
-        if self._asks():
-            self._site.facts.append(Refused(self._site.now, EMPTYING))
-            self._picture.refused(EMPTYING)
-            self._site.changes = PendingChanges()
+        if self._may_ask():
+            self._log.fact(Refused(self._tables.now, DRAINING_DOWN))
+            self._publisher.refused(DRAINING_DOWN)
+            self._tables.take_changes()
 
     def _is_over(self) -> bool:
         if self._emptying and not any(
-            life.is_placed or (life.gang is not None and life.gang.roster.workers)
-            for life in self._site.lives
+            job.is_placed or (job.gang is not None and job.gang.roster.workers)
+            for job in self._jobs
         ):
             self._leaving = True
         return self._leaving
 
     # What comes in.
 
-    def _take(self, come: Sequence[Incoming]) -> None:
-        # Requests about jobs come after these, so to let all jobs of a burst in first is safe.
-        self._arrivals.accept([m for m in come if isinstance(m, Accepted)])
-        for message in come:
+    def _take(self, incoming: Sequence[Incoming]) -> None:
+        # Requests about jobs come after these, so it is safe to admit a whole burst first.
+        self._admission.accept([m for m in incoming if isinstance(m, StoredJob)])
+        for message in incoming:
             match message:
                 case Request():
                     self._take_request(message)
                 case AgentReport():
-                    self._take_report(message)
+                    if self._monitor.heard(message.node):
+                        self._reports.take(message)
                 case NodeLost():
                     # Silence decides; a broken connection may be back in a moment.
                     pass
 
     def _take_request(self, request: Request) -> None:
-        site = self._site
         if request.verb in ("drain", "undrain"):
-            self._health.drain(request.node, undo=request.verb == "undrain")
-            site.done.append(request.seq)
+            self._monitor.drain(request.node, undo=request.verb == "undrain")
+            self._log.answer(request.seq)
         elif request.verb == "down":
             if request.argument == "drain":
                 self._emptying = True
-                self._health.drain_all()
+                self._monitor.drain_all()
             else:
                 self._leaving = True
-            site.done.append(request.seq)
+            self._log.answer(request.seq)
         else:
-            self._arrivals.carry_out(request)
-
-    def _take_report(self, report: AgentReport) -> None:
-        if not self._health.heard(report.node):
-            return
-        if report.inventory is not None:
-            self._health.survey(report.inventory)
-        # Until all inventories are there a worker that is heard of cannot be told from a stray.
-        elif self._site.settled:
-            self._take_word(report)
-
-    def _take_word(self, report: AgentReport) -> None:
-        site, node = self._site, report.node
-        if report.started is not None:
-            said = report.started
-            life = site.lives.get(said.job)
-            known = life is not None and site.gang(life).roster.started(
-                said.worker, said.generation, site.now
-            )
-            self._note_deferral(said.job, said.worker, "")
-            if life is None or not known:
-                site.floor.add_unknown((said.job, said.worker), node, said.all_gpus)
-            else:
-                site.touch(life)
-        if report.ended is not None:
-            end = report.ended
-            site.floor.drop_unknown((end.job, end.worker))
-            life = site.lives.get(end.job)
-            if life is None or life.gang is None:
-                self._endings.forget(node, end.job, end.worker)
-            else:
-                life.gang.ended(node, end, site.now)
-                site.touch(life)
-        if report.deferred is not None:
-            self._note_deferral(report.deferred.job, report.deferred.worker, report.deferred.why)
-        if report.said is not None:
-            life = site.lives.get(report.said.job)
-            if life is not None and life.gang is not None:
-                life.gang.heard(report.said, site.now)
-                site.touch(life)
-
-    def _note_deferral(self, job: int, number: int, why: str) -> None:
-        """Notes for users why a worker is not started yet; its gang sees a worker that is late."""
-        life = self._site.lives.get(job)
-        worker = life.gang.roster.workers.get(number) if life is not None and life.gang else None
-        if worker is not None and worker.deferred != why:
-            worker.deferred = why
-            self._picture.changed = True
-
-    # What is due.
-
-    def _let_happen(self) -> None:
-        site = self._site
-        for name in site.timers.due(site.now):
-            assert isinstance(name, tuple)
-            kind, number = name
-            if kind == "node":
-                self._health.look(number)
-            elif kind == "hail":
-                self._health.hail(number)
-            else:
-                life = site.lives.get(number)
-                if life is not None:
-                    self._let_happen_to(life, kind)
-
-    def _let_happen_to(self, life: Life, kind: str) -> None:
-        match kind:
-            case "gang":
-                self._site.touch(life)
-            case "limit":
-                limit = life.spec.time_limit_s
-                self._endings.end(
-                    life, Step.TIMED_OUT, reason="TimeLimit", detail=f"it ran for {limit:g} s"
-                )
-            case "deadline":
-                self._endings.end(
-                    life, Step.DEADLINE, reason="DeadLine", detail="its deadline has passed"
-                )
-            case "mend":
-                self._placements.mend(life)
-            case "begin":
-                self._arrivals.consider(life)
+            self._admission.carry_out(request)
 
     # What is kept.
 
     def _commit(self) -> None:
-        """Keeps what this instant changed, and then lets the letters go out."""
-        site = self._site
-        entry = site.entry()
+        """Makes what this instant changed durable, and then sends its orders."""
+        entry = self._log.take_entry()
+        # Most reports of progress change nothing on record, and then nothing is written.
         if entry.facts or entry.records or entry.done or entry.meta:
-            self._keep(lambda: self._edges.journal.write(entry))
-            self._arrivals.kept()
-            self._picture.changed = True
+            self._write(lambda: self._edges.journal.write(entry))
+            self._dependencies.entry_is_durable()
+            self._publisher.changed = True
         if entry.facts or entry.records:
-            self._time_kept_s = site.now
-        elif site.now >= self._tell_time_s:
-            self._keep_time()
-        self._tending.say()
+            self._time_kept_s = self._tables.now
+        elif self._tables.now >= self._clock_due_s:
+            self._write_clock()
+        self._outbox.send(self._tables.now)
 
     @property
-    def _tell_time_s(self) -> float:
-        """Returns when the time must be kept, if nothing that happens tells of it until then."""
-        if not len(self._site.lives):
+    def _clock_due_s(self) -> float:
+        """Returns when the time must be kept, if no entry does so until then."""
+        if not len(self._jobs):
             return NEVER_S
         return self._time_kept_s + self._rules.persist_every_s
 
-    def _keep_time(self) -> None:
-        """Keeps the present: what jobs ran and waited counts, though this controller is killed."""
-        self._time_kept_s = self._site.now
+    def _write_clock(self) -> None:
+        """Keeps the present: what jobs ran and waited counts even if this controller is killed."""
+        now = self._tables.now
+        self._time_kept_s = now
         # A disk that is full now takes it the next time.
         with suppress(StoreError):
-            self._edges.journal.write(Entry(meta=((CLOCK, repr(self._site.now)),)))
+            self._edges.journal.write(JournalEntry(meta=((CLOCK, repr(now)),)))
 
-    def _keep(self, write: Callable[[], None]) -> None:
-        """Writes, and goes on trying while the store cannot; whatever comes meanwhile waits."""
+    def _write(self, write: Callable[[], None]) -> None:
+        """Writes, and retries while the store cannot; whatever comes in meanwhile waits."""
         clock, inbox = self._edges.clock, self._edges.inbox
         while True:
             try:
                 write()
-                self._picture.unwritable("")
+                self._publisher.unwritable("")
                 return
             except StoreError as error:
-                self._picture.unwritable(str(error))
+                self._publisher.unwritable(str(error))
                 if self._leaving:
                     raise
                 again_s = clock.now() + self._rules.store_retry_s
-                while come := inbox.wait(again_s):
-                    self._late.extend(come)
-                    if any(isinstance(m, Request) and m.verb == "down" for m in come):
+                while incoming := inbox.wait(again_s):
+                    self._late.extend(incoming)
+                    # Nothing of this instant can be kept, but its owner may still stop us.
+                    if any(isinstance(m, Request) and m.verb == "down" for m in incoming):
                         raise
 
     # What the loop asks.
 
     def apply(self, draft: Draft) -> None:
-        """Carries a legal draft out."""
+        """Applies a legal draft."""
         placed = [c.job for c in draft.changes() if c.before is None]
-        self._placements.apply(draft)
+        self._plans.apply(draft)
         for row in placed:
-            self._arrivals.look_after(self._site.lives.numbers[row])
-        self._picture.decided()
+            self._admission.consider_dependents(self._jobs.numbers[row])
+        self._publisher.decided()
 
     def in_time(self, took_s: float) -> bool:
-        """Tells whether a decision that took so long still counts."""
+        """Returns whether a decision that took so long still counts."""
         return took_s <= self._rules.decision_limit_s
 
     def refuse(self, policy: Policy, why: Sequence[str], cause: Exception | None = None) -> float:
         """Keeps the plan that runs, records why, and returns when to ask again."""
-        site = self._site
         text = "; ".join(why)
-        site.facts.append(Refused(site.now, text))
-        self._picture.refused(text)
-        return site.now + self._rules.refused_wait_s
+        self._log.fact(Refused(self._tables.now, text))
+        self._publisher.refused(text)
+        return self._tables.now + self._rules.refused_wait_s
 
     def note(self, decision: Decision) -> None:
         """Records the reasons when they change, and adopts a new order of the queue."""
-        site = self._site
         if decision.because is not None and decision.because != self._because:
             self._because = decision.because
-            site.facts.append(Explained(site.now, decision.because))
-            self._picture.explained(decision.because)
+            self._log.fact(Explained(self._tables.now, decision.because))
+            self._publisher.explained(self._log.reasons_by_number(decision.because))
         if decision.order is not None:
-            site.state.reorder(decision.order)
-        self._picture.decided()
+            self._tables.state.reorder(decision.order)
+        self._publisher.decided()

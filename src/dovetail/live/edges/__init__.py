@@ -1,1 +1,1 @@
-"""What connects the live world to clocks, sockets and disk; the real ones and the virtual."""
+"""The interfaces of the live world to clock, messages and store: the real ones and virtual ones."""

@@ -1,7 +1,7 @@
-"""The edges of the live world: time, what comes in, what goes out, what is kept.
+"""The edges of the live world: its clock, inbox, post, journal and archive.
 
-Everything between them is a function of what they give, so that the same code runs with threads,
-sockets and a disk, and inside virtual time with faults drawn from a seed.
+The controller is a function of what these five give it. So the same code runs with threads,
+sockets and a disk, and in virtual time with faults drawn from a seed.
 """
 
 from __future__ import annotations
@@ -13,22 +13,13 @@ from typing import Protocol
 from dovetail.core.errors import DovetailError
 from dovetail.core.messages import Fact
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.wire.agent import AgentOrder, AgentReport
-from dovetail.wire.spec import JobSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A job was submitted and is on record; the world is to let it arrive."""
-
-    job: int
-    spec: JobSpec
-    submit_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A user's verb that is on record and is to be carried out; `seq` orders them.
+    """A request of a user that is on record and is to be carried out; `seq` orders requests.
 
     `verb` is one of cancel, requeue, hold, release (of a job), or drain, undrain (of a node),
     or down (`argument` "leave" or "drain").
@@ -43,15 +34,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """The connection to a node's agent broke. Not the node's end: silence decides that."""
+    """The connection to a node's agent broke. The node may be well: only silence makes it down."""
 
     node: int
 
 
-Incoming = Accepted | Request | AgentReport | NodeLost
+Incoming = StoredJob | Request | AgentReport | NodeLost
+"""A job was submitted, a user asked for something, an agent reported, or its connection broke."""
 
 CLOCK = "clock"
-"""The name under which the journal keeps the cluster's time while nothing else tells of it."""
+"""The name under which the journal keeps the cluster's time when no fact or record does."""
 
 
 class Clock(Protocol):
@@ -63,15 +55,15 @@ class Clock(Protocol):
 
 
 class Inbox(Protocol):
-    """What comes in, in order of arrival."""
+    """The messages for the controller, in order of arrival."""
 
     def wait(self, until: float) -> Sequence[Incoming]:
-        """Returns all that has come, waiting for the first up to `until`; empty when it is time."""
+        """Returns all messages, waiting for the first; none if `until` comes before it."""
         ...
 
 
 class Post(Protocol):
-    """Takes orders to the agents. Nothing is promised: an order may be lost, doubled or late."""
+    """Sends orders to the agents. Nothing is promised: an order may be lost, doubled or late."""
 
     def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order to the agent of a node."""
@@ -79,8 +71,8 @@ class Post(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What one instant changed: facts, the records of the jobs they touch, requests carried out.
+class JournalEntry:
+    """What one instant changed: facts, the records of jobs, and requests that were carried out.
 
     `meta` are values that replace older ones of the same name.
     """
@@ -92,24 +84,24 @@ class Entry:
 
 
 class Journal(Protocol):
-    """Keeps entries. An entry is kept whole or not at all, and never forgotten once written."""
+    """Stores entries. An entry is stored whole or not at all, and is never lost once written."""
 
-    def write(self, entry: Entry) -> None:
-        """Returns when the entry is durable. Raises StoreError if it cannot be kept."""
+    def write(self, entry: JournalEntry) -> None:
+        """Returns when the entry is durable. Raises StoreError if it cannot be written."""
         ...
 
 
 class Archive(Protocol):
-    """Knows every job on record, those that ended long ago too."""
+    """Finds any job on record, also one that ended long ago."""
 
-    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
-        """Returns what was asked for and how far it came, or None for an unknown number."""
+    def find(self, job: int) -> StoredJob | None:
+        """Returns a job, or None for an unknown number."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """All that a live world touches."""
+    """Everything outside itself that a live world uses."""
 
     clock: Clock
     inbox: Inbox
@@ -119,4 +111,4 @@ class Edges:
 
 
 class StoreError(DovetailError):
-    """Says that nothing can be kept any more (a full or broken disk); nothing was changed."""
+    """Nothing can be written (the disk is full or broken); nothing was changed."""

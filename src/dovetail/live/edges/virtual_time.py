@@ -1,9 +1,8 @@
-"""The edges of the live world in virtual time: one heap of events drives the controller and all
-that it talks to.
+"""The edges of the live world in virtual time: one heap of events drives the whole cluster.
 
-The controller's loop is the only thing that runs: whenever it waits for its inbox, the heap makes
-time pass up to the next message for it. So a day of a live cluster passes in seconds, and the same
-seed gives the same day.
+The controller's loop is the only thing that runs. Whenever it waits for its inbox, time passes up
+to the next message for it. So a day of a live cluster takes seconds, and the same seed gives the
+same day.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dovetail.wire.agent import AgentOrder
 
 
 class Timeline:
-    """What will happen, in order of time; of one instant, in the order in which it was put in."""
+    """The events to come, by time; events of one instant in the order in which they were added."""
 
     __slots__ = ("_count", "_events", "now")
 
@@ -29,12 +28,12 @@ class Timeline:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
 
     def at(self, time_s: float, do: Callable[[], None]) -> None:
-        """Lets something happen at a time, at once if that is past."""
+        """Schedules a call for a time; for now if that is past."""
         self._count += 1
         heapq.heappush(self._events, (max(time_s, self.now), self._count, do))
 
     def after(self, delay_s: float, do: Callable[[], None]) -> None:
-        """Lets something happen after a delay."""
+        """Schedules a call after a delay."""
         self.at(self.now + delay_s, do)
 
     @property
@@ -43,19 +42,19 @@ class Timeline:
         return self._events[0][0] if self._events else NEVER_S
 
     def step(self) -> None:
-        """Lets the next event happen."""
+        """Moves to the next event and makes its call."""
         self.now, _, do = heapq.heappop(self._events)
         do()
 
     def pass_until(self, time_s: float) -> None:
-        """Lets everything happen up to a time, and makes it the present."""
+        """Makes all calls up to a time, and moves there."""
         while self.next_s <= time_s:
             self.step()
         self.now = max(self.now, time_s)
 
 
 class VirtualClock:
-    """The time of the heap, which a restart may find `ahead_s` of where it was."""
+    """The time of a timeline plus `ahead_s`: a restart may find the clock ahead of the last one."""
 
     def __init__(self, line: Timeline, ahead_s: float = 0.0) -> None:
         self._line = line
@@ -67,7 +66,7 @@ class VirtualClock:
 
 
 class VirtualInbox:
-    """What comes in for one controller. To wait is to let time pass.
+    """The messages for one controller; while it waits for them, time passes.
 
     `ahead_s` is that of the controller's clock.
     """
@@ -75,30 +74,31 @@ class VirtualInbox:
     def __init__(self, line: Timeline, ahead_s: float = 0.0) -> None:
         self._line = line
         self._ahead_s = ahead_s
-        self._come: list[Incoming] = []
+        self._messages: list[Incoming] = []
 
     def put(self, message: Incoming) -> None:
-        """Takes a message in now."""
-        self._come.append(message)
+        """Adds a message now."""
+        self._messages.append(message)
 
     def wait(self, until: float) -> Sequence[Incoming]:
-        """Returns all that has come, letting time pass up to the first of it or to `until`."""
+        """Returns all messages there are; time passes up to the first one, or to `until`."""
         line = self._line
         until -= self._ahead_s
-        while not self._come and line.next_s < NEVER_S and line.next_s <= until:
+        while not self._messages and line.next_s < NEVER_S and line.next_s <= until:
             line.step()
-        while self._come and line.next_s <= line.now:
+        # Of one instant all messages are returned together, as a real controller finds them.
+        while self._messages and line.next_s <= line.now:
             line.step()
-        if not self._come:
+        if not self._messages:
             if until == NEVER_S:
                 raise DovetailError("the controller waits and nothing is left to happen")
             line.now = max(line.now, until)
-        come, self._come = self._come, []
-        return come
+        messages, self._messages = self._messages, []
+        return messages
 
 
-class Road(Protocol):
-    """How messages travel between the controller and a node."""
+class VirtualNetwork(Protocol):
+    """Decides how messages travel between the controller and a node."""
 
     def delays_s(self, node: int, *, up: bool) -> Sequence[float]:
         """Returns when each copy of the next message arrives; empty if it is lost.
@@ -108,8 +108,8 @@ class Road(Protocol):
         ...
 
 
-class EvenRoad:
-    """Every message arrives once, in turn, after the same time."""
+class UniformNetwork:
+    """Delivers every message once, in order, after the same delay."""
 
     def __init__(self, delay_s: float = 0.0005) -> None:
         self._delays = (delay_s,)
@@ -120,16 +120,19 @@ class EvenRoad:
 
 
 class VirtualPost:
-    """Takes orders along a road to the nodes, `deliver`ed there when they arrive."""
+    """Sends orders over a network and calls `deliver` when one arrives at its node."""
 
     def __init__(
-        self, line: Timeline, deliver: Callable[[int, AgentOrder], None], road: Road | None = None
+        self,
+        line: Timeline,
+        deliver: Callable[[int, AgentOrder], None],
+        network: VirtualNetwork | None = None,
     ) -> None:
         self._line = line
         self._deliver = deliver
-        self._road = road or EvenRoad()
+        self._network = network or UniformNetwork()
 
     def send(self, node: int, order: AgentOrder) -> None:
-        """Sends an order; it arrives as often and as late as the road says."""
-        for delay_s in self._road.delays_s(node, up=False):
+        """Sends an order; the network decides how often and how late it arrives."""
+        for delay_s in self._network.delays_s(node, up=False):
             self._line.after(delay_s, lambda: self._deliver(node, order))

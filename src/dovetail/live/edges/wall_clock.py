@@ -1,4 +1,4 @@
-"""The edges of a controller that runs for real: the machine's clock, and an inbox for threads."""
+"""The machine's clock, and an inbox that other threads fill: edges of a real controller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic
 from dovetail.live.edges.protocols import Incoming
 
 LONGEST_WAIT_S = 3600.0
-"""What a lock may be asked to wait; whoever waits longer is asked again."""
+"""The longest single wait on a lock; a longer wait is several of these."""
 
 
 class WallClock:
@@ -29,26 +29,26 @@ class WallClock:
 
 
 class ThreadInbox:
-    """What other threads put in, for the one thread that waits."""
+    """Messages that any thread puts in, for the one thread that waits for them."""
 
     def __init__(self, clock: WallClock) -> None:
         self._clock = clock
-        self._come: list[Incoming] = []
-        self._some = threading.Condition()
+        self._messages: list[Incoming] = []
+        self._arrival = threading.Condition()
 
     def put(self, incoming: Incoming) -> None:
-        """Takes what has come, from any thread."""
-        with self._some:
-            self._come.append(incoming)
-            self._some.notify()
+        """Adds a message, from any thread."""
+        with self._arrival:
+            self._messages.append(incoming)
+            self._arrival.notify()
 
     def wait(self, until: float) -> Sequence[Incoming]:
-        """Returns all that has come, waiting for the first up to `until`; empty when it is time."""
-        with self._some:
-            while not self._come:
+        """Returns all messages, waiting for the first; none if `until` comes before it."""
+        with self._arrival:
+            while not self._messages:
                 left_s = (until - self._clock.now()) / self._clock.speed
                 if left_s <= 0:
                     return ()
-                self._some.wait(min(left_s, LONGEST_WAIT_S))
-            come, self._come = self._come, []
-            return come
+                self._arrival.wait(min(left_s, LONGEST_WAIT_S))
+            messages, self._messages = self._messages, []
+            return messages

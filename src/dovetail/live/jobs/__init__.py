@@ -1,1 +1,1 @@
-"""A live job as the controller records it: its states, its record, its row in the tables."""
+"""The shapes of a live job: its states, its record, what is stored, what readers see."""

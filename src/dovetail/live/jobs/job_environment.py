@@ -1,4 +1,4 @@
-"""The variables that tell a job who it is, under the names that scripts for Slurm look for."""
+"""The environment variables of a job, under the names that scripts for Slurm look for."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dovetail.wire.spec import JobSpec
 
 RESTARTS = "SLURM_RESTART_COUNT"
-"""Told from the first restart on; scripts look for it to go on from what they saved."""
+"""Set from the first restart on; scripts look for it to go on from what they saved."""
 
 
 def environment_of(spec: JobSpec, number: int) -> tuple[tuple[str, str], ...]:
-    """Returns a job's number and array index as variables, then its own, which go before.
+    """Returns variables with the number and array index of a job, and its own, which win.
 
-    Its name only if it wants Slurm's variables: programs take it for a sign of Slurm. Which of its
-    workers one is, its agent says (`live/engines/task_environment.py`).
+    Its name is set only if it wants Slurm's variables: programs take it for a sign of Slurm. Rank
+    and size are set by the agent of a worker (`live/engines/task_environment.py`).
     """
-    told = {
+    variables = {
         "SLURM_JOB_ID": str(number),
         "SLURM_JOBID": str(number),
         "SLURM_JOB_NAME": spec.name if spec.slurm_variables else "",
@@ -26,25 +26,25 @@ def environment_of(spec: JobSpec, number: int) -> tuple[tuple[str, str], ...]:
         "SLURM_CPUS_PER_TASK": str(int(spec.cpus // spec.tasks) or ""),
     }
     if spec.array >= 0:
-        told |= {
+        variables |= {
             "SLURM_ARRAY_JOB_ID": str(spec.array_of),
             "SLURM_ARRAY_TASK_ID": str(spec.array),
         }
-    return tuple(({k: v for k, v in told.items() if v} | dict(spec.environment)).items())
+    return tuple(({k: v for k, v in variables.items() if v} | dict(spec.environment)).items())
 
 
-def restarted(
+def with_restarts(
     environment: Sequence[tuple[str, str]], spec: JobSpec, times: int
 ) -> tuple[tuple[str, str], ...]:
-    """Returns the variables of a job whose program is started anew for the so many-th time."""
-    said = dict(environment)
+    """Returns the variables of a job whose program has been restarted so many times."""
+    variables = dict(environment)
     if times and RESTARTS not in dict(spec.environment):
-        said[RESTARTS] = str(times)
-    return tuple(said.items())
+        variables[RESTARTS] = str(times)
+    return tuple(variables.items())
 
 
 def environment_of_array(indices: Sequence[int]) -> dict[str, str]:
-    """Returns what every task of an array is told of the others, as variables."""
+    """Returns the variables that describe an array to each of its tasks."""
     first, last = min(indices), max(indices)
     step = (last - first) // (len(indices) - 1) if len(indices) > 1 else 1
     even = sorted(indices) == list(range(first, last + 1, max(step, 1)))

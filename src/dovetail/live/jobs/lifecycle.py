@@ -1,6 +1,7 @@
-"""The life of a job as a table: which state may follow which, and upon what.
+"""The states of a job, and the table of transitions between them.
 
-States are Slurm's. Nothing here knows time, workers or files; whoever moves a job asks `after`.
+States are Slurm's. Nothing here knows time, workers or files; `LiveJobs.move` is the only caller
+of `after`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dovetail.core.errors import DovetailError
 
 
 class State(StrEnum):
-    """Where a job is in its life, in Slurm's words."""
+    """The states of a job, in Slurm's words."""
 
     PENDING = "PENDING"
     CONFIGURING = "CONFIGURING"
@@ -38,11 +39,11 @@ TERMINAL = frozenset(
         State.DEADLINE,
     }
 )
-"""A job in one of these is over for good (a requeue makes it pending by its owner's will)."""
+"""A job in one of these is over for good, unless its owner requeues it."""
 
 
-class Step(StrEnum):
-    """What happens to a job."""
+class Transition(StrEnum):
+    """What happens to a job and changes its state."""
 
     PLACED = "placed"
     STARTED = "started"
@@ -58,45 +59,45 @@ class Step(StrEnum):
     REQUEUED = "requeued"
 
 
-ENDINGS: dict[Step, State] = {
-    Step.FINISHED: State.COMPLETED,
-    Step.FAILED: State.FAILED,
-    Step.CANCELLED: State.CANCELLED,
-    Step.TIMED_OUT: State.TIMEOUT,
-    Step.NODE_FAILED: State.NODE_FAIL,
-    Step.OUT_OF_MEMORY: State.OUT_OF_MEMORY,
-    Step.DEADLINE: State.DEADLINE,
+ENDINGS: dict[Transition, State] = {
+    Transition.FINISHED: State.COMPLETED,
+    Transition.FAILED: State.FAILED,
+    Transition.CANCELLED: State.CANCELLED,
+    Transition.TIMED_OUT: State.TIMEOUT,
+    Transition.NODE_FAILED: State.NODE_FAIL,
+    Transition.OUT_OF_MEMORY: State.OUT_OF_MEMORY,
+    Transition.DEADLINE: State.DEADLINE,
 }
-"""The steps that end a job, and the state it has once its last worker is gone."""
+"""The transitions that end a job, and the state it has once its last worker is gone."""
 
 _ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
 
-_TABLE: dict[tuple[State, Step], State] = {
-    (State.PENDING, Step.PLACED): State.CONFIGURING,
-    (State.CONFIGURING, Step.STARTED): State.RUNNING,
-    (State.CONFIGURING, Step.STOPPED): State.PENDING,
-    (State.RUNNING, Step.STOPPED): State.PENDING,
-    (State.CONFIGURING, Step.REQUEUED): State.PENDING,
-    (State.RUNNING, Step.REQUEUED): State.PENDING,
+_TABLE: dict[tuple[State, Transition], State] = {
+    (State.PENDING, Transition.PLACED): State.CONFIGURING,
+    (State.CONFIGURING, Transition.STARTED): State.RUNNING,
+    (State.CONFIGURING, Transition.STOPPED): State.PENDING,
+    (State.RUNNING, Transition.STOPPED): State.PENDING,
+    (State.CONFIGURING, Transition.REQUEUED): State.PENDING,
+    (State.RUNNING, Transition.REQUEUED): State.PENDING,
     **{(state, step): State.COMPLETING for state in _ALIVE for step in ENDINGS},
-    **{(state, Step.REQUEUED): State.PENDING for state in TERMINAL},
+    **{(state, Transition.REQUEUED): State.PENDING for state in TERMINAL},
 }
 """What is not here cannot happen. `VACATED` leads from COMPLETING to the job's own ending."""
 
 
-class IllegalStep(DovetailError):
-    """Says that a job cannot do this in its state: a bug of ours, never of the user."""
+class IllegalTransition(DovetailError):
+    """A job cannot do this in its state: a bug of ours, never of the user."""
 
 
-def after(state: State, step: Step, ending: State | None = None) -> State:
+def after(state: State, step: Transition, ending: State | None = None) -> State:
     """Returns the state that follows. Raises IllegalStep.
 
     A job that ends is COMPLETING until its last worker is gone (`VACATED`); then comes `ending`.
     """
-    if state is State.COMPLETING and step is Step.VACATED and ending in TERMINAL:
+    if state is State.COMPLETING and step is Transition.VACATED and ending in TERMINAL:
         assert ending is not None
         return ending
     follows = _TABLE.get((state, step))
     if follows is None:
-        raise IllegalStep(f"a job that is {state} cannot be {step}")
+        raise IllegalTransition(f"a job that is {state} cannot be {step}")
     return follows

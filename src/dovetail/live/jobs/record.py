@@ -1,4 +1,4 @@
-"""What the controller keeps of each job: enough to go on after it was killed at any instant."""
+"""What the controller records of each job: enough to go on after a kill at any instant."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class GangMember:
 class JobRecord:
     """The durable state of one job beside its request.
 
-    `members` are the wanted workers in rank order, `group` the numbers of those told to form
-    `generation` (the same, but while a change is under way); `next_worker` is the next number.
+    `members` are the wanted workers in rank order. `group` are the numbers of the workers that are
+    to form `generation`: the same, except while a change is under way. `next_worker` is the next
+    number.
     `done_s` (solo seconds) and `attained_gpu_s` are as of `since_s`, and `saved_s` of the work is
     on disk; `reason` says why it waits or how it ended, in Slurm's words; `detail` is a sentence.
     `ending` is what a COMPLETING job will be; `exit_code` is None until it ended. `again_s` is
-    when its owner let it begin anew after its end, below 0 if never; `restarts` how often it lost
-    its program while that ran. `spoke` once its program made its `dovetail.train.Job`;
+    when its owner requeued it after its end, below 0 if never; `restarts` how often its program
+    was lost while it ran. `spoke` is True once its program made its `dovetail.train.Job`;
     `resumed_step` is the newest checkpoint there was at its last start.
     """
 

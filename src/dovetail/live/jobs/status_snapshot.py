@@ -1,4 +1,4 @@
-"""What the controller lets readers see: one frozen picture after a decision.
+"""What readers see of the controller: one frozen snapshot, replaced a few times a second.
 
 The loop makes a new one and swaps it in; readers in other threads take the reference and never
 wait for the loop. Jobs and nodes go by their numbers, as users know them.
@@ -29,10 +29,10 @@ class NodeStatus:
 class RunningStatus:
     """One placed job. `done_s` (solo seconds) was reached at `since_s`, and grows at `rate`.
 
-    `left_s` is the forecast's word at `since_s`, infinite where nothing is known. `called` is how
-    users call it, if not by its number. It `awaits` jobs that must leave its GPUs, or hold less of
-    their memory, before all its workers can start. `deferred` says of each node whose agent cannot
-    start a worker yet why that is so.
+    `left_s` is the forecast at `since_s`, infinite if nothing is known. `called` is the name that
+    lists give it, if that is not its number. It `awaits` jobs that must leave its GPUs, or hold
+    less of their memory, before all its workers can start. `deferred` has the reason of each node
+    whose agent cannot start a worker yet.
     """
 
     job: int
@@ -48,12 +48,12 @@ class RunningStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StatusSnapshot:
     """The cluster after a decision. `waiting` is in the policy's order, with shapes beside it.
 
-    `reasons` are those of the last `Explained`, its jobs by number; `refused` says why the last
-    plan that broke a rule did not come to be, and when. `unwritable` says why the controller can
-    write nothing, and so starts nothing, empty while it can.
+    `reasons` are those of the last `Explained`, its jobs by number; `refused` is why the
+    last plan that broke a rule was not applied. `unwritable` is why the controller can write
+    nothing, and so starts nothing; empty while it can.
     """
 
     now_s: float
@@ -77,15 +77,15 @@ class Snapshot:
         by_shape = {r.shape: r for r in self.reasons if r.job < 0 <= r.shape}
         general = next((r for r in self.reasons if r.job < 0 and r.shape < 0), None)
         shapes = self.shapes or (-1,) * len(self.waiting)
-        found: dict[int, Reason] = {}
+        reasons: dict[int, Reason] = {}
         for job, shape in zip(self.waiting, shapes, strict=True):
             reason = by_job.get(job) or by_shape.get(shape) or general
             if reason is not None:
-                found[job] = reason
-        return found
+                reasons[job] = reason
+        return reasons
 
     def free_gpus(self) -> dict[int, int]:
-        """Returns, per node that is up, how many GPUs no job holds."""
+        """Returns how many GPUs of each node that is up are free."""
         held: dict[int, set[int]] = {n.node: set() for n in self.nodes}
         for run in self.running:
             for member in run.members:
@@ -93,20 +93,20 @@ class Snapshot:
         return {n.node: len(n.gpus) - len(held[n.node]) for n in self.nodes if n.state == "up"}
 
     def seats(self) -> dict[tuple[int, int], list[int]]:
-        """Returns who is on each held GPU, (node, GPU) -> jobs."""
-        found: dict[tuple[int, int], list[int]] = {}
+        """Returns the jobs on each GPU that is taken, (node, GPU) -> jobs."""
+        jobs: dict[tuple[int, int], list[int]] = {}
         for run in self.running:
             for member in run.members:
-                found.setdefault((member.node, member.gpu), []).append(run.job)
-        return found
+                jobs.setdefault((member.node, member.gpu), []).append(run.job)
+        return jobs
 
 
-class Index:
-    """What is looked up in one picture, worked out once for all readers."""
+class SnapshotIndex:
+    """Look-up tables of one snapshot, built once for all readers."""
 
     __slots__ = ("picture", "rank", "reasons", "runs")
 
-    def __init__(self, picture: Snapshot) -> None:
+    def __init__(self, picture: StatusSnapshot) -> None:
         self.picture = picture
         self.reasons = picture.reason_codes()
         self.runs = {run.job: run for run in picture.running}

@@ -1,4 +1,4 @@
-"""What the live world asks of a belief that learns; made elsewhere, for it imports no physics."""
+"""What the live world asks of a belief that learns. The live world imports no physics itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dovetail.core.reading import SpeedMeasurement
 
 
 class LearningBelief(Protocol):
-    """A belief that learns from readings."""
+    """A belief that learns from measurements."""
 
     @property
     def physics(self) -> Physics:
@@ -48,7 +48,7 @@ class LearningBelief(Protocol):
         neighbours: Sequence[Neighbour],
         gpu_memory_bytes: float,
     ) -> bool:
-        """Learns that a job found no room beside others; tells whether they do not fit now."""
+        """Learns that a job found no memory beside others; returns if it now believes that."""
         ...
 
     def forget(self, job: int) -> None:

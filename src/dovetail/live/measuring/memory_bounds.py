@@ -1,7 +1,7 @@
 """How much of a GPU's memory each of the jobs on it may hold (SJF-BSBF section IV, Algorithm 2).
 
-Who shares a GPU gets what it is believed to hold, and an even part of what is left over; so what
-one job holds too much it cannot take from the other. Alone a job has no bound.
+Each job on a shared GPU may hold what it is believed to hold, and an even part of what is left
+over. So no job can take memory from the other. Alone a job has no bound.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def bounds(held_bytes: Sequence[float], memory_bytes: float) -> tuple[int, ...]:
 
 
 class MemoryBounds:
-    """What the jobs on each shared GPU may hold, reckoned when one comes, goes or is placed anew.
+    """Owns the bounds of the jobs on each shared GPU, worked out when one comes, goes or moves.
 
-    In between it stays, whatever is learned: parts that are reckoned at different times would not
-    add up to the memory, and each change costs a change-over.
+    In between they stay, whatever is learned: parts from different times would not add up to the
+    memory, and each change of a bound costs a new generation.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -40,8 +40,8 @@ class MemoryBounds:
     def of(self, row: int) -> int:
         """Returns the most that each worker of a placed job may hold: the least of its GPUs."""
         named = self._state.plan.placed[row].named()
-        found = [self._on(gpu).get(row, 0) for gpu in named]
-        return min((bound for bound in found if bound), default=0)
+        on_each = [self._on(gpu).get(row, 0) for gpu in named]
+        return min((bound for bound in on_each if bound), default=0)
 
     def _on(self, gpu: tuple[int, int]) -> Mapping[int, int]:
         """Returns what each job on a GPU may hold, by row."""

@@ -1,15 +1,16 @@
 """How far a job has come and how fast it is, from what its workers report.
 
 Progress is in solo seconds: samples done over the samples a second that the job does alone on
-its requested GPUs. That rate is the measured one where the job, or another of its model, ran so;
-else what its owner's length says; else the present rate over the believed speed of the present
-placement, which the job then keeps until something better is known. `done_s` and the length
-change together when the rate alone becomes better known: the share that is done never does.
+its requested GPUs. That rate is the measured one if the job, or another of its model, ran like
+that. Else it follows from the length that its owner states; else it is the present rate over the
+believed speed of the present placement, which the job keeps until something better is known.
+`done_s` and the length change together when the rate alone becomes better known: the share that
+is done never does.
 
 A report says what happened since the one before. It counts only if the one before was already
-made in the same generation beside the same neighbours; so neither a pause nor a switch is taken
-for slowness. A clock says each change at once, so what it says counts when it says it again. The
-rate told is the median of the last five reports that count.
+made in the same generation beside the same neighbours, so neither a pause nor a switch is taken
+for slowness. A synthetic job reports each change at once, so a rate of it counts when it is
+reported again. The rate returned is the median of the last five reports that count.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
 PACED_RATE = 1000.0
-"""Samples a second of a paced job alone: one is a millisecond of solo work."""
+"""Samples a second of a synthetic job alone: one is a millisecond of solo work."""
 LAST = 5
 SETTLED = 3
 """Reports that count until a rate inferred from them is kept."""
 SILENT_S = 5.0
-"""Whoever has not reported for so long is not known to train."""
+"""A job that has not reported for so long is not known to train."""
 UNSEEN_S = 10.0
 """A neighbour that never reports (a plain program) is taken to be at work after so long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """What the reports of one job add up to. `rates` are the last that count, of its manner.
+class JobGauge:
+    """What the reports of one job add up to. `rates` are the last that count, as it runs now.
 
     `inferred` is the rate alone that was inferred, 0 for none yet.
     """
@@ -50,29 +51,33 @@ class Gauge:
     heard_s: float = float("-inf")
     samples: int = 0
     total_samples: int = 0
-    said: float = 0.0
+    reported_rate: float = 0.0
     rates: tuple[float, ...] = ()
     inferred: float = 0.0
 
-    def heard(self, said: Training, now: float, since_s: float, *, clock: bool = False) -> Gauge:
-        """Returns the gauge after a report; its manner is as it is since `since_s`."""
-        same = said.generation == self.generation and since_s <= self.heard_s < now
+    def heard(
+        self, report: Training, now: float, since_s: float, *, clock: bool = False
+    ) -> JobGauge:
+        """Returns the gauge after a report; the job has run as it does now since `since_s`."""
+        same = report.generation == self.generation and since_s <= self.heard_s < now
         if clock:
-            same = same and said.rate == self.said
+            same = same and report.rate == self.reported_rate
+        # Rates from before a change of neighbours or GPUs are of another speed.
         kept = self.rates if self.since_s == since_s else ()
         return replace(
             self,
-            generation=said.generation,
+            generation=report.generation,
             since_s=since_s,
             heard_s=now,
-            samples=said.samples,
-            total_samples=said.total_samples or self.total_samples,
-            said=said.rate,
-            rates=(*kept, said.rate)[-LAST:] if same else (),
+            samples=report.samples,
+            total_samples=report.total_samples or self.total_samples,
+            reported_rate=report.rate,
+            rates=(*kept, report.rate)[-LAST:] if same else (),
         )
 
-    def inferring(self, speed: float) -> Gauge:
-        """Returns the gauge with the rate alone that its rates tell at a believed speed."""
+    def inferring(self, speed: float) -> JobGauge:
+        """Returns the gauge with the rate alone that follows from its rates at a believed speed."""
+        # Inferred once and then kept: a rate that moved with the belief would bend progress.
         if self.inferred or len(self.rates) < SETTLED or speed <= 0:
             return self
         return replace(self, inferred=self.rate / speed)
@@ -92,10 +97,10 @@ class Gauge:
         return None if length_s is None else max(0.0, length_s - self.samples / solo_rate)
 
 
-class Progress(NamedTuple):
+class MeasuredProgress(NamedTuple):
     """What a report means: progress and rate in solo seconds; `length_s` None if not known.
 
-    With `news` the belief is another one now. Progress is told to `grain_s`, a sample.
+    With `news` the belief is another one now. Progress is known to `grain_s`, one sample.
     """
 
     done_s: float
@@ -105,13 +110,13 @@ class Progress(NamedTuple):
     grain_s: float = 0.0
 
 
-class Meters:
-    """The gauges of the running jobs, and the belief that learns from them."""
+class ReportMeter:
+    """Reads the reports of running jobs. It owns their gauges, and feeds the belief that learns."""
 
     def __init__(self, learner: LearningBelief) -> None:
         self._learner = learner
         self._guard = PairingGuard(learner)
-        self._gauges: dict[int, Gauge] = {}
+        self._gauges: dict[int, JobGauge] = {}
         self._solo_rate: dict[int, float] = {}
 
     @property
@@ -131,50 +136,50 @@ class Meters:
     def heard(
         self,
         job: int,
-        said: Training,
+        report: Training,
         now: float,
         *,
         spec: JobSpec,
         placement: Placement,
         neighbours: Sequence[Neighbour],
         since_s: float,
-    ) -> Progress | None:
+    ) -> MeasuredProgress | None:
         """Returns what a report of a running job means; None while its rate alone is not known.
 
-        `since_s` is since when it runs in this manner: this generation, beside these neighbours.
+        `since_s` is since when it runs as it does now: this generation, beside these neighbours.
         """
-        gauge = self._gauges.get(job, Gauge()).heard(said, now, since_s, clock=spec.paced)
+        gauge = self._gauges.get(job, JobGauge()).heard(report, now, since_s, clock=spec.paced)
         for neighbour in neighbours:
             self._guard.note((job, placement), neighbour)
         news = False
         if gauge.rates and self._at_work(neighbours, now, since_s):
-            news = self._learner.observe(job, placement, neighbours, _reading(said, spec))
+            news = self._learner.observe(job, placement, neighbours, _reading(report, spec))
         speed = self._learner.physics.rate(job, placement, neighbours)
         self._gauges[job] = gauge = gauge.inferring(speed)
         solo_rate = self._solo_rate[job] = self._alone(job, gauge, spec, speed)
         if not solo_rate:
             return None
         if spec.paced:
-            # A clock says each change of its rate at once, also that it stands while it switches.
-            rate = said.rate / PACED_RATE
+            # A synthetic job reports each change of its rate at once, also 0 while it switches.
+            rate = report.rate / PACED_RATE
         else:
             rate = gauge.rate / solo_rate if gauge.rates else speed
         grain_s = 1.0 / solo_rate
-        return Progress(gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news, grain_s)
+        return MeasuredProgress(
+            gauge.samples / solo_rate, rate, gauge.length_s(solo_rate), news, grain_s
+        )
 
     def length_s(self, job: int) -> float | None:
         """Returns the work of a job that reports, in solo seconds, if it is known."""
         gauge = self._gauges.get(job)
         return None if gauge is None else gauge.length_s(self._solo_rate.get(job, 0.0))
 
-    def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
-        """Tells whether two jobs that share GPUs must be parted, by stopping the guest.
+    def undo_pair(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
+        """Returns whether two jobs that share GPUs must be separated, by stopping the guest.
 
-        Says so once: whoever pairs them again does it knowing what was measured.
+        True only once for a pair: a policy that pairs them again knows what was measured.
         """
-        return self._guard.undoes(
-            host, guest, self._left_s(host[0]), self._left_s(guest[0]), cost_s
-        )
+        return self._guard.undo(host, guest, self._left_s(host[0]), self._left_s(guest[0]), cost_s)
 
     def ran_out(
         self,
@@ -183,7 +188,7 @@ class Meters:
         neighbours: Sequence[Neighbour],
         gpu_memory_bytes: float,
     ) -> bool:
-        """Learns that a job found no room beside others; tells whether they do not fit now."""
+        """Learns that a job found no memory beside others; returns if it now believes that."""
         return self._learner.ran_out(job, placement, neighbours, gpu_memory_bytes)
 
     def ended(self, job: int) -> None:
@@ -193,11 +198,12 @@ class Meters:
         self._guard.forget(job)
         self._learner.forget(job)
 
-    def _alone(self, job: int, gauge: Gauge, spec: JobSpec, speed: float) -> float:
-        """Returns the rate alone: of a clock, measured, by its owner's length, or inferred."""
+    def _alone(self, job: int, gauge: JobGauge, spec: JobSpec, speed: float) -> float:
+        """Returns the rate alone: measured, or by the length that its owner states, or inferred."""
         if spec.paced:
             return PACED_RATE
         known = self._learner.solo_rate(job)
+        # A measured rate is better than a stated length, and that is better than a guess.
         if not known and spec.duration_s:
             known = gauge.total_samples / spec.duration_s
         if not known:
@@ -209,10 +215,11 @@ class Meters:
         return None if gauge is None else gauge.left_s(self._solo_rate.get(job, 0.0))
 
     def _at_work(self, neighbours: Sequence[Neighbour], now: float, since_s: float) -> bool:
-        """Tells whether all neighbours train, so that what is measured is their doing."""
+        """Returns whether all neighbours train, so that they explain what is measured."""
         for other, _ in neighbours:
             gauge = self._gauges.get(other)
             if gauge is None:
+                # A plain program never reports. In time it is taken to work.
                 if now - since_s < UNSEEN_S:
                     return False
             elif now - gauge.heard_s > SILENT_S or not gauge.rate:
@@ -220,7 +227,9 @@ class Meters:
         return True
 
 
-def _reading(said: Training, spec: JobSpec) -> SpeedMeasurement:
-    """Returns what a report teaches. Without a batch in the spec, samples by steps say it."""
-    batch = spec.batch_size or (round(said.samples / said.step) if said.step else 0)
-    return SpeedMeasurement(said.rate, batch, said.iteration_s, said.memory_bytes, said.stage_s)
+def _reading(report: Training, spec: JobSpec) -> SpeedMeasurement:
+    """Returns the measurement in a report; a batch that the spec lacks is samples over steps."""
+    batch = spec.batch_size or (round(report.samples / report.step) if report.step else 0)
+    return SpeedMeasurement(
+        report.rate, batch, report.iteration_s, report.memory_bytes, report.stage_s
+    )

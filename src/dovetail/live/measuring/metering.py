@@ -1,4 +1,4 @@
-"""How a report of training becomes progress."""
+"""What the controller asks of whatever reads the reports of training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.placement import Placement
-from dovetail.live.measuring.meter import Progress
+from dovetail.live.measuring.meter import MeasuredProgress
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.worker import Training
 
@@ -17,23 +17,23 @@ class Meter(Protocol):
 
     @property
     def physics(self) -> Physics | None:
-        """Returns what is believed now; None if it learns nothing."""
+        """Returns what is believed now; None for a meter that learns nothing."""
         ...
 
     def heard(
         self,
         job: int,
-        said: Training,
+        report: Training,
         now: float,
         *,
         spec: JobSpec,
         placement: Placement,
         neighbours: Sequence[Neighbour],
         since_s: float,
-    ) -> Progress | None:
-        """Returns what a report means; None to go on believing what was believed.
+    ) -> MeasuredProgress | None:
+        """Returns what a report means; None to leave what is believed as it is.
 
-        `since_s` is since when the job runs in this manner beside these neighbours.
+        `since_s` is since when the job runs as it does now, beside these neighbours.
         """
         ...
 
@@ -41,8 +41,8 @@ class Meter(Protocol):
         """Returns the work of a job that reports, in solo seconds, if it is known."""
         ...
 
-    def wrongly_paired(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
-        """Tells whether two jobs that share GPUs must be parted, by stopping the guest."""
+    def undo_pair(self, host: Neighbour, guest: Neighbour, cost_s: float = 0.0) -> bool:
+        """Returns whether two jobs that share GPUs must be separated, by stopping the guest."""
         ...
 
     def ran_out(
@@ -52,11 +52,11 @@ class Meter(Protocol):
         neighbours: Sequence[Neighbour],
         gpu_memory_bytes: float,
     ) -> bool:
-        """Hears that a job found no room beside others; tells whether `physics` knows it now."""
+        """Notes that a job found no memory beside others; returns if `physics` knows it now."""
         ...
 
     def ended(self, job: int) -> None:
-        """Is told that a job is over."""
+        """Notes that a job is over."""
         ...
 
     @property

@@ -1,10 +1,10 @@
-"""Which jobs that share GPUs must be parted, because the belief that paired them was wrong.
+"""Which jobs that share GPUs must be separated, because the belief that paired them was wrong.
 
 A pairing is made on a believed interference (SJF-BSBF section V.A). While it lasts both jobs are
-slower by a ratio that is measured. Where the measured ratios say that one after the other is
-better (Theorem 1, ALGORITHMS section 1.2), and the believed ones had said otherwise or less, the
-guest (who came later) waits again. The rule knows no policy; limits, uneven samples and turns, by
-which some share on purpose without both sides gaining, are not its concern.
+slower by a ratio that is measured. If by the measured ratios one after the other is better
+(Theorem 1, ALGORITHMS section 1.2), and they are worse than the believed ones, the guest (the job
+that came later) waits again. The rule knows no policy. It leaves alone jobs with limits, uneven
+samples or turns: these share on purpose without both sides gaining.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dovetail.core.placement import Placement
 from dovetail.live.measuring.learner import LearningBelief
 
 SURPRISE = 1.1
-"""A ratio this many times the believed one is no noise: readings are told in steps of 5 %."""
+"""A ratio this many times the believed one is no noise: measurements go in steps of 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class PairSide:
     """One job of a pair: solo seconds left (None: not known), and its ratios, at least 1.
 
     `measured` is 0 while it is not known.
@@ -32,13 +32,13 @@ class Side:
     measured: float
 
 
-def undone(host: Side, guest: Side, cost_s: float = 0.0) -> bool:
-    """Tells whether the guest must wait for the host; `cost_s` is what stopping it costs in all.
+def must_separate(host: PairSide, guest: PairSide, cost_s: float = 0.0) -> bool:
+    """Returns whether the guest must wait for the host; stopping it costs `cost_s` in all.
 
-    A ratio that could not be measured is taken to be the other's; where nobody knows how long
-    both are they are taken to be equally long, so that both ratios above 1.5 part them.
+    A ratio that could not be measured is taken to be the other's. Jobs of unknown length are taken
+    to be equally long, so that ratios above 1.5 on both sides separate them.
     """
-    if not (surprising(host) or surprising(guest)):
+    if not (is_slower_than_believed(host) or is_slower_than_believed(guest)):
         return False
     host_ratio = host.measured or guest.measured
     guest_ratio = guest.measured or host.measured
@@ -47,12 +47,12 @@ def undone(host: Side, guest: Side, cost_s: float = 0.0) -> bool:
     return together > sequential_s(host_s, guest_s) + cost_s
 
 
-def surprising(side: Side) -> bool:
-    """Tells whether a job is clearly slower beside the other than was believed."""
+def is_slower_than_believed(side: PairSide) -> bool:
+    """Returns whether a job is clearly slower beside the other than was believed."""
     return side.measured > SURPRISE * side.believed
 
 
-def _left(host: Side, guest: Side) -> tuple[float, float]:
+def _left(host: PairSide, guest: PairSide) -> tuple[float, float]:
     if host.left_s is None and guest.left_s is None:
         return 1.0, 1.0
     known = [side.left_s for side in (host, guest) if side.left_s is not None]
@@ -61,7 +61,7 @@ def _left(host: Side, guest: Side) -> tuple[float, float]:
 
 
 class PairingGuard:
-    """Remembers what was believed of each pair when it was first seen, and parts the wrong ones."""
+    """Owns what was believed of each pair when it was first seen, and finds the wrong pairs."""
 
     def __init__(self, learner: LearningBelief) -> None:
         self._learner = learner
@@ -80,7 +80,7 @@ class PairingGuard:
         )
         self._noted[pair] = _Note(placements, dict(zip((a, b), ratios, strict=True)))
 
-    def undoes(
+    def undo(
         self,
         host: Neighbour,
         guest: Neighbour,
@@ -88,14 +88,17 @@ class PairingGuard:
         guest_s: float | None,
         cost_s: float = 0.0,
     ) -> bool:
-        """Tells whether the guest must wait; `host_s` and `guest_s` are left, None if not known."""
+        """Returns whether the guest must wait, and then forgets the pair.
+
+        `host_s` and `guest_s` are the seconds that are left of each, None if not known.
+        """
         pair = frozenset((host[0], guest[0]))
         known = self._noted.get(pair)
         if known is None or not all(_is_plain(p) for p in known.placements.values()):
             return False
-        here = Side(host_s, known.believed[host[0]], self._measured(host, guest))
-        there = Side(guest_s, known.believed[guest[0]], self._measured(guest, host))
-        if not undone(here, there, cost_s):
+        here = PairSide(host_s, known.believed[host[0]], self._measured(host, guest))
+        there = PairSide(guest_s, known.believed[guest[0]], self._measured(guest, host))
+        if not must_separate(here, there, cost_s):
             return False
         del self._noted[pair]
         return True

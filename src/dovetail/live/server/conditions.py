@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.queries import Queries
-from dovetail.live.store.stored_job import KeptJob
 from dovetail.wire.spec import Dependency
 
 SHOWN, NAMED = 20, 5
@@ -29,7 +29,7 @@ def called(number: int, reader: Queries) -> str:
     return reader.called((number,))[number]
 
 
-def conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:
+def conditions(kept: StoredJob, reader: Queries, now_s: float) -> list[str]:
     """Returns what a job demands before it waits in the queue, and how that stands."""
     found, (records, names) = [], _those(kept.spec.after[:SHOWN], reader)
     for need in kept.spec.after[:SHOWN]:
@@ -43,7 +43,7 @@ def conditions(kept: KeptJob, reader: Queries, now_s: float) -> list[str]:
     return found
 
 
-def must_come(kept: KeptJob, reader: Queries, now_s: float) -> str:
+def must_come(kept: StoredJob, reader: Queries, now_s: float) -> str:
     """Returns what a job waits for that may not even wait in the queue."""
     record, named = kept.record, []
     records, names = _those(kept.spec.after[:LOOKED_AT], reader)

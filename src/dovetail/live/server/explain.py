@@ -13,7 +13,8 @@ from contextlib import suppress
 from dovetail.core.cluster import DOWN, DRAINING
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.status_snapshot import Index, RunningStatus, Snapshot
+from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, StatusSnapshot
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.conditions import called, conditions, must_come
 from dovetail.live.server.messages.reason import Explained
 from dovetail.live.server.protocol import ENDLESS_S
@@ -26,7 +27,6 @@ from dovetail.live.server.rows import (
     seats_text,
 )
 from dovetail.live.store.queries import Queries
-from dovetail.live.store.stored_job import KeptJob
 
 AHEAD_SHOWN = 5
 LEAST_SHOWN = 0.01
@@ -51,7 +51,7 @@ BEHIND = "the GPUs it could have are not free, and jobs ahead of it in the polic
 """What `Resources` means where a policy looks for room for every job, not for the first alone."""
 
 
-def explain(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
+def explain(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> Explained:
     """Returns why a job waits, why it has the GPUs it has, or why it ended."""
     if kept.record.state in TERMINAL or kept.record.state is State.COMPLETING:
         return _ended(kept, now_s)
@@ -60,7 +60,7 @@ def explain(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explai
     return _running(kept, reader, seen, now_s)
 
 
-def _waiting(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
+def _waiting(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> Explained:
     picture, record, number = seen.picture, kept.record, kept.number
     said = seen.reasons.get(number)
     code = reason_code(kept, seen)
@@ -102,7 +102,7 @@ def _sentence(code: str, ahead: int) -> str:
     return SENTENCES.get(code, "the policy gives no further reason")
 
 
-def _asks(kept: KeptJob) -> str:
+def _asks(kept: StoredJob) -> str:
     spec = kept.spec
     size = f"{spec.min_gpus} to {spec.max_gpus}" if spec.elastic else str(spec.gpus)
     kind = f" {spec.gpu_type}" if spec.gpu_type else ""
@@ -113,7 +113,7 @@ def _asks(kept: KeptJob) -> str:
     return f"{gpus} with {' and '.join(beside)}" if beside else gpus
 
 
-def _closed_text(picture: Snapshot) -> list[str]:
+def _closed_text(picture: StatusSnapshot) -> list[str]:
     """Returns which nodes are down or draining, if any are."""
     found = []
     for state in (DRAINING, DOWN):
@@ -125,7 +125,7 @@ def _closed_text(picture: Snapshot) -> list[str]:
     return found
 
 
-def _free_to(kept: KeptJob, picture: Snapshot) -> dict[int, int]:
+def _free_to(kept: StoredJob, picture: StatusSnapshot) -> dict[int, int]:
     """Returns how many GPUs are free on each node that is up and has the type that a job needs."""
     kind = kept.spec.gpu_type
     fitting = {n.node for n in picture.nodes if kind in ("", n.gpu_type)}
@@ -159,7 +159,12 @@ def _jobs_are(jobs: int, kind: str = "") -> str:
 
 
 def _would_start(
-    kept: KeptJob, seen: Index, reader: Queries, ahead: int, free: dict[int, int], now_s: float
+    kept: StoredJob,
+    seen: SnapshotIndex,
+    reader: Queries,
+    ahead: int,
+    free: dict[int, int],
+    now_s: float,
 ) -> str:
     """Returns what would have to happen, as far as counting tells."""
     record, spec = kept.record, kept.spec
@@ -186,13 +191,13 @@ def _would_start(
     return text + (f", and {_jobs_are(ahead)} ahead of it" if ahead else "")
 
 
-def _finds_no_room(kept: KeptJob, seen: Index) -> bool:
+def _finds_no_room(kept: StoredJob, seen: SnapshotIndex) -> bool:
     """Tells whether the policy looked for room for a job when it was asked last, in vain."""
     said = seen.reasons.get(kept.number)
     return said is not None and said.code == "Resources"
 
 
-def _freed_by(seen: Index, nodes: Collection[int], gpus: int, now_s: float) -> float:
+def _freed_by(seen: SnapshotIndex, nodes: Collection[int], gpus: int, now_s: float) -> float:
     """Returns when so many more GPUs of some nodes are free if running jobs end as forecast.
 
     Infinite if unknown.
@@ -214,7 +219,7 @@ def _end_of(run: RunningStatus, now_s: float) -> float:
     return max(now_s, run.since_s + run.left_s / run.rate)
 
 
-def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Explained:
+def _running(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> Explained:
     picture, record, number = seen.picture, kept.record, kept.number
     run = seen.runs.get(number)
     held = len(record.members)
@@ -244,7 +249,7 @@ def _running(kept: KeptJob, reader: Queries, seen: Index, now_s: float) -> Expla
     )
 
 
-def _why_so_many(kept: KeptJob, held: int, seen: Index, starting: bool) -> str:
+def _why_so_many(kept: StoredJob, held: int, seen: SnapshotIndex, starting: bool) -> str:
     spec, policy = kept.spec, seen.picture.policy
     verb = "is being started on" if starting else "runs on"
     one = f"it {verb} {held} GPU{'s' if held != 1 else ''}"
@@ -261,7 +266,7 @@ def _why_so_many(kept: KeptJob, held: int, seen: Index, starting: bool) -> str:
 
 
 def _manner(
-    kept: KeptJob, run: RunningStatus, seen: Index, reader: Queries, now_s: float
+    kept: StoredJob, run: RunningStatus, seen: SnapshotIndex, reader: Queries, now_s: float
 ) -> list[str]:
     done_s, rate, left_s = progress_of(kept.record, run, now_s)
     found = [_speed_text(rate)]
@@ -282,7 +287,7 @@ def _manner(
     return found
 
 
-def _out_of_reach(kept: KeptJob) -> list[str]:
+def _out_of_reach(kept: StoredJob) -> list[str]:
     """Returns the words for GPUs of a job on nodes on which none of its processes runs."""
     if kept.spec.trains or kept.spec.paced:
         return []
@@ -320,7 +325,7 @@ def _last_placing(reader: Queries, number: int) -> str:
     return f"last placed at {t:.0f} s ({fact.get('how', 'start')}){again}{since}"
 
 
-def _ended(kept: KeptJob, now_s: float) -> Explained:
+def _ended(kept: StoredJob, now_s: float) -> Explained:
     record = kept.record
     over = record.state in TERMINAL
     ending = record.state if over or record.ending is None else record.ending

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
-from dovetail.live.jobs.status_snapshot import Index
+from dovetail.live.jobs.status_snapshot import SnapshotIndex
 from dovetail.live.server.messages.listing import JobRow, Listed, ListJobs
 from dovetail.live.server.rows import job_row, ranges_text
-from dovetail.live.store.queries import LIVE, LiveJob, Queries
-from dovetail.live.store.stored_job import KeptJob
+from dovetail.live.store.queries import LIVE, Queries, UnfinishedJob
 
 ROWS_MAX = 100_000
 
@@ -24,10 +23,10 @@ ROWS_MAX = 100_000
 class _Item:
     """One row of the list: a job, or waiting tasks of one array, the first to start first."""
 
-    tasks: tuple[LiveJob, ...]
+    tasks: tuple[UnfinishedJob, ...]
 
 
-def page(reader: Queries, asked: ListJobs, seen: Index, now_s: float) -> Listed:
+def page(reader: Queries, asked: ListJobs, seen: SnapshotIndex, now_s: float) -> Listed:
     """Returns one page of the jobs that match, and how many rows there are in all."""
     limit = max(1, min(asked.limit, ROWS_MAX))
     first = max(0, asked.offset)
@@ -50,8 +49,7 @@ def page(reader: Queries, asked: ListJobs, seen: Index, now_s: float) -> Listed:
                 limit=limit - len(rows),
                 offset=max(0, first - len(items)),
             )
-            kept = [KeptJob(record.job, spec, record, True) for spec, record in ended]
-            made = [job_row(job, seen, now_s) for job in kept]
+            made = [job_row(job, seen, now_s) for job in ended]
             rows += sorted(made, key=lambda row: -row.end_s)
     counts = reader.counts()
     said = tuple((str(s), counts[s]) for s in State if counts.get(s))
@@ -59,7 +57,9 @@ def page(reader: Queries, asked: ListJobs, seen: Index, now_s: float) -> Listed:
     return Listed(now_s, tuple(rows), more, said, total=total, offset=first)
 
 
-def _live(reader: Queries, asked: ListJobs, states: Sequence[State], seen: Index) -> list[_Item]:
+def _live(
+    reader: Queries, asked: ListJobs, states: Sequence[State], seen: SnapshotIndex
+) -> list[_Item]:
     """Returns the rows of jobs that are not over: placed, ranked by the policy, then all others."""
     if not states:
         return []
@@ -75,16 +75,18 @@ def _live(reader: Queries, asked: ListJobs, states: Sequence[State], seen: Index
     return placed + _grouped(ranked) + _grouped(others)
 
 
-def _grouped(waiting: Sequence[LiveJob]) -> list[_Item]:
+def _grouped(waiting: Sequence[UnfinishedJob]) -> list[_Item]:
     """Returns a row for each job, and one for all tasks of an array where its first one stands."""
-    groups: dict[tuple[int, bool], list[LiveJob]] = {}
+    groups: dict[tuple[int, bool], list[UnfinishedJob]] = {}
     for job in waiting:
         is_task = job.array_of >= 0
         groups.setdefault((job.array_of if is_task else job.number, is_task), []).append(job)
     return [_Item(tuple(tasks)) for tasks in groups.values()]
 
 
-def _live_rows(reader: Queries, items: Sequence[_Item], seen: Index, now_s: float) -> list[JobRow]:
+def _live_rows(
+    reader: Queries, items: Sequence[_Item], seen: SnapshotIndex, now_s: float
+) -> list[JobRow]:
     kept = {job.number: job for job in reader.some([item.tasks[0].number for item in items])}
     rows = []
     for item in items:

@@ -17,7 +17,8 @@ from typing import Protocol
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.jobs.lifecycle import TERMINAL
-from dovetail.live.jobs.status_snapshot import Index, Snapshot
+from dovetail.live.jobs.status_snapshot import SnapshotIndex, StatusSnapshot
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.explain import explain
 from dovetail.live.server.job_pages import page
 from dovetail.live.server.messages.changes import (
@@ -42,7 +43,6 @@ from dovetail.live.server.rows import job_row, node_rows, shown
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.intake import why_not
 from dovetail.live.store.queries import NO_SUCH_JOB, Reader
-from dovetail.live.store.stored_job import KeptJob
 from dovetail.wire.submission import Submission
 
 EVENTS_MAX = 5_000
@@ -76,7 +76,7 @@ class Intake(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class ServerInfo:
     """What the desk knows of its cluster that never changes while the controller runs.
 
     `paced` says that its nodes are clocks, which run no programs.
@@ -92,16 +92,16 @@ class Desk:
 
     def __init__(
         self,
-        house: House,
+        info: ServerInfo,
         intake: Intake,
-        published: Callable[[], Snapshot | None],
+        published: Callable[[], StatusSnapshot | None],
         now: Callable[[], float],
     ) -> None:
-        self._house = house
+        self._info = info
         self._intake = intake
         self._published = published
         self._now = now
-        self._seen: Index | None = None
+        self._seen: SnapshotIndex | None = None
         self._followers = threading.BoundedSemaphore(FOLLOWERS_MAX)
 
     def answer(self, question: Question, user: str) -> Iterator[Reply]:
@@ -110,7 +110,7 @@ class Desk:
             # NOTE: to open a reader takes a millisecond; a thousand submits a second have none.
             yield self._at_once(question, user)
             return
-        with Reader(self._house.folder.store) as reader:
+        with Reader(self._info.folder.store) as reader:
             if isinstance(question, Logs):
                 with self._seat(question):
                     yield from self._logs(reader, question)
@@ -127,7 +127,7 @@ class Desk:
                 self._intake.request("down", argument="drain" if drain else "leave", key=key)
                 return Changed()
             case Ping():
-                return replace(self._house.pong, now_s=self._now())
+                return replace(self._info.pong, now_s=self._now())
             case Nodes():
                 return NodesShown(self._now(), node_rows(self._index().picture))
 
@@ -150,13 +150,13 @@ class Desk:
     def _submit(self, asked: Submit, user: str) -> Submitted:
         for submission in asked.submissions:
             spec = submission.spec
-            if spec.paced and not self._house.paced:
+            if spec.paced and not self._info.paced:
                 raise InputError(
                     f"job '{spec.name}'",
                     "a paced job needs an emulated cluster",
                     "dovetail up --engine emulated:4x4",
                 )
-            if self._house.paced and not spec.paced:
+            if self._info.paced and not spec.paced:
                 raise InputError(
                     f"job '{spec.name}'",
                     "emulated nodes run no programs",
@@ -188,7 +188,7 @@ class Desk:
 
     def _show(self, reader: Reader, text: str) -> Shown:
         kept = self._one(reader, text)
-        folder = self._house.folder.job(kept.number)
+        folder = self._info.folder.job(kept.number)
         row = job_row(kept, self._index(), self._now())
         names = reader.called(need.job for need in kept.spec.after)
         output = str(output_of(kept.spec, kept.number, folder))
@@ -216,7 +216,7 @@ class Desk:
     def _logs(self, reader: Reader, asked: Logs) -> Iterator[LogText]:
         kept = self._one(reader, asked.job)
         number = kept.number
-        path = output_of(kept.spec, number, self._house.folder.job(number))
+        path = output_of(kept.spec, number, self._info.folder.job(number))
         with OutputReader(path, asked.tail, asked.begin) as output:
             beat = monotonic()
             while True:
@@ -247,7 +247,7 @@ class Desk:
         finally:
             self._followers.release()
 
-    def _one(self, reader: Reader, text: str) -> KeptJob:
+    def _one(self, reader: Reader, text: str) -> StoredJob:
         numbers = reader.numbers_of(text)
         if len(numbers) > 1:
             raise InputError(
@@ -259,7 +259,7 @@ class Desk:
         assert kept is not None
         return kept
 
-    def _index(self) -> Index:
+    def _index(self) -> SnapshotIndex:
         give_up_s = monotonic() + FIRST_PICTURE_S
         while (picture := self._published()) is None:
             if monotonic() > give_up_s:
@@ -267,7 +267,7 @@ class Desk:
             sleep(FOLLOW_S)
         seen = self._seen
         if seen is None or seen.picture is not picture:
-            self._seen = seen = Index(picture)
+            self._seen = seen = SnapshotIndex(picture)
         return seen
 
 

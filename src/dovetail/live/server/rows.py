@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from dovetail.core.cluster import UP
 from dovetail.core.units import LONG_AGO_S, NEVER_S
-from dovetail.live.jobs.job_row import may_be_stopped
+from dovetail.live.jobs.job_request import is_preemptible
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import GangMember, JobRecord
-from dovetail.live.jobs.status_snapshot import Index, RunningStatus, Snapshot
+from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, StatusSnapshot
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.messages.cluster import NodeRow
 from dovetail.live.server.messages.listing import JobRow
 from dovetail.live.server.messages.one_job import Shown
 from dovetail.live.server.protocol import ENDLESS_S
-from dovetail.live.store.stored_job import KeptJob
 
 CLOSED = "ReqNodeNotAvail"
 UNWRITABLE = "StorageUnavailable"
@@ -24,7 +24,7 @@ WANTS_GPUS = ("None", "Resources", "Priority")
 """Reasons of policies that say less than that the nodes are closed."""
 
 
-def job_row(kept: KeptJob, seen: Index, now_s: float) -> JobRow:
+def job_row(kept: StoredJob, seen: SnapshotIndex, now_s: float) -> JobRow:
     """Returns one job as a row of a list."""
     spec, record, number = kept.spec, kept.record, kept.number
     done_s, rate, left_s = progress_of(record, seen.runs.get(number), now_s)
@@ -83,7 +83,7 @@ def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:
     return min(1.0, record.samples / record.total_samples) if record.total_samples else -1.0
 
 
-def reason_code(kept: KeptJob, seen: Index) -> str:
+def reason_code(kept: StoredJob, seen: SnapshotIndex) -> str:
     """Returns why a job waits or how it ended, in Slurm's words."""
     record, said = kept.record, seen.reasons.get(kept.number)
     run = seen.runs.get(kept.number)
@@ -101,7 +101,7 @@ def reason_code(kept: KeptJob, seen: Index) -> str:
     return CLOSED if code in WANTS_GPUS and is_closed_to(kept, seen) else code
 
 
-def is_closed_to(kept: KeptJob, seen: Index) -> bool:
+def is_closed_to(kept: StoredJob, seen: SnapshotIndex) -> bool:
     """Tells whether too few GPUs are on nodes that are up for a job that all nodes could hold."""
     kind, needed = kept.spec.gpu_type, kept.spec.min_gpus
     could = [n for n in seen.picture.nodes if kind in ("", n.gpu_type)]
@@ -128,7 +128,9 @@ def ranges_text(numbers: list[int]) -> str:
     return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in found)
 
 
-def shown(kept: KeptJob, row: JobRow, called: Mapping[int, str], output: str, folder: str) -> Shown:
+def shown(
+    kept: StoredJob, row: JobRow, called: Mapping[int, str], output: str, folder: str
+) -> Shown:
     """Returns all of one job; `called` are the names of those it depends on.
 
     The values of its environment stay where they are.
@@ -146,7 +148,7 @@ def shown(kept: KeptJob, row: JobRow, called: Mapping[int, str], output: str, fo
         gpu_type=spec.gpu_type,
         trains=spec.trains,
         shareable=spec.shareable,
-        preemptible=may_be_stopped(spec),
+        preemptible=is_preemptible(spec),
         requeue=spec.requeue,
         priority=spec.priority,
         batch_size=spec.batch_size,
@@ -168,7 +170,7 @@ def shown(kept: KeptJob, row: JobRow, called: Mapping[int, str], output: str, fo
     )
 
 
-def node_rows(picture: Snapshot) -> tuple[NodeRow, ...]:
+def node_rows(picture: StatusSnapshot) -> tuple[NodeRow, ...]:
     """Returns the nodes with the jobs on each GPU, and their silence when the picture was made."""
     seats = picture.seats()
     names = {run.job: run.called or str(run.job) for run in picture.running}

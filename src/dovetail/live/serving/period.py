@@ -1,7 +1,7 @@
-"""Since when the nodes of a live cluster are what they are: a log is of one cluster.
+"""The part of a store's facts that is of the cluster as it is now: a log is of one cluster.
 
-A folder may be brought up on one engine, and later on another. What happened before is on record
-for its jobs, and is another cluster's history.
+A folder may be brought up on one engine, and later on another. What happened before stays on
+record for its jobs, and is the history of another cluster.
 """
 
 from __future__ import annotations
@@ -9,50 +9,49 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dovetail.live.store.queries import Queries
 
 PERIOD = "period"
-"""The name under which a store keeps the period that its latest controller is of."""
+"""The name under which a store keeps the period of its latest controller."""
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
-    """The facts behind number `after`, and the policies they were decided by, oldest first."""
+class LogPeriod:
+    """The facts after number `after`, and the policies that decided them, oldest first."""
 
     after: int = 0
     policies: tuple[str, ...] = ()
 
     @staticmethod
-    def of(reader: Queries) -> Period:
+    def of(reader: Queries) -> LogPeriod:
         """Returns the period that is on record."""
-        said = _kept(reader, PERIOD)
-        after, policies = said.get("after", 0), said.get("policies", ())
+        period = _json_object(reader, PERIOD)
+        after, policies = period.get("after", 0), period.get("policies", ())
         if type(after) is not int or not isinstance(policies, list | tuple):
-            return Period(reader.last_fact())
-        return Period(after, tuple(map(str, policies)))
+            return LogPeriod(reader.last_fact())
+        return LogPeriod(after, tuple(map(str, policies)))
 
 
-def begun(reader: Queries, manifest: str, engine: str) -> Mapping[str, str]:
-    """Returns what a store keeps of a controller that begins, by name."""
-    before, now = _kept(reader, "manifest"), json.loads(manifest)
-    period = Period.of(reader)
+def starting_meta(reader: Queries, manifest: str, engine: str) -> Mapping[str, str]:
+    """Returns what a controller that starts puts into the store, by name."""
+    before, now = _json_object(reader, "manifest"), json.loads(manifest)
+    period = LogPeriod.of(reader)
     if before and _nodes(before) != _nodes(now):
-        period = Period(reader.last_fact())
+        period = LogPeriod(reader.last_fact())
     if period.policies[-1:] != (now["policy"],):
-        period = Period(period.after, (*period.policies, now["policy"]))
+        period = LogPeriod(period.after, (*period.policies, now["policy"]))
     kept = {"after": period.after, "policies": period.policies}
     return {"manifest": manifest, "engine": engine, PERIOD: json.dumps(kept)}
 
 
-def _nodes(manifest: dict[str, Any]) -> tuple[object, object]:
+def _nodes(manifest: dict[str, object]) -> tuple[object, object]:
     cluster = manifest.get("cluster")
     return manifest.get("engine"), cluster.get("groups") if isinstance(cluster, dict) else None
 
 
-def _kept(reader: Queries, name: str) -> dict[str, Any]:
-    """Returns the JSON object that is kept under a name, empty for none and for a damaged one."""
+def _json_object(reader: Queries, name: str) -> dict[str, object]:
+    """Returns the JSON object under a name, empty for none and for a damaged one."""
     try:
         kept = json.loads(reader.meta(name) or "{}")
     except ValueError:

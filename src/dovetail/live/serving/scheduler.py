@@ -1,7 +1,7 @@
-"""What a live cluster decides with: policy, cluster, belief and forecast, over tables that grow.
+"""The scheduler of a live cluster: policy, belief and forecast, over tables that grow.
 
-The words are those of a simulated run, and mean the same. What cannot work is refused here, before
-anything is started.
+Its options are those of a simulated run, and mean the same. What cannot work is refused here,
+before anything is started.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from dovetail.version import __version__
 assert dovetail.policies
 
 LIVE_DEFAULTS: OptionTexts = {"forecast": "declared", "switching": "restart:5"}
-"""Where a live cluster differs from a simulated one: lengths are what owners say."""
+"""Where a live cluster differs from a simulated one: owners state the lengths of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mind:
-    """All that a controller decides with; `state` is empty and grows with the jobs."""
+class Scheduler:
+    """What a controller decides with; `state` is empty and grows with the jobs."""
 
     policy: Policy
     options: Options
@@ -52,7 +52,7 @@ class Mind:
     learning: Learning
 
     def manifest(self, engine: str) -> dict[str, object]:
-        """Returns what heads an exported log: policy and options as plain values."""
+        """Returns the head of an exported log: policy and options as plain values."""
         return {
             "version": __version__,
             "live": True,
@@ -65,26 +65,26 @@ class Mind:
         }
 
 
-def build_mind(
+def build_scheduler(
     policy: str,
     cluster: Cluster,
     given: OptionTexts,
     *,
-    said_s: Callable[[str], float],
+    stated_s: Callable[[str], float],
     measured: str = "",
     paced: bool = False,
     guessing: bool = False,
-) -> Mind:
-    """Returns what a controller decides with. Raises InputError.
+) -> Scheduler:
+    """Returns the scheduler of a controller. Raises InputError.
 
-    `said_s` gives the length a job's owner declared, by the job's number, 0 for none; `measured`
-    is what an earlier controller of this cluster learned of its jobs. Paced jobs run as the same
-    profiles say, so these are trusted, unless the controller is to go by a guess.
+    `stated_s` gives the length that the owner of a job states, by its number, 0 for none.
+    `measured` is what an earlier controller of this cluster learned of its jobs. Synthetic jobs run
+    as the same profiles say, so these are trusted, unless the controller is to go by a guess.
     """
     chosen = parse_policy(policy)
     options = live_options(cluster, given)
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64), numbered=True)
-    forecast = parse_live_forecast(options.forecast, jobs, said_s, options.seed)
+    forecast = parse_live_forecast(options.forecast, jobs, stated_s, options.seed)
     supplier = LIVE_DEFAULTS["forecast"]
     check_needs(chosen, granted(forecast), options.without, supplier=supplier)
     prior = believed(live_physics(jobs, options), jobs, options.belief, options.seed)
@@ -99,11 +99,11 @@ def build_mind(
         placing=options.placing,
         switch_s={how: options.switching.cost_s(how) for how in HOW},
     )
-    return Mind(chosen, options, state, learning)
+    return Scheduler(chosen, options, state, learning)
 
 
 def live_options(cluster: Cluster, given: OptionTexts) -> Options:
-    """Returns the options that words mean for a live cluster. Raises InputError."""
+    """Returns the options of a live cluster from their texts. Raises InputError."""
     options = read_options({**LIVE_DEFAULTS, **given, "cluster": "1x1"})
     for name in ("adopt", "capacity"):
         if getattr(options, name):
@@ -112,7 +112,7 @@ def live_options(cluster: Cluster, given: OptionTexts) -> Options:
 
 
 def live_physics(jobs: JobTable, options: Options) -> Physics:
-    """Returns how fast jobs run, as far as profiles tell, over a table that grows."""
+    """Returns the physics of the profiles, over a table that grows."""
     given = tuple(load_profiles(Path(p)) for p in options.profiles)
     interference = parse_interference(options.interference, given)
     if options.physics == "linear":
@@ -128,11 +128,11 @@ def live_physics(jobs: JobTable, options: Options) -> Physics:
 
 
 def _trusted(options: Options) -> tuple[str, ...]:
-    """Returns the models whose profiles the user measured and gave: no guess is needed there."""
+    """Returns the models whose profiles the user gave: these are measured, not guessed."""
     given = [load_profiles(Path(p)) for p in options.profiles]
     return tuple(name for profiles in given for name in [p.name for p in profiles.profiles])
 
 
-def manifest_text(mind: Mind, engine: str) -> str:
+def manifest_text(scheduler: Scheduler, engine: str) -> str:
     """Returns the manifest as it is kept in the store."""
-    return json.dumps(mind.manifest(engine), separators=(",", ":"))
+    return json.dumps(scheduler.manifest(engine), separators=(",", ":"))

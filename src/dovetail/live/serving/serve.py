@@ -1,7 +1,7 @@
-"""One controller from its lock to its end: store, agents, mind, world and server, wired together.
+"""One controller from its lock to its end: store, agents, scheduler, world and server together.
 
-Nothing decides here. Whatever ends the controller, even its kill at any instruction, leaves a
-store from which the next one goes on; so an end by order is nothing but a polite way of dying.
+Nothing is decided here. Whatever ends the controller, even a kill at any instruction, leaves a
+store from which the next one goes on; so an end by order needs nothing of its own.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from dovetail.core.errors import InputError
 from dovetail.core.policy import spell
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.rules import Rules
-from dovetail.live.controller.watchdog import Watchdog, Watched
+from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineWords, check_sockets, open_engine
-from dovetail.live.measuring.meter import Meters
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import Pong
-from dovetail.live.server.request_handler import Desk, House
+from dovetail.live.server.request_handler import Desk, ServerInfo
 from dovetail.live.server.server import Server, name_of_user
-from dovetail.live.serving.period import begun
-from dovetail.live.serving.scheduler import Mind, build_mind, manifest_text
-from dovetail.live.serving.stated_lengths import SaidLengths
-from dovetail.live.serving.warm_up import rehearse
+from dovetail.live.serving.period import starting_meta
+from dovetail.live.serving.scheduler import Scheduler, build_scheduler, manifest_text
+from dovetail.live.serving.stated_lengths import StatedLengths
+from dovetail.live.serving.warm_up import warm_up
 from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
@@ -50,18 +50,18 @@ from dovetail.version import __version__
 LOG = logging.getLogger(__name__)
 WATCH_S = 1.0
 SWITCH_S = 0.0005
-"""How long a thread computes while another waits to.
+"""How long a thread computes while another one waits.
 
 NOTE: the threads of clients and of the store wait for the loop some ten times in each submit. With
 Python's own 5 ms four clients got 190 to 240 submits a second done on a busy machine, beside 1,000
 reports a second; with this 480 to 540.
 """
 MESSAGES_S = 0.1
-"""What a message to an agent and its answer take at most, as a rule."""
+"""How long a message to an agent and its answer take at most, as a rule."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UpRequest:
     """What `dovetail up` was asked for."""
 
     home: Path
@@ -72,63 +72,63 @@ class Wish:
     share_between_users: bool = False
 
 
-def check(wish: Wish) -> None:
-    """Raises InputError for a wish that cannot be fulfilled; starts nothing."""
-    folder = _made(wish)
-    engine = open_engine(wish.engine, folder.home, dict(wish.given))
-    build_mind(wish.policy, engine.cluster, wish.given, said_s=lambda job: 0.0)
+def check(request: UpRequest) -> None:
+    """Raises InputError for a request that cannot work; starts nothing."""
+    folder = _make_folder(request)
+    engine = open_engine(request.engine, folder.home, dict(request.given))
+    build_scheduler(request.policy, engine.cluster, request.given, stated_s=lambda job: 0.0)
     folder.lock().release()
     with suppress(EmptyStore):
         if folder.store.exists():
             with Reader(folder.store) as reader:
                 reader.check()
-                _check_engine(wish.engine, reader)
+                _check_engine(request.engine, reader)
 
 
-def serve(wish: Wish, ready: Callable[[Server], None]) -> None:
-    """Runs a controller until it is told to stop. Raises InputError for what cannot be.
+def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
+    """Runs a controller until it is told to stop. Raises InputError for a request that cannot work.
 
-    `ready` is called when clients may ask.
+    `ready` is called when clients can connect.
     """
-    folder = _made(wish)
+    folder = _make_folder(request)
     with ExitStack() as stack:
         lock = folder.lock()
         stack.callback(lock.release)
-        _end_with(folder.home / "lock")
+        _end_without(folder.home / "lock")
         LOG.info("start: opening the store of jobs")
-        engine = open_engine(wish.engine, folder.home, dict(wish.given))
+        engine = open_engine(request.engine, folder.home, dict(request.given))
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
         reader = stack.enter_context(Reader(folder.store))
-        _check_engine(wish.engine, reader)
+        _check_engine(request.engine, reader)
         store = Store(committer, reader)
         recovered = store.recover()
-        lengths = SaidLengths(recovered, store.find)
-        mind = _mind(wish, engine, recovered, lengths)
-        store.keep(begun(reader, manifest_text(mind, wish.engine), wish.engine))
+        lengths = StatedLengths(recovered, store.find)
+        scheduler = _scheduler(request, engine, recovered, lengths)
+        store.keep(starting_meta(reader, manifest_text(scheduler, request.engine), request.engine))
         LOG.info(
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
-            wish.policy,
+            request.policy,
         )
-        rehearse(wish.policy, engine.cluster, wish.given)
-        LOG.info("start: starting the agents of %s", wish.engine)
+        warm_up(request.policy, engine.cluster, request.given)
+        LOG.info("start: starting the agents of %s", request.engine)
         sys.setswitchinterval(SWITCH_S)
-        _control(wish, folder, engine, mind, lengths, store, recovered, ready)
+        _control(request, folder, engine, scheduler, lengths, store, recovered, ready)
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
             engine.stop_agents(end=True)
 
 
-def _made(wish: Wish) -> Folder:
-    """Returns the folder of a wish; nothing is made of one that cannot work."""
-    folder = Folder(wish.home)
-    check_sockets(folder.home, EngineWords.parse(wish.engine))
+def _make_folder(request: UpRequest) -> Folder:
+    """Makes and returns the folder of a cluster; makes nothing for a request that cannot work."""
+    folder = Folder(request.home)
+    check_sockets(folder.home, EngineWords.parse(request.engine))
     folder.make()
     return folder
 
 
 def _check_new(folder: Folder) -> None:
-    """Raises InputError if the store is an empty file though there were jobs.
+    """Raises InputError if the store is an empty file although there were jobs.
 
     A controller that is killed in its first moments leaves an empty file, and no job.
     """
@@ -141,15 +141,15 @@ def _check_new(folder: Folder) -> None:
         )
 
 
-def _end_with(lock: Path) -> None:
-    """Ends this process when its lock is gone or another's: its folder was removed.
+def _end_without(lock: Path) -> None:
+    """Ends this process when its lock is gone or replaced: its folder was removed.
 
-    It would hold the nodes against the controller of the next folder of that name.
+    It would keep the nodes from the controller of the next folder of that name.
     """
     inode = lock.stat().st_ino
 
     def watch() -> None:
-        while not _surely_gone(lock, inode):
+        while not _is_surely_gone(lock, inode):
             sleep(WATCH_S)
         LOG.error("the folder of this cluster is gone")
         os.kill(os.getpid(), signal.SIGTERM)
@@ -157,18 +157,18 @@ def _end_with(lock: Path) -> None:
     threading.Thread(target=watch, name="folder", daemon=True).start()
 
 
-def _surely_gone(lock: Path, inode: int) -> bool:
+def _is_surely_gone(lock: Path, inode: int) -> bool:
     with suppress(OSError):
         return is_gone(lock, inode)
     return False
 
 
 def _control(
-    wish: Wish,
+    request: UpRequest,
     folder: Folder,
     engine: Engine,
-    mind: Mind,
-    lengths: SaidLengths,
+    scheduler: Scheduler,
+    lengths: StatedLengths,
     store: Store,
     recovered: Recovered,
     ready: Callable[[Server], None],
@@ -183,14 +183,14 @@ def _control(
         folders = JobFolders(folder, store)
         world = LiveWorld(
             Edges(clock, inbox, post, folders, store),
-            mind.state,
-            mind.policy,
+            scheduler.state,
+            scheduler.policy,
             recovered=recovered,
             launches=folders.launch,
-            meter=Meters(mind.learning),
-            rules=paced_rules(engine.speed),
+            meter=ReportMeter(scheduler.learning),
+            rules=rules_at_speed(engine.speed),
             owner=name_of_user(os.getuid()),
-            share_between_users=wish.share_between_users,
+            share_between_users=request.share_between_users,
         )
 
         def put(incoming: Incoming) -> None:
@@ -204,44 +204,46 @@ def _control(
             pid=os.getpid(),
             epoch=recovered.epoch,
             version=__version__,
-            policy=spell(mind.policy),
-            engine=wish.engine,
-            forecast=mind.options.forecast,
+            policy=spell(scheduler.policy),
+            engine=request.engine,
+            forecast=scheduler.options.forecast,
             now_s=clock.now(),
             speed=engine.speed,
         )
-        house = House(pong, folder, engine.paced)
-        desk = Desk(house, intake, lambda: world.published, clock.now)
-        server = Server(desk, folder.socket, token=folder.token() if wish.listen else "")
+        info = ServerInfo(pong, folder, engine.paced)
+        desk = Desk(info, intake, lambda: world.status, clock.now)
+        server = Server(desk, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
-        server.start(wish.listen)
-        LOG.info("controller %d serves %s with %s", recovered.epoch, wish.engine, pong.policy)
+        server.start(request.listen)
+        LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
-        run_loop(world, Watched(mind.policy, watchdog))
+        run_loop(world, WatchedPolicy(scheduler.policy, watchdog))
         LOG.info("controller %d ends as told", recovered.epoch)
 
 
-def _mind(wish: Wish, engine: Engine, recovered: Recovered, lengths: SaidLengths) -> Mind:
-    """Returns what decides, with what earlier controllers of this cluster learned."""
+def _scheduler(
+    request: UpRequest, engine: Engine, recovered: Recovered, lengths: StatedLengths
+) -> Scheduler:
+    """Returns the scheduler, with what earlier controllers of this cluster learned."""
     measured = dict(recovered.meta).get("measured", "")
     try:
         Measurements.load(measured)
     except InputError as error:
         LOG.error("%s; it is measured anew", error)
         measured = ""
-    return build_mind(
-        wish.policy,
+    return build_scheduler(
+        request.policy,
         engine.cluster,
-        wish.given,
-        said_s=lengths,
+        request.given,
+        stated_s=lengths,
         measured=measured,
         paced=engine.paced,
     )
 
 
 def _check_engine(engine: str, reader: Reader) -> None:
-    """Raises InputError if jobs are under way on nodes of another kind."""
+    """Raises InputError if jobs are under way on another engine."""
     before = reader.meta("engine")
     if before is None or before == engine:
         return
@@ -254,8 +256,8 @@ def _check_engine(engine: str, reader: Reader) -> None:
         )
 
 
-def paced_rules(speed: float) -> Rules:
-    """Returns the patience of a world whose seconds pass faster than those of its machines."""
+def rules_at_speed(speed: float) -> Rules:
+    """Returns the rules of a world whose seconds pass faster than those of its machines."""
     rules = Rules()
     scaled = {
         f.name: getattr(rules, f.name) * speed
@@ -263,7 +265,7 @@ def paced_rules(speed: float) -> Rules:
         if isinstance(getattr(rules, f.name), float)
     }
     # Deciding takes the machine's time at any speed. Emulated workers leave at once, so a gang
-    # waits for their GPUs no longer than messages travel.
+    # waits for their GPUs only as long as messages travel.
     scaled |= {
         "decision_limit_s": rules.decision_limit_s,
         "yield_s": max(rules.yield_s, MESSAGES_S * speed),

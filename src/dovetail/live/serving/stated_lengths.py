@@ -1,38 +1,35 @@
-"""How long the owners of jobs said that these are: what the forecast of a live cluster goes by."""
+"""The lengths that owners state for their jobs: the forecast of a live cluster goes by them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from dovetail.live.edges.protocols import Accepted, Incoming
-from dovetail.live.jobs.record import JobRecord
+from dovetail.live.edges.protocols import Incoming
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.recovered import Recovered
-from dovetail.wire.spec import JobSpec
 
 
-class SaidLengths:
-    """The length that each owner declared, by the number of the job; 0 where nothing was said.
+class StatedLengths:
+    """The length that the owner of each job states, by its number; 0 for none.
 
-    Those of jobs that come are heard on their way to the controller, so that nothing must be read
-    for them while others submit; `find` is asked for a job that was over when it began.
+    Lengths of new jobs are noted on their way to the controller, so that nothing is read for them
+    while others submit. `find` looks up a job that was over when the controller started.
     """
 
-    def __init__(
-        self, recovered: Recovered, find: Callable[[int], tuple[JobSpec, JobRecord] | None]
-    ) -> None:
+    def __init__(self, recovered: Recovered, find: Callable[[int], StoredJob | None]) -> None:
         self._find = find
-        self._said_s = {str(r.job): spec.duration_s for spec, r in recovered.jobs}
+        self._stated_s = {str(job.number): job.spec.duration_s for job in recovered.jobs}
         for accepted in recovered.accepted:
             self.hear(accepted)
 
     def hear(self, incoming: Incoming) -> None:
-        """Hears of a job that was accepted."""
-        if isinstance(incoming, Accepted):
-            self._said_s[str(incoming.job)] = incoming.spec.duration_s
+        """Notes the length of a job that was submitted."""
+        if isinstance(incoming, StoredJob):
+            self._stated_s[str(incoming.number)] = incoming.spec.duration_s
 
     def __call__(self, job: str) -> float:
         """Returns the length of a job."""
-        if job not in self._said_s:
-            found = self._find(int(job))
-            self._said_s[job] = 0.0 if found is None else found[0].duration_s
-        return self._said_s[job]
+        if job not in self._stated_s:
+            stored = self._find(int(job))
+            self._stated_s[job] = 0.0 if stored is None else stored.spec.duration_s
+        return self._stated_s[job]

@@ -1,8 +1,8 @@
-"""A trace played by the live scheduler in virtual time: real controller, real agents, paced jobs.
+"""A trace played by the live scheduler in virtual time: real controller, synthetic jobs.
 
-Everything of a live cluster takes part but sockets, disks and waiting: the controller's world and
-its journal, messages that take their time, agents, and workers that are clocks. So a day passes in
-seconds, and what differs from the simulator is what the control plane does.
+Everything of a live cluster takes part except sockets, disks and waiting: the controller's world
+and its journal, messages that take their time, agents, and synthetic workers. So a day passes in
+seconds, and what differs from the simulator is the work of the control plane.
 """
 
 from __future__ import annotations
@@ -20,22 +20,27 @@ from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.core.units import NEVER_S
-from dovetail.live.controller.launches import launch_of
+from dovetail.live.controller.launches import launcher_in
 from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import (
-    EvenRoad,
     Timeline,
+    UniformNetwork,
     VirtualClock,
     VirtualInbox,
     VirtualPost,
 )
 from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.jobs.lifecycle import TERMINAL
-from dovetail.live.measuring.meter import Meters
-from dovetail.live.serving.period import begun
-from dovetail.live.serving.scheduler import build_mind, live_options, live_physics, manifest_text
+from dovetail.live.measuring.meter import ReportMeter
+from dovetail.live.serving.period import starting_meta
+from dovetail.live.serving.scheduler import (
+    build_scheduler,
+    live_options,
+    live_physics,
+    manifest_text,
+)
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
@@ -49,16 +54,16 @@ from dovetail.wire.submission import Submission
 MESSAGE_S = 0.0005
 """How long a message travels: between processes of one machine it was 0.3 to 0.6 ms."""
 REPORT_S = 10.0
-"""Between reports of a paced job, and between signs of life of a node; real ones speak each second
-of the machine, which are many seconds of a cluster whose time runs faster."""
+"""Between reports of a synthetic job, and between heartbeats of a node. Real ones send one each
+second of the machine, which is many seconds of a cluster whose time runs faster."""
 
 
 def specs_of(trace: Trace) -> list[JobSpec]:
-    """Returns what the owners of a trace's jobs would submit: paced jobs of their true lengths."""
-    made = []
+    """Returns the synthetic jobs, of true lengths, that the owners of a trace would submit."""
+    specs = []
     for row, duration_s in enumerate(trace.duration_s.tolist()):
         job = trace.jobs.job(row)
-        made.append(
+        specs.append(
             JobSpec(
                 name=job.job_id,
                 command=(),
@@ -78,12 +83,12 @@ def specs_of(trace: Trace) -> list[JobSpec]:
                 paced=True,
             )
         )
-    return made
+    return specs
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a user asks at a time of a job, or of a node."""
+class TimedRequest:
+    """A request of a user about a job or a node, at a time."""
 
     t: float
     verb: str
@@ -91,15 +96,15 @@ class Asked:
     node: int = -1
 
     def ask(self, intake: Intake) -> None:
-        """Asks it; who asks too late is told so, and leaves it at that."""
+        """Makes the request; one that comes too late is refused, and that is all right."""
         jobs = (self.job,) if self.job else ()
         with suppress(InputError):
             intake.request(self.verb, jobs=jobs, node=self.node, key=repr(self))
 
 
 @dataclass(slots=True)
-class Nodes:
-    """The emulated nodes on the heap of events: whenever something is due there, it happens."""
+class VirtualNodes:
+    """The emulated nodes, driven by the timeline."""
 
     line: Timeline
     nodes: EmulatedNodes
@@ -108,7 +113,7 @@ class Nodes:
     armed_s: float = NEVER_S
 
     def deliver(self, node: int, order: AgentOrder) -> None:
-        """Hands an order over and sends what is answered."""
+        """Delivers an order and sends the reports that answer it."""
         self._send(self.nodes.handle(node, order, self.line.now))
 
     def _send(self, reports: list[AgentReport]) -> None:
@@ -117,7 +122,7 @@ class Nodes:
         self.arm()
 
     def arm(self) -> None:
-        """Puts the next thing due into the heap, unless it is there."""
+        """Puts the next event of the nodes into the timeline, unless it is there."""
         due_s = self.nodes.next_due()
         if due_s < NEVER_S and due_s != self.armed_s:
             self.armed_s = due_s
@@ -142,20 +147,20 @@ def play(
     decision_s: list[float] | None = None,
     store_at: Path | None = None,
     specs: Sequence[JobSpec] = (),
-    asked: Sequence[Asked] = (),
+    asked: Sequence[TimedRequest] = (),
 ) -> Queries:
     """Returns the store of a live cluster that has served all jobs of a trace, or until a time.
 
-    With a `guess` the controller goes by other words than its jobs do, until it has measured.
-    `decision_s` collects the wall time of each decision; the store is in memory but for a path.
-    Owners say what `specs` say (default: no more than the trace does), and later ask as in `asked`.
+    With a `guess` the controller goes by other options than its jobs do, until it has measured.
+    `decision_s` collects the wall time of each decision. The store is in memory unless `store_at`
+    is a path. Owners submit `specs` (default: what the trace has), and make the requests `asked`.
     """
     specs = specs or specs_of(trace)
-    mind = build_mind(
+    scheduler = build_scheduler(
         policy,
         cluster,
         {**given, **(guess or {})},
-        said_s=lambda job: specs[int(job) - 1].duration_s,
+        stated_s=lambda job: specs[int(job) - 1].duration_s,
         paced=True,
         guessing=guess is not None,
     )
@@ -166,17 +171,17 @@ def play(
     clock, inbox = VirtualClock(line), VirtualInbox(line)
     nodes = _nodes(live_options(cluster, given), line, inbox, report_s)
     nodes.message_s = message_s
-    post = VirtualPost(line, nodes.deliver, EvenRoad(message_s))
+    post = VirtualPost(line, nodes.deliver, UniformNetwork(message_s))
     world = LiveWorld(
         Edges(clock, inbox, post, store, store),
-        mind.state,
-        mind.policy,
+        scheduler.state,
+        scheduler.policy,
         recovered=store.recover(),
-        launches=launch_of(Path("/nowhere")),
-        meter=Meters(mind.learning),
+        launches=launcher_in(Path("/nowhere")),
+        meter=ReportMeter(scheduler.learning),
         rules=_rules(report_s),
     )
-    store.keep(begun(queries, manifest_text(mind, "emulated"), "emulated"))
+    store.keep(starting_meta(queries, manifest_text(scheduler, "emulated"), "emulated"))
     intake = Intake(store.committer, clock=clock, cluster=cluster, put=inbox.put)
     for number, (spec, submit_s) in enumerate(
         zip(specs, trace.jobs.submit_s.tolist(), strict=True)
@@ -186,7 +191,7 @@ def play(
         line.at(request.t, lambda r=request: r.ask(intake))  # type: ignore[misc]
     nodes.arm()
     _stop_when_done(line, intake, queries, len(specs), until_s)
-    run_loop(world, mind.policy, decision_s=decision_s)
+    run_loop(world, scheduler.policy, decision_s=decision_s)
     return queries
 
 
@@ -197,7 +202,7 @@ def _submit(intake: Intake, spec: JobSpec, number: int) -> None:
 def _stop_when_done(
     line: Timeline, intake: Intake, queries: Queries, jobs: int, until_s: float
 ) -> None:
-    """Tells the controller to stop when all jobs are over, or at a time; looks once a minute."""
+    """Stops the controller when all jobs are over, or at a time; checks once a minute."""
     counts = queries.counts()
     over = sum(counts.get(state, 0) for state in TERMINAL) == jobs
     if over or line.now >= until_s:
@@ -208,9 +213,9 @@ def _stop_when_done(
 
 
 def _rules(report_s: float) -> Rules:
-    """Returns the patience of a controller whose nodes speak so often.
+    """Returns the rules of a controller whose nodes report every `report_s`.
 
-    No time passes here while a policy decides, however long this machine takes for it.
+    No time passes while a policy decides, however long this machine takes for it.
     """
     rules = Rules()
     slower = max(1.0, report_s)
@@ -224,8 +229,8 @@ def _rules(report_s: float) -> Rules:
     )
 
 
-def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: float) -> Nodes:
-    """Returns the emulated nodes of a cluster; they know the truth, the mind believes."""
+def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: float) -> VirtualNodes:
+    """Returns the emulated nodes of a cluster; they run jobs at true speeds, not believed ones."""
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
     cluster = options.cluster
     emulated = EmulatedNodes(
@@ -237,4 +242,4 @@ def _nodes(options: Options, line: Timeline, inbox: VirtualInbox, report_s: floa
         report_s=report_s,
         alive_s=report_s,
     )
-    return Nodes(line, emulated, inbox.put)
+    return VirtualNodes(line, emulated, inbox.put)

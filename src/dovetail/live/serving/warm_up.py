@@ -1,7 +1,7 @@
-"""A small play before a live cluster opens, so that its first real decision costs no more than any.
+"""A short run before a live cluster opens, so that its first decision costs no more than others.
 
-What is made at its first use (machine code above all, which a fresh install compiles for many
-seconds) is made here, where no job waits for it and no watchdog counts.
+What is made at its first use is made here: above all machine code, which a fresh install compiles
+for many seconds. Here no job waits for it and no watchdog counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.trace import Trace
-from dovetail.live.controller.watchdog import Overran, Watchdog
+from dovetail.live.controller.watchdog import DecisionTimeout, Watchdog
 from dovetail.live.serving.virtual_live import play
 from dovetail.study.option_texts import OptionTexts
 
@@ -25,27 +25,27 @@ LENGTH_S = 60.0
 MODELS = ("resnet50", "bert", "")
 NODES = 2
 CONTENDED_GPUS = 4
-"""With fewer of a kind some policies have nothing to weigh up, and leave for later what does."""
+"""With fewer of a kind some policies have nothing to compare, and compile that only later."""
 PLAY_S = 600.0
-"""In virtual time; long enough for all jobs but under policies that hold them back."""
+"""In virtual time; long enough for all jobs, except under policies that hold them back."""
 LIMIT_S = 120.0
 NOTICED_S = 1.0
 
 
-def rehearse(policy: str, cluster: Cluster, given: OptionTexts, limit_s: float = LIMIT_S) -> None:
-    """Lets the policy serve a dozen jobs of all kinds in virtual time; leaves nothing behind.
+def warm_up(policy: str, cluster: Cluster, given: OptionTexts, limit_s: float = LIMIT_S) -> None:
+    """Runs the policy over a dozen jobs of all kinds in virtual time; leaves nothing behind.
 
-    Whatever a policy does wrong here it is refused for later, when that matters.
+    A policy that fails here is only logged: it is refused later, when it matters.
     """
     began, stage = perf_counter(), _small(cluster)
     with Watchdog(limit_s) as watchdog:
         try:
             watchdog.arm()
             try:
-                play(rehearsal_trace(stage), policy, stage, given, until_s=PLAY_S)
+                play(warm_up_trace(stage), policy, stage, given, until_s=PLAY_S)
             finally:
                 watchdog.disarm()
-        except Overran:
+        except DecisionTimeout:
             watchdog.disarm()
             LOG.warning("%s did not finish its rehearsal within %g s", policy, limit_s)
         except Exception:
@@ -55,10 +55,10 @@ def rehearse(policy: str, cluster: Cluster, given: OptionTexts, limit_s: float =
         LOG.info("%s was made ready in %.1f s", policy, took_s)
 
 
-def rehearsal_trace(cluster: Cluster) -> Trace:
+def warm_up_trace(cluster: Cluster) -> Trace:
     """Returns jobs that want more than the cluster has: fixed and elastic, with and without models.
 
-    All may share their GPUs.
+    All of them may share their GPUs.
     """
     total = cluster.gpus
     jobs = JobTable.build([], np.empty(0), np.empty(0, np.int64))
@@ -67,9 +67,9 @@ def rehearsal_trace(cluster: Cluster) -> Trace:
 
 
 def _small(cluster: Cluster) -> Cluster:
-    """Returns a few nodes of each kind: what is made ready does not depend on how many.
+    """Returns a few nodes of each kind: what is compiled does not depend on how many.
 
-    There are more than the real ones if those had too few GPUs to be contended for.
+    There are more than the real ones if those have too few GPUs to be contended for.
     """
     groups = tuple(
         replace(group, nodes=max(min(NODES, group.nodes), -(-CONTENDED_GPUS // per_node)))

@@ -19,10 +19,10 @@ from dovetail.core.placement import Placement
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.jobs.status_snapshot import Snapshot
+from dovetail.live.jobs.status_snapshot import StatusSnapshot
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.job_history import Course, Courses, Gpu, Leave, Stage, company_breaches
 from dovetail.live.store.queries import Queries
-from dovetail.live.store.stored_job import KeptJob
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import Dependency
 
@@ -76,7 +76,7 @@ def _audit(
     yield from _seats(jobs, leave, installed, between)
 
 
-def _facts(queries: Queries, jobs: Mapping[int, KeptJob]) -> Iterator[Fact]:
+def _facts(queries: Queries, jobs: Mapping[int, StoredJob]) -> Iterator[Fact]:
     index_of = {str(number): number for number in jobs}
     for line in queries.all_facts():
         try:
@@ -89,7 +89,7 @@ def _facts(queries: Queries, jobs: Mapping[int, KeptJob]) -> Iterator[Fact]:
 
 
 def _numbers(
-    queries: Queries, jobs: Mapping[int, KeptJob], acknowledged: Collection[int]
+    queries: Queries, jobs: Mapping[int, StoredJob], acknowledged: Collection[int]
 ) -> Iterator[str]:
     """Every submit that was answered is there, once, and every job is in one state."""
     lost = sorted(set(acknowledged) - set(jobs))
@@ -114,7 +114,7 @@ def _numbers(
             yield f"the record of job {number} is that of job {job.record.job}"
 
 
-def _against_course(job: KeptJob, course: Course) -> Iterator[str]:
+def _against_course(job: StoredJob, course: Course) -> Iterator[str]:
     """The record of a job is what its facts lead to."""
     record, n = job.record, job.number
     placed, over = record.state in PLACED, record.state in (*TERMINAL, State.COMPLETING)
@@ -137,7 +137,7 @@ def _against_course(job: KeptJob, course: Course) -> Iterator[str]:
         yield f"job {n} is ending, and as what is not known"
 
 
-def _pending(job: KeptJob, course: Course) -> Iterator[str]:
+def _pending(job: StoredJob, course: Course) -> Iterator[str]:
     record, n = job.record, job.number
     in_queue = course.stage is Stage.WAITING
     if job.arrived and in_queue != (not record.reason):
@@ -148,16 +148,16 @@ def _pending(job: KeptJob, course: Course) -> Iterator[str]:
         yield f"job {n} waits with {record.done_s:g} s done, and {done_s:g} s by its facts"
 
 
-def _waits_for_nothing(job: KeptJob, jobs: Mapping[int, KeptJob]) -> Iterator[str]:
+def _waits_for_nothing(job: StoredJob, jobs: Mapping[int, StoredJob]) -> Iterator[str]:
     """A job does not wait for what has happened."""
     waits = job.record.state is State.PENDING and job.record.reason == DEPENDENCY
     if waits and all(_has_happened(d, jobs) for d in job.spec.after):
         yield f"job {job.number} waits for jobs that did what it waits for"
 
 
-def _arrays(jobs: Mapping[int, KeptJob]) -> Iterator[str]:
+def _arrays(jobs: Mapping[int, StoredJob]) -> Iterator[str]:
     """No array has more tasks on GPUs than its owner allows, and no task waits for a free place."""
-    arrays: dict[int, list[KeptJob]] = {}
+    arrays: dict[int, list[StoredJob]] = {}
     for job in jobs.values():
         if job.spec.at_once and job.arrived and job.record.state not in TERMINAL:
             arrays.setdefault(job.spec.array_of, []).append(job)
@@ -177,7 +177,7 @@ def _has_place(record: JobRecord) -> bool:
     return record.reason in ("", BEGIN_TIME)
 
 
-def _has_happened(dependency: Dependency, jobs: Mapping[int, KeptJob]) -> bool:
+def _has_happened(dependency: Dependency, jobs: Mapping[int, StoredJob]) -> bool:
     job = jobs.get(dependency.job)
     if job is None:
         return False
@@ -192,7 +192,7 @@ def _has_happened(dependency: Dependency, jobs: Mapping[int, KeptJob]) -> bool:
     return state is not State.PENDING
 
 
-def _gang(job: KeptJob) -> Iterator[str]:
+def _gang(job: StoredJob) -> Iterator[str]:
     """A gang is whole or absent, within its range, and no worker number is used twice."""
     record, spec, n = job.record, job.spec, job.number
     if record.state not in PLACED:
@@ -221,7 +221,10 @@ def _is_whole(record: JobRecord, placement: Placement) -> bool:
 
 
 def _seats(
-    jobs: Mapping[int, KeptJob], leave: Mapping[int, Leave], installed: tuple[int, ...], both: bool
+    jobs: Mapping[int, StoredJob],
+    leave: Mapping[int, Leave],
+    installed: tuple[int, ...],
+    both: bool,
 ) -> Iterator[str]:
     """No GPU is over its limit, by the workers that records want.
 
@@ -250,7 +253,7 @@ def _seats(
         yield from company_breaches(name, named[name], leave.get, between_users=both)
 
 
-def audit_snapshot(snapshot: Snapshot, queries: Queries) -> list[str]:
+def audit_snapshot(snapshot: StatusSnapshot, queries: Queries) -> list[str]:
     """Returns where the picture that readers see differs from the store, both at one instant."""
     found = []
     jobs = {job.number: job.record for job in queries.live()}

@@ -16,15 +16,16 @@ from pathlib import Path
 
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError, nearest
-from dovetail.live.edges.protocols import Accepted, Clock, Incoming, Request
+from dovetail.live.edges.protocols import Clock, Incoming, Request
 from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Committer
 from dovetail.live.store.dependencies import Needs
 from dovetail.live.store.job_output import check_output
 from dovetail.live.store.largest_size import no_room, room_for
 from dovetail.live.store.store import add_jobs, add_requests, next_number
-from dovetail.live.store.stored_job import RESTORE, SELECT_JOBS, kept_job, state_of
+from dovetail.live.store.stored_job import RESTORE, SELECT_JOBS, state_of, stored_job
 from dovetail.wire.codec import plain
 from dovetail.wire.spec import CORRESPONDING, SINGLETON, JobSpec
 from dovetail.wire.spec_faults import faults
@@ -85,7 +86,7 @@ class Intake:
         digest = _digest("submit", [plain(s) for s in asked])
         asked = [self._bounded(s) for s in asked]
 
-        def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[Accepted]]:
+        def work(db: sqlite3.Connection) -> tuple[tuple[int, ...], list[StoredJob]]:
             said_before = _answer(db, key, digest)
             if said_before is not None:
                 return said_before, []
@@ -260,7 +261,7 @@ def _refusal(db: sqlite3.Connection, request: Request) -> InputError | None:
         return InputError(f"job {name}", why_not(request.verb, state_of(state)))
     if state_of(state) in TERMINAL:
         # Only its row knows what to begin anew.
-        kept = kept_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
+        kept = stored_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
         if kept.damage:
             return InputError(f"job {name}", kept.record.detail, RESTORE)
     return None

@@ -15,6 +15,7 @@ from dovetail.core.errors import InputError
 from dovetail.live.edges.protocols import Request
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import (
     DAMAGED_FILE,
     LIVE_STATES,
@@ -27,7 +28,7 @@ from dovetail.live.store.database import (
     unreadable,
 )
 from dovetail.live.store.record_codec import record_of, spec_of
-from dovetail.live.store.stored_job import SELECT_JOBS, KeptJob, kept_job, state_of
+from dovetail.live.store.stored_job import SELECT_JOBS, state_of, stored_job
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 
@@ -42,7 +43,7 @@ LIVE = tuple(s for s in State if s not in TERMINAL)
 NO_SUCH_JOB = "there is no such job"
 
 
-class LiveJob(NamedTuple):
+class UnfinishedJob(NamedTuple):
     """A job that is not over, as an index knows it; -1 where it is no task of an array."""
 
     number: int
@@ -58,26 +59,26 @@ class Queries:
         self._db = db
         self.where = where
 
-    def job(self, number: int) -> KeptJob | None:
+    def job(self, number: int) -> StoredJob | None:
         """Returns one job, with its script."""
         row = self._one(f"{SELECT_JOBS} WHERE number = ?", number)
         if row is None:
             return None
-        job = kept_job(row)
+        job = stored_job(row)
         script = self._one(
             "SELECT s.script FROM jobs j JOIN scripts s ON s.digest = j.script WHERE j.number = ?",
             number,
         )
         return replace(job, spec=replace(job.spec, script=script[0])) if script else job
 
-    def some(self, numbers: Sequence[int]) -> list[KeptJob]:
+    def some(self, numbers: Sequence[int]) -> list[StoredJob]:
         """Returns the jobs of some numbers in their order, without their scripts."""
-        found: dict[int, KeptJob] = {}
+        found: dict[int, StoredJob] = {}
         for first in range(0, len(numbers), ASKED):
             part = numbers[first : first + ASKED]
             marks = ",".join("?" * len(part))
             for row in self._all(f"{SELECT_JOBS} WHERE number IN ({marks})", *part):
-                found[row[0]] = kept_job(row)
+                found[row[0]] = stored_job(row)
         return [found[number] for number in numbers if number in found]
 
     def record(self, number: int) -> JobRecord | None:
@@ -90,12 +91,7 @@ class Queries:
         job = self.job(number)
         return job.spec if job else None
 
-    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
-        """Returns the request and the record of one job, over or not (`edges.Archive`)."""
-        kept = self.job(job)
-        return (kept.spec, kept.record) if kept else None
-
-    def live(self) -> list[KeptJob]:
+    def live(self) -> list[StoredJob]:
         """Returns all jobs that are not over, in order of submission, with their scripts."""
         marks = ",".join("?" * len(LIVE))
         scripts = dict(
@@ -106,7 +102,7 @@ class Queries:
             )
         )
         rows = self._all(f"{SELECT_JOBS} WHERE state IN ({marks}) ORDER BY number", *LIVE)
-        return [kept_job(row, scripts.get(row[3], "")) for row in rows]
+        return [stored_job(row, scripts.get(row[3], "")) for row in rows]
 
     def rows(
         self,
@@ -118,7 +114,7 @@ class Queries:
         since_s: float | None = None,
         limit: int = 0,
         offset: int = 0,
-    ) -> list[tuple[JobSpec, JobRecord]]:
+    ) -> list[StoredJob]:
         """Returns jobs that match, without their scripts; `limit` 0 means all from `offset` on.
 
         With `since_s` those that ended then or later, by their ends instead of their numbers.
@@ -131,7 +127,7 @@ class Queries:
             wanted = limit and offset + limit
             parts = [self._keys(match, (s,), newest, wanted, 0) for s in sorted(states)]
             found = list(merge(*parts, reverse=newest))[offset : wanted or None]
-        return [(job.spec, job.record) for job in self.some([number for _, number in found])]
+        return self.some([number for _, number in found])
 
     def _keys(
         self,
@@ -170,7 +166,7 @@ class Queries:
 
     def live_jobs(
         self, states: Collection[State], *, user: str = "", name: str = ""
-    ) -> list[LiveJob]:
+    ) -> list[UnfinishedJob]:
         """Returns the jobs in some states that are no ends, by number, from an index alone."""
         # The pluses keep SQLite from the indices of users and names: those have all that is over.
         tests, values = _Match(user, name).tests(states, live=True)
@@ -179,18 +175,18 @@ class Queries:
             f" WHERE {LIVE_STATES} AND {tests} ORDER BY number",
             *values,
         )
-        return [LiveJob(*row) for row in found]
+        return [UnfinishedJob(*row) for row in found]
 
-    def all_jobs(self) -> Iterator[KeptJob]:
+    def all_jobs(self) -> Iterator[StoredJob]:
         """Yields every job by number, without its script."""
         for row in self._all(f"{SELECT_JOBS} ORDER BY number"):
-            yield kept_job(row)
+            yield stored_job(row)
 
-    def recorded_jobs(self) -> Iterator[KeptJob]:
+    def recorded_jobs(self) -> Iterator[StoredJob]:
         """Yields every job as its texts alone say. Raises InputError for one that is damaged."""
         for number, spec, record, _, arrived, *_ in self._all(f"{SELECT_JOBS} ORDER BY number"):
             try:
-                yield KeptJob(number, spec_of(spec), record_of(record), bool(arrived))
+                yield StoredJob(number, spec_of(spec), record_of(record), bool(arrived))
             except WireError as error:
                 raise InputError(self.where, f"job {number} is damaged: {error}") from None
 

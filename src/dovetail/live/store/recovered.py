@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.live.edges.protocols import Accepted, Request
-from dovetail.live.jobs.record import JobRecord
-from dovetail.wire.spec import JobSpec
+from dovetail.live.edges.protocols import Request
+from dovetail.live.jobs.stored_job import StoredJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class Recovered:
 
     epoch: int
     now_s: float = 0.0
-    jobs: tuple[tuple[JobSpec, JobRecord], ...] = ()
-    accepted: tuple[Accepted, ...] = ()
+    jobs: tuple[StoredJob, ...] = ()
+    accepted: tuple[StoredJob, ...] = ()
     requests: tuple[Request, ...] = ()
     meta: tuple[tuple[str, str], ...] = ()

@@ -17,16 +17,17 @@ from time import time
 
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.core.job import JobRequest
-from dovetail.live.edges.protocols import CLOCK, Accepted, Entry, Request, StoreError
-from dovetail.live.jobs.job_row import job_of
+from dovetail.live.edges.protocols import CLOCK, JournalEntry, Request, StoreError
+from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import DAMAGED_FILE, Committer, recount_jobs
 from dovetail.live.store.fact_lines import job_in, live_lines
 from dovetail.live.store.queries import CLOCK_MAX_S, Queries
 from dovetail.live.store.record_codec import record_of, record_text, spec_of, spec_text
 from dovetail.live.store.recovered import Recovered
-from dovetail.live.store.stored_job import SELECT_JOBS, KeptJob, kept_job
+from dovetail.live.store.stored_job import SELECT_JOBS, stored_job
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 
@@ -52,13 +53,13 @@ class Store:
         self.committer = committer
         self.queries = queries
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Returns when the entry is durable. Raises StoreError if it cannot be kept."""
         self.committer.do(lambda db: write_entry(db, entry))
 
-    def find(self, job: int) -> tuple[JobSpec, JobRecord] | None:
-        """Returns the request and the record of any job on record, over or not."""
-        return self.queries.find(job)
+    def find(self, job: int) -> StoredJob | None:
+        """Returns any job on record, over or not, with its script."""
+        return self.queries.job(job)
 
     def keep(self, meta: Mapping[str, str]) -> None:
         """Keeps values by name, in place of older ones."""
@@ -92,18 +93,14 @@ class Store:
         return Recovered(
             epoch=epoch,
             now_s=now_s,
-            jobs=tuple((job.spec, job.record) for job in live if job.arrived),
-            accepted=tuple(
-                Accepted(job.number, job.spec, job.record.submit_s)
-                for job in live
-                if not job.arrived
-            ),
+            jobs=tuple(job for job in live if job.arrived),
+            accepted=tuple(job for job in live if not job.arrived),
             requests=tuple(self.queries.pending()),
             meta=meta,
         )
 
 
-def fail_damaged(db: sqlite3.Connection, job: KeptJob, now: float) -> None:
+def fail_damaged(db: sqlite3.Connection, job: StoredJob, now: float) -> None:
     """Ends a job whose row is damaged, in the log too, so that nothing waits for it for ever.
 
     Its request stays as it is. Its workers, if it has any, end as those of an unknown job do.
@@ -122,7 +119,7 @@ def fail_damaged(db: sqlite3.Connection, job: KeptJob, now: float) -> None:
         db.execute("INSERT INTO facts(t, job, line) VALUES (?, ?, ?)", (now, job.number, line))
 
 
-def write_entry(db: sqlite3.Connection, entry: Entry) -> None:
+def write_entry(db: sqlite3.Connection, entry: JournalEntry) -> None:
     """Writes what one instant changed. Raises DovetailError if it names what is not on record."""
     changed = db.executemany(
         "UPDATE jobs SET record = ?, state = ?, end_s = ?, arrived = 1 WHERE number = ?",
@@ -152,20 +149,20 @@ def keep_meta(db: sqlite3.Connection, values: Sequence[tuple[str, str]]) -> None
     )
 
 
-def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> list[Accepted]:
+def add_jobs(db: sqlite3.Connection, specs: Sequence[JobSpec], now: float) -> list[StoredJob]:
     """Puts jobs on record, numbered on from the last one. Raises InputError for one too long."""
     number = next_number(db)
     rows, accepted = [], []
     for job, spec in enumerate(specs, start=number):
-        record = JobRecord(job, submit_s=now, held=spec.hold)
+        stored = StoredJob.submitted(job, spec, now)
         of, index = (spec.array_of, spec.array) if spec.array >= 0 else (None, None)
         kept = spec_text(replace(spec, script=KEPT_APART) if spec.script else spec)
         _check_length(spec, len(kept))
         digest = _keep_script(db, spec.script) if spec.script else None
-        text = record_text(record)
+        text = record_text(stored.record)
         who = (spec.name, spec.user, spec.queue)
-        rows.append((job, kept, digest, text, record.state, now, *who, of, index))
-        accepted.append(Accepted(job, spec, now))
+        rows.append((job, kept, digest, text, stored.record.state, now, *who, of, index))
+        accepted.append(stored)
     db.executemany(
         "INSERT INTO jobs(number, spec, script, record, state, submit_s, name, user, queue,"
         " array_of, array_index) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -250,11 +247,11 @@ def _request(db: sqlite3.Connection, job: int) -> tuple[JobRequest, float]:
         raise DovetailError(f"a fact names job {job}, which was never submitted")
     try:
         spec = spec_of(row[0])
-        asked = job_of(spec, job, float(row[1]))
+        asked = job_request(spec, job, float(row[1]))
         if BEGUN_ANEW in row[2]:
             asked = replace(asked, submit_s=record_of(row[2]).queued_s)
     except WireError:
         # Damaged since the controller read it. The log need not be exact about it.
-        kept = kept_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
-        spec, asked = kept.spec, job_of(kept.spec, job, kept.record.submit_s)
+        kept = stored_job(db.execute(f"{SELECT_JOBS} WHERE number = ?", (job,)).fetchone())
+        spec, asked = kept.spec, job_request(kept.spec, job, kept.record.submit_s)
     return asked, spec.duration_s or float("inf")

@@ -6,11 +6,11 @@ whatever would need the texts is refused for it alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.jobs.record import JobRecord
+from dovetail.live.jobs.stored_job import DamagedRecord, StoredJob
 from dovetail.live.store.record_codec import record_of, spec_of
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
@@ -23,28 +23,10 @@ SELECT_JOBS = (
     "SELECT number, CAST(spec AS BLOB), CAST(record AS BLOB), script, arrived,"
     " state, name, user, queue, submit_s, end_s FROM jobs"
 )
-"""What `kept_job` takes. As bytes, so that text that is not UTF-8 is seen and not replaced."""
+"""What `stored_job` takes. As bytes, so that text that is not UTF-8 is seen and not replaced."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptJob:
-    """One job as the store has it."""
-
-    number: int
-    spec: JobSpec
-    record: JobRecord
-    arrived: bool
-    """Whether the controller has taken it up: an entry wrote its record."""
-    damage: str = ""
-    """Why its row cannot be read; request and record then hold only what columns say."""
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRecord(JobRecord):
-    """Stands for the record of a job whose row is damaged. It is never written."""
-
-
-def kept_job(row: tuple[Any, ...], script: str = "") -> KeptJob:
+def stored_job(row: tuple[Any, ...], script: str = "") -> StoredJob:
     """Returns the job of a row; one whose texts cannot be read as its columns say, by these."""
     number, spec_said, record_said, _, arrived, state, name, user, queue, *_ = row
     try:
@@ -54,10 +36,12 @@ def kept_job(row: tuple[Any, ...], script: str = "") -> KeptJob:
             raise WireError(f"its columns {beside} are not what its texts say")
     except WireError as error:
         return _stand_in(row, str(error))
-    return KeptJob(number, replace(spec, script=script) if script else spec, record, bool(arrived))
+    return StoredJob(
+        number, replace(spec, script=script) if script else spec, record, bool(arrived)
+    )
 
 
-def _stand_in(row: tuple[Any, ...], damage: str) -> KeptJob:
+def _stand_in(row: tuple[Any, ...], damage: str) -> StoredJob:
     number, _, _, _, arrived, state, name, user, queue, submit_s, end_s = row
     spec = JobSpec(str(name), ("(damaged)",), "/", user=str(user), queue=str(queue))
     record = DamagedRecord(
@@ -68,7 +52,7 @@ def _stand_in(row: tuple[Any, ...], damage: str) -> KeptJob:
         reason=DAMAGED,
         detail=f"its row in the store is damaged: {damage}",
     )
-    return KeptJob(number, spec, record, bool(arrived), damage)
+    return StoredJob(number, spec, record, bool(arrived), damage)
 
 
 def state_of(said: object) -> State:

@@ -8,16 +8,18 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobRequest
 from dovetail.core.policy import registered
-from dovetail.live.serving.scheduler import Mind, build_mind, live_options, manifest_text
+from dovetail.live.serving.scheduler import Scheduler, build_scheduler, live_options, manifest_text
 from dovetail.study.option_texts import OptionTexts
 
 FOUR = Cluster.uniform(1, 4)
 
 
-def mind(
+def scheduler(
     policy: str = "fifo", given: OptionTexts | None = None, said: dict[str, float] | None = None
-) -> Mind:
-    return build_mind(policy, FOUR, given or {}, said_s=lambda job: (said or {}).get(job, 0.0))
+) -> Scheduler:
+    return build_scheduler(
+        policy, FOUR, given or {}, stated_s=lambda job: (said or {}).get(job, 0.0)
+    )
 
 
 def job(number: int, **fields: object) -> JobRequest:
@@ -27,8 +29,8 @@ def job(number: int, **fields: object) -> JobRequest:
 
 def test_a_policy_that_needs_lengths_is_refused_without_them() -> None:
     with pytest.raises(InputError, match="policy 'srtf': it needs to know: length"):
-        mind("srtf", {"forecast": "unknown"})
-    assert mind("tiresias", {"forecast": "unknown"}).policy is not None
+        scheduler("srtf", {"forecast": "unknown"})
+    assert scheduler("tiresias", {"forecast": "unknown"}).policy is not None
 
 
 @pytest.mark.parametrize(
@@ -45,12 +47,12 @@ def test_a_policy_that_needs_lengths_is_refused_without_them() -> None:
 )
 def test_words_that_cannot_be_meant_are_refused(policy: str, given: OptionTexts, what: str) -> None:
     with pytest.raises(InputError, match=what):
-        mind(policy, given)
+        scheduler(policy, given)
 
 
 @pytest.mark.parametrize("physics", ["placed", "counted", "linear"])
 def test_jobs_that_come_later_are_known_to_every_table(physics: str) -> None:
-    made = mind("sjf", {"physics": physics}, said={"2": 60.0})
+    made = scheduler("sjf", {"physics": physics}, said={"2": 60.0})
     state = made.state
     state.now = 3.0
     rows = state.admit([job(1, model="resnet50", batch_size=32), job(2, gpus=2, max_gpus=2)])
@@ -62,7 +64,7 @@ def test_jobs_that_come_later_are_known_to_every_table(physics: str) -> None:
 
 
 def test_the_manifest_says_all_that_decides_a_run_and_can_be_read_back() -> None:
-    made = mind("gimbal:inner=lucid", {"forecast": "limit", "seed": 3})
+    made = scheduler("gimbal:inner=lucid", {"forecast": "limit", "seed": 3})
     said = json.loads(manifest_text(made, "local:4"))
     assert said["live"] and said["engine"] == "local:4"
     assert said["policy"].startswith("gimbal:")
@@ -73,7 +75,7 @@ def test_every_policy_of_ours_can_be_brought_up_with_declared_lengths() -> None:
     ours = [n for n, c in registered().items() if c.module.startswith("dovetail.policies.")]
     assert len(ours) > 30
     for name in ours:
-        assert mind(name).policy is not None
+        assert scheduler(name).policy is not None
 
 
 def test_the_cluster_is_that_of_the_engine() -> None:

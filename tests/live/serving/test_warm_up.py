@@ -13,8 +13,8 @@ from dovetail.core.cluster import Cluster
 from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.live.controller.watchdog import Watchdog
-from dovetail.live.serving import warm_up as rehearsal
-from dovetail.live.serving.warm_up import rehearsal_trace, rehearse
+from dovetail.live.serving import warm_up as module
+from dovetail.live.serving.warm_up import warm_up, warm_up_trace
 from dovetail.policies.fifo import Fifo
 from patience import UNHURRIED_S
 
@@ -23,7 +23,7 @@ FOUR = Cluster.uniform(1, 4)
 
 @pytest.mark.parametrize("cluster", [Cluster.uniform(1, 1), FOUR, Cluster.uniform(2, 8)])
 def test_its_jobs_are_of_all_kinds_and_want_more_than_there_is(cluster: Cluster) -> None:
-    jobs = rehearsal_trace(cluster).jobs
+    jobs = warm_up_trace(cluster).jobs
     assert int(jobs.gpus.sum()) > cluster.gpus >= jobs.widest_gpus
     assert jobs.shareable.all() and {jobs.job(row).model for row in range(3)} > {""}
     assert bool(jobs.elastic.any()) == (cluster.gpus > 1) and not jobs.elastic.all()
@@ -35,13 +35,13 @@ def test_no_decision_after_it_compiles(tmp_path: Path) -> None:
         "import sys, pathlib\n"
         "from numba.core.event import install_recorder\n"
         "from dovetail.core.cluster import Cluster\n"
-        "from dovetail.live.serving.warm_up import rehearse, rehearsal_trace\n"
+        "from dovetail.live.serving.warm_up import warm_up, warm_up_trace\n"
         "from dovetail.live.serving.virtual_live import play\n"
         "kept = lambda: len(list(pathlib.Path(sys.argv[1]).rglob('*.nbc')))\n"
-        f"rehearse('afs-p', Cluster.uniform(1, 4), {{}}, {UNHURRIED_S})\n"
+        f"warm_up('afs-p', Cluster.uniform(1, 4), {{}}, {UNHURRIED_S})\n"
         "before, four = kept(), Cluster.uniform(4, 4)\n"
         "with install_recorder('numba:compile') as compiled:\n"
-        "    play(rehearsal_trace(four), 'afs-p', four, {})\n"
+        "    play(warm_up_trace(four), 'afs-p', four, {})\n"
         "print(before, kept(), len(compiled.buffer))\n"
     )
     said = subprocess.run(
@@ -62,8 +62,8 @@ def test_what_weighs_jobs_up_is_there_though_a_cluster_is_small(shape: str) -> N
     told = (
         "import sys\n"
         "from dovetail.core.cluster import Cluster\n"
-        "from dovetail.live.serving.warm_up import rehearse\n"
-        f"rehearse('afs-p', Cluster.uniform({shape}), {{}}, {UNHURRIED_S})\n"
+        "from dovetail.live.serving.warm_up import warm_up\n"
+        f"warm_up('afs-p', Cluster.uniform({shape}), {{}}, {UNHURRIED_S})\n"
         "assert 'dovetail.algorithms.afs_compiled' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", told], check=True, timeout=UNHURRIED_S)
@@ -92,10 +92,10 @@ def test_a_policy_that_is_broken_does_not_keep_the_cluster_down(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fifo, "decide", broken)
-    rehearse("fifo", FOUR, {})
+    warm_up("fifo", FOUR, {})
     assert not [said for said in caplog.records if said.levelno >= logging.WARNING]
     monkeypatch.setattr(Fifo, "decide", endless)
-    monkeypatch.setattr(rehearsal, "Watchdog", Late)
+    monkeypatch.setattr(module, "Watchdog", Late)
     with caplog.at_level(logging.WARNING):
-        rehearse("fifo", FOUR, {}, limit_s=0.1)
+        warm_up("fifo", FOUR, {}, limit_s=0.1)
     assert "did not finish its rehearsal" in caplog.text

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.live.client.client import Client
-from dovetail.live.serving.serve import Wish, check
+from dovetail.live.serving.serve import UpRequest, check
 
 
 @pytest.mark.parametrize("engine", ["local:1", "emulated:2x2"])
@@ -15,7 +15,7 @@ def test_a_home_too_long_for_a_socket_is_refused_before_it_is_made(
 ) -> None:
     home = tmp_path / ("x" * 110)
     with pytest.raises(InputError, match="use a shorter --home"):
-        check(Wish(home, "fifo", engine, {}))
+        check(UpRequest(home, "fifo", engine, {}))
     assert not home.exists()
     with pytest.raises(InputError, match="use a shorter --home"):
         Client(home).ping()

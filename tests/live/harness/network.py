@@ -1,4 +1,4 @@
-"""The road between controller and nodes, as the weather and the faults of a story have it."""
+"""The network between controller and nodes, with the weather and the faults of a story."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.story import CALM_S, Weather
 from dovetail.live.edges.virtual_time import Timeline
 
 
-class Road:
+class FaultyNetwork:
     """Delays, losses and doubles drawn from a seed; nodes that are deaf or silent for a while.
 
     What is said to or by an agent that is stopped waits in its socket, in order, until it goes on.

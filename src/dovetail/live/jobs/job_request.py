@@ -1,4 +1,4 @@
-"""The row of the job table that a submitted job becomes."""
+"""What the policy sees of a submitted job: its request, which becomes a row of the job table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dovetail.core.job import JobRequest
 from dovetail.wire.spec import JobSpec
 
 
-def job_of(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
+def job_request(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
     """Returns the request of a job as policies see it; its deadline counts from submission."""
     return JobRequest(
         job_id=str(number),
@@ -27,10 +27,10 @@ def job_of(spec: JobSpec, number: int, submit_s: float) -> JobRequest:
         deadline_s=submit_s + spec.deadline_s,
         elastic=spec.elastic,
         shareable=spec.shareable,
-        preemptible=may_be_stopped(spec),
+        preemptible=is_preemptible(spec),
     )
 
 
-def may_be_stopped(spec: JobSpec) -> bool:
-    """Tells whether a policy may stop or move a job: a plain program begins anew, if it may."""
+def is_preemptible(spec: JobSpec) -> bool:
+    """Returns whether a policy may stop or move a job. A plain program begins anew, if it may."""
     return spec.preemptible and (spec.requeue or spec.trains or spec.paced)

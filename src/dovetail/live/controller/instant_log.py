@@ -1,0 +1,107 @@
+"""What one instant changed, gathered until it is one entry of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dovetail.control.state import ClusterState
+from dovetail.core.messages import Explained, Fact, Reason
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.edges.protocols import JournalEntry
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.workers.node_order import NodeOrder
+
+
+class InstantLog:
+    """Owns the facts, answered requests, named values and orders of the present instant.
+
+    `take_entry` makes the first three, with the records that changed, one journal entry.
+    `take_orders` is called after that entry is durable: an agent must never obey an order that a
+    controller killed now would know nothing of.
+    """
+
+    def __init__(self, jobs: LiveJobs, state: ClusterState) -> None:
+        self._jobs = jobs
+        self._state = state
+        self._facts: list[Fact] = []
+        self._answered: list[int] = []
+        self._meta: dict[str, str] = {}
+        self._orders: list[NodeOrder] = []
+
+    def fact(self, *facts: Fact) -> None:
+        """Adds facts for the event log; jobs go by row until `take_entry` numbers them."""
+        self._facts.extend(facts)
+
+    def answer(self, *requests: int) -> None:
+        """Marks requests of users, by sequence number, as carried out."""
+        self._answered.extend(requests)
+
+    def keep(self, name: str, text: str) -> None:
+        """Keeps a value under a name, in place of an older one."""
+        self._meta[name] = text
+
+    def send(self, *orders: NodeOrder) -> None:
+        """Adds orders for agents."""
+        self._orders.extend(orders)
+
+    def take_orders(self) -> list[NodeOrder]:
+        """Returns the orders to send now that the entry is durable."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    def take_entry(self) -> JournalEntry:
+        """Returns what this instant changed, with jobs by number, and begins the next."""
+        entry = JournalEntry(
+            tuple(self._by_number(fact) for fact in self._facts),
+            tuple(self._as_of_now(job) for job in self._jobs.take_dirty()),
+            tuple(self._answered),
+            tuple(sorted(self._meta.items())),
+        )
+        self._facts, self._answered, self._meta = [], [], {}
+        return entry
+
+    def reasons_by_number(self, reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+        """Returns reasons whose jobs go by number."""
+        numbers = self._jobs.numbers
+        return tuple(
+            r._replace(
+                job=numbers[r.job] if r.job >= 0 else -1,
+                behind=numbers[r.behind] if r.behind >= 0 else -1,
+            )
+            for r in reasons
+        )
+
+    def _by_number(self, fact: Fact) -> Fact:
+        if isinstance(fact, Explained):
+            return Explained(fact.t, self.reasons_by_number(fact.reasons))
+        row = getattr(fact, "job", None)
+        if row is None:
+            return fact
+        # Facts are named tuples; which of them have a job mypy cannot see.
+        changed: Any = fact
+        numbered: Fact = changed._replace(job=self._jobs.numbers[row])
+        return numbered
+
+    def _as_of_now(self, job: LiveJob) -> JobRecord:
+        """Returns the record of a job with its progress by now."""
+        state, row, now = self._state, job.row, self._state.now
+        job.persisted_s = now
+        # Agents refuse a generation older than one they obeyed, so it is never written lower.
+        generation = job.gang.roster.generation if job.gang is not None else 0
+        running = now - job.running_s if job.running_s < now else 0.0
+        # Progress goes with every record: a new controller works out from it where the job is.
+        job.record = record = replace(
+            job.record,
+            generation=max(job.record.generation, generation),
+            done_s=state.done_s((row,))[0],
+            rate=state.rate[row],
+            attained_gpu_s=state.attained_gpu_s((row,))[0],
+            since_s=now,
+            first_start_s=state.first_start_s[row],
+            ran_s=job.record.ran_s + running,
+        )
+        if running:
+            job.running_s = now
+        return record

@@ -1,0 +1,75 @@
+"""The gangs of the live jobs: made when first needed, and marked when they must act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from dovetail.live.controller.live_jobs import LiveJob
+from dovetail.live.controller.rules import Rules
+from dovetail.live.jobs.job_environment import with_restarts
+from dovetail.live.jobs.record import JobRecord
+from dovetail.live.workers.first_worker import FirstWorker
+from dovetail.live.workers.gang import Gang, make_gang
+from dovetail.wire.agent import Launch
+from dovetail.wire.spec import JobSpec
+
+Launches = Callable[[int, JobSpec], Launch]
+"""Returns how the workers of a job, by number, are launched."""
+
+
+class LiveGangs:
+    """Makes gangs and owns the set of those that must act before the instant is over.
+
+    `settled` is False until every node has reported its inventory or is down. No gang acts before
+    that: its workers may still run on a node that has not answered the new controller.
+    """
+
+    def __init__(self, launches: Launches, rules: Rules) -> None:
+        self._launches = launches
+        self._rules = rules
+        self._touched: dict[int, LiveJob] = {}
+        self.settled = False
+
+    def of(self, job: LiveJob) -> Gang:
+        """Returns the gang of a job; makes it if there is none."""
+        if job.gang is None:
+            record, spec = job.record, job.spec
+            launch = self._launches(record.job, spec)
+            job.gang = make_gang(
+                record.job,
+                replace(launch, trains=job.uses_train_protocol),
+                self._rules,
+                generation=record.generation,
+                fixed=not spec.elastic,
+                hands_over=spec.paced,
+                first=_first_worker(spec, record),
+            )
+            self.update_restarts(job)
+        return job.gang
+
+    def update_restarts(self, job: LiveJob) -> None:
+        """Passes the number of restarts to the workers that start from now on."""
+        gang, restarts = self.of(job), job.record.restarts
+        environment = with_restarts(gang.roster.launch.environment, job.spec, restarts)
+        gang.roster.launch = replace(gang.roster.launch, environment=environment, restarts=restarts)
+
+    def touch(self, job: LiveJob) -> None:
+        """Marks the gang of a job: it decides and sends orders before the instant is over."""
+        self._touched[job.number] = job
+
+    @property
+    def are_touched(self) -> bool:
+        """Returns whether any gang is marked."""
+        return bool(self._touched)
+
+    def take_touched(self) -> list[LiveJob]:
+        """Returns the jobs whose gangs are marked, and clears the marks."""
+        touched, self._touched = self._touched, {}
+        return list(touched.values())
+
+
+def _first_worker(spec: JobSpec, record: JobRecord) -> FirstWorker:
+    """Returns how the workers are started: of a job with a range of GPUs, one alone at first."""
+    ranged = spec.elastic and not spec.paced
+    return FirstWorker(ranged, alone=spec.min_gpus == 1, spoke=spec.paced or record.spoke)

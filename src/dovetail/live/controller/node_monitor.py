@@ -1,0 +1,242 @@
+"""Which nodes can be used: it hears their agents, and knows which are down or drained.
+
+A node is dead after `Rules.node_patience_s` of silence, and not before: `is_overdue` decides it,
+`node_loss.py` carries out what follows. Its next inventory brings it back (`inventories.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dovetail.core.cluster import DOWN, DRAINING, UP
+from dovetail.core.units import NEVER_S
+from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.wire.agent import InventoryRequest
+
+LOG = logging.getLogger(__name__)
+DRAINED, LOST = "drained", "nodes down"
+"""The names under which the journal keeps the nodes that users drained, and those that are down."""
+IN_LOG = "nodes closed"
+"""The name under which it keeps the states that the log gives to nodes that are not up."""
+
+
+@dataclass(slots=True)
+class NodeHealth:
+    """One node: when its agent was last heard, and whether its inventory is known.
+
+    `back_s` is when it was heard again after so long a silence that orders may have been lost.
+    Of its silence `excused_s` is time in which this controller could not have heard it. An
+    inventory counts if it answers request `inventory_min` or a later one.
+    """
+
+    heard_s: float
+    back_s: float
+    gpus: tuple[str, ...]
+    is_surveyed: bool = False
+    is_down: bool = False
+    is_drained: bool = False
+    excused_s: float = 0.0
+    inventory_min: int = 0
+
+
+class NodeMonitor:
+    """Owns what is known of each node's health, and the states of nodes in tables and log."""
+
+    def __init__(
+        self, tables: RecordedTables, log: InstantLog, timers: Timers, rules: Rules, epoch: int
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._timers = timers
+        self._rules = rules
+        self._epoch = epoch
+        self._all_drained = False
+        self._requests = 0
+        self._in_log: dict[int, str] = {}
+        self.nodes = [
+            NodeHealth(tables.now, tables.now, tuple(str(gpu) for gpu in range(count)))
+            for count in tables.state.view.cluster.installed
+        ]
+
+    def begin(self, meta: dict[str, str]) -> None:
+        """Restores the states that are on record, and requests the inventories of all nodes."""
+        for number in self._known(_kept_json(meta, DRAINED)):
+            self.nodes[number].is_drained = True
+        for number in self._known(_kept_json(meta, LOST)):
+            self.nodes[number].is_down = True
+        states = _kept_json(meta, IN_LOG)
+        if isinstance(states, dict):
+            self._in_log = {
+                int(n): str(state) for n, state in states.items() if n.isascii() and n.isdecimal()
+            }
+        closed = [(n, self._state(n)) for n in range(len(self.nodes))]
+        closed = [(n, state) for n, state in closed if state != UP]
+        if closed:
+            # Not through the recorded tables: the log has these states already.
+            self._tables.state.change_nodes(closed)
+        for number in range(len(self.nodes)):
+            self.request_inventory(number)
+            self.watch(number)
+
+    def _known(self, numbers: object) -> list[int]:
+        """Returns those values of a list that are numbers of nodes."""
+        known = range(len(self.nodes))
+        listed = numbers if isinstance(numbers, list) else []
+        return [n for n in listed if type(n) is int and n in known]
+
+    def state_of(self, node: int) -> str:
+        """Returns the state of a node in the tables."""
+        return self._tables.state.view.cluster.state_of.get(node, UP)
+
+    @property
+    def all_surveyed(self) -> bool:
+        """Returns whether every node has reported its inventory, or is down."""
+        return all(n.is_surveyed or n.is_down for n in self.nodes)
+
+    # What comes in.
+
+    def heard(self, node: int) -> bool:
+        """Notes a sign of life; False for a node that does not exist."""
+        if not 0 <= node < len(self.nodes):
+            return False
+        health, now = self.nodes[node], self._tables.now
+        if health.is_down and health.heard_s < now:
+            # Once in an instant, however many of its messages came together.
+            self.request_inventory(node)
+        if self._is_away(health):
+            # Orders may have been lost in the silence, so gangs count their patience from here.
+            health.back_s = now
+        health.heard_s, health.excused_s = now, 0.0
+        return True
+
+    def excuse(self, late_s: float) -> None:
+        """Excuses silence while this controller was kept from running, by so long too late.
+
+        A disk or a machine that stands still keeps agents from reporting too. They get the time
+        to do so now.
+        """
+        if late_s <= self._rules.resend_s:
+            return
+        for number, health in enumerate(self.nodes):
+            # Not added up: between two such times there was one to report.
+            health.excused_s = max(health.excused_s, late_s)
+            self.watch(number)
+
+    def drain(self, node: int, *, undo: bool) -> None:
+        """Gives a node no new work, or work again; what runs there goes on."""
+        if 0 <= node < len(self.nodes) and self.nodes[node].is_drained == undo:
+            self.nodes[node].is_drained = not undo
+            self.update_states([node])
+
+    def drain_all(self) -> None:
+        """Gives no node new work until the controller has stopped."""
+        self._all_drained = True
+        self.update_states(range(len(self.nodes)))
+
+    # Silence.
+
+    def is_overdue(self, node: int) -> bool:
+        """Returns whether a node that counts as alive has been silent for too long."""
+        health = self.nodes[node]
+        return not health.is_down and self._tables.now >= self._dead_s(health)
+
+    def watch(self, node: int) -> None:
+        """Sets the alarm for when a node counts as down if it stays silent."""
+        health = self.nodes[node]
+        due = NEVER_S if health.is_down else self._dead_s(health)
+        self._timers.set(Alarm.NODE_SILENT, node, due)
+
+    def _dead_s(self, health: NodeHealth) -> float:
+        return health.heard_s + health.excused_s + self._rules.node_patience_s
+
+    def reached_s(self, node: int) -> float:
+        """Returns since when the agent of a node can be reached: now, if it seems to be away."""
+        health = self.nodes[node]
+        return self._tables.now if self._is_away(health) else health.back_s
+
+    def _is_away(self, health: NodeHealth) -> bool:
+        return self._tables.now > health.heard_s + self._rules.resend_s
+
+    # Inventories.
+
+    def request_inventory(self, node: int) -> None:
+        """Requests the inventory of a node, and sets the alarm for the next request."""
+        self._requests += 1
+        self._log.send((node, InventoryRequest(self._epoch, self._requests)))
+        again_s = self._tables.now + self._rules.hail_every_s
+        self._timers.set(Alarm.INVENTORY, node, again_s)
+
+    def is_current(self, node: int, epoch: int, serial: int) -> bool:
+        """Returns whether an inventory answers this controller, and no request from before a loss.
+
+        An agent may still carry out what it was told before it fell silent, after it has answered
+        an older request.
+        """
+        return epoch >= self._epoch and serial >= self.nodes[node].inventory_min
+
+    # States.
+
+    def mark_down(self, node: int) -> None:
+        """Notes that a node is down; only an inventory requested from now on brings it back."""
+        health = self.nodes[node]
+        health.is_down, health.is_surveyed = True, False
+        health.inventory_min = self._requests + 1
+
+    def mark_up(self, node: int) -> None:
+        """Notes that the inventory of a node is known; it is not down any more."""
+        health = self.nodes[node]
+        health.is_surveyed = True
+        if health.is_down:
+            health.is_down = False
+            self.update_states([node])
+
+    def update_states(self, nodes: Iterable[int]) -> None:
+        """Puts new states of nodes into tables, log and journal."""
+        changed = [(n, self._state(n)) for n in nodes]
+        changed = [(n, state) for n, state in changed if state != self.state_of(n)]
+        if not changed:
+            return
+        self._tables.change_nodes(changed)
+        self.record_states([n for n, _ in changed])
+        drained = [n for n, health in enumerate(self.nodes) if health.is_drained]
+        down = [n for n, health in enumerate(self.nodes) if health.is_down]
+        self._log.keep(DRAINED, json.dumps(drained))
+        self._log.keep(LOST, json.dumps(down))
+
+    def record_states(self, nodes: Sequence[int]) -> None:
+        """Records the states of nodes where the log has others."""
+        news = [(n, self.state_of(n)) for n in nodes]
+        news = [(n, state) for n, state in news if state != self._in_log.get(n, UP)]
+        if not news:
+            return
+        self._tables.record_nodes(news)
+        self._in_log.update(news)
+        closed = {str(n): state for n, state in self._in_log.items() if state != UP}
+        self._log.keep(IN_LOG, json.dumps(closed))
+
+    def _state(self, node: int) -> str:
+        health = self.nodes[node]
+        if health.is_down:
+            return DOWN
+        return DRAINING if health.is_drained or self._all_drained else UP
+
+
+def _kept_json(meta: dict[str, str], name: str) -> object:
+    """Returns what the journal keeps under a name; None if that is nothing or damaged."""
+    text = meta.get(name)
+    if text is None:
+        return None
+    try:
+        kept: object = json.loads(text)
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict if name == IN_LOG else list):
+        LOG.error("'%s' is damaged in the store and left out: %.80r", name, text)
+        return None
+    return kept

@@ -1,0 +1,197 @@
+"""What follows when workers of a job die: the rest trains on, the job is retried, or it ends.
+
+That a worker is dead is not decided here: its agent reports its end, or its gang gives it up
+(`live/workers/failure_detector.py`, `live/workers/inventory_check.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dovetail.live.controller.belief import adopt_belief
+from dovetail.live.controller.gpu_map import GpuMap
+from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.controller.live_gangs import LiveGangs
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
+from dovetail.live.controller.recorded_tables import RecordedTables
+from dovetail.live.controller.rules import Rules
+from dovetail.live.controller.terminations import RETRIED, Terminations
+from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.jobs.lifecycle import Transition
+from dovetail.live.jobs.record import GangMember
+from dovetail.live.measuring.metering import Meter
+from dovetail.live.node.launcher import NEVER_RUNS
+from dovetail.live.workers.gang_events import WorkerDied
+
+OUTSIDE = (-9, -15)
+"""Signals that a program does not send itself: what they end is retried."""
+STATE_LOST = 4
+"""Exit code of a program of `dovetail.train` that has lost its state; a fresh start helps."""
+NO_MEMORY = 5
+"""Exit code of one that found no memory on its GPU."""
+SIGNALLED = "RaisedSignal"
+"""Slurm's word for a program that a signal ended."""
+MEMORY = "memory"
+"""Part of the reason of an agent that killed a worker over its memory."""
+CROWDED = "out of memory beside another"
+"""Why a job was stopped that its neighbours had left too little memory."""
+
+
+class WorkerDeaths:
+    """Decides by the cause of a death whether the job goes on, waits for a retry, or ends."""
+
+    def __init__(
+        self,
+        jobs: LiveJobs,
+        gangs: LiveGangs,
+        tables: RecordedTables,
+        gpus: GpuMap,
+        log: InstantLog,
+        timers: Timers,
+        terminations: Terminations,
+        *,
+        meter: Meter,
+        rules: Rules,
+    ) -> None:
+        self._jobs = jobs
+        self._gangs = gangs
+        self._tables = tables
+        self._gpus = gpus
+        self._log = log
+        self._timers = timers
+        self._terminations = terminations
+        self._meter = meter
+        self._rules = rules
+
+    def died(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> None:
+        """Decides what follows from the deaths of one instant."""
+        # A lack of memory explains the others: their collectives failed because of it.
+        death = next((d for d in deaths if _lacked_memory(job, d)), deaths[0])
+        if _lacked_memory(job, death) and self._separate(job, death):
+            return
+        # One fault of NCCL or of a node ends workers one after the other: it is one failure.
+        is_counted = bool(job.replacements)
+        left = self._survivors(job, deaths)
+        may_retry = is_counted or job.record.retries < job.spec.retries
+        if left and job.uses_train_protocol and may_retry:
+            self._continue_with(job, left, _how_it_ended(death))
+        elif death.why and death.exit_code in NEVER_RUNS:
+            # The same command would fail in the same way on every retry.
+            self._terminations.end(
+                job,
+                Transition.FAILED,
+                reason="JobLaunchFailure",
+                detail=f"it could not be executed: {death.why}",
+                code=death.exit_code,
+            )
+        else:
+            self._retry_or_end(job, death, is_counted=is_counted)
+
+    def _survivors(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> list[int]:
+        """Returns the workers that are left of a job; none if none of them has started."""
+        gone = {*(d.worker for d in deaths), *job.replacements}
+        left = [m.worker for m in job.record.members if m.worker not in gone]
+        workers = self._gangs.of(job).roster.workers
+        return left if any(number in workers for number in left) else []
+
+    def _retry_or_end(self, job: LiveJob, death: WorkerDied, *, is_counted: bool) -> None:
+        """Retries a job whose failure was not its own, or that goes on from a new checkpoint."""
+        code, record = death.exit_code, job.record
+        no_memory = _lacked_memory(job, death)
+        state_lost = job.spec.trains and code == STATE_LOST
+        # A bound counts as well: the jobs it was set for may be leaving in this very instant.
+        crowded = no_memory and bool(
+            self._gpus.neighbours(job.row) or self._gangs.of(job).roster.bound
+        )
+        # Whatever an agent gives as a reason was done to the program from outside.
+        from_outside = bool(death.why) or state_lost or code in OUTSIDE
+        reason = _reason(death, no_memory=no_memory, state_lost=state_lost)
+        detail = _how_it_ended(death)
+        # With a newer checkpoint a retry repeats nothing, so even a bug makes progress.
+        resumes = job.spec.trains and record.has_newer_checkpoint
+        if resumes:
+            detail = f"{detail}, after the checkpoint of step {record.saved_step}"
+        if resumes or crowded or (from_outside and not no_memory):
+            self._terminations.requeue(job, "failed", job.spec.grace_s)
+            self._terminations.retry(job, reason, detail, code=code, is_counted=is_counted)
+        else:
+            transition = RETRIED.get(reason, Transition.FAILED)
+            self._terminations.end(job, transition, reason=reason, detail=detail, code=code)
+
+    def _separate(self, job: LiveJob, death: WorkerDied) -> bool:
+        """Separates a job from neighbours that left it too little memory; False if none did.
+
+        It waits again by no fault of its own, so no retry counts. The meter learns that the jobs
+        do not fit together as they are split, so it cannot happen again and again.
+        """
+        placement = self._tables.placement(job.row)
+        seat = next((m for m in job.record.members if m.worker == death.worker), None)
+        if placement is None or seat is None or not job.spec.requeue:
+            return False
+        # Where it has its GPU to itself the bound is that of its others, which are shared.
+        neighbours = self._gpus.neighbours_on(job.row, seat)
+        memory_bytes = self._gpus.memory_bytes(seat.node)
+        if not neighbours or not self._meter.ran_out(job.row, placement, neighbours, memory_bytes):
+            return False
+        adopt_belief(self._meter, self._tables, self._log)
+        names = ", ".join(self._jobs.of_row(row).name for row, _ in neighbours)
+        steps = placement.accumulation_steps
+        split = f", its batch cut into {steps} steps" if steps > 1 else ""
+        # Without a retry: `requeue` alone leaves it in the queue, and the policy may start it now.
+        self._terminations.requeue(job, CROWDED, job.spec.grace_s)
+        detail = f"{CROWDED}: job {names}{split} ({_how_it_ended(death)})"
+        self._jobs.write(job, replace(job.record, detail=detail))
+        return True
+
+    def _continue_with(self, job: LiveJob, left: Sequence[int], detail: str) -> None:
+        """Trains on with the survivors; replacements of the lost workers start after a pause."""
+        record, gang, now = job.record, self._gangs.of(job), self._tables.now
+        wanted = gang.roster.wanted
+        assert wanted is not None
+        survivors = tuple(m for m in wanted.members if m.worker in left)
+        # Uneven parts were worked out for all workers.
+        even = replace(wanted.config, samples=())
+        gang.want(replace(wanted, members=survivors, shares=(), config=even), now)
+        retries = record.retries + (not job.replacements)
+        members, number = [], record.next_worker
+        for member in record.members:
+            if member.worker not in left:
+                # The old number may still be known to an agent, which would refuse to start it.
+                member, number = GangMember(number, member.node, member.gpu), number + 1
+            members.append(member)
+        job.replacements = tuple(m.worker for m in members if m.worker not in left)
+        self._gpus.assignment.renumber(record.job, members)
+        self._jobs.write(
+            job,
+            replace(
+                record,
+                retries=retries,
+                detail=detail,
+                members=tuple(members),
+                next_worker=number,
+            ),
+        )
+        pause_s = self._rules.backoff(retries)
+        self._timers.set(Alarm.REPLACEMENTS, record.job, now + pause_s)
+        self._gangs.touch(job)
+
+
+def _lacked_memory(job: LiveJob, death: WorkerDied) -> bool:
+    """Returns whether a worker found no memory, on its GPU or within the bound of its slot."""
+    return MEMORY in death.why or (job.spec.trains and death.exit_code == NO_MEMORY)
+
+
+def _reason(death: WorkerDied, *, no_memory: bool, state_lost: bool) -> str:
+    """Returns Slurm's word for how a worker ended."""
+    if no_memory:
+        return "OutOfMemory"
+    if death.why or state_lost:
+        return "JobLaunchFailure"
+    return SIGNALLED if death.exit_code < 0 else "NonZeroExitCode"
+
+
+def _how_it_ended(death: WorkerDied) -> str:
+    how = f"signal {-death.exit_code}" if death.exit_code < 0 else f"exit code {death.exit_code}"
+    why = f": {death.why}" if death.why else ""
+    return f"worker {death.worker} ended with {how}{why}"
