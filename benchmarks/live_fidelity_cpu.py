@@ -24,7 +24,7 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
 from dovetail.live.store.folder import Folder
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 from dovetail.physics.zoo.profile import Curve, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.zoo.provenance import Provenance, Sourced
@@ -170,14 +170,14 @@ def _rate(runs: Sequence[Run]) -> float:
 def _in_turn(cluster: LiveCluster, script: Script, epochs: int, slots: int, runs: int) -> list[Run]:
     """Runs a job so often, one after the other, and reads in the cluster's log when it did what."""
     numbers = _run(cluster, *[script.spec(epochs, slots)] * runs)
-    with Reader(Folder(cluster.home).store) as reader:
+    with StoreReader(Folder(cluster.home).store) as reader:
         return [
             _run_of(reader, number, epochs * EPOCH, follows=number != numbers[0])
             for number in numbers
         ]
 
 
-def _run_of(reader: Reader, number: int, samples: int, *, follows: bool) -> Run:
+def _run_of(reader: StoreReader, number: int, samples: int, *, follows: bool) -> Run:
     first: dict[str, float] = {}
     for t_s, fact in reader.facts(number):
         first.setdefault(fact["e"], t_s)
@@ -201,7 +201,7 @@ def _run(cluster: LiveCluster, *specs: JobSpec) -> tuple[int, ...]:
 
 
 def _learned(cluster: LiveCluster) -> ProfileSet:
-    with Reader(Folder(cluster.home).store) as reader:
+    with StoreReader(Folder(cluster.home).store) as reader:
         said = reader.meta("measured") or ""
     return learned_set(said, family="here", where="a run before")
 
@@ -284,7 +284,7 @@ def _played(policy: str, bench: Bench, sized: Bench) -> tuple[Fidelity, Compared
         }
         with live_cluster(f"local:{SLOTS}", policy, told) as cluster:
             serve(cluster, jobs, speed=1.0, patience_s=PATIENCE_S)
-            with Reader(Folder(cluster.home).store) as reader:
+            with StoreReader(Folder(cluster.home).store) as reader:
                 write_log(reader, log)
         one = Fidelity(policy, recorded(log), simulated(trace, policy, given))
         return one, predict(log)

@@ -27,7 +27,7 @@ from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
-from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.queries import Queries, StoreReader
 from dovetail.live.store.store import Store
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
@@ -119,7 +119,7 @@ def recovery(path: Path) -> None:
         database = Database(path)
         recovered = Store(database, Queries(database.connection)).recover()
     assert len(recovered.jobs) == 10_000
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         for limit in (10_000, 200):
             with timed(f"ls of the newest {limit:,} of 10,000 jobs"):
                 assert len(reader.rows(limit=limit)) == limit
@@ -139,7 +139,7 @@ def finished(path: Path) -> None:
         database = Database(path)
         assert not Store(database, Queries(database.connection)).recover().jobs
     database.close()
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         with timed("ls of the newest 200"):
             reader.rows(limit=200)
         with timed("one job and its facts"):

@@ -17,13 +17,13 @@ from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
 from dovetail.live.server.messages.cluster import Pong
-from dovetail.live.server.request_handler import Desk, ServerInfo
+from dovetail.live.server.request_handler import RequestHandler, ServerInfo
 from dovetail.live.server.requests import Question, Reply
 from dovetail.live.store.database import Database
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 from dovetail.live.store.store import Store
 from dovetail.wire.spec import JobSpec
 
@@ -58,7 +58,7 @@ class ByHand:
         self.folder = Folder(self.home)
         self.folder.make()
         committer = GroupCommit(Database(self.folder.store))
-        self.reader = Reader(self.folder.store)
+        self.reader = StoreReader(self.folder.store)
         self.store = Store(committer, self.reader)
         self.intake = Intake(
             committer,
@@ -67,7 +67,7 @@ class ByHand:
             put=self.come.append,
         )
         info = ServerInfo(PONG, self.folder, self.paced)
-        self.desk = Desk(info, self.intake, lambda: self.picture, self.clock.now)
+        self.desk = RequestHandler(info, self.intake, lambda: self.picture, self.clock.now)
         self._committer = committer
 
     def close(self) -> None:

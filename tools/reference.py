@@ -196,11 +196,11 @@ LIVE_JSON = {
     "profile --learned": "`models`, `pairs`, `profile`",
 }
 MESSAGES: dict[str, type] = {
-    "ls, history": listing.Listed,
-    "show": one_job.Shown,
-    "why": reason.Explained,
-    "nodes": cluster.NodesShown,
-    "cancel, requeue, hold, release": changes.Changed,
+    "ls, history": listing.JobList,
+    "show": one_job.JobDetails,
+    "why": reason.JobExplanation,
+    "nodes": cluster.NodeList,
+    "cancel, requeue, hold, release": changes.ChangeAccepted,
     "logs": output.LogText,
     "ping": cluster.Pong,
 }

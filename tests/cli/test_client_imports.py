@@ -23,8 +23,8 @@ SLOW = {
 }  # fmt: skip
 """Libraries that take milliseconds each and have nothing to say here."""
 OURS = {
-    "cli", "version", "wire.codec", "core.errors", "live.client", "live.jobs.lifecycle",
-    "live.server.protocol",
+    "cli", "version", "wire.codec", "wire.connection", "core.errors", "core.units",
+    "live.client", "live.jobs.lifecycle", "live.server.protocol",
 }  # fmt: skip
 """What a client is made of; `submit` reads specs besides."""
 MESSAGES = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_live_commands import Cluster, cluster, work
 
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 
 __all__ = ["cluster", "work"]
 
@@ -174,7 +174,7 @@ def test_the_other_workers_of_a_training_program_start_once_it_made_its_job(
     job = cluster.submit("--gpus", "1..2", "--", sys.executable, "t.py")
 
     def both_train() -> bool:
-        with Reader(cluster.folder.store) as reader:
+        with StoreReader(cluster.folder.store) as reader:
             record = reader.record(job)
         return record is not None and record.spoke and len(record.group) == 2
 

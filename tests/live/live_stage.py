@@ -47,6 +47,7 @@ from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 from plain_meter import PlainMeter
+from store_reads import all_jobs
 
 assert dovetail.policies
 RULES = replace(Rules(), decision_limit_s=NEVER_S)
@@ -242,7 +243,7 @@ class Stage:
 
     def states(self) -> dict[int, State]:
         """Returns the state of every job."""
-        return {j.number: j.record.state for j in self.store.queries.all_jobs()}
+        return {j.number: j.record.state for j in all_jobs(self.store.queries)}
 
     def of(self, job: int) -> list[Fact]:
         """Returns the facts that name a job."""

@@ -11,11 +11,11 @@ from dovetail.live.node.agent import KILL_AGAIN_S, REPEAT_S, START_AGAIN_S, Agen
 from dovetail.live.node.fence import JOBS_KEPT, Fence, add, holds
 from dovetail.live.node.launcher import (
     NEVER_STARTED,
-    Exit,
-    Found,
+    AdoptedWorker,
+    DiskFull,
     LaunchError,
-    NoRoom,
     StartDeferred,
+    WorkerExit,
 )
 from dovetail.wire.agent import (
     REPORTS,
@@ -60,22 +60,22 @@ class Stage:
     told: list[tuple[int, int, ToWorker]] = field(default_factory=list)
     kept: list[FromWorker] = field(default_factory=list)
     limits: list[StartWorker] = field(default_factory=list)
-    ends: list[Exit] = field(default_factory=list)
+    ends: list[WorkerExit] = field(default_factory=list)
     forgotten: list[tuple[int, int]] = field(default_factory=list)
-    from_before: list[Found] = field(default_factory=list)
+    from_before: list[AdoptedWorker] = field(default_factory=list)
     broken: bool = False
     full: bool = False
     stubborn: bool = False
     waits_for: str = ""
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[AdoptedWorker]:
         return self.from_before
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
         if self.broken:
             raise LaunchError("no such program", 127)
         if self.full:
-            raise NoRoom
+            raise DiskFull
         if self.waits_for:
             raise StartDeferred(self.waits_for)
         self.starts.append((order.job, order.worker))
@@ -91,7 +91,7 @@ class Stage:
 
     def end(self, job: int, worker: int, code: int) -> None:
         if self.alive.pop((job, worker), None):
-            self.ends.append(Exit(job, worker, code))
+            self.ends.append(WorkerExit(job, worker, code))
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
         self.told.append((job, worker, message))
@@ -99,7 +99,7 @@ class Stage:
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
         self.kept.append(message)
 
-    def poll(self) -> list[Exit]:
+    def poll(self) -> list[WorkerExit]:
         ends, self.ends = self.ends, []
         return ends
 
@@ -227,7 +227,7 @@ def test_an_end_says_whether_it_was_asked_for() -> None:
 
 
 def test_a_worker_found_may_be_asked_again() -> None:
-    agent, stage = scene(from_before=[Found(start(), "t", 1.0)], stubborn=True)
+    agent, stage = scene(from_before=[AdoptedWorker(start(), "t", 1.0)], stubborn=True)
     stage.alive[1, 0] = start()
     do(agent, end=EndWorker(1, 0, 5.0))
     assert stage.signals == [(1, 0, SIGTERM)]
@@ -469,13 +469,13 @@ def test_one_that_was_told_may_begin_by_what_it_was_told() -> None:
 
 
 def test_a_new_agent_believes_in_a_tighter_bound_when_its_worker_says_where_it_trains() -> None:
-    found = Found(bounded(1, 0), "t", 1.0, None, (Entered(1, 0, 0),))
+    found = AdoptedWorker(bounded(1, 0), "t", 1.0, None, (Entered(1, 0, 0),))
     agent, _ = scene(from_before=[found])
     do(agent, start=bounded(2, 40))
     assert known(agent) == (1, 0)
     said = agent.heard(1, 0, Hello("1/0", "t", 9, generation=2), 1.0)
     assert said == [AgentReport(3, started=WorkerStarted(1, 0, 2, 0))] and known(agent) == (2, 40)
-    agent, _ = scene(from_before=[Found(bounded(1, 0), "t", 1.0)])
+    agent, _ = scene(from_before=[AdoptedWorker(bounded(1, 0), "t", 1.0)])
     do(agent, start=bounded(2, 40))
     assert known(agent) == (1, 0), "nobody knows what the agent before told it"
 
@@ -503,8 +503,11 @@ def test_words_of_workers_that_nobody_knows_are_dropped() -> None:
 
 
 def test_a_new_agent_takes_over_what_it_finds() -> None:
-    end = Exit(2, 1, 4)
-    found = [Found(start(), "t", 1.0, None, (Entered(1, 0, 0),)), Found(start(2, 1), "u", 1.0, end)]
+    end = WorkerExit(2, 1, 4)
+    found = [
+        AdoptedWorker(start(), "t", 1.0, None, (Entered(1, 0, 0),)),
+        AdoptedWorker(start(2, 1), "u", 1.0, end),
+    ]
     agent, stage = scene(from_before=found)
     assert states(agent) == {(1, 0): None, (2, 1): 4}
     assert agent.inventory().workers[0].entered == 1
@@ -514,7 +517,7 @@ def test_a_new_agent_takes_over_what_it_finds() -> None:
 
 
 def test_a_new_agent_without_a_fence_obeys_nothing_older_than_what_it_finds() -> None:
-    agent, stage = scene(from_before=[Found(start(generation=5), "t", 1.0)])
+    agent, stage = scene(from_before=[AdoptedWorker(start(generation=5), "t", 1.0)])
     assert do(agent, start=start(worker=1, generation=4)) == [] and stage.starts == []
     assert do(agent, start=start(worker=1, generation=5))
 

@@ -23,13 +23,13 @@ from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
-from dovetail.live.store.audit import audit, audit_progress, audit_snapshot, late_cancels
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission
+from store_audit import audit, audit_progress, audit_snapshot, late_cancels
 
 CLUSTER = Cluster.uniform(2, 2)
 WHOLE = Placement(((0, 2),))

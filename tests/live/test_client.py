@@ -22,9 +22,9 @@ from dovetail.live.client.client import Client, NoController
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.server.messages.output import Logs
-from dovetail.live.server.protocol import Refused, line_of_question, reply_of
+from dovetail.live.server.protocol import RequestRefused, line_of_question, reply_of
 from dovetail.live.server.requests import CHANGES
-from dovetail.live.server.server import Limits, Server, talk
+from dovetail.live.server.server import Server, ServerLimits, serve_connection
 from dovetail.wire.codec import WireError
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S
@@ -176,7 +176,7 @@ def test_followers_of_logs_leave_room_for_everyone_else(cluster: ByHand) -> None
     (job,) = client.submit(spec())
     client.close()
     with contextlib.ExitStack() as stack:
-        for _ in range(Limits().connections):
+        for _ in range(ServerLimits().connections):
             follower = stack.enter_context(socket.socket(socket.AF_UNIX))
             follower.connect(str(cluster.folder.socket))
             follower.sendall(line_of_question(Logs(str(job), follow=True)))
@@ -281,7 +281,7 @@ def test_an_answer_that_nobody_understands_is_an_error_not_a_crash(home: Path) -
 
         thread = threading.Thread(target=babble)
         thread.start()
-        with pytest.raises(DovetailError, match="another tongue"):
+        with pytest.raises(DovetailError, match="another protocol"):
             Client(home).ping()
         thread.join()
 
@@ -289,7 +289,7 @@ def test_an_answer_that_nobody_understands_is_an_error_not_a_crash(home: Path) -
 @pytest.mark.parametrize("line", [b"", b"[]", b'{"ok":1}', b'{"ok":false}', b"\xff"])
 def test_a_reply_is_what_it_should_be_or_refused(line: bytes) -> None:
     with pytest.raises(WireError):
-        reply_of(line, Refused)
+        reply_of(line, RequestRefused)
 
 
 numbers = st.sampled_from(["1", "2", "1_0", "99", "", "-1", "../1", "1_", "x", "9" * 30, "0"])
@@ -324,7 +324,9 @@ def test_no_question_makes_the_desk_stumble(
         theirs.settimeout(PATIENCE_S)
         theirs.sendall(b"".join(json.dumps(q).encode() + b"\n" for q in questions))
         theirs.shutdown(socket.SHUT_WR)
-        reader = threading.Thread(target=talk, args=(ours, cluster.desk, "ann", "", Limits()))
+        reader = threading.Thread(
+            target=serve_connection, args=(ours, cluster.desk, "ann", "", ServerLimits())
+        )
         reader.start()
         reader.join(PATIENCE_S)
         ours.shutdown(socket.SHUT_WR)

@@ -15,7 +15,7 @@ from live_stage import Stage
 from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.store.database import Database, EmptyStore
-from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.queries import Queries, StoreReader
 from dovetail.live.store.store import Store
 from dovetail.live.store.stored_job import DAMAGED
 
@@ -190,11 +190,11 @@ def test_a_damaged_epoch_lowers_no_epoch(path: Path, value: str) -> None:
 def test_an_empty_file_is_a_new_store(path: Path) -> None:
     path.touch()
     with pytest.raises(EmptyStore, match=r"the store is empty \(start a controller"):
-        Reader(path)
+        StoreReader(path)
     database = Database(path)
     assert Store(database, Queries(database.connection)).recover().epoch == 1
     database.close()
-    Reader(path).close()
+    StoreReader(path).close()
 
 
 def flip(path: Path, bit: int) -> None:

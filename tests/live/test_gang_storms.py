@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dovetail.live.controller.rules import Rules
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.agent import Agent
-from dovetail.live.node.launcher import Exit, Found
+from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
 from dovetail.live.workers.gang import Gang, make_gang
 from dovetail.live.workers.gang_events import WorkerDied
 from dovetail.live.workers.gang_orders import due_orders
@@ -87,9 +87,9 @@ class Programs:
     def __init__(self) -> None:
         self.alive: dict[tuple[int, int], Process] = {}
         self.ever: set[tuple[int, int]] = set()
-        self.exits: list[Exit] = []
+        self.exits: list[WorkerExit] = []
 
-    def found(self) -> Sequence[Found]:
+    def found(self) -> Sequence[AdoptedWorker]:
         return ()
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
@@ -112,7 +112,7 @@ class Programs:
 
     def end(self, job: int, worker: int, code: int) -> None:
         if self.alive.pop((job, worker), None) is not None:
-            self.exits.append(Exit(job, worker, code))
+            self.exits.append(WorkerExit(job, worker, code))
 
     def limit(self, order: StartWorker) -> None:
         process = self.alive.get((order.job, order.worker))
@@ -124,7 +124,7 @@ class Programs:
 
     def forget(self, job: int, worker: int) -> None: ...
 
-    def poll(self) -> Sequence[Exit]:
+    def poll(self) -> Sequence[WorkerExit]:
         exits, self.exits = self.exits, []
         return exits
 

@@ -15,7 +15,7 @@ from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
-from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.queries import Queries, StoreReader
 from dovetail.live.store.store import Store, add_jobs, keep_meta
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
@@ -68,7 +68,7 @@ def test_each_of_many_threads_gets_its_own_numbers_and_all_are_durable(tmp_path:
 
     in_threads([lambda name=name: user(name) for name in "abcdefgh"])  # type: ignore[misc]
     group.close()
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         kept = {job.spec.name: job.number for job in reader.rows()}
     assert kept == got and len(kept) == 200
     accepted = [a for a in inbox if isinstance(a, StoredJob)]
@@ -153,7 +153,7 @@ def test_nobody_waits_for_ever_when_the_writer_breaks() -> None:
 def test_a_store_recovers_through_the_writer_thread_too(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     group = GroupCommit(Database(path))
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         store = Store(group, reader)
         store.keep({"policy": "fifo"})
         assert store.recover().epoch == 1

@@ -25,10 +25,11 @@ import pytest
 
 from dovetail.core.errors import DovetailError
 from dovetail.live.client.client import Client
-from dovetail.live.store.audit import audit
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 from dovetail.wire.spec import JobSpec
 from patience import PATIENCE_S, is_there, until
+from store_audit import audit
+from store_reads import all_jobs
 
 PATIENT = Path(__file__).parents[1] / "patient_dovetail.py"
 """`dovetail`, by which no job begins anew because its agent was kept from speaking."""
@@ -114,9 +115,9 @@ class Ground:
 
     def check(self, told: dict[str, int]) -> None:
         """Holds the store against its promises."""
-        with Reader(self.home / "store.db") as reader:
+        with StoreReader(self.home / "store.db") as reader:
             assert audit(reader, acknowledged=tuple(told.values())) == []
-            names = [job.spec.name for job in reader.all_jobs()]
+            names = [job.spec.name for job in all_jobs(reader)]
         assert sorted(names) == sorted(set(names)), "a submit is on record twice"
         assert set(told) <= set(names)
 

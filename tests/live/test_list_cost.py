@@ -9,7 +9,7 @@ from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.status_snapshot import SnapshotIndex, StatusSnapshot
-from dovetail.live.server.job_pages import page
+from dovetail.live.server.job_pages import job_page
 from dovetail.live.server.messages.listing import ListJobs
 from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries
@@ -58,7 +58,7 @@ def cost(queries: Queries, asked: ListJobs) -> int:
         calls[0] += 1
 
     queries._db.set_progress_handler(count, STEPS)
-    listed = page(queries, asked, SnapshotIndex(StatusSnapshot(0.0, "", 0, 0.0, nodes=())), 0.0)
+    listed = job_page(queries, asked, SnapshotIndex(StatusSnapshot(0.0, "", 0, 0.0, nodes=())), 0.0)
     queries._db.set_progress_handler(None, STEPS)
     assert listed.jobs
     return calls[0]

@@ -14,8 +14,8 @@ from dovetail.live.client.client import Client
 from dovetail.live.controller.launches import launcher_in
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.node.transport import TO_AGENTS, Addressed
-from dovetail.live.server.messages.changes import Submit, Submitted
-from dovetail.live.server.messages.listing import Listed, ListJobs
+from dovetail.live.server.messages.changes import JobsSubmitted, Submit
+from dovetail.live.server.messages.listing import JobList, ListJobs
 from dovetail.live.server.protocol import line_of_question
 from dovetail.live.server.server import Server
 from dovetail.live.store.record_codec import record_of, record_text
@@ -40,9 +40,9 @@ def test_the_longest_request_is_read_again_and_starts_its_worker(cluster: ByHand
         command=("x" * (COMMAND_BYTES_MAX - ROOM),),
         environment=(("LONG", "é" * (ENVIRONMENT_BYTES_MAX - ROOM)),),
     )
-    assert cluster.ask(Submit("k", (Submission(longest),))) == Submitted((1,))
+    assert cluster.ask(Submit("k", (Submission(longest),))) == JobsSubmitted((1,))
     listed = cluster.ask(ListJobs())
-    assert isinstance(listed, Listed) and [row.job for row in listed.jobs] == [1]
+    assert isinstance(listed, JobList) and [row.job for row in listed.jobs] == [1]
     kept = cluster.store.find(1)
     assert kept is not None and kept.spec.environment == longest.environment
     start = StartWorker(1, 0, 1, 0, launcher_in(cluster.home / "jobs")(1, kept.spec))
@@ -57,7 +57,7 @@ def test_what_no_order_could_carry_is_refused_before_it_is_kept(cluster: ByHand)
     ):
         cluster.ask(Submit("k", (Submission(spec()), Submission(wide))))
     assert cluster.come == [] and cluster.reader.jobs() == 0
-    assert cluster.ask(Submit("k", (Submission(spec()),))) == Submitted((1,))
+    assert cluster.ask(Submit("k", (Submission(spec()),))) == JobsSubmitted((1,))
 
 
 def test_a_record_is_read_again_however_many_workers_it_names() -> None:

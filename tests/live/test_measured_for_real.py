@@ -19,7 +19,7 @@ import pytest
 from dovetail.live.client.client import Client
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.store.folder import Folder
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 from dovetail.wire.spec import JobSpec
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ class Live:
 
     def learned(self) -> list[list[Any]]:
         """Returns what the cluster has on record of what it learned."""
-        with Reader(Folder(self.home).store) as reader:
+        with StoreReader(Folder(self.home).store) as reader:
             said = reader.meta("measured")
         return json.loads(said)["rows"] if said else []
 

@@ -8,7 +8,6 @@ import pytest
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.jobs.job_environment import environment_of, environment_of_array, with_restarts
 from dovetail.live.jobs.job_request import job_request
-from dovetail.live.server.redaction import public
 from dovetail.wire.spec import JobSpec
 
 SPEC = JobSpec("train", ("x",), "/ann", environment=(("TOKEN", "secret"), ("A", "")))
@@ -81,13 +80,6 @@ def test_a_restart_is_told_from_the_first_on_and_a_jobs_own_word_goes_before() -
 )
 def test_a_task_is_told_how_many_there_are(indices: tuple[int, ...], told: tuple[str, ...]) -> None:
     assert tuple(environment_of_array(indices).values()) == told
-
-
-def test_what_is_shown_holds_no_value_of_the_environment() -> None:
-    shown = public(SPEC)
-    assert "secret" not in repr(shown)
-    assert [name for name, _ in shown.environment] == ["TOKEN", "A"]
-    assert replace(shown, environment=SPEC.environment) == SPEC
 
 
 def test_a_deadline_counts_from_submission_and_no_deadline_is_none() -> None:

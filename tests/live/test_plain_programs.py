@@ -13,14 +13,14 @@ from dovetail.live.controller.launches import launcher_in
 from dovetail.live.jobs.job_request import job_request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 
 
 def played(path: Path, *submissions: Submission, faults: tuple[Fault, ...] = ()) -> JobRecord:
     """Returns the record of the first job of a story under SRTF."""
     story = Story(seed=1, policy="srtf", submissions=submissions, faults=faults)
     assert not Scene(story, path).play().wrong
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         record = reader.record(1)
     assert record is not None
     return record

@@ -1,4 +1,4 @@
-"""The door: who may ask, how long a line may be, and that nothing a client sends hurts it."""
+"""The server: who may ask, how long a line may be, and that nothing a client sends hurts it."""
 
 import contextlib
 import json
@@ -20,21 +20,27 @@ from hypothesis import strategies as st
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.client.client import Client, NoController
 from dovetail.live.edges.protocols import StoreError
-from dovetail.live.server import server as door
-from dovetail.live.server.messages.changes import Change, Changed, Down, Submit, Submitted
+from dovetail.live.server import server as server_module
+from dovetail.live.server.messages.changes import (
+    ChangeAccepted,
+    Down,
+    JobChange,
+    JobsSubmitted,
+    Submit,
+)
 from dovetail.live.server.messages.cluster import Ping, Pong
-from dovetail.live.server.messages.one_job import Show
+from dovetail.live.server.messages.one_job import ShowJob
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.protocol import line_of_question
 from dovetail.live.server.requests import CHANGES, Question, Reply, question_of
-from dovetail.live.server.server import Limits, Server, loopback, talk
+from dovetail.live.server.server import Server, ServerLimits, loopback_address, serve_connection
 from dovetail.wire.codec import WireError
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 from patience import PATIENCE_S
 
 PONG = Pong(1, 1, "0", "fifo", "local", "unknown", 0.0)
-QUICK = Limits(
+QUICK = ServerLimits(
     connections=4,
     first_line_s=PATIENCE_S,
     idle_s=PATIENCE_S,
@@ -61,18 +67,18 @@ class Echo:
             case Ping():
                 yield PONG
             case Submit():
-                yield Submitted(tuple(range(1, 1 + len(question.submissions))))
-            case Show(job):
+                yield JobsSubmitted(tuple(range(1, 1 + len(question.submissions))))
+            case ShowJob(job):
                 raise InputError(f"job {job}", "there is no such job")
             case Logs():
                 yield LogText("one\n")
                 yield LogText("two\n", True, "COMPLETED", 0)
             case Down():
                 raise StoreError("the disk is full")
-            case Change("hold"):
+            case JobChange("hold"):
                 raise RuntimeError("hunter2")
             case _:
-                yield Changed()
+                yield ChangeAccepted()
 
 
 @pytest.fixture
@@ -85,7 +91,7 @@ def home() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def opened(
-    home: Path, *, listen: str = "", token: str = "", limits: Limits = QUICK
+    home: Path, *, listen: str = "", token: str = "", limits: ServerLimits = QUICK
 ) -> Iterator[tuple[Server, Echo]]:
     """Gives a server that listens in a folder, and its desk."""
     desk = Echo()
@@ -120,7 +126,7 @@ def test_a_question_is_answered_in_the_name_of_the_user_behind_the_socket(home: 
     with opened(home) as (_, desk):
         (said,) = ask(home, b'{"verb":"ping"}\n')
     assert said["ok"] and said["policy"] == "fifo"
-    assert desk.asked == [(Ping(), door.name_of_user(os.getuid()))]
+    assert desk.asked == [(Ping(), server_module.user_name(os.getuid()))]
 
 
 def test_the_socket_is_its_owners_alone_and_goes_with_the_server(home: Path) -> None:
@@ -139,7 +145,7 @@ def test_a_server_that_is_slow_to_end_leaves_the_socket_of_its_successor_alone(h
 
 
 def test_another_user_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "user_behind", lambda connection: "mallory")
+    monkeypatch.setattr(server_module, "peer_user", lambda connection: "mallory")
     with opened(home) as (_, desk):
         (said,) = ask(home, b'{"verb":"ping"}\n')
     assert not said["ok"] and "not mallory" in said["what"]
@@ -229,7 +235,7 @@ def test_a_client_that_does_not_read_is_dropped(home: Path) -> None:
                 ours.send(b"x" * 65536)
         theirs.sendall(b'{"verb":"ping"}\n')
         with pytest.raises(TimeoutError):
-            talk(ours, Echo(), "me", "", QUICK)
+            serve_connection(ours, Echo(), "me", "", QUICK)
 
 
 def test_who_asks_nothing_gives_its_place_to_who_does(home: Path) -> None:
@@ -257,7 +263,7 @@ def test_too_many_that_are_being_answered_are_told_so_and_a_client_waits_for_a_p
     begun, enough = threading.Semaphore(0), threading.Event()
 
     def answer(self: Echo, question: Question, user: str) -> Iterator[Reply]:
-        if isinstance(question, Show):
+        if isinstance(question, ShowJob):
             begun.release()
             enough.wait(PATIENCE_S)
         yield PONG
@@ -306,7 +312,7 @@ def test_loopback_tcp_wants_the_token_on_every_line(home: Path) -> None:
 )
 def test_no_listener_off_loopback(home: Path, listen: str) -> None:
     with pytest.raises(InputError, match="--listen"):
-        loopback(listen)
+        loopback_address(listen)
     server = Server(Echo(), home / "api.sock", token="t")
     with pytest.raises(InputError):
         server.start(listen)
@@ -374,7 +380,9 @@ def test_whatever_is_sent_each_line_gets_one_json_reply_or_the_connection_ends(
 
 def _talk_quietly(connection: socket.socket, desk: Echo) -> None:
     with contextlib.suppress(OSError):
-        talk(connection, desk, "me", "", replace(QUICK, line_s=PATIENCE_S, send_s=PATIENCE_S))
+        serve_connection(
+            connection, desk, "me", "", replace(QUICK, line_s=PATIENCE_S, send_s=PATIENCE_S)
+        )
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -418,15 +426,15 @@ def test_a_request_whose_reply_was_lost_is_asked_again_with_the_same_key(
 ) -> None:
     spec = JobSpec(name="a", command=("true",), workdir="/")
     lose = [True, True]
-    real = door.line_of_reply
+    real = server_module.line_of_reply
 
     def lost(reply: Reply) -> bytes:
-        if isinstance(reply, Submitted) and lose:
+        if isinstance(reply, JobsSubmitted) and lose:
             lose.pop()
             raise BrokenPipeError
         return real(reply)
 
-    monkeypatch.setattr(door, "line_of_reply", lost)
+    monkeypatch.setattr(server_module, "line_of_reply", lost)
     with opened(home) as (_, desk):
         client = Client(home)
         assert client.ping() == PONG  # so that the connection lost is one that was kept

@@ -15,17 +15,17 @@ import pytest
 
 from dovetail.live.client.client import Client, NoController
 from dovetail.live.server.messages.cluster import Pong
-from dovetail.live.server.messages.listing import JobRow, Listed, ListJobs
+from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
 from dovetail.live.server.messages.output import Logs, LogText
 from dovetail.live.server.requests import Question, Reply
-from dovetail.live.server.server import Limits, Server
+from dovetail.live.server.server import Server, ServerLimits
 from patience import PATIENCE_S, until
 
 TOKEN = "s3cret"
-LISTED = Listed(1.0, (JobRow(1, "train", "ann", "PENDING", 1, 1, 1, 0.0),))
+LISTED = JobList(1.0, (JobRow(1, "train", "ann", "PENDING", 1, 1, 1, 0.0),))
 LONG_TEXT = LogText("x" * (8 << 20), end=True)
 """More than the buffers of a connection hold."""
-LIMITS = Limits(connections=4, tcp_connections=6, first_line_s=1.0, line_s=1.0, send_s=1.0)
+LIMITS = ServerLimits(connections=4, tcp_connections=6, first_line_s=1.0, line_s=1.0, send_s=1.0)
 ATTACKERS = 80
 """More than both listeners have places together."""
 
@@ -52,7 +52,7 @@ def home() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def listening(home: Path, limits: Limits = LIMITS) -> Iterator[tuple[str, int]]:
+def listening(home: Path, limits: ServerLimits = LIMITS) -> Iterator[tuple[str, int]]:
     """Gives the TCP address of a server that also listens in a folder."""
     server = Server(Lists(), home / "api.sock", token=TOKEN, limits=limits)
     server.start("127.0.0.1:0")

@@ -16,7 +16,7 @@ from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.record import GangMember, JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Database
-from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.queries import Queries, StoreReader
 from dovetail.live.store.store import Store, add_jobs, add_requests
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import JobSpec
@@ -247,7 +247,7 @@ def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> 
     with pytest.raises(InputError, match="another program"):
         Database(foreign)
     with pytest.raises(InputError, match="another program"):
-        Reader(foreign)
+        StoreReader(foreign)
 
     newer = tmp_path / "newer.db"
     Database(newer).close()
@@ -260,10 +260,10 @@ def test_files_that_are_no_store_are_refused_in_one_sentence(tmp_path: Path) -> 
     with pytest.raises(InputError, match="cannot be opened"):
         Database(tmp_path / "nowhere" / "store.db")
     with pytest.raises(InputError, match="cannot be read"):
-        Reader(tmp_path / "missing.db")
+        StoreReader(tmp_path / "missing.db")
     (tmp_path / "empty.db").touch()
     with pytest.raises(InputError, match=r"the store is empty \(start a controller"):
-        Reader(tmp_path / "empty.db")
+        StoreReader(tmp_path / "empty.db")
 
 
 FORMAT_1 = """
@@ -286,18 +286,18 @@ def test_a_store_of_the_format_before_is_read_and_brought_up_to_date(path: Path)
     database.connection.executescript(FORMAT_1)
     database.close()
 
-    def counted(reader: Reader) -> None:
+    def counted(reader: StoreReader) -> None:
         reader.check()
         assert reader.counts() == {State.PENDING: 2, State.FAILED: 1}
         assert reader.count([State.PENDING], user="bob") == 1
         assert [job.number for job in reader.rows([State.PENDING], user="bob")] == [3]
         assert [job.number for job in reader.rows([State.FAILED], since_s=0.0)] == [2]
 
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         counted(reader)
         database = Database(path)
         counted(reader)
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         counted(reader)
         submit(store_of(database), spec(user="bob"))
         assert reader.count([State.PENDING], user="bob") == 2
@@ -359,7 +359,7 @@ def test_the_store_is_its_owners_alone(path: Path) -> None:
 def test_a_reader_sees_what_was_committed_and_cannot_write(path: Path) -> None:
     database = Database(path)
     store = store_of(database)
-    with Reader(path) as reader:
+    with StoreReader(path) as reader:
         assert reader.rows() == []
         submit(store, spec("a", user="ann"), spec("b", user="bob"), spec("a", script=SCRIPT))
         database.connection.execute("BEGIN IMMEDIATE")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.node.transport import AgentLink, Channel, Loop
+from dovetail.live.node.transport import AgentLink, EventLoop, LineChannel
 from dovetail.wire.codec import LINE_BYTES_MAX
 from patience import PATIENCE_S
 
@@ -15,42 +15,42 @@ from patience import PATIENCE_S
 class End:
     """One end of a connection on a loop, and the plain socket at the other."""
 
-    def __init__(self, loop: Loop, **bounds: int) -> None:
+    def __init__(self, loop: EventLoop, **bounds: int) -> None:
         here, self.there = socket.socketpair()
         self.there.settimeout(PATIENCE_S)
         self.lines: list[bytes] = []
         self.closed = 0
-        self.channel = Channel(loop, here, self.lines.append, self._close, **bounds)
+        self.channel = LineChannel(loop, here, self.lines.append, self._close, **bounds)
 
     def _close(self) -> None:
         self.closed += 1
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
+def loop() -> Iterator[EventLoop]:
+    loop = EventLoop()
     yield loop
     loop.close()
 
 
 @pytest.fixture
-def end(loop: Loop) -> Iterator[End]:
+def end(loop: EventLoop) -> Iterator[End]:
     end = End(loop, waiting_bytes_max=100_000)
     yield end
     end.channel.close()
     end.there.close()
 
 
-def test_lines_are_cut_where_they_end(loop: Loop, end: End) -> None:
+def test_lines_are_cut_where_they_end(loop: EventLoop, end: End) -> None:
     end.there.sendall(b"one\ntw")
     loop.wait(1.0)
-    assert end.lines == [b"one\n"]
+    assert end.lines == [b"one"]
     end.there.sendall(b"o\n\nthree")
     loop.wait(1.0)
-    assert end.lines == [b"one\n", b"two\n", b"\n"]
+    assert end.lines == [b"one", b"two", b""]
 
 
-def test_a_line_without_end_closes_the_connection(loop: Loop, end: End) -> None:
+def test_a_line_without_end_closes_the_connection(loop: EventLoop, end: End) -> None:
     end.there.settimeout(0.0)
     for _ in range(100):
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
@@ -62,14 +62,14 @@ def test_a_line_without_end_closes_the_connection(loop: Loop, end: End) -> None:
     assert LINE_BYTES_MAX < 100 << 16
 
 
-def test_who_does_not_read_loses_the_connection_and_nobody_waits(loop: Loop, end: End) -> None:
+def test_who_does_not_read_loses_the_connection_and_nobody_waits(loop: EventLoop, end: End) -> None:
     for _ in range(1000):
         end.channel.send(b"y" * 9_999 + b"\n")
     assert end.closed == 1 and not end.channel.open
     end.channel.send(b"into the void\n")
 
 
-def test_what_could_not_be_sent_at_once_follows(loop: Loop) -> None:
+def test_what_could_not_be_sent_at_once_follows(loop: EventLoop) -> None:
     end = End(loop, waiting_bytes_max=10 << 20)
     sent = b"z" * 999 + b"\n"
     for _ in range(3000):
@@ -83,21 +83,23 @@ def test_what_could_not_be_sent_at_once_follows(loop: Loop) -> None:
     end.there.close()
 
 
-def test_a_paused_connection_is_read_later_and_drained_at_the_end(loop: Loop, end: End) -> None:
+def test_a_paused_connection_is_read_later_and_drained_at_the_end(
+    loop: EventLoop, end: End
+) -> None:
     end.channel.pause()
     end.there.sendall(b"one\ntwo\n")
     loop.wait(0.0)
     assert end.lines == []
     end.channel.drain()
-    assert end.lines == [b"one\n", b"two\n"]
+    assert end.lines == [b"one", b"two"]
     end.channel.pause()
     end.there.sendall(b"three\n")
     end.there.close()
     end.channel.drain()
-    assert end.lines[2:] == [b"three\n"] and end.closed == 1
+    assert end.lines[2:] == [b"three"] and end.closed == 1
 
 
-def test_a_connection_closed_by_another_in_the_same_round_is_left_alone(loop: Loop) -> None:
+def test_a_connection_closed_by_another_in_the_same_round_is_left_alone(loop: EventLoop) -> None:
     ends = [End(loop), End(loop)]
     for mine, other in (ends, ends[::-1]):
         mine.channel._on_line = lambda line, other=other: other.channel.close()  # type: ignore[misc]
@@ -110,7 +112,7 @@ def test_a_connection_closed_by_another_in_the_same_round_is_left_alone(loop: Lo
 
 
 def test_what_a_peer_said_before_it_was_gone_is_read_though_nothing_can_be_sent_to_it(
-    loop: Loop, end: End
+    loop: EventLoop, end: End
 ) -> None:
     def answer(line: bytes) -> None:
         end.lines.append(line)
@@ -122,7 +124,7 @@ def test_what_a_peer_said_before_it_was_gone_is_read_though_nothing_can_be_sent_
     end.channel.send(b"nobody reads this\n")
     for _ in range(5):
         loop.wait(0.0)
-    assert [line[:4] for line in end.lines] == [b"one\n", b"two\n", b"xxxx", b"last"]
+    assert [line[:4] for line in end.lines] == [b"one", b"two", b"xxxx", b"last"]
     assert end.closed == 1
 
 

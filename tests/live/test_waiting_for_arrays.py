@@ -16,6 +16,7 @@ from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.wire.spec import AFTER, Dependency, JobSpec
 from dovetail.wire.submission import Submission
+from store_reads import all_jobs
 
 TASKS = 40
 JOBS, MEDDLED = 14, 12
@@ -176,7 +177,7 @@ def test_what_a_job_is_said_to_wait_for_is_what_its_dependencies_say(seed: int) 
     requeued = drawn(s, rng)
     for until in sorted(rng.uniform(8.0, 70.0) for _ in range(3)):
         s.play(until)
-        jobs = {kept.number: kept for kept in s.store.queries.all_jobs()}
+        jobs = {kept.number: kept for kept in all_jobs(s.store.queries)}
         for number, kept in jobs.items():
             record = kept.record
             if record.state is not State.PENDING or record.held:

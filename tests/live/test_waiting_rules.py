@@ -8,9 +8,10 @@ from live_stage import Stage
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import State
-from dovetail.live.store.audit import audit
 from dovetail.wire.spec import Dependency, JobSpec
 from dovetail.wire.submission import Submission
+from store_audit import audit
+from store_reads import all_jobs
 
 
 def submit(s: Stage, t: float, *array: int, duration_s: float = 10.0, **rest: Any) -> None:
@@ -150,7 +151,7 @@ def test_a_task_may_wait_for_its_like_in_another_array() -> None:
     submit(s, 1.1, 3, 7, after=(Dependency("aftercorr", 1),))
     submit(s, 1.2, after=(Dependency("afterany", 1, task=4), Dependency("afterok", 4, task=7)))
     s.play(2.0)
-    needs = {k.number: k.spec.after for k in s.store.queries.all_jobs() if k.spec.after}
+    needs = {k.number: k.spec.after for k in all_jobs(s.store.queries) if k.spec.after}
     assert needs == {
         4: (Dependency("afterok", 1),),
         5: (Dependency("afterok", 3),),
@@ -183,7 +184,7 @@ def test_every_task_is_told_of_its_array() -> None:
     s = Stage()
     submit(s, 1.0, 2, 6, 4, environment=(("SLURM_ARRAY_TASK_MAX", "mine"),))
     s.play(2.0)
-    told = dict(next(iter(s.store.queries.all_jobs())).spec.environment)
+    told = dict(next(iter(all_jobs(s.store.queries))).spec.environment)
     assert told == {
         "SLURM_ARRAY_TASK_COUNT": "3",
         "SLURM_ARRAY_TASK_MIN": "2",

@@ -9,7 +9,7 @@ from harness.scene import Scene
 from harness.story import Fault, Story, Submission
 from harness.trainers import SAVES_S
 
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 
 LONG_S = 3.0 * SAVES_S
 
@@ -25,7 +25,7 @@ def test_a_job_whose_only_worker_is_killed_goes_on_from_what_it_saved(
         faults=(Fault(killed_s, "worker killed"),),
     )
     assert not Scene(story, tmp_path / "store.db").play().wrong
-    with Reader(tmp_path / "store.db") as reader:
+    with StoreReader(tmp_path / "store.db") as reader:
         facts = [fact for _, fact in reader.facts(1)]
     (stopped,) = (i for i, fact in enumerate(facts) if fact["e"] == "stopped")
     assert facts[stopped]["why"] == "failed"

@@ -15,11 +15,11 @@ from dovetail.core.messages import Reason
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.status_snapshot import NodeStatus, StatusSnapshot
 from dovetail.live.node.launcher import StartDeferred
-from dovetail.live.server.messages.changes import Change, Changed, Left
-from dovetail.live.server.messages.listing import JobRow, Listed, ListJobs
-from dovetail.live.server.messages.one_job import Show, Shown
-from dovetail.live.server.messages.reason import Explained, Why
-from dovetail.live.server.messages.tracking import JobState, Track, Tracked
+from dovetail.live.server.messages.changes import ChangeAccepted, JobChange, SkippedJob
+from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
+from dovetail.live.server.messages.one_job import JobDetails, ShowJob
+from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+from dovetail.live.server.messages.tracking import JobState, JobStates, TrackJobs
 from dovetail.live.store.record_codec import spec_of, spec_text
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.submission import Submission
@@ -35,15 +35,15 @@ def submit(cluster: ByHand, *submissions: Submission) -> None:
     cluster.intake.submit(submissions, key=f"key {len(cluster.come)}", user="ann")
 
 
-def why(cluster: ByHand, job: object) -> Explained:
-    found = cluster.ask(Why(str(job)))
-    assert isinstance(found, Explained)
+def why(cluster: ByHand, job: object) -> JobExplanation:
+    found = cluster.ask(ExplainJob(str(job)))
+    assert isinstance(found, JobExplanation)
     return found
 
 
 def row(cluster: ByHand, job: int) -> JobRow:
     found = cluster.ask(ListJobs(ended=True))
-    assert isinstance(found, Listed)
+    assert isinstance(found, JobList)
     return next(row for row in found.jobs if row.job == job)
 
 
@@ -124,35 +124,37 @@ def test_a_job_runs_while_it_runs_and_not_while_it_waits(cluster: ByHand) -> Non
     ended = {"state": State.COMPLETED, "end_s": 90.0, "since_s": 90.0}
     cluster.record(3, ran_s=20.0, first_start_s=10.0, **ended)
     assert [row(cluster, job).ran_s for job in (1, 2, 3)] == [35.0, 5.0, 20.0]
-    shown = cluster.ask(Show("1"))
-    assert isinstance(shown, Shown) and shown.ran_s == 35.0
+    shown = cluster.ask(ShowJob("1"))
+    assert isinstance(shown, JobDetails) and shown.ran_s == 35.0
 
 
 def test_jobs_that_are_not_there_keep_nothing_from_being_done_to_the_others(
     cluster: ByHand,
 ) -> None:
     submit(cluster, Submission(spec()), Submission(spec(), (5, 7)))
-    found = cluster.ask(Change("hold", "h", ("1", "9", "2_6", "2_7")))
+    found = cluster.ask(JobChange("hold", "h", ("1", "9", "2_6", "2_7")))
     gone = "there is no such job"
-    assert found == Changed((1, 3), (Left("9", gone), Left("2_6", gone)), ("1", "2_7"))
+    assert found == ChangeAccepted(
+        (1, 3), (SkippedJob("9", gone), SkippedJob("2_6", gone)), ("1", "2_7")
+    )
     with pytest.raises(InputError, match=f"^job 9: {gone}$"):
-        cluster.ask(Change("hold", "i", ("9", "2_6")))
+        cluster.ask(JobChange("hold", "i", ("9", "2_6")))
     with pytest.raises(InputError, match="job 'x': is no number of a job"):
-        cluster.ask(Change("hold", "j", ("1", "x")))
+        cluster.ask(JobChange("hold", "j", ("1", "x")))
 
 
 def test_a_task_is_named_that_is_there(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(), (5, 7)))
     with pytest.raises(InputError, match=r"is an array of 2 \(name one, as in 1_5\)"):
-        cluster.ask(Why("1"))
+        cluster.ask(ExplainJob("1"))
 
 
 def test_many_jobs_are_tracked_by_name_state_and_code(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(), tuple(range(1200))), Submission(spec()))
     cluster.record(2, state=State.FAILED, exit_code=3, end_s=9.0)
     cluster.record(3, state=State.CANCELLED, end_s=9.0)
-    found = cluster.ask(Track(("1", "1_1", "1201")))
-    assert isinstance(found, Tracked) and len(found.jobs) == 1201
+    found = cluster.ask(TrackJobs(("1", "1_1", "1201")))
+    assert isinstance(found, JobStates) and len(found.jobs) == 1201
     assert found.jobs[:3] == (
         JobState(1, "1_0", "PENDING"),
         JobState(2, "1_1", "FAILED", 3),

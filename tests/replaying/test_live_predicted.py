@@ -21,6 +21,7 @@ from dovetail.replaying.live_log import write_log
 from dovetail.replaying.predicted import predict
 from dovetail.replaying.script import happened
 from dovetail.wire.spec import Dependency, JobSpec
+from store_reads import all_jobs
 
 JOBS = 24
 CLUSTER = Cluster.uniform(2, 2)
@@ -77,7 +78,7 @@ def test_the_users_of_these_clusters_are_busy() -> None:
         seen.update(str(state) for _, state in queries.states())
         seen.update('"e":"withdrawn"' for line in queries.all_facts() if "withdrawn" in line)
         seen.update("requeued" for line in queries.all_facts() if '"requeued"' in line)
-        seen.update("after" for job in queries.all_jobs() if job.spec.after)
+        seen.update("after" for job in all_jobs(queries) if job.spec.after)
     for kind in (State.COMPLETED, State.CANCELLED, State.TIMEOUT):
         assert seen[str(kind)] >= 2, kind
     assert seen["requeued"] and seen['"e":"withdrawn"'] and seen["after"] >= 4

@@ -15,7 +15,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "physics": {"physics", "core", "algorithms"},
     "forecast": {"forecast", "core", "algorithms"},
     "wire": {"wire"},
-    "traces": {"traces", "core"},
+    "files": {"files"},
+    "traces": {"traces", "core", "files"},
     "jobspec": {"jobspec", "core", "wire"},
     "record": {"record", "core"},
     "report": {"report", "record", "core"},
@@ -24,12 +25,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "policies": {"policies", "core", "algorithms", "mechanisms"},
     "control": {"control", "core"},
     "sim": {"sim", "core", "physics", "control"},
-    "live": {"live", "core", "control", "wire", "record", "algorithms"},
+    "live": {"live", "core", "control", "wire", "files", "record", "algorithms"},
     "live/serving": {
         "live",
         "core",
         "control",
         "wire",
+        "files",
         "record",
         "physics",
         "forecast",
@@ -39,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sim",
         "profiling",
     },
-    "train": {"train", "wire"},
+    "train": {"train", "wire", "files"},
 }
 """What stands above (study, replay, web, cli) may import all of these."""
 ABOVE = {

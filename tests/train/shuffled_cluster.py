@@ -43,8 +43,8 @@ from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
-from dovetail.live.node.launcher import Exit, Found
-from dovetail.live.node.transport import Loop
+from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
+from dovetail.live.node.transport import EventLoop
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
@@ -163,14 +163,14 @@ class Forks:
         self.hub: WorkerHub
         self.kept: dict[tuple[int, int], Kept] = {}
 
-    def found(self) -> Sequence[Found]:
+    def found(self) -> Sequence[AdoptedWorker]:
         found = []
         for (job, number), kept in self.kept.items():
             code = kept.process.exitcode
             kept.polled = code is not None
-            end = None if code is None else Exit(job, number, code)
+            end = None if code is None else WorkerExit(job, number, code)
             said = tuple(kept.said.values())
-            found.append(Found(kept.order, kept.token, kept.started_s, end, said))
+            found.append(AdoptedWorker(kept.order, kept.token, kept.started_s, end, said))
         return found
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
@@ -205,13 +205,13 @@ class Forks:
         self.kept[job, worker].said[type(message)] = message
         self.kept[job, worker].entered = True
 
-    def poll(self) -> Sequence[Exit]:
+    def poll(self) -> Sequence[WorkerExit]:
         ends = []
         for (job, number), kept in self.kept.items():
             if not kept.polled and (code := kept.process.exitcode) is not None:
                 kept.polled = True
                 self.hub.drain(job, number)
-                ends.append(Exit(job, number, code))
+                ends.append(WorkerExit(job, number, code))
         return ends
 
     def forget(self, job: int, worker: int) -> None:
@@ -265,7 +265,7 @@ class ShuffledCluster:
         self.jobs = {n + 1: Shuffled.drawn(self._draw, steps) for n in range(jobs)}
         self._policy = Shuffler(seed, decisions)
         self.place = Path(tempfile.mkdtemp(prefix="dvs"))
-        self.clock, self.loop = WallClock(), Loop()
+        self.clock, self.loop = WallClock(), EventLoop()
         self.nodes = [Node(n, self) for n in range(NODES)]
         self._cluster = Cluster.uniform(NODES, GPUS)
         self._database = Database(None)

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import gpu
 from dovetail.live.engines.devices import Devices
-from dovetail.live.engines.nvml import Found
+from dovetail.live.engines.nvml import GpuInventory
 
 SMALL = "--megabytes 0.1 --width 32 --batch-size 8"
 
@@ -12,10 +12,10 @@ SMALL = "--megabytes 0.1 --width 32 --batch-size 8"
 def test_without_a_gpu_one_line_says_why_and_nothing_is_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "gpus", lambda: Found(None))
+    monkeypatch.setattr(gpu, "gpus", lambda: GpuInventory(None))
     gpu.main([])
     assert capsys.readouterr().out == "no GPU to measure on: the driver shows none\n"
-    monkeypatch.setattr(gpu, "gpus", lambda: Found(None, ("it is lost",)))
+    monkeypatch.setattr(gpu, "gpus", lambda: GpuInventory(None, ("it is lost",)))
     gpu.main([])
     assert capsys.readouterr().out.endswith("no GPU to measure on: it is lost\n")
 
@@ -23,7 +23,7 @@ def test_without_a_gpu_one_line_says_why_and_nothing_is_measured(
 def test_a_torch_that_sees_none_of_the_gpus_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "gpus", lambda: Found(Devices(("GPU-0",), "nvidia-h100", 8e10)))
+    monkeypatch.setattr(gpu, "gpus", lambda: GpuInventory(Devices(("GPU-0",), "nvidia-h100", 8e10)))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     gpu.main(["--only", "pair"])
     first, name, last = capsys.readouterr().out.splitlines()

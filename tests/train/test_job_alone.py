@@ -92,7 +92,7 @@ def test_nobody_leaves_before_what_it_has_is_saved(
     job._mailbox.hear(Checkpoint(leave=True))
     with monkeypatch.context() as disk:
         if full:
-            disk.setattr(checkpoint.os, "fsync", no_room)
+            disk.setattr(os, "fsync", no_room)
         batches = job.batches()
         _, x, y = next(batches)
         job.backward(cross_entropy(parts.model(x), y))

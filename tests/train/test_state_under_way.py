@@ -1,6 +1,7 @@
 """State is cut into slices, sent and put together again; checkpoints are whole or not there."""
 
 import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,7 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_is_told(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert not writer.write(snapshot(one, TrainingPosition(2, 20), {}))
     assert told == ["checkpoint of step 2 not saved: [Errno 28] No space left on device"]
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-000000000001.pt"]

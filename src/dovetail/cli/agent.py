@@ -19,9 +19,9 @@ import click
 from dovetail.core.errors import DovetailError, InputError
 
 if TYPE_CHECKING:
-    from dovetail.live.engines.agent_server import Nodes
-    from dovetail.live.engines.engine import EngineWords
-    from dovetail.live.node.transport import Loop
+    from dovetail.live.engines.agent_server import EngineNodes
+    from dovetail.live.engines.engine import EngineSpec
+    from dovetail.live.node.transport import EventLoop
     from dovetail.study.option_texts import OptionTexts
 
 REPORT_S = 1.0
@@ -46,10 +46,10 @@ def agent(home: Path, engine: str, given: str, daemon: bool) -> None:
     Example:
       dovetail agent --home ~/.dovetail --engine local:4
     """
-    from dovetail.live.engines.engine import EngineWords
+    from dovetail.live.engines.engine import EngineSpec
     from dovetail.live.system.private_file import check_home, make_private_folder
 
-    words = EngineWords.parse(engine)
+    words = EngineSpec.parse(engine)
     check_home(home)
     make_private_folder(home / "nodes")
     if daemon:
@@ -115,12 +115,12 @@ def _redirect(log: Path) -> None:
 
 
 def _serve(
-    home: Path, engine: str, words: EngineWords, given: str, ready: Callable[[], None]
+    home: Path, engine: str, words: EngineSpec, given: str, ready: Callable[[], None]
 ) -> None:
+    from dovetail.files.whole_file import PRIVATE, write_whole
     from dovetail.live.engines.agent_server import AgentServer
     from dovetail.live.engines.engine import agent_lock, control_socket, running_engine
-    from dovetail.live.node.transport import Loop
-    from dovetail.live.system.private_file import write_private
+    from dovetail.live.node.transport import EventLoop
     from dovetail.wire.agent import WIRE_VERSION
 
     lock = _lock(home)
@@ -133,7 +133,7 @@ def _serve(
     running.unlink(missing_ok=True)  # A killed process may have left this file.
     with ExitStack() as stack:
         stack.callback(os.close, lock)
-        loop = stack.enter_context(closing(Loop()))
+        loop = stack.enter_context(closing(EventLoop()))
         nodes, count = _nodes(home, words, json.loads(given), loop, clock)
         stack.callback(nodes.close)
         server = AgentServer(
@@ -141,7 +141,7 @@ def _serve(
         )
         stack.callback(server.close)
         runs = {"engine": engine, "given": json.loads(given), "wire": WIRE_VERSION}
-        write_private(running, json.dumps(runs))
+        write_whole(running, json.dumps(runs), mode=PRIVATE, synced=False)
         stack.callback(_remove_description, running, agent_lock(home), lock)
         _log(f"agents of {engine} listen (process {os.getpid()})")
         ready()
@@ -171,8 +171,8 @@ def _lock(home: Path) -> int:
 
 
 def _nodes(
-    home: Path, words: EngineWords, given: OptionTexts, loop: Loop, clock: Callable[[], float]
-) -> tuple[Nodes, int]:
+    home: Path, words: EngineSpec, given: OptionTexts, loop: EventLoop, clock: Callable[[], float]
+) -> tuple[EngineNodes, int]:
     from dovetail.live.engines.engine import EMULATED
 
     if words.kind == EMULATED:
@@ -181,8 +181,8 @@ def _nodes(
 
 
 def _local(
-    home: Path, words: EngineWords, loop: Loop, clock: Callable[[], float]
-) -> tuple[Nodes, int]:
+    home: Path, words: EngineSpec, loop: EventLoop, clock: Callable[[], float]
+) -> tuple[EngineNodes, int]:
     from hashlib import sha256
 
     from dovetail.live.engines.cgroup import MEMORY, PREFIX, SHARE, ControlGroups
@@ -213,7 +213,7 @@ def _local(
     return nodes, len(devices)
 
 
-def _emulated(words: EngineWords, given: OptionTexts) -> tuple[Nodes, int]:
+def _emulated(words: EngineSpec, given: OptionTexts) -> tuple[EngineNodes, int]:
     import numpy as np
 
     from dovetail.core.job import JobTable

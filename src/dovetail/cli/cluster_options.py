@@ -44,17 +44,17 @@ def client_of(home: Path) -> Client:
 
 def looking_back(home: Path, ask: Callable[[Client], T]) -> T:
     """Returns the answer of the controller, or of the folder alone if no controller runs."""
-    from dovetail.live.client.client import Absent
+    from dovetail.live.client.client import ControllerAbsent
 
     try:
         return ask(client_of(home))
-    except Absent:
+    except ControllerAbsent:
         if not (home.expanduser() / "store.db").exists():
             raise
-    from dovetail.live.client.offline import Stored
+    from dovetail.live.client.offline import OfflineClient
 
     click.echo("note: no controller is running; this is the state at its last stop", err=True)
-    return ask(Stored(home))
+    return ask(OfflineClient(home))
 
 
 def counted(number: int, noun: str) -> str:

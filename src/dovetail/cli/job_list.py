@@ -11,7 +11,7 @@ from dovetail.cli.cluster_options import asks_a_cluster, client_of, looking_back
 from dovetail.cli.job_states import states_of
 
 if TYPE_CHECKING:
-    from dovetail.live.server.messages.one_job import Shown
+    from dovetail.live.server.messages.one_job import JobDetails
 
 LIMIT_MAX = 100_000
 """The most rows of one reply."""
@@ -104,7 +104,7 @@ def show(home: Path, as_json: bool, job: str) -> None:
         click.echo(f"{name:<{width}}  {value}")
 
 
-def _lines(details: Shown) -> list[tuple[str, str]]:
+def _lines(details: JobDetails) -> list[tuple[str, str]]:
     """Returns the names and values of the lines of `show`."""
     from dovetail.cli.cluster_tables import gpus_text, progress_text, span
     from dovetail.core.units import NEVER_S
@@ -143,7 +143,7 @@ def _lines(details: Shown) -> list[tuple[str, str]]:
     return [(name, value) for name, value in lines if value not in ("", "-")]
 
 
-def _allowed(details: Shown) -> list[str]:
+def _allowed(details: JobDetails) -> list[str]:
     flags = {
         "elastic": details.row.min_gpus < details.row.max_gpus,
         "shareable": details.shareable,

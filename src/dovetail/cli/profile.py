@@ -182,13 +182,13 @@ def _export(home: Path, file: Path, as_json: bool) -> None:
     """Writes the profiles that the cluster of a folder measured. Raises InputError."""
     from dovetail.live.engines.devices import slug
     from dovetail.live.store.folder import Folder
-    from dovetail.live.store.queries import Reader
+    from dovetail.live.store.queries import StoreReader
     from dovetail.profiling.learned_profiles import learned_set
 
     store = Folder(home.expanduser()).store
     if not store.exists():
         raise InputError(str(home), "there is no cluster here", "specify its folder with --home")
-    with Reader(store) as reader:
+    with StoreReader(store) as reader:
         measurements = reader.meta("measured") or ""
     host, day = _here()
     profiles = learned_set(

@@ -104,11 +104,11 @@ def up(
       dovetail up --policy sjf-bsbf --engine local
       dovetail up --policy afs-p --engine emulated:4x4@60 --home demo
     """
-    from dovetail.live.engines.engine import EngineWords, notes_of
-    from dovetail.live.server.server import loopback
+    from dovetail.live.engines.engine import EngineSpec, notes_of
+    from dovetail.live.server.server import loopback_address
     from dovetail.live.serving.serve import UpRequest, check
 
-    if listen and not loopback(listen)[1]:
+    if listen and not loopback_address(listen)[1]:
         raise InputError(f"--listen {listen}", "it needs a port", "as in 127.0.0.1:7077")
     home = home.expanduser().absolute()
     profiles = tuple(str(Path(path).absolute()) for path in option_texts["profiles"])
@@ -122,7 +122,7 @@ def up(
     request = UpRequest(home, policy, engine, texts, listen, allow_sharing_between_users)
     with reporting(report_fd):
         check(request)
-    for note in notes_of(EngineWords.parse(engine)):
+    for note in notes_of(EngineSpec.parse(engine)):
         click.echo(f"note: {note}", err=True)
     if foreground:
         with reporting(report_fd):

@@ -23,10 +23,10 @@ _KINDS = {"seed": int, "profiles": list}
 
 def keep(home: Path, used: Mapping[str, object]) -> None:
     """Writes the options of a running controller."""
-    from dovetail.live.system.private_file import write_private
+    from dovetail.files.whole_file import PRIVATE, write_whole
 
     options = {name: used[name] for name in REMEMBERED if name in used}
-    write_private(home / FILE, json.dumps(options, indent=1) + "\n", synced=True)
+    write_whole(home / FILE, json.dumps(options, indent=1) + "\n", mode=PRIVATE)
 
 
 def recalled(home: Path, context: click.Context) -> dict[str, object]:

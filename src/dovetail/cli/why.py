@@ -10,7 +10,7 @@ import click
 from dovetail.cli.cluster_options import asks_a_cluster, looking_back, say_json
 
 if TYPE_CHECKING:
-    from dovetail.live.server.messages.reason import Explained
+    from dovetail.live.server.messages.reason import JobExplanation
 
 
 @click.command("why")
@@ -31,7 +31,7 @@ def why(home: Path, as_json: bool, job: str) -> None:
         click.echo(line)
 
 
-def _lines(explanation: Explained) -> list[str]:
+def _lines(explanation: JobExplanation) -> list[str]:
     code = f" ({explanation.code})" if explanation.code != "None" else ""
     lines = [f"job {explanation.called} is {explanation.state}{code}: {explanation.sentence}"]
     lines += [f"  - {fact}" for fact in explanation.evidence]

@@ -24,7 +24,7 @@ from dovetail.live.jobs.record import JobRecord
 from dovetail.live.serving.period import LogPeriod
 from dovetail.live.store.database import DAMAGED_FILE
 from dovetail.live.store.folder import Folder
-from dovetail.live.store.queries import Queries, Reader
+from dovetail.live.store.queries import Queries, StoreReader
 from dovetail.record.log import VERSION
 from dovetail.replaying.decisions import (
     LogRecord,
@@ -50,7 +50,7 @@ def called_in(path: Path) -> dict[str, str]:
     """
     if not is_cluster(path):
         return {}
-    with Reader(Folder(path).store) as reader:
+    with StoreReader(Folder(path).store) as reader:
         numbers = (number for number, _ in reader.states())
         return {str(number): name for number, name in reader.called(numbers).items()}
 
@@ -201,7 +201,7 @@ def work_s(spec: JobSpec, record: JobRecord) -> float | None:
 
 def export_log(home: Path, out: Path) -> int:
     """Writes the event log of a live cluster; returns its number of lines. Raises InputError."""
-    with Reader(Folder(home).store) as reader:
+    with StoreReader(Folder(home).store) as reader:
         return write_log(reader, out)
 
 

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from dovetail.core.errors import DovetailError
 from dovetail.live.client.client import Client
 from dovetail.live.store.folder import Folder
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 from dovetail.replaying.fidelity import RunOutcome, served
 from dovetail.wire.spec import JobSpec
 
@@ -35,7 +35,7 @@ class LiveCluster:
 
     def read(self) -> RunOutcome:
         """Returns the result of the run."""
-        with Reader(Folder(self.home).store) as reader:
+        with StoreReader(Folder(self.home).store) as reader:
             return served(reader)
 
 

@@ -20,8 +20,8 @@ from dovetail.core.job import Floats
 from dovetail.core.trace import ENDS, Trace
 from dovetail.traces.assemble import STATUS_OF, assemble
 from dovetail.traces.delimited import Delimited, read_delimited
+from dovetail.traces.output_file import write_output
 from dovetail.traces.rows import CANONICAL, FLAGS, NUMBERS, REQUIRED, TEXTS, Rows
-from dovetail.traces.whole_file import write_whole
 
 _TRUE, _FALSE = ("true", "1", "yes", "t", "y"), ("false", "0", "no", "f", "n")
 PARQUET_MAGIC = b"PAR1"
@@ -45,13 +45,13 @@ def write_trace(trace: Trace, path: Path | str) -> None:
     path = Path(path)
     frame = to_frame(trace)
     if path.suffix == ".parquet":
-        write_whole(path, lambda stream: stream.write(_parquet_bytes(frame)))
+        write_output(path, lambda stream: stream.write(_parquet_bytes(frame)))
     elif path.suffix == ".gz":
         text = frame.write_csv().encode()
         # Without a time stamp and a name, the same trace gives the same bytes.
-        write_whole(path, lambda stream: stream.write(gzip.compress(text, 6, mtime=0)))
+        write_output(path, lambda stream: stream.write(gzip.compress(text, 6, mtime=0)))
     elif path.suffix == ".csv":
-        write_whole(path, lambda stream: stream.write(frame.write_csv().encode()))
+        write_output(path, lambda stream: stream.write(frame.write_csv().encode()))
     else:
         raise InputError(str(path), "unknown file type", "use .csv, .csv.gz or .parquet")
 

@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.core.trace import Trace
 from dovetail.traces.describe import CLASSES, Description, class_name, class_rows
 from dovetail.traces.describe_text import WEEKDAYS
-from dovetail.traces.whole_file import write_whole
+from dovetail.traces.output_file import write_output
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def plot_description(description: Description, trace: Trace, folder: Path) -> li
     figure = draw(description, trace)
     paths = [folder / f"{description.name}.describe.{kind}" for kind in ("png", "svg")]
     for path in paths:
-        write_whole(path, partial(_save, figure, path.suffix[1:]))
+        write_output(path, partial(_save, figure, path.suffix[1:]))
     return paths
 
 

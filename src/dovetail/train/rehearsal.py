@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from dovetail.wire.connection import LineConnection
 from dovetail.wire.worker import (
     FOLDER,
     FROM_WORKER,
@@ -258,10 +259,8 @@ class Rehearsal:
 
     def _hear(self, peer: socket.socket) -> None:
         worker: RehearsedWorker | None = None
-        with peer, suppress(OSError), peer.makefile("rb") as lines:
-            for line in lines:
-                if not line.endswith(b"\n"):
-                    break  # it was killed in the middle of it
+        with LineConnection(peer) as connection, suppress(OSError):
+            for line in connection.lines():
                 message = FROM_WORKER.decode(line)
                 if isinstance(message, Hello):
                     worker = self._greet(message, peer)

@@ -292,5 +292,5 @@ def looser_bound(one: int, other: int) -> int:
     return max(one, other) if one and other else 0
 
 
-ORDERS = Codec({"AgentOrder": AgentOrder})
-REPORTS = Codec({"AgentReport": AgentReport})
+ORDERS = Codec({"Order": AgentOrder})
+REPORTS = Codec({"Report": AgentReport})

@@ -19,10 +19,10 @@ import pytest
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.live.emulation.synthetic import SyntheticSpec
-from dovetail.live.engines.engine import AgentsHere, is_running, open_engine
+from dovetail.live.engines.engine import AgentProcessEngine, is_running, open_engine
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S
 from dovetail.live.node.transport import TO_AGENTS, AgentLink, Dismiss
-from dovetail.live.system import unix_socket as own_socket
+from dovetail.live.system import unix_socket
 from dovetail.wire.agent import (
     AgentOrder,
     AgentReport,
@@ -358,7 +358,7 @@ def test_a_dismissal_waits_for_agents_that_are_just_coming_up(home: Path) -> Non
     link = AgentLink(home / "agents.sock", range(1), lambda incoming: None, tried.set)
     link.dismiss(7.0)
     assert tried.wait(PATIENCE_S)
-    with own_socket.listen(home / "agents.sock") as listener:
+    with unix_socket.listen(home / "agents.sock") as listener:
         listener.settimeout(PATIENCE_S)
         with listener.accept()[0] as agents, agents.makefile("rb") as said:
             assert TO_AGENTS.decode(said.readline()) == Dismiss(7.0)
@@ -389,6 +389,6 @@ def test_agents_run_once(home: Path) -> None:
 
 def test_a_path_too_long_for_a_socket_is_refused() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="d" * 90) as deep:
-        engine = AgentsHere("local:1", Path(deep), {})
+        engine = AgentProcessEngine("local:1", Path(deep), {})
         with pytest.raises(DovetailError, match="use a shorter --home"):
             engine.start_agents()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.live.engines.agent_server import AgentServer
-from dovetail.live.node.transport import TO_AGENTS, Addressed, Loop
+from dovetail.live.node.transport import TO_AGENTS, Addressed, EventLoop
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat, InventoryRequest
 
 
@@ -20,7 +20,7 @@ class Scene:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.loop = Loop()
+        self.loop = EventLoop()
         self.carried_out: list[int] = []
         self.says: list[AgentReport] = []
         self.server = AgentServer(self.loop, path, self, 1, lambda: 0.0)
@@ -105,7 +105,7 @@ def test_an_older_controller_is_told_nothing_when_the_newest_is_gone(scene: Scen
 def test_another_user_is_not_even_listened_to(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.live.system.unix_socket.uid_behind", lambda link: -1)
+    monkeypatch.setattr("dovetail.live.system.unix_socket.peer_uid", lambda link: -1)
     with scene.call() as link:
         assert link.recv(1) == b""
     assert scene.carried_out == []

@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail.core.errors import InputError
-from dovetail.live.engines.engine import EngineWords
+from dovetail.live.engines.engine import EngineSpec
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,6 @@ from dovetail.live.engines.engine import EngineWords
 )
 def test_a_shape_that_is_none_is_named_with_its_option(text: str) -> None:
     with pytest.raises(InputError) as refused:
-        EngineWords.parse(text)
+        EngineSpec.parse(text)
     assert str(refused.value).startswith(f"--engine: '{text}': ")
     assert "as in" in refused.value.mend

@@ -19,7 +19,7 @@ from played_driver import PlayedDriver
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices
 from dovetail.live.engines.gpu_release import RELEASE_WITHIN_S, SETTLED_S, GpuRelease
-from dovetail.live.engines.local import LocalSetting
+from dovetail.live.engines.local import LocalProcessSettings
 from dovetail.live.engines.processes import ProcessLauncher
 from dovetail.live.node.agent import START_AGAIN_S, Agent
 from dovetail.wire.agent import (
@@ -169,7 +169,7 @@ def test_the_successor_of_a_killed_worker_waits_and_the_others_do_not(folder: Pa
     """The clock of the release stands: nothing but the driver ends this wait."""
     driver = PlayedDriver()
     devices = Devices(NAMES, "nvidia-h100-80gb", 80 << 30)
-    setting = LocalSetting(
+    setting = LocalProcessSettings(
         devices,
         folder / "agent.sock",
         ControlGroups(0, None, None),

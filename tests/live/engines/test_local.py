@@ -19,13 +19,13 @@ import pytest
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.engines import cgroup, engine
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
-from dovetail.live.engines.devices import Devices, keep_names, slots, usable_cores
-from dovetail.live.engines.engine import EngineWords, cluster_of, open_engine
-from dovetail.live.engines.local import KeptFence, LocalNodes, LocalSetting
-from dovetail.live.engines.nvml import Found
+from dovetail.live.engines.devices import Devices, slots, store_names, usable_cores
+from dovetail.live.engines.engine import EngineSpec, cluster_of, open_engine
+from dovetail.live.engines.local import LocalNodes, LocalProcessSettings, StoredFence
+from dovetail.live.engines.nvml import GpuInventory
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
-from dovetail.live.node.launcher import Exit
-from dovetail.live.node.transport import Loop
+from dovetail.live.node.launcher import WorkerExit
+from dovetail.live.node.transport import EventLoop
 from dovetail.wire.agent import (
     WIRE_VERSION,
     AgentOrder,
@@ -52,7 +52,7 @@ TWO_GPUS = Devices(("GPU-0", "GPU-1"), "nvidia-h100-80gb", 80 << 30)
 
 
 def environment(order: StartWorker, devices: Devices, **environ: str) -> dict[str, str]:
-    setting = LocalSetting(devices, SOCKET, NO_GROUPS, environ)
+    setting = LocalProcessSettings(devices, SOCKET, NO_GROUPS, environ)
     return setting.prepare(order, "secret").environment
 
 
@@ -111,15 +111,15 @@ def test_on_a_slot_one_thread_is_the_default_and_the_user_may_say_more() -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("local", EngineWords("local")),
-        ("local:4", EngineWords("local", 1, 4)),
-        ("local:2x3", EngineWords("local", 2, 3)),
-        ("emulated:4x8", EngineWords("emulated", 4, shape="4x8")),
-        ("emulated:4x8:t4+2x4:v100@60", EngineWords("emulated", 6, 0, "4x8:t4+2x4:v100", 60.0)),
+        ("local", EngineSpec("local")),
+        ("local:4", EngineSpec("local", 1, 4)),
+        ("local:2x3", EngineSpec("local", 2, 3)),
+        ("emulated:4x8", EngineSpec("emulated", 4, shape="4x8")),
+        ("emulated:4x8:t4+2x4:v100@60", EngineSpec("emulated", 6, 0, "4x8:t4+2x4:v100", 60.0)),
     ],
 )
-def test_engines_are_said_in_a_word(text: str, words: EngineWords) -> None:
-    assert EngineWords.parse(text) == words
+def test_engines_are_said_in_a_word(text: str, words: EngineSpec) -> None:
+    assert EngineSpec.parse(text) == words
 
 
 @pytest.mark.parametrize(
@@ -134,22 +134,22 @@ def test_other_words_are_refused_with_a_cure(text: str, tmp_path: Path) -> None:
 
 
 def test_the_cluster_is_what_the_engine_gives() -> None:
-    assert cluster_of(EngineWords.parse("local:2x3")).installed == (3, 3)
-    assert cluster_of(EngineWords.parse("emulated:2x4:t4+1x8:v100")).installed == (4, 4, 8)
-    (group,) = cluster_of(EngineWords.parse("local:2")).groups
+    assert cluster_of(EngineSpec.parse("local:2x3")).installed == (3, 3)
+    assert cluster_of(EngineSpec.parse("emulated:2x4:t4+1x8:v100")).installed == (4, 4, 8)
+    (group,) = cluster_of(EngineSpec.parse("local:2")).groups
     assert group.gpu_type == "cpu" and group.gpu_memory_bytes > 0
 
 
 def test_a_fence_on_disk_is_found_again(tmp_path: Path) -> None:
-    fence = KeptFence(tmp_path / "fence.json")
+    fence = StoredFence(tmp_path / "fence.json")
     fence.obeys(3)
     fence.passes(1, 4)
     fence.use_up(1, 0)
     assert stat.S_IMODE((tmp_path / "fence.json").stat().st_mode) == 0o600
-    again = KeptFence(tmp_path / "fence.json")
+    again = StoredFence(tmp_path / "fence.json")
     assert not again.obeys(2) and not again.passes(1, 3) and again.is_used_up(1, 0)
     (tmp_path / "fence.json").write_text('{"epoch": ')
-    assert KeptFence(tmp_path / "fence.json").epoch == -1
+    assert StoredFence(tmp_path / "fence.json").epoch == -1
 
 
 @pytest.fixture
@@ -166,13 +166,13 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def run(folder: Path, groups: ControlGroups, text: str, **limits: Any) -> Exit:
+def run(folder: Path, groups: ControlGroups, text: str, **limits: Any) -> WorkerExit:
     """Runs a program on the first of two slots and returns its end."""
-    setting = LocalSetting(slots(2), folder / "agent.sock", groups)
+    setting = LocalProcessSettings(slots(2), folder / "agent.sock", groups)
     launcher = ProcessLauncher(folder / "workers", setting)
     launch = Launch((sys.executable, "-c", text), str(folder), str(folder / "out"), str(folder))
     launcher.start(StartWorker(7, 0, 1, 0, launch, **limits), "t", 0.0)
-    ends: list[Exit] = []
+    ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
     launcher.close()
     return ends[0]
@@ -205,7 +205,7 @@ def test_a_worker_over_its_memory_is_killed_and_the_end_says_so(
     if MEMORY not in groups.enforces:
         pytest.skip("no control group of memory can be made here")
     text = "hog = []\nwhile True: hog.append(bytearray(8 << 20))"
-    assert run(folder, groups, text, memory_bytes=64 << 20) == Exit(7, 0, -9, OUT_OF_MEMORY)
+    assert run(folder, groups, text, memory_bytes=64 << 20) == WorkerExit(7, 0, -9, OUT_OF_MEMORY)
 
 
 HOLDS = """
@@ -226,7 +226,7 @@ def test_who_holds_more_than_a_new_bound_keeps_it_and_gets_no_more(
 ) -> None:
     if MEMORY not in groups.enforces:
         pytest.skip("no control group of memory can be made here")
-    setting = LocalSetting(slots(1), folder / "agent.sock", groups)
+    setting = LocalProcessSettings(slots(1), folder / "agent.sock", groups)
     launcher = ProcessLauncher(folder / "workers", setting)
     words = (sys.executable, "-c", HOLDS, str(folder))
     order = StartWorker(7, 0, 1, 0, Launch(words, str(folder), str(folder / "out"), str(folder)))
@@ -237,10 +237,10 @@ def test_who_holds_more_than_a_new_bound_keeps_it_and_gets_no_more(
     if not grows:
         launcher.limit(replace(order, generation=3))
     (folder / "more").touch()
-    ends: list[Exit] = []
+    ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
     launcher.close()
-    assert ends == [Exit(7, 0, -9, OUT_OF_MEMORY) if grows else Exit(7, 0, 0)]
+    assert ends == [WorkerExit(7, 0, -9, OUT_OF_MEMORY) if grows else WorkerExit(7, 0, 0)]
     assert (folder / "grew").exists() is not grows
 
 
@@ -301,7 +301,7 @@ def test_groups_that_killed_agents_left_are_swept_and_no_living_cluster_misses_i
     assert back.make("7-2", 0.5, 0) and (own / "dovetail-left" / "7-2").is_dir()
 
 
-def nodes_of(folder: Path, devices: Devices, loop: Loop) -> LocalNodes:
+def nodes_of(folder: Path, devices: Devices, loop: EventLoop) -> LocalNodes:
     return LocalNodes([folder / "0"], [devices], loop, time.monotonic, NO_GROUPS)
 
 
@@ -309,7 +309,7 @@ def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
     swapped = replace(TWO_GPUS, names=("GPU-1", "GPU-0"))
     asleep = (sys.executable, "-c", f"import time; time.sleep({FOR_EVER_S})")
     launch = Launch(asleep, str(folder), str(folder / "out"), str(folder))
-    with closing(Loop()) as loop:
+    with closing(EventLoop()) as loop:
         with closing(nodes_of(folder, swapped, loop)):
             pass
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
@@ -325,7 +325,7 @@ def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
 
 def test_a_later_agent_starts_nothing_that_was_started_before(folder: Path) -> None:
     start = StartWorker(7, 0, 3, 0, Launch(("true",), str(folder), str(folder / "out"), "/"))
-    with closing(Loop()) as loop:
+    with closing(EventLoop()) as loop:
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
             for worker in (0, 1):
                 nodes.handle(0, AgentOrder(2, end=EndWorker(7, worker, 0.0)), 0.0)
@@ -368,11 +368,11 @@ def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = [TWO_GPUS]
-    monkeypatch.setattr(engine, "gpus", lambda: Found(seen[0]))
+    monkeypatch.setattr(engine, "gpus", lambda: GpuInventory(seen[0]))
     monkeypatch.setattr(engine, "is_running", lambda home: True)
     (folder / "nodes" / "0").mkdir(parents=True)
     engine.running_engine(folder).write_text(json.dumps({"engine": "local", **WIRE}))
-    keep_names(folder / "nodes" / "0", TWO_GPUS.names)
+    store_names(folder / "nodes" / "0", TWO_GPUS.names)
     open_engine("local", folder).start_agents()
     seen[0] = replace(TWO_GPUS, names=("GPU-1",))
     with pytest.raises(InputError, match="have GPU-0, GPU-1, not GPU-1"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.live.engines.devices import slug
-from dovetail.live.engines.nvml import NO_BINDING, Gpu, gpus, visible
+from dovetail.live.engines.nvml import NO_BINDING, GpuDevice, gpus, visible
 
 GIB = 1 << 30
 
@@ -222,7 +222,7 @@ def test_a_gpu_without_memory_of_its_own_has_that_of_the_machine() -> None:
 
 
 def test_a_whole_gpu_is_meant_with_all_its_instances() -> None:
-    seen = [Gpu(f"MIG-{i}", "GPU-7", 0, "kind", 1.0) for i in range(2)]
+    seen = [GpuDevice(f"MIG-{i}", "GPU-7", 0, "kind", 1.0) for i in range(2)]
     assert visible(seen, "GPU-7") == visible(seen, None) == seen
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.live.engines import keeper
-from dovetail.live.engines import orphans as strays
+from dovetail.live.engines import keeper, orphans
 from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, slots
-from dovetail.live.engines.local import LocalSetting
+from dovetail.live.engines.local import LocalProcessSettings
 from dovetail.live.engines.processes import LOST, ProcessLauncher
-from dovetail.live.node.launcher import Exit
+from dovetail.live.node.launcher import WorkerExit
 from dovetail.wire.agent import Launch, StartWorker
 from patience import FOR_EVER_S, is_there, until
 
@@ -138,9 +137,9 @@ def test_living_orphans_end_with_their_worker(tmp_path: Path, launcher: ProcessL
     process = started(launcher, tmp_path, "50", "sleep")
     assert len(children_of(process)) == 51
     launcher.signal(7, 0, signal.SIGKILL)
-    ends: list[Exit] = []
+    ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
-    assert ends == [Exit(7, 0, -signal.SIGKILL)] and children_of(process) == []
+    assert ends == [WorkerExit(7, 0, -signal.SIGKILL)] and children_of(process) == []
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -203,9 +202,9 @@ def test_a_keeper_killed_while_it_ends_orphans_has_kept_the_exit_status(
     folder = tmp_path / "workers" / "7-0"
     keeper.write(str(folder), keeper.STATUS, {"exit_code": 3, "why": ""})
     os.kill(process, signal.SIGKILL)
-    ends: list[Exit] = []
+    ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
-    assert ends == [Exit(7, 0, 3)]
+    assert ends == [WorkerExit(7, 0, 3)]
 
 
 @pytest.mark.parametrize("devices", [slots(1), Devices(("GPU-0",), "h100", 80 << 30)])
@@ -216,16 +215,16 @@ def test_a_process_that_hides_from_its_keeper_is_found_by_its_control_group(
     if groups.tracking is None:
         pytest.skip("no control group can be made here")
     launcher = ProcessLauncher(
-        tmp_path / "workers", LocalSetting(devices, tmp_path / "agent.sock", groups)
+        tmp_path / "workers", LocalProcessSettings(devices, tmp_path / "agent.sock", groups)
     )
     command = (sys.executable, "-c", HIDES)
     launch = Launch(command, str(tmp_path), str(tmp_path / "out.log"), str(tmp_path))
     launcher.start(StartWorker(7, 0, 1, 0, launch), "t", 0.0)
-    ends: list[Exit] = []
+    ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
     hidden = int((tmp_path / "hidden").read_text())
     try:
-        assert ends == [Exit(7, 0, -9, LOST)] and not is_there(hidden)
+        assert ends == [WorkerExit(7, 0, -9, LOST)] and not is_there(hidden)
         assert not (groups.tracking / "7-0").exists(), "its group is removed with it"
     finally:
         if is_there(hidden):
@@ -241,7 +240,7 @@ def test_a_process_is_killed_only_where_it_is_in_the_group_that_lists_it(tmp_pat
     child = subprocess.Popen(["sleep", FOR_EVER_S])
     try:
         (group / "cgroup.procs").write_text(f"0\n{child.pid}\n")
-        assert strays.kill_in_groups([str(group / "cgroup.procs")]) is False
+        assert orphans.kill_in_groups([str(group / "cgroup.procs")]) is False
         assert is_there(child.pid)
     finally:
         child.kill()

@@ -18,11 +18,18 @@ from typing import Any
 
 import pytest
 
-from dovetail.live.engines import keeper, processes
-from dovetail.live.engines import orphans as strays
-from dovetail.live.engines.processes import LOST, OUT_OF_MEMORY, ProcessLauncher, Setting
+from dovetail.files.whole_file import write_whole
+from dovetail.live.engines import keeper, orphans, processes
+from dovetail.live.engines.processes import LOST, OUT_OF_MEMORY, ProcessLauncher, ProcessSettings
 from dovetail.live.node.agent import Agent
-from dovetail.live.node.launcher import NEVER_RUNS, NOT_NOW, Exit, Found, LaunchError, NoRoom
+from dovetail.live.node.launcher import (
+    NEVER_RUNS,
+    NOT_NOW,
+    AdoptedWorker,
+    DiskFull,
+    LaunchError,
+    WorkerExit,
+)
 from dovetail.wire.agent import AgentOrder, EndWorker, Forget, InventoryRequest, Launch, StartWorker
 from dovetail.wire.worker import Entered, Finished
 from out_of_memory_texts import NO_ROOM, OTHERS
@@ -51,8 +58,8 @@ def python(text: str) -> tuple[str, str, str]:
     return sys.executable, "-c", text
 
 
-def end_of(launcher: ProcessLauncher) -> Exit:
-    ends: list[Exit] = []
+def end_of(launcher: ProcessLauncher) -> WorkerExit:
+    ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
     return ends[0]
 
@@ -60,7 +67,7 @@ def end_of(launcher: ProcessLauncher) -> Exit:
 def test_a_worker_runs_and_its_exit_code_is_told(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "workers")
     launcher.start(order(folder, *python("print('hello'); raise SystemExit(7)")), "t", 0.0)
-    assert end_of(launcher) == Exit(7, 0, 7)
+    assert end_of(launcher) == WorkerExit(7, 0, 7)
     written = [p for p in (folder / "workers" / "7-0").iterdir() if p.suffix == ".json"]
     assert len(written) == 4 and not any(p.stat().st_mode & 0o077 for p in written)
     assert (folder / "out.log").read_text() == "hello\n"
@@ -78,7 +85,7 @@ def test_a_program_whose_gpu_has_no_room_is_known_by_its_last_words(folder: Path
         launcher.start(order(folder, *raising(text), worker=worker), "t", 0.0)
         why = OUT_OF_MEMORY if worker < len(NO_ROOM) else ""
         # Each reads its own words alone, though all write into one file.
-        assert end_of(launcher) == Exit(7, worker, 1, why)
+        assert end_of(launcher) == WorkerExit(7, worker, 1, why)
 
 
 def test_words_of_no_room_count_only_at_the_end_of_a_program_that_failed(folder: Path) -> None:
@@ -89,10 +96,10 @@ def test_words_of_no_room_count_only_at_the_end_of_a_program_that_failed(folder:
         (("raise SystemExit(1)", 1), ("raise SystemExit(0)", 0), ("1/0", 1))
     ):
         launcher.start(order(folder, *python(kept_going + rest), worker=worker), "t", 0.0)
-        assert end_of(launcher) == Exit(7, worker, code)
+        assert end_of(launcher) == WorkerExit(7, worker, code)
     killed = f"import os; print({words!r}, flush=True); os.kill(os.getpid(), 9)"
     launcher.start(order(folder, *python(killed), worker=3), "t", 0.0)
-    assert end_of(launcher) == Exit(7, 3, -signal.SIGKILL)
+    assert end_of(launcher) == WorkerExit(7, 3, -signal.SIGKILL)
 
 
 def test_strange_words_arrive_as_they_are(folder: Path) -> None:
@@ -180,7 +187,7 @@ def test_a_folder_that_cannot_be_made_is_a_launch_error(folder: Path) -> None:
 
 
 class FullDisk:
-    """Writes of keepers that fail for want of room, a few times."""
+    """Writes of keepers, or of orders, that fail for want of room, a few times."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, times: int, why: int = errno.ENOSPC
@@ -188,13 +195,21 @@ class FullDisk:
         self._write, self._left, self._why = keeper.write, times, why
         self.waits = 0
         monkeypatch.setattr(keeper, "write", self.write)
+        monkeypatch.setattr(processes, "write_whole", self.write_whole)
         monkeypatch.setattr(keeper, "time", SimpleNamespace(sleep=self.wait))
 
     def write(self, folder: str, name: str, what: dict[str, Any]) -> None:
+        self._fail()
+        self._write(folder, name, what)
+
+    def write_whole(self, path: Path, content: str, **how: Any) -> None:
+        self._fail()
+        write_whole(path, content, **how)
+
+    def _fail(self) -> None:
         if self._left:
             self._left -= 1
             raise OSError(self._why, os.strerror(self._why))
-        self._write(folder, name, what)
 
     def wait(self, seconds: float) -> None:
         self.waits += 1
@@ -206,7 +221,7 @@ def test_a_worker_that_finds_no_room_is_not_started_and_can_be_later(
     launcher = ProcessLauncher(folder / "workers")
     with monkeypatch.context() as patch:
         FullDisk(patch, times=1)
-        with pytest.raises(NoRoom):
+        with pytest.raises(DiskFull):
             launcher.start(order(folder, "true"), "t", 0.0)
     assert list((folder / "workers").iterdir()) == []
     launcher.start(order(folder, "true"), "t", 0.0)
@@ -217,7 +232,7 @@ def test_an_end_is_put_on_record_when_there_is_room_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch, times=3)
-    keeper.write_in_the_end(str(folder), "exit.json", {"exit_code": 0})
+    keeper.write_when_room(str(folder), "exit.json", {"exit_code": 0})
     assert json.loads((folder / "exit.json").read_bytes()) == {"exit_code": 0}
     assert disk.waits == 3
 
@@ -227,7 +242,7 @@ def test_an_end_that_can_never_be_put_on_record_is_given_up(
 ) -> None:
     FullDisk(monkeypatch, times=3, why=errno.ENOENT)
     with pytest.raises(FileNotFoundError):
-        keeper.write_in_the_end(str(folder), "exit.json", {"exit_code": 0})
+        keeper.write_when_room(str(folder), "exit.json", {"exit_code": 0})
 
 
 def test_a_polite_end_reaches_the_worker(folder: Path) -> None:
@@ -351,7 +366,7 @@ def test_a_new_agent_knows_by_which_limits_a_worker_goes(folder: Path) -> None:
     launcher.limit(newer)
     launcher.close()
     told: list[StartWorker] = []
-    setting = Setting()
+    setting = ProcessSettings()
     setting.limit = told.append  # type: ignore[method-assign]
     (found,) = ProcessLauncher(folder / "workers", setting).found()
     assert (found.order, found.token, found.started_s) == (newer, "t", 5.0)
@@ -377,7 +392,7 @@ def test_a_new_agent_learns_how_a_worker_ended_meanwhile(folder: Path) -> None:
     found = launcher.found()
     until(lambda: found[0].exit or launcher.poll())
     again = ProcessLauncher(folder / "workers").found()
-    assert [f.exit for f in again] == [Exit(7, 0, 5)]
+    assert [f.exit for f in again] == [WorkerExit(7, 0, 5)]
     assert again[0].said == (Entered(1, 10, 100),)
 
 
@@ -403,7 +418,7 @@ def test_a_worker_whose_keeper_was_killed_is_gone_and_said_to_be(folder: Path) -
     until(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
     child = int((folder / "pid").read_text())
     os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
-    assert end_of(launcher) == Exit(7, 0, -9, LOST)
+    assert end_of(launcher) == WorkerExit(7, 0, -9, LOST)
     until(lambda: not is_there(child))
 
 
@@ -448,7 +463,7 @@ def test_nothing_that_a_worker_forked_outlives_a_keeper_that_is_killed(folder: P
     launcher.start(order(folder, "sleep", FOR_EVER_S, worker=1), "t", 0.0)
     processes = there()
     os.kill(keeper_of(folder, "7-0"), signal.SIGKILL)
-    assert end_of(launcher) == Exit(7, 0, -9, LOST)
+    assert end_of(launcher) == WorkerExit(7, 0, -9, LOST)
     assert not any(is_there(p) for p in processes), "the end was told while something still ran"
     assert launcher.poll() == [] and launcher.alive == 1, "the other worker is nobody's stray"
     launcher.close()
@@ -481,11 +496,11 @@ def test_nothing_is_left_when_an_agent_and_a_keeper_are_killed(
 def test_a_mark_is_another_for_each_worker_and_none_where_locks_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    marks = [strays.draw_mark() for _ in range(100)]
-    assert len(set(marks)) == 100 and min(marks) >= strays.LOWEST
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (strays.LOWEST, strays.LOWEST))
-    assert strays.draw_mark() == strays.UNMARKED
-    assert not strays.kill_marked(strays.UNMARKED), "it is borne by everybody"
+    marks = [orphans.new_mark() for _ in range(100)]
+    assert len(set(marks)) == 100 and min(marks) >= orphans.LOWEST
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (orphans.LOWEST, orphans.LOWEST))
+    assert orphans.new_mark() == orphans.UNMARKED
+    assert not orphans.kill_marked(orphans.UNMARKED), "it is borne by everybody"
 
 
 def test_a_worker_of_another_release_is_ended_and_cleared_away(folder: Path) -> None:
@@ -535,7 +550,7 @@ def test_another_process_with_the_number_of_a_keeper_is_left_alone(folder: Path)
     fcntl.flock(lock, fcntl.LOCK_EX)
     (found,) = ProcessLauncher(folder / "workers").found()
     os.close(lock)
-    assert isinstance(found, Found) and found.exit == Exit(7, 0, -9, LOST)
+    assert isinstance(found, AdoptedWorker) and found.exit == WorkerExit(7, 0, -9, LOST)
 
 
 def test_a_worker_whose_keeper_was_given_up_never_runs(
@@ -549,7 +564,7 @@ def test_a_worker_whose_keeper_was_given_up_never_runs(
     with (path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (found,) = launcher.found()
-        assert found.exit == Exit(7, 0, -9, LOST)
+        assert found.exit == WorkerExit(7, 0, -9, LOST)
         monkeypatch.setattr(keeper, "Keeper", lambda: None)
         keeper.main(str(path), lock.fileno())
     assert not (path / "exit.json").exists() and not (folder / "ran").exists()
@@ -571,7 +586,7 @@ def test_keepers_without_a_name_hold_an_agent_up_once_and_a_full_disk_does_not_e
         monotonic=lambda: slept[0], sleep=lambda s: slept.__setitem__(0, slept[0] + max(s, 1.0))
     )
     monkeypatch.setattr(processes, "time", clock)
-    begins = keeper.begins
+    begins = keeper.claim_start
 
     def full_at_first(path: str) -> bool:
         tried.append(path)
@@ -579,9 +594,9 @@ def test_keepers_without_a_name_hold_an_agent_up_once_and_a_full_disk_does_not_e
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return begins(path)
 
-    monkeypatch.setattr(keeper, "begins", full_at_first)
+    monkeypatch.setattr(keeper, "claim_start", full_at_first)
     found = launcher.found()
-    assert [one.exit for one in found] == [Exit(7, worker, -9, LOST) for worker in range(3)]
+    assert [one.exit for one in found] == [WorkerExit(7, worker, -9, LOST) for worker in range(3)]
     assert tried == [str(paths[0])] + [str(path) for path in paths]
     assert processes.NAMED_WITHIN_S <= slept[0] < processes.NAMED_WITHIN_S + 5
     for lock in locks:
@@ -599,7 +614,7 @@ def test_a_stopped_worker_and_a_stopped_keeper_are_killed_all_the_same(folder: P
 
 def test_what_an_agent_began_to_write_is_no_worker(folder: Path) -> None:
     (folder / "workers" / "7-0").mkdir(parents=True)
-    (folder / "workers" / "7-0" / "order.json.new").write_text('{"start": {"jo')
+    (folder / "workers" / "7-0" / ".order.json.0f9a").write_text('{"start": {"jo')
     assert ProcessLauncher(folder / "workers").found() == []
     assert list((folder / "workers").iterdir()) == []
 

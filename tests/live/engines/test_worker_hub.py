@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S, LINES_PER_S, STRANGERS_MAX, WorkerHub
-from dovetail.live.node.transport import Loop
+from dovetail.live.node.transport import EventLoop
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, Checkpoint, FromWorker, Hello, Ready
 from patience import PATIENCE_S
 
@@ -24,7 +24,7 @@ class Scene:
         self.path = path
         self.heard: list[FromWorker] = []
         self.hung_up_: list[tuple[int, int]] = []
-        self.loop = Loop()
+        self.loop = EventLoop()
         self.hub = WorkerHub(
             self.loop, path, lambda: self.now, lambda job, worker, said: self.heard.append(said)
         )
@@ -76,7 +76,7 @@ def hello(token: str = SECRET) -> Hello:
 def test_another_user_is_not_even_listened_to(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.live.system.unix_socket.uid_behind", lambda link: -1)
+    monkeypatch.setattr("dovetail.live.system.unix_socket.peer_uid", lambda link: -1)
     with scene.call() as link:
         assert not is_open(link)
     assert scene.heard == []

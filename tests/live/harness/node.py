@@ -12,7 +12,7 @@ from harness.truth import Truth
 from dovetail.live.edges.virtual_time import Timeline
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
-from dovetail.live.node.launcher import Exit, Found
+from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
 from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
 from dovetail.wire.worker import FromWorker, ToWorker
 
@@ -43,15 +43,15 @@ class Machine:
         self._truth = truth
         self._kept: dict[tuple[int, int], _Kept] = {}
 
-    def found(self) -> Sequence[Found]:
+    def found(self) -> Sequence[AdoptedWorker]:
         """Returns the workers of earlier agents."""
         found = []
         for (job, number), kept in self._kept.items():
             code = kept.process.exit_code
-            end = None if code is None else Exit(job, number, code)
+            end = None if code is None else WorkerExit(job, number, code)
             kept.polled = code is not None
             said = tuple(kept.said.values())
-            found.append(Found(kept.order, kept.token, kept.process.started_s, end, said))
+            found.append(AdoptedWorker(kept.order, kept.token, kept.process.started_s, end, said))
         return found
 
     def start(self, order: StartWorker, token: str, now: float) -> None:
@@ -92,13 +92,13 @@ class Machine:
         """Keeps what a worker said."""
         self._kept[job, worker].said[type(message)] = message
 
-    def poll(self) -> Sequence[Exit]:
+    def poll(self) -> Sequence[WorkerExit]:
         """Returns the ends not returned before."""
         ends = []
         for (job, number), kept in self._kept.items():
             if kept.process.exit_code is not None and not kept.polled:
                 kept.polled = True
-                ends.append(Exit(job, number, kept.process.exit_code))
+                ends.append(WorkerExit(job, number, kept.process.exit_code))
         return ends
 
     def forget(self, job: int, worker: int) -> None:

@@ -11,7 +11,7 @@ from harness.stage import folder_in_memory
 from harness.story import Story, story
 
 from dovetail.live.serving.scheduler import build_scheduler, manifest_text
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 from dovetail.replaying.decisions import Replayed, replay
 from dovetail.replaying.live_log import write_log
 
@@ -24,7 +24,7 @@ GIVEN = {
 """The options by which a scene decides, in the words of `dovetail up`."""
 
 
-class _Headed(Reader):
+class _Headed(StoreReader):
     """The store of a scene, which has no manifest of its own."""
 
     def __init__(self, path: Path, manifest: str) -> None:

@@ -40,7 +40,6 @@ from dovetail.live.edges.protocols import Edges, NodeLost, StoreError
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.store.audit import audit
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
@@ -51,6 +50,7 @@ from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import ORDERS, REPORTS, AgentOrder, AgentReport, Launch
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
+from store_audit import audit
 
 assert dovetail.policies
 

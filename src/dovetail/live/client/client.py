@@ -7,11 +7,11 @@ client = Client("~/.dovetail")
 client.wait(job)
 ```
 
-A request that changes something carries a key made here, so that it is safe to ask again when
-the controller went away before it answered; the client does so until its time is up.
+A request that changes something carries a key made here, so that it can be repeated when the
+controller ended before it answered; the client retries until its patience is over.
 
-Connections are kept open from one question to the next. Any thread may ask: each takes one that
-is free, or opens one.
+Connections stay open from one request to the next. Any thread may call: each takes a free
+connection, or opens one.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from dovetail.live.server.protocol import (
     CROWDED,
     REPLY_BYTES_MAX,
     TOO_SLOW,
-    Refused,
+    RequestRefused,
     line_of_question,
     reply_of,
 )
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
+from dovetail.wire.connection import LineConnection, LineTooLong
 
 if TYPE_CHECKING:
-    from dovetail.live.server.messages.changes import Changed
-    from dovetail.live.server.messages.cluster import NodesShown, Pong
+    from dovetail.live.server.messages.changes import ChangeAccepted
+    from dovetail.live.server.messages.cluster import NodeList, Pong
     from dovetail.live.server.messages.events import Event
-    from dovetail.live.server.messages.listing import Listed
-    from dovetail.live.server.messages.one_job import Shown
+    from dovetail.live.server.messages.listing import JobList
+    from dovetail.live.server.messages.one_job import JobDetails
     from dovetail.live.server.messages.output import Logs, LogText
-    from dovetail.live.server.messages.reason import Explained
+    from dovetail.live.server.messages.reason import JobExplanation
     from dovetail.live.server.messages.tracking import JobState
     from dovetail.live.server.requests import Question
     from dovetail.wire.spec import JobSpec
@@ -54,34 +55,36 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 AGAIN_S = 0.1
 POLL_S, SELDOM_S = 0.2, 2.0
-"""How often and how seldom who waits for jobs looks at them."""
+"""The shortest and the longest pause between two looks of `wait` at its jobs."""
 CROWDED_S = 10.0
-"""How long a client asks again while the controller has too many clients."""
+"""How long a client retries while the controller has too many clients."""
 RESTS = 5
-"""And how many times longer than a look took until the next."""
+"""The pause is at least so many times as long as the look took."""
+REPLY_PIECE_BYTES = 1 << 18
+"""A list of many jobs is long: larger pieces make fewer system calls."""
 DEFAULT_HOME = "~/.dovetail"
 
 
 class NoController(DovetailError):
-    """Says that no controller answers here."""
+    """No controller answers."""
 
 
-class Absent(NoController):
-    """Says that none runs here, and how to start one."""
+class ControllerAbsent(NoController):
+    """No controller runs here; the text says how to start one."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(f"no controller runs in {home} (dovetail up starts one)")
 
 
-class Gone(NoController):
-    """Says that the controller ended while it was asked."""
+class ControllerGone(NoController):
+    """The controller ended before it answered."""
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """The connection ended before the reply."""
 
 
-class Crowded(Broken):
+class TooManyClients(ConnectionBroken):
     """The controller refused the connection: it serves as many clients as it can."""
 
 
@@ -89,8 +92,8 @@ class Client:
     """Asks the controller whose folder is `home`, or the one at a loopback `address`.
 
     Without either it looks where the commands do: in `DOVETAIL_HOME`, else `~/.dovetail`.
-    `patience_s` is how long to go on asking a controller that does not answer; one that is not
-    there at all is reported at once. Raises InputError for what the user can mend.
+    `patience_s` is how long to retry while a controller does not answer; one that is not there at
+    all is reported at once. Raises InputError for what the user can mend.
     """
 
     def __init__(
@@ -101,27 +104,27 @@ class Client:
         self._address = address
         self._patience_s = patience_s
         self._process = os.getpid()
-        self._free: list[socket.socket] = []
+        self._free: list[LineConnection] = []
         weakref.finalize(self, _close_all, self._free)
 
     def close(self) -> None:
-        """Ends the connections that are kept; the next question opens another."""
+        """Closes the open connections; the next request opens another."""
         _close_all(self._free)
 
     def submit(self, *jobs: JobSpec | Submission, key: str = "") -> tuple[int, ...]:
         """Returns the number of each submission; all are on disk, or none was taken."""
-        from dovetail.live.server.messages.changes import Submit, Submitted
+        from dovetail.live.server.messages.changes import JobsSubmitted, Submit
         from dovetail.wire.submission import Submission
 
         taken = tuple(j if isinstance(j, Submission) else Submission(j) for j in jobs)
-        return self._ask(Submit(key or new_key(), taken), Submitted).jobs
+        return self._ask(Submit(key or new_key(), taken), JobsSubmitted).jobs
 
     def cancel(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
         """Ends jobs: waiting ones at once, running ones within their grace."""
         return self.change("cancel", *jobs, key=key).jobs
 
     def requeue(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
-        """Lets jobs wait again, running or ended."""
+        """Puts jobs back into the queue, running or ended."""
         return self.change("requeue", *jobs, key=key).jobs
 
     def hold(self, *jobs: int | str, key: str = "") -> tuple[int, ...]:
@@ -133,20 +136,20 @@ class Client:
         return self.change("release", *jobs, key=key).jobs
 
     def drain(self, node: int, *, undo: bool = False, key: str = "") -> None:
-        """Gives a node no new work; `undo` opens it again."""
-        from dovetail.live.server.messages.changes import Changed, Drain
+        """Closes a node to new work; `undo` opens it again."""
+        from dovetail.live.server.messages.changes import ChangeAccepted, Drain
 
-        self._ask(Drain(key or new_key(), node, undo), Changed)
+        self._ask(Drain(key or new_key(), node, undo), ChangeAccepted)
 
     def down(self, *, drain: bool = False, key: str = "") -> None:
         """Stops the controller: jobs run on, or (`drain`) are waited for."""
-        from dovetail.live.server.messages.changes import Changed, Down
+        from dovetail.live.server.messages.changes import ChangeAccepted, Down
 
-        with contextlib.suppress(Gone):
-            self._ask(Down(key or new_key(), drain), Changed)
+        with contextlib.suppress(ControllerGone):
+            self._ask(Down(key or new_key(), drain), ChangeAccepted)
 
     def ping(self) -> Pong:
-        """Returns who answers."""
+        """Returns the process, version and options of the controller."""
         from dovetail.live.server.messages.cluster import Ping, Pong
 
         return self._ask(Ping(), Pong)
@@ -162,43 +165,43 @@ class Client:
         since_s: float = 0.0,
         offset: int = 0,
         group_arrays: bool = False,
-    ) -> Listed:
+    ) -> JobList:
         """Returns the jobs, placed ones first, then waiting ones in the policy's order.
 
         `limit` rows from row `offset` on; with `group_arrays` the waiting tasks of an array are
         one row. If all `states` are ends: those that ended at `since_s` or later, the newest end
         first.
         """
-        from dovetail.live.server.messages.listing import Listed, ListJobs
+        from dovetail.live.server.messages.listing import JobList, ListJobs
 
         asked = ListJobs(tuple(states), user, name, ended, limit, since_s, offset, group_arrays)
-        return self._ask(asked, Listed)
+        return self._ask(asked, JobList)
 
-    def show(self, job: int | str) -> Shown:
+    def show(self, job: int | str) -> JobDetails:
         """Returns all of one job."""
-        from dovetail.live.server.messages.one_job import Show, Shown
+        from dovetail.live.server.messages.one_job import JobDetails, ShowJob
 
-        return self._ask(Show(str(job)), Shown)
+        return self._ask(ShowJob(str(job)), JobDetails)
 
-    def why(self, job: int | str) -> Explained:
+    def why(self, job: int | str) -> JobExplanation:
         """Returns why a job is where it is."""
-        from dovetail.live.server.messages.reason import Explained, Why
+        from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
 
-        return self._ask(Why(str(job)), Explained)
+        return self._ask(ExplainJob(str(job)), JobExplanation)
 
-    def nodes(self) -> NodesShown:
-        """Returns the nodes and who is on their GPUs."""
-        from dovetail.live.server.messages.cluster import Nodes, NodesShown
+    def nodes(self) -> NodeList:
+        """Returns the nodes and the jobs on their GPUs."""
+        from dovetail.live.server.messages.cluster import ListNodes, NodeList
 
-        return self._ask(Nodes(), NodesShown)
+        return self._ask(ListNodes(), NodeList)
 
     def history(self, job: int | str = "") -> Iterator[Event]:
         """Yields the facts of one job, or of all, in order."""
-        from dovetail.live.server.messages.events import History, Recalled
+        from dovetail.live.server.messages.events import History, HistoryPage
 
         after = 0
         while after >= 0:
-            found = self._ask(History(str(job), after), Recalled)
+            found = self._ask(History(str(job), after), HistoryPage)
             yield from found.events
             after = found.more_after
 
@@ -221,10 +224,10 @@ class Client:
                         asked = replace(asked, begin=piece.at)
                     yield piece
                 return
-            except (Broken, OSError, NoController) as error:
-                if not (was_there or isinstance(error, Broken)):
+            except (ConnectionBroken, OSError, NoController) as error:
+                if not (was_there or isinstance(error, ConnectionBroken)):
                     raise
-                if isinstance(error, Crowded) and monotonic() > crowded_until:
+                if isinstance(error, TooManyClients) and monotonic() > crowded_until:
                     raise self._too_many() from error
                 if monotonic() > deadline:
                     gone = f"the controller went away, and job {job} is left to itself"
@@ -238,21 +241,20 @@ class Client:
         from dovetail.live.server.messages.output import LogText
 
         with self._connected() as connection:
-            connection.settimeout(self._patience_s)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.sendall(self._line(asked))
-            for line in _lines(connection):
+                connection.send(self._line(asked), self._patience_s)
+            for line in _reply_lines(connection, self._patience_s):
                 piece = _accepted(line, LogText)
                 yield piece
                 if piece.end:
                     return
-        raise Broken
+        raise ConnectionBroken
 
     def states(self, *jobs: int | str) -> tuple[JobState, ...]:
         """Returns where jobs are, an array standing for all of its tasks."""
-        from dovetail.live.server.messages.tracking import Track, Tracked
+        from dovetail.live.server.messages.tracking import JobStates, TrackJobs
 
-        return self._ask(Track(tuple(map(str, jobs))), Tracked).jobs
+        return self._ask(TrackJobs(tuple(map(str, jobs))), JobStates).jobs
 
     def wait(self, *jobs: int | str, timeout_s: float = float("inf")) -> tuple[JobState, ...]:
         """Returns where jobs ended, once all are over. Raises TimeoutError.
@@ -282,11 +284,11 @@ class Client:
                     raise
                 sleep(AGAIN_S)
 
-    def change(self, verb: str, *jobs: int | str, key: str = "") -> Changed:
-        """Does one of these to jobs; says for which it is done, and which are left and why."""
-        from dovetail.live.server.messages.changes import Change, Changed
+    def change(self, verb: str, *jobs: int | str, key: str = "") -> ChangeAccepted:
+        """Changes jobs by one of these verbs; returns which changed, which not, and why."""
+        from dovetail.live.server.messages.changes import ChangeAccepted, JobChange
 
-        return self._ask(Change(verb, key or new_key(), tuple(map(str, jobs))), Changed)
+        return self._ask(JobChange(verb, key or new_key(), tuple(map(str, jobs))), ChangeAccepted)
 
     def _ask(self, question: Question, cls: type[R]) -> R:
         """Asks, and asks the same again when the connection breaks: keys make that safe."""
@@ -296,14 +298,14 @@ class Client:
         while True:
             try:
                 return self._ask_once(question, cls, deadline)
-            except (Broken, OSError, NoController) as error:
-                # One that was there just now is being started anew, or it was told to end.
+            except (ConnectionBroken, OSError, NoController) as error:
+                # It answered just now, so it is restarting, or ending on request.
                 if isinstance(error, NoController) and not was_there:
                     raise
                 if isinstance(error, NoController) and question.verb == "down":
-                    raise Gone("the controller ended before it answered") from error
+                    raise ControllerGone("the controller ended before it answered") from error
                 was_there = True
-                if isinstance(error, Crowded) and monotonic() > crowded_until:
+                if isinstance(error, TooManyClients) and monotonic() > crowded_until:
                     raise self._too_many() from error
                 if monotonic() > deadline:
                     raise NoController(f"the controller in {self.home} does not answer") from error
@@ -315,25 +317,25 @@ class Client:
 
     def _ask_once(self, question: Question, cls: type[R], deadline: float) -> R:
         asked = self._line(question)
-        connection = self._kept() or self._connected()
+        connection = self._free_connection() or self._connected()
         try:
-            connection.settimeout(max(0.01, deadline - monotonic()))
+            timeout_s = max(0.01, deadline - monotonic())
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 # A connection that was refused has its reply to be read, though it takes no more.
-                connection.sendall(asked)
-            line = next(_lines(connection), None)
+                connection.send(asked, timeout_s)
+            line = next(_reply_lines(connection, timeout_s), None)
         except BaseException:
             # Half a question or half a reply may be under way on it.
             connection.close()
             raise
         if line is None:
             connection.close()
-            raise Broken
+            raise ConnectionBroken
         self._free.append(connection)
         return _accepted(line, cls)
 
     def _line(self, question: Question) -> bytes:
-        """Returns the line that asks a question. Raises InputError for one that nobody reads."""
+        """Returns the line that asks a question. Raises InputError for one that is too long."""
         line = line_of_question(question, self._token())
         if len(line) > LINE_BYTES_MAX:
             what = f"it takes {len(line) >> 10} KiB at once, over {LINE_BYTES_MAX >> 10} KiB"
@@ -341,36 +343,33 @@ class Client:
             raise InputError(question.verb, what, mend)
         return line
 
-    def _kept(self) -> socket.socket | None:
-        """Returns a connection that is free and that the controller has not ended."""
+    def _free_connection(self) -> LineConnection | None:
+        """Returns a free connection that the controller has not closed."""
         if self._process != os.getpid():
-            # A fork has the connections of its parent, who still speaks on them.
+            # A fork shares these sockets: parent and child would read each other's replies.
             _close_all(self._free)
             self._process = os.getpid()
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._free.pop()
-                try:
-                    connection.setblocking(False)
-                    connection.recv(1, socket.MSG_PEEK)
-                except BlockingIOError:
+                if connection.is_quiet():
                     return connection
-                except OSError:
-                    pass
-                # It is at its end, or says what nobody asked for.
+                # It is closed, or has bytes that no request asked for.
                 connection.close()
         return None
 
-    def _connected(self) -> socket.socket:
-        if self._address:
-            return self._connected_to(self._address)
+    def _connected(self) -> LineConnection:
+        link = self._connected_to(self._address) if self._address else self._connected_here()
+        return LineConnection(link, line_bytes_max=REPLY_BYTES_MAX, piece_bytes=REPLY_PIECE_BYTES)
+
+    def _connected_here(self) -> socket.socket:
         path = self.home / "api.sock"
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(os.fspath(path))
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()
-            raise Absent(self.home) from None
+            raise ControllerAbsent(self.home) from None
         except OSError as error:
             connection.close()
             from dovetail.live.system.unix_socket import check_path
@@ -409,7 +408,7 @@ def new_key() -> str:
     return os.urandom(16).hex()
 
 
-def _close_all(connections: list[socket.socket]) -> None:
+def _close_all(connections: list[LineConnection]) -> None:
     with contextlib.suppress(IndexError):
         while True:
             connections.pop().close()
@@ -419,12 +418,12 @@ def _accepted(line: bytes, cls: type[R]) -> R:
     try:
         reply = reply_of(line, cls)
     except WireError as error:
-        raise DovetailError(f"the controller answers in another tongue: {error}") from None
-    if isinstance(reply, Refused):
+        raise DovetailError(f"the controller answers in another protocol: {error}") from None
+    if isinstance(reply, RequestRefused):
         if reply.what == CROWDED:
-            raise Crowded
+            raise TooManyClients
         if reply.what == TOO_SLOW:
-            raise Broken
+            raise ConnectionBroken
         if reply.fault:
             raise DovetailError(
                 f"{reply.where}: {reply.what}" + (f" ({reply.mend})" if reply.mend else "")
@@ -433,17 +432,9 @@ def _accepted(line: bytes, cls: type[R]) -> R:
     return reply
 
 
-def _lines(connection: socket.socket) -> Iterator[bytes]:
-    kept = bytearray()
-    while True:
-        piece = connection.recv(1 << 18)
-        if not piece:
-            return
-        start = len(kept)
-        kept += piece
-        while (end := kept.find(b"\n", start)) >= 0:
-            yield bytes(kept[:end])
-            del kept[: end + 1]
-            start = 0
-        if len(kept) > REPLY_BYTES_MAX:
-            raise DovetailError("the controller's answer is too long")
+def _reply_lines(connection: LineConnection, timeout_s: float) -> Iterator[bytes]:
+    """Yields replies. Raises DovetailError for one that has no end."""
+    try:
+        yield from connection.lines(timeout_s)
+    except LineTooLong:
+        raise DovetailError("the controller's answer is too long") from None

@@ -1,7 +1,7 @@
-"""What the folder of a cluster tells while no controller runs: what has been, not what is.
+"""The client of a cluster without a controller: it reads the past from the folder.
 
-Everything is on disk: which jobs there were, how they ended, what happened to them, what they
-printed. Where running jobs are by now nobody knows before a controller has asked their agents.
+The folder has the jobs, their ends, their history and their output. The present state of running
+jobs is not known until a controller has asked their agents.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from dovetail.live.client.client import Absent, Client
+from dovetail.live.client.client import Client, ControllerAbsent
 from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.server.messages.cluster import Pong
-from dovetail.live.server.messages.output import Logs
-from dovetail.live.server.messages.reason import Explained
-from dovetail.live.server.request_handler import Desk, ServerInfo
+from dovetail.live.server.messages.output import Logs, LogText
+from dovetail.live.server.messages.reason import JobExplanation
+from dovetail.live.server.request_handler import RequestHandler, ServerInfo
+from dovetail.live.server.requests import Question
 from dovetail.live.store.folder import Folder
-from dovetail.live.store.queries import Reader
+from dovetail.live.store.queries import StoreReader
 from dovetail.wire.submission import Submission
 
+R = TypeVar("R")
 
-class Stored(Client):
-    """Answers from the folder what a client asks about the past. Raises InputError without a store.
+
+class OfflineClient(Client):
+    """Answers requests about the past from the folder. Raises InputError without a store.
 
     Whatever needs a controller raises NoController.
     """
@@ -32,25 +35,30 @@ class Stored(Client):
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         folder = Folder(self.home)
-        with Reader(folder.store) as reader:
+        with StoreReader(folder.store) as reader:
             now_s = reader.last_s()
         picture = StatusSnapshot(now_s, "", 0, now_s, nodes=())
-        house = ServerInfo(Pong(0, 0, "", "", "", "", now_s), folder)
-        self._desk = Desk(house, Nobody(self.home), lambda: picture, lambda: now_s)
+        info = ServerInfo(Pong(0, 0, "", "", "", "", now_s), folder)
+        self._handler = RequestHandler(
+            info, ReadOnlyIntake(self.home), lambda: picture, lambda: now_s
+        )
 
-    def _ask(self, question: Any, cls: Any) -> Any:
-        (reply,) = self._desk.answer(question, "")
-        if isinstance(reply, Explained) and reply.state not in TERMINAL:
+    def _ask(self, question: Question, cls: type[R]) -> R:
+        (reply,) = self._handler.answer(question, "")
+        if isinstance(reply, JobExplanation) and reply.state not in TERMINAL:
             # Only a controller knows what a job waits for.
-            raise Absent(self.home)
+            raise ControllerAbsent(self.home)
+        assert isinstance(reply, cls)
         return reply
 
-    def _pieces(self, asked: Logs) -> Iterator[Any]:
-        return self._desk.answer(replace(asked, follow=False), "")
+    def _pieces(self, asked: Logs) -> Iterator[LogText]:
+        for piece in self._handler.answer(replace(asked, follow=False), ""):
+            assert isinstance(piece, LogText)
+            yield piece
 
 
-class Nobody:
-    """Takes nothing: no controller would hear of it."""
+class ReadOnlyIntake:
+    """Refuses every change: there is no controller to carry it out."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -59,7 +67,7 @@ class Nobody:
         self, submissions: Sequence[Submission], *, key: str, user: str = ""
     ) -> tuple[int, ...]:
         """Raises NoController."""
-        raise Absent(self._home)
+        raise ControllerAbsent(self._home)
 
     def request(
         self,
@@ -71,4 +79,4 @@ class Nobody:
         key: str,
     ) -> tuple[int, ...]:
         """Raises NoController."""
-        raise Absent(self._home)
+        raise ControllerAbsent(self._home)

@@ -21,12 +21,12 @@ from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
 from dovetail.core.switching import Switching
 from dovetail.core.units import NEVER_S
+from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.live.emulation.synthetic_job import SyntheticJob
 from dovetail.live.node.agent import Agent
-from dovetail.live.node.launcher import Exit, Found, LaunchError
-from dovetail.live.system.private_file import write_private
+from dovetail.live.node.launcher import AdoptedWorker, LaunchError, WorkerExit
 from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
@@ -78,7 +78,7 @@ class FolderProgressStore:
         with suppress(OSError):
             # The parent is not created: if it is missing, the cluster was removed, and stays so.
             Path(folder).mkdir(exist_ok=True, mode=0o700)
-            write_private(Path(folder) / "paced", repr(done_s))
+            write_whole(Path(folder) / "paced", repr(done_s), mode=PRIVATE, synced=False)
 
     def drop(self, folder: str) -> None:
         """Removes what was written."""
@@ -91,7 +91,7 @@ class _Node:
 
     agent: Agent | None
     launcher: SyntheticLauncher
-    ends: list[Exit] = field(default_factory=list)
+    ends: list[WorkerExit] = field(default_factory=list)
     incarnation: int = 0
 
 
@@ -101,7 +101,7 @@ class SyntheticLauncher:
     def __init__(self, nodes: EmulatedNodes, node: int) -> None:
         self._nodes, self._node = nodes, node
 
-    def found(self) -> Sequence[Found]:
+    def found(self) -> Sequence[AdoptedWorker]:
         """Returns nothing: synthetic workers die with the process of their agents."""
         return ()
 
@@ -124,7 +124,7 @@ class SyntheticLauncher:
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
         """Does nothing: no later agent will adopt these workers."""
 
-    def poll(self) -> Sequence[Exit]:
+    def poll(self) -> Sequence[WorkerExit]:
         """Returns the ends of workers on this node."""
         return self._nodes.take_ends(self._node)
 
@@ -271,7 +271,7 @@ class EmulatedNodes:
             return []
         if event.message is not None:
             return node.agent.heard(event.job, event.worker, event.message, self._now)
-        node.ends.append(Exit(event.job, event.worker, event.exit_code))
+        node.ends.append(WorkerExit(event.job, event.worker, event.exit_code))
         return self._tick_agent(event.node)
 
     # Rates.
@@ -406,7 +406,7 @@ class EmulatedNodes:
         if number in self._complete:
             self._progress.drop(self._complete.pop(number))
 
-    def take_ends(self, node: int) -> Sequence[Exit]:
+    def take_ends(self, node: int) -> Sequence[WorkerExit]:
         """Returns the ends on a node that its agent has not polled yet."""
         ends, self._nodes[node].ends = self._nodes[node].ends, []
         return ends

@@ -1,8 +1,8 @@
 """The process of the agents: one loop between the controller's socket and the nodes.
 
-It outlives controllers. Reports go to the connections of the newest controller alone; an older
-one that still talks is neither obeyed nor told anything. It ends when it is dismissed, or when its
-folder is gone: then nobody can ever reach it again, and its workers end with it.
+It outlives controllers. Reports go only to the connections of the newest controller; an older one
+is not obeyed and gets no reports. It ends when it is dismissed, or when its folder is gone: no
+controller can reach it then, and its workers end with it.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from dovetail.live.node.transport import TO_AGENTS, Addressed, Channel, Dismiss, Loop
+from dovetail.live.node.transport import TO_AGENTS, Addressed, Dismiss, EventLoop, LineChannel
 from dovetail.live.system.private_file import is_gone
-from dovetail.live.system.unix_socket import is_ours, listen, take_away
+from dovetail.live.system.unix_socket import is_same_user, listen, remove_socket
 from dovetail.wire.agent import REPORTS, AgentOrder, AgentReport, Heartbeat
 from dovetail.wire.codec import WireError
 
 ALIVE_S = 1.0
 LOOK_S = 1.0
-"""How often the folder is looked for, in seconds of the machine."""
+"""How often it checks that the folder is there, in seconds of the machine."""
 LONGEST_WAIT_S = 0.5
 KILLED_WITHIN_S = 30.0
 """After SIGKILL a process may still take this long to be gone."""
 
 
-class Nodes(Protocol):
+class EngineNodes(Protocol):
     """The nodes of an engine, as a function of orders and the present."""
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
-        """Lets the agent of a node carry an order out."""
+        """Passes an order to the agent of a node."""
         ...
 
     def tick(self, now: float) -> list[AgentReport]:
-        """Does what is due."""
+        """Does what is due, and returns the reports."""
         ...
 
     def next_due(self) -> float:
@@ -44,11 +44,11 @@ class Nodes(Protocol):
         ...
 
     def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
-        """Ends all workers, whatever controllers say."""
+        """Ends all workers, without an order of a controller."""
         ...
 
     def close(self) -> None:
-        """Lets go of everything that can live on without this process."""
+        """Closes what this process has open; workers live on."""
         ...
 
     @property
@@ -62,9 +62,9 @@ class AgentServer:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         path: Path,
-        nodes: Nodes,
+        nodes: EngineNodes,
         count: int,
         clock: Callable[[], float],
         *,
@@ -96,7 +96,7 @@ class AgentServer:
                 return
 
     def publish(self, reports: Sequence[AgentReport]) -> None:
-        """Says reports to the newest controller, if it is there."""
+        """Sends reports to the newest controller, if it is connected."""
         links = [link for link in self._links if link.epoch == self._epoch >= 0]
         if links:
             for report in reports:
@@ -105,7 +105,7 @@ class AgentServer:
                     link.channel.send(line)
 
     def end_workers(self, grace_s: float) -> None:
-        """Ends all workers: politely, and by force after `grace_s` of the machine's seconds."""
+        """Ends all workers: SIGTERM now, SIGKILL after `grace_s` seconds of the machine."""
         give_up_s = monotonic() + grace_s + KILLED_WITHIN_S
         self.publish(self._nodes.end_all(grace_s * self._speed, self._clock()))
         while self._nodes.alive and monotonic() < give_up_s:
@@ -113,11 +113,11 @@ class AgentServer:
             self.publish(self._nodes.tick(self._clock()))
 
     def close(self) -> None:
-        """Hangs up, and takes its socket away if it is still its own."""
+        """Closes all connections, and removes the socket if it is still its own."""
         for link in list(self._links):
             link.channel.close()
         self._loop.leave(self._server)
-        take_away(self._path, self._inode)
+        remove_socket(self._path, self._inode)
         self._server.close()
 
     def _is_there(self) -> bool:
@@ -128,7 +128,7 @@ class AgentServer:
         try:
             gone = is_gone(self._path, self._inode)
         except OSError as error:
-            # No answer: the workers must not end for a disk or a permission that comes back.
+            # Not known: workers must not end for a disk or a permission that comes back.
             self._log_once(f"{self._path} cannot be looked at: {error.strerror}")
             return True
         self._logged = ""
@@ -150,25 +150,25 @@ class AgentServer:
             link, _ = self._server.accept()
         except OSError:
             return
-        if not is_ours(link):
-            self._log("another user called and was refused")
+        if not is_same_user(link):
+            self._log("another user connected and was refused")
             link.close()
             return
         self._links.append(_Controller(self, link))
-        self._log("a controller called")
+        self._log("a controller connected")
 
     # What connections do.
 
-    def told(self, link: _Controller, text: bytes) -> None:
-        """Carries out what a controller said."""
+    def receive(self, link: _Controller, text: bytes) -> None:
+        """Carries out a line of a controller."""
         try:
             said = TO_AGENTS.decode(text)
         except WireError as error:
-            self._log(f"an order that nobody understands: {error}")
+            self._log(f"an order that cannot be read: {error}")
             link.channel.close()
             return
         if isinstance(said, Dismiss):
-            # Whoever may call at all may take the cluster down, with or without a controller.
+            # Any process of this user may shut the cluster down, also without a controller.
             self._log("dismissed: ending all workers")
             self.end_workers(said.grace_s)
             self._dismissed = True
@@ -180,17 +180,20 @@ class AgentServer:
         self._epoch = max(self._epoch, link.epoch)
         self.publish(self._nodes.handle(said.node, said.order, self._clock()))
 
-    def gone(self, link: _Controller) -> None:
-        """Forgets a connection that was closed."""
+    def disconnected(self, link: _Controller) -> None:
+        """Removes a connection that was closed."""
         self._links.remove(link)
-        self._log("a controller hung up")
+        self._log("a controller disconnected")
 
 
 class _Controller:
-    """One connection, and the newest epoch that was said on it."""
+    """One connection, and the newest epoch that came in on it."""
 
     def __init__(self, server: AgentServer, link: socket.socket) -> None:
         self.epoch = -1
-        self.channel = Channel(
-            server._loop, link, lambda text: server.told(self, text), lambda: server.gone(self)
+        self.channel = LineChannel(
+            server._loop,
+            link,
+            lambda text: server.receive(self, text),
+            lambda: server.disconnected(self),
         )

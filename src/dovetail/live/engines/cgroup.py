@@ -1,9 +1,9 @@
 """Control groups of workers: on CPU slots a share of the cores as a weight, memory as a bound.
 
 Versions 1 and 2, wherever the kernel lets us make groups below our own; elsewhere nothing is
-enforced, and `enforces` says so. A weight counts only while somebody competes: an idle core is
-used by whoever wants it. Every worker, on a GPU too, joins a group that bounds nothing and lists
-its processes (`tracking`): what a worker forked is found there even if its keeper was killed.
+enforced (`enforces`). A weight counts only under contention: any worker may use an idle core.
+Every worker, on a GPU too, joins a group that bounds nothing and lists its processes (`tracking`):
+what a worker forked is found there even if its keeper was killed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ControlGroups:
     def limit(self, key: str, share: float, memory_bytes: int) -> None:
         """Sets the weight and the bound of a worker's groups; 0 bytes are no bound.
 
-        Who holds more than the bound already may keep that, and gets no more.
+        A worker that has more than the bound already keeps it, and gets no more.
         """
         if self.cpu is not None:
             whole, name = (
@@ -133,7 +133,7 @@ class ControlGroups:
         return sum(counts.get(name, 0) for name in names)
 
     def ran_out_of_memory(self, key: str) -> bool:
-        """Tells whether the kernel killed a process of a worker for its memory."""
+        """True if the kernel killed a process of a worker for its memory."""
         if self.memory is None:
             return False
         name = "memory.oom_control" if self.version == 1 else "memory.events"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.live.system.private_file import write_private
+from dovetail.files.whole_file import PRIVATE, write_whole
 
 SLOT_TYPE = "cpu"
 
@@ -28,7 +28,7 @@ class Devices:
 
     @property
     def are_gpus(self) -> bool:
-        """Tells whether these are GPUs and no slots."""
+        """True if these are GPUs and no slots."""
         return not self.cores
 
 
@@ -44,7 +44,7 @@ def slots(count: int, *, first: int = 0, of: int = 0) -> Devices:
     return Devices(names, SLOT_TYPE, machine_memory_bytes() / total, cores)
 
 
-def names_kept(folder: Path) -> tuple[str, ...] | None:
+def stored_names(folder: Path) -> tuple[str, ...] | None:
     """Returns the devices that a node's agent last had, in the order workers go by."""
     try:
         return tuple(json.loads((folder / "devices.json").read_text(encoding="utf-8")))
@@ -52,10 +52,10 @@ def names_kept(folder: Path) -> tuple[str, ...] | None:
         return None
 
 
-def keep_names(folder: Path, names: tuple[str, ...]) -> None:
-    """Keeps the devices of a node's agent; what a full disk loses is not missed."""
+def store_names(folder: Path, names: tuple[str, ...]) -> None:
+    """Stores the devices of a node's agent; on a full disk it does nothing."""
     with suppress(OSError):
-        write_private(folder / "devices.json", json.dumps(names))
+        write_whole(folder / "devices.json", json.dumps(names), mode=PRIVATE, synced=False)
 
 
 def usable_cores() -> int:
@@ -78,6 +78,6 @@ def _cores(slot: int, total: int, usable: list[int]) -> tuple[int, ...]:
 def slug(text: str) -> str:
     """Returns a name in lower case, digits and hyphens: `nvidia-h100-80gb` of what a driver says.
 
-    Clusters and profiles call a device by this, or none would know the other's.
+    Clusters and profiles name a device by this, so that they agree.
     """
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,7 +1,8 @@
-"""Engines: they bring up the agents of all nodes and carry their messages, and decide nothing.
+"""Engines: they start the agents of all nodes and carry their messages; they decide nothing.
 
-`local` is this machine, `emulated` plays nodes whose workers are clocks. Both have one process of
-agents here, which outlives the controller. An engine for many machines has the same few verbs.
+`local` is this machine, `emulated` has nodes whose workers are simulated by clocks. Both run all
+agents in one process here, which outlives the controller. An engine for many machines implements
+the same few methods.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from dovetail.live.edges.protocols import Incoming, Post
 from dovetail.live.engines.devices import (
     Devices,
     machine_memory_bytes,
-    names_kept,
     slots,
+    stored_names,
     usable_cores,
 )
 from dovetail.live.engines.nvml import gpus
@@ -43,14 +44,14 @@ DOWN_WITHIN_S = 120.0
 GRACE_S = 10.0
 AGAIN_S = 0.05
 TRUTH = ("switching", "physics", "profiles", "interference", "cycle")
-"""The given words that say how fast paced jobs really go, and what a switch really costs."""
+"""The options that set the true speed of paced jobs, and the true cost of a switch."""
 
 
 class EnginePost(Post, Protocol):
     """A post that can be closed."""
 
     def close(self) -> None:
-        """Hangs up; agents and workers live on."""
+        """Closes the connection; agents and workers live on."""
         ...
 
 
@@ -69,15 +70,15 @@ class Engine(Protocol):
 
     @property
     def paced(self) -> bool:
-        """Tells whether its workers are clocks, so that only paced jobs can run."""
+        """True if its workers are clocks, so that only paced jobs can run."""
         ...
 
     def start_agents(self) -> None:
-        """Brings all agents up; those that are there stay. Raises InputError, DovetailError."""
+        """Starts all agents that do not run yet. Raises InputError, DovetailError."""
         ...
 
     def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
-        """Returns the way to the agents; what they say is put, from a thread of its own."""
+        """Returns the connection to the agents; its thread passes their reports to `put`."""
         ...
 
     def stop_agents(self, *, end: bool) -> None:
@@ -86,8 +87,8 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineWords:
-    """What the text of an engine says: `local:2x4`, `emulated:16x8@60`."""
+class EngineSpec:
+    """The parsed text of an engine: `local:2x4`, `emulated:16x8@60`."""
 
     kind: str
     nodes: int = 1
@@ -96,8 +97,8 @@ class EngineWords:
     speed: float = 1.0
 
     @staticmethod
-    def parse(text: str) -> EngineWords:
-        """Returns what a text says. Raises InputError."""
+    def parse(text: str) -> EngineSpec:
+        """Parses the text of an engine. Raises InputError."""
         kind, _, rest = text.partition(":")
         if kind == LOCAL:
             return _local(text, rest)
@@ -112,7 +113,7 @@ def _unknown(text: str) -> InputError:
     )
 
 
-def _local(text: str, rest: str) -> EngineWords:
+def _local(text: str, rest: str) -> EngineSpec:
     nodes, _, each = rest.partition("x") if "x" in rest else ("1", "", rest or "0")
     if not (nodes.isdecimal() and each.isdecimal()) or text.endswith(":"):
         raise _unknown(text)
@@ -120,10 +121,10 @@ def _local(text: str, rest: str) -> EngineWords:
         raise InputError(
             "--engine", f"1 to {NODES_MAX} nodes of 1 to {SLOTS_MAX} slots, not '{text}'"
         )
-    return EngineWords(LOCAL, int(nodes), int(each))
+    return EngineSpec(LOCAL, int(nodes), int(each))
 
 
-def _emulated(text: str, rest: str) -> EngineWords:
+def _emulated(text: str, rest: str) -> EngineSpec:
     shape, at, speed = rest.partition("@")
     try:
         cluster = Cluster.parse(shape)
@@ -136,11 +137,11 @@ def _emulated(text: str, rest: str) -> EngineWords:
         raise _unknown(text) from None
     if not 0 < factor <= SPEED_MAX:
         raise InputError("--engine", f"a speed is above 0 and at most {SPEED_MAX:g}: '{text}'")
-    return EngineWords(EMULATED, len(cluster.installed), 0, shape, factor)
+    return EngineSpec(EMULATED, len(cluster.installed), 0, shape, factor)
 
 
-def devices_of(words: EngineWords) -> tuple[Devices, ...]:
-    """Returns what each local node has: GPUs where nothing is said and there are any, or slots."""
+def devices_of(words: EngineSpec) -> tuple[Devices, ...]:
+    """Returns the devices of each local node: its GPUs if no slots are given and it has any."""
     if not words.slots:
         return (gpus().devices or slots(usable_cores()),)
     total = words.nodes * words.slots
@@ -149,13 +150,13 @@ def devices_of(words: EngineWords) -> tuple[Devices, ...]:
     )
 
 
-def notes_of(words: EngineWords) -> tuple[str, ...]:
-    """Returns what its user should know of the GPUs of this machine, used or left out."""
+def notes_of(words: EngineSpec) -> tuple[str, ...]:
+    """Returns notes for the user about the GPUs of this machine, used or left out."""
     return gpus().notes if words.kind == LOCAL and not words.slots else ()
 
 
-def cluster_of(words: EngineWords) -> Cluster:
-    """Returns the cluster that an engine gives."""
+def cluster_of(words: EngineSpec) -> Cluster:
+    """Returns the cluster of an engine."""
     if words.kind == EMULATED:
         return Cluster.parse(words.shape)
     have = devices_of(words)
@@ -181,7 +182,7 @@ def worker_socket(folder: Path) -> Path:
     return folder / "agent.sock"
 
 
-def check_sockets(home: Path, words: EngineWords) -> None:
+def check_sockets(home: Path, words: EngineSpec) -> None:
     """Raises InputError where the path of a socket would be too long."""
     check_path(control_socket(home))
     if words.kind == LOCAL:
@@ -189,7 +190,7 @@ def check_sockets(home: Path, words: EngineWords) -> None:
 
 
 def running_engine(home: Path) -> Path:
-    """Returns the file in which the process of the agents says what it was started with."""
+    """Returns the file with the options that the process of the agents was started with."""
     return home / "nodes" / "engine.json"
 
 
@@ -198,13 +199,13 @@ def agent_lock(home: Path) -> Path:
     return home / "nodes" / "agent.lock"
 
 
-class AgentsHere:
+class AgentProcessEngine:
     """An engine whose agents are one process of this machine."""
 
     def __init__(self, text: str, home: Path, given: Mapping[str, object]) -> None:
         self._text, self._home = text, home.expanduser().absolute()
         self._given = json.dumps({w: given[w] for w in TRUTH if w in given}, sort_keys=True)
-        self._words = EngineWords.parse(text)
+        self._words = EngineSpec.parse(text)
         self._cluster = cluster_of(self._words)
         self._kept = running_engine(self._home)
 
@@ -220,7 +221,7 @@ class AgentsHere:
 
     @property
     def paced(self) -> bool:
-        """Tells whether only paced jobs can run."""
+        """True if only paced jobs can run."""
         return self._words.kind == EMULATED
 
     def start_agents(self) -> None:
@@ -228,13 +229,13 @@ class AgentsHere:
         check_home(self._home)
         give_up_s = time.monotonic() + UP_WITHIN_S
         while not (self._is_same() if self._answers() else self._start()):
-            # Others are just coming up, or going down.
+            # Another process of agents is starting or ending.
             if time.monotonic() > give_up_s:
                 raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
             time.sleep(AGAIN_S)
 
     def _start(self) -> bool:
-        """Starts the process of the agents; False if another was there before it."""
+        """Starts the process of the agents; False if another one was faster."""
         command = [sys.executable, "-m", "dovetail", "agent", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
         try:
@@ -254,11 +255,11 @@ class AgentsHere:
         return not done.returncode
 
     def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
-        """Returns the way to the agents."""
+        """Returns the connection to the agents."""
         return self._link(put, self._revive)
 
     def _revive(self) -> None:
-        """Brings the agents up again when they died; they find the workers that live."""
+        """Starts the agents again after they died; they adopt the workers that live."""
         try:
             check_home(self._home)
             if not self._answers():
@@ -284,11 +285,11 @@ class AgentsHere:
         return AgentLink(control_socket(self._home), nodes, put, revive)
 
     def _answers(self) -> bool:
-        """Tells whether the process of the agents is there: it holds its lock while it lives."""
+        """True if the process of the agents is there: it holds its lock while it lives."""
         return is_running(self._home)
 
     def _is_same(self) -> bool:
-        """Tells whether agents that run say that they are of this engine; False if nothing yet.
+        """True if agents that run say that they are of this engine; False if nothing yet.
 
         Raises InputError if they are others.
         """
@@ -318,7 +319,7 @@ class AgentsHere:
 
     def _check_devices(self) -> None:
         """Raises InputError if the agents that run have other GPUs than are seen from here."""
-        kept = None if self.paced else names_kept(self._home / "nodes" / "0")
+        kept = None if self.paced else stored_names(self._home / "nodes" / "0")
         here = () if kept is None else devices_of(self._words)[0].names
         if kept is not None and kept != here:
             raise InputError(
@@ -329,7 +330,7 @@ class AgentsHere:
 
 
 def is_running(home: Path) -> bool:
-    """Tells whether a process of agents holds the lock of a home."""
+    """True if a process of agents holds the lock of a home."""
     return is_locked(agent_lock(home))
 
 
@@ -338,4 +339,4 @@ def open_engine(text: str, home: Path, given: Mapping[str, object] | None = None
 
     `given` are the words by which emulated nodes know how fast jobs go and what a switch costs.
     """
-    return AgentsHere(text, home, given or {})
+    return AgentProcessEngine(text, home, given or {})

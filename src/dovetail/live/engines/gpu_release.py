@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dovetail.live.engines.nvml import IN_USE_BYTES, load_nvml
+from dovetail.live.engines.nvml import IN_USE_BYTES
+from dovetail.live.engines.nvml_binding import Nvml, NvmlDevice, load_nvml
 
 LOG = logging.getLogger(__name__)
 RELEASE_WITHIN_S = 30.0
@@ -53,7 +53,7 @@ class GpuRelease:
 
     def __init__(
         self,
-        nvml: Any,
+        nvml: Nvml,
         names: Sequence[str],
         *,
         has_host_pids: bool,
@@ -67,7 +67,7 @@ class GpuRelease:
 
     @staticmethod
     def open(
-        names: Sequence[str], load: Callable[[], Any] = load_nvml, proc: Path = Path("/proc")
+        names: Sequence[str], load: Callable[[], Nvml] = load_nvml, proc: Path = Path("/proc")
     ) -> GpuRelease | None:
         """Returns what watches these GPUs, None where the driver does not answer.
 
@@ -87,7 +87,7 @@ class GpuRelease:
         self._before[key] = {gpu: self._used_bytes(gpu) for gpu in gpus}
 
     def found(self, key: Key, gpus: Sequence[int]) -> None:
-        """Takes note of a worker that runs, unless its start was seen."""
+        """Registers a worker that was running already, unless its start was seen."""
         self._before.setdefault(key, dict.fromkeys(gpus, float(IN_USE_BYTES)))
 
     def ended(self, key: Key) -> None:
@@ -139,13 +139,13 @@ class GpuRelease:
         return used_bytes > earlier.before_bytes and now < earlier.fell_s + SETTLED_S
 
     def _used_bytes(self, gpu: int) -> float:
-        """Returns the memory in use, 0 where the driver does not say: then nobody waits for it."""
+        """Returns the memory in use, 0 where it is not known: then no worker waits for it."""
         try:
             return float(self._nvml.nvmlDeviceGetMemoryInfo(self._handle(gpu)).used)
         except self._nvml.NVMLError:
             return 0.0
 
-    def _handle(self, gpu: int) -> Any:
+    def _handle(self, gpu: int) -> NvmlDevice:
         return self._nvml.nvmlDeviceGetHandleByUUID(self._names[gpu].encode())
 
 
@@ -157,7 +157,7 @@ def _is_host_pid_namespace(proc: Path) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Returns whether there is such a process. `/proc` may hide those of other users."""
+    """True if there is such a process. `/proc` may hide those of other users."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

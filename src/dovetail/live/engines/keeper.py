@@ -1,11 +1,11 @@
-"""The keeper of one worker: a small process that outlives the agent and records how it ended.
+"""The keeper of one worker: a small process that outlives the agent and records the exit status.
 
 Run as `python -I -S keeper.py FOLDER LOCK`; it imports nothing of ours, reads `FOLDER/order.json`,
 and holds the open file LOCK, whose lock says that it lives.
 The worker is a session of its own; whatever it forks belongs to it and dies with it, even what
 left its process group, for the keeper is their reaper: orphans are reaped as they exit. If the
 keeper itself is killed the worker dies with it, and the agent ends the rest, by the mark that all
-of them bear (`strays`). The exit status of the worker is on disk (`status.json`) before what it
+of them bear (`orphans`). The exit status of the worker is on disk (`status.json`) before what it
 left behind is killed, and once more (`exit.json`, which frees the GPU) after the last of that is
 gone. Signals to the keeper are passed on to the worker's group, SIGUSR1 as SIGKILL: only who reaps
 a process can signal it without hitting a stranger that has its number by now.
@@ -23,16 +23,17 @@ import signal
 import stat
 import sys
 import time
+from collections.abc import Mapping
 from types import FrameType
-from typing import Any
+from typing import NotRequired, TypedDict
 
 KILL = signal.SIGUSR1
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 RLIMIT_LOCKS = 10
-"""The limit on file locks, by which a worker and all it forks are known; see `strays`."""
+"""The limit on file locks, by which a worker and all it forks are known; see `orphans`."""
 NOT_NOW, CANNOT_RUN, NOT_FOUND = 125, 126, 127
-"""How a worker ends that was never executed: it may be another time, or never."""
+"""Exit codes of a worker that was never executed: a retry may help, cannot, or no such program."""
 PASSING = (
     errno.EAGAIN,
     errno.EBUSY,
@@ -43,14 +44,27 @@ PASSING = (
     errno.ESTALE,
     errno.ETXTBSY,
 )
-"""What may be over when it is tried again: everything else is the command's own fault."""
+"""Errors that may be gone at the next try; all others are the fault of the command."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROOM_AGAIN_S = 0.5
-"""How long a keeper waits on a full disk before it tries again to say how its worker ended."""
+"""How long a keeper waits on a full disk before it tries again to write the exit status."""
 STATUS, EXIT = "status.json", "exit.json"
 """The files of the exit status: when the worker has ended, and when all it forked is gone too."""
 RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 """How long killed orphans may take to exit before others are looked for: at first, and at most."""
+
+
+class KeeperOrder(TypedDict):
+    """What a keeper needs of `order.json`; agents keep more in it."""
+
+    argv: list[str]
+    workdir: str
+    output: str
+    output_outside: NotRequired[str]
+    environment: dict[str, str]
+    cores: list[int]
+    cgroups: list[str]
+    mark: int
 
 
 def main(folder: str, lock: int) -> None:
@@ -58,10 +72,10 @@ def main(folder: str, lock: int) -> None:
     os.set_inheritable(lock, False)
     with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
         order = json.load(file)
-    # Whoever knows its number may signal it, so it must be ready for that first.
+    # Once `keeper.json` is there agents signal this process, so its handlers come first.
     keeper = Keeper()
     write(folder, "keeper.json", {"pid": os.getpid(), "start": start_time(os.getpid())})
-    if not begins(folder):
+    if not claim_start(folder):
         return
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     why, status = keeper.run(order)
@@ -70,16 +84,16 @@ def main(folder: str, lock: int) -> None:
         # A full disk must not keep orphans alive; the same is in EXIT in the end.
         write(folder, STATUS, end)
     kill_orphans()
-    write_in_the_end(folder, EXIT, end)
+    write_when_room(folder, EXIT, end)
 
 
 class Keeper:
-    """Waits for one child, passing signals on to its group."""
+    """Waits for one child and forwards signals to its process group."""
 
     def __init__(self) -> None:
         self._child = 0
         self._early = 0
-        # Where this signal is ignored, and that is inherited, no exit status is kept.
+        # A parent that ignores SIGCHLD passes that on, and then the kernel keeps no exit status.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in (KILL, *PASSED_ON):
             signal.signal(number, self._pass_on)
@@ -92,7 +106,7 @@ class Keeper:
         else:
             self._early = number
 
-    def run(self, order: dict[str, Any]) -> tuple[str, int]:
+    def run(self, order: KeeperOrder) -> tuple[str, int]:
         """Starts the worker and returns why it could not run, if so, and its status."""
         told, tell = os.pipe()
         parent = os.getpid()
@@ -102,9 +116,11 @@ class Keeper:
             return "ended before it ran", self._early
         child = os.fork()
         if child == 0:
-            become(order, parent, tell)
+            exec_worker(order, parent, tell)
         os.close(tell)
-        # The child has made its group before it says anything, so the group can be signalled.
+        # The child writes its first byte after it has made its group, so that from here on the
+        # group can be signalled. Signals are blocked until then: one that came between the fork
+        # and this line would find no group and be lost.
         os.read(told, 1)
         self._child = child
         signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
@@ -112,7 +128,8 @@ class Keeper:
         while piece := os.read(told, 4096):
             why += piece.decode("utf-8", "replace")
         os.close(told)
-        # Until it is reaped its number is its own; after that nobody is signalled any more.
+        # The child is left a zombie until the group is killed: its number cannot be given to
+        # another process meanwhile, and a signal cannot hit a stranger.
         reap_until_exit_of(child)
         signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
         with contextlib.suppress(ProcessLookupError):
@@ -121,7 +138,7 @@ class Keeper:
 
 
 def reap_until_exit_of(child: int) -> None:
-    """Returns when a child has exited, still to be reaped; reaps orphans as they exit."""
+    """Waits until a child has exited, without reaping it; reaps orphans as they exit."""
     while True:
         exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         if exited is None or exited.si_pid == child:
@@ -152,7 +169,7 @@ def kill_orphans() -> None:
 
 
 def has_children() -> bool:
-    """Returns whether this process has a child, running or to be reaped."""
+    """True if this process has a child, running or to be reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -180,17 +197,18 @@ def reap(dying: set[int], until_s: float) -> None:
             return
 
 
-def become(order: dict[str, Any], keeper: int, tell: int) -> None:
-    """Turns this process into the worker; says why if that cannot be."""
+def exec_worker(order: KeeperOrder, keeper: int, tell: int) -> None:
+    """Executes the worker in this process; reports why if that fails."""
     code = CANNOT_RUN
     try:
         os.setsid()
         os.write(tell, b".")
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:
+            # The keeper died before prctl, so no signal will come.
             os._exit(CANNOT_RUN)
-        bear(order["mark"])
-        settle_in(order)
+        set_mark(order["mark"])
+        set_up_process(order)
         for number in (KILL, *PASSED_ON, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -198,34 +216,34 @@ def become(order: dict[str, Any], keeper: int, tell: int) -> None:
     except FileNotFoundError as error:
         code = NOT_FOUND
         word, named = order["argv"][0], os.fsdecode(error.filename)
-        # A bare word is looked for in all of PATH; the error names the last folder of it.
+        # A command without a slash is searched in PATH, and the error names the last folder of it.
         sought = "/" not in word and named.endswith("/" + word)
-        complain(tell, f"{word if sought else named}: {error.strerror}")
+        report_failure(tell, f"{word if sought else named}: {error.strerror}")
     except OSError as error:
         code = NOT_NOW if error.errno in (*PASSING, *NO_ROOM) else CANNOT_RUN
         named = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        complain(tell, f"{named}{error.strerror}")
+        report_failure(tell, f"{named}{error.strerror}")
     except ValueError as error:
-        complain(tell, str(error))
+        report_failure(tell, str(error))
     finally:
         os._exit(code)
 
 
-def bear(mark: int) -> None:
-    """Makes this process, and all it will ever fork, known by a mark (0: by none)."""
+def set_mark(mark: int) -> None:
+    """Marks this process and all that it will fork (0: not at all)."""
     if mark:
         resource.setrlimit(RLIMIT_LOCKS, (mark, mark))
 
 
-def complain(tell: int, why: str) -> None:
-    """Says why a worker cannot run, to the agent and (or the keeper's errors) into its output."""
+def report_failure(tell: int, why: str) -> None:
+    """Reports why a worker cannot run: to the keeper, and on standard error."""
     os.write(tell, why.encode("utf-8", "replace")[:2000])
     with contextlib.suppress(OSError):
         os.write(2, f"dovetail: {why}\n".encode("utf-8", "replace"))
 
 
-def settle_in(order: dict[str, Any]) -> None:
-    """Takes on directory, output, priority for the killer of memory, cores and control groups."""
+def set_up_process(order: KeeperOrder) -> None:
+    """Sets directory, output, OOM priority, cores and control groups of this process."""
     os.chdir(order["workdir"])
     output = open_output(order["output"], order.get("output_outside", ""))
     kind = os.fstat(output).st_mode
@@ -236,7 +254,7 @@ def settle_in(order: dict[str, Any]) -> None:
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    # When memory runs out workers go before what looks after them.
+    # When memory runs out the kernel should kill workers before keepers and agents.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
     if order["cores"]:
@@ -267,7 +285,7 @@ def open_output(path: str, home: str) -> int:
 
 
 def is_below(folder: str, home: str) -> bool:
-    """Returns whether a folder, known by its real path, is another or lies in it."""
+    """True if a folder, known by its real path, is another or lies in it."""
     while not os.path.samefile(folder, home):
         if folder == os.path.dirname(folder):
             return False
@@ -306,8 +324,11 @@ def start_time(pid: int) -> str:
     return stat_of(pid)[19]
 
 
-def write(folder: str, name: str, what: dict[str, Any]) -> None:
-    """Writes a file that appears whole and is on disk, for its owner alone: it may hold secrets."""
+def write(folder: str, name: str, what: Mapping[str, object]) -> None:
+    """Writes a file that appears whole and is on disk, for its owner alone: it may hold secrets.
+
+    Not `files.whole_file`: a keeper imports nothing of ours, and may outlive the installation.
+    """
     path = os.path.join(folder, name)
     with open(path + ".new", "w", encoding="utf-8", opener=private) as file:
         json.dump(what, file)
@@ -319,11 +340,11 @@ def write(folder: str, name: str, what: dict[str, Any]) -> None:
     os.close(directory)
 
 
-def begins(folder: str) -> bool:
-    """Tells whether this process is the first to say so: a keeper, or an agent that gave one up.
+def claim_start(folder: str) -> bool:
+    """True for the first of two that claim the start: the keeper, or an agent that gave it up.
 
-    A worker whose keeper was so slow that it was said to be gone must never run: by then another
-    may run in its place.
+    An agent may report a slow keeper as lost. Its worker must then never run, for another may run
+    in its place by then. Making a folder is atomic, so exactly one claim succeeds.
     """
     try:
         os.mkdir(os.path.join(folder, "begun"), 0o700)
@@ -337,8 +358,8 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def write_in_the_end(folder: str, name: str, what: dict[str, Any]) -> None:
-    """Writes a file, after waiting for room on the disk: what ended well must not run again."""
+def write_when_room(folder: str, name: str, what: Mapping[str, object]) -> None:
+    """Writes a file, waiting for room on a full disk: a job that completed must not run again."""
     while True:
         try:
             return write(folder, name, what)
@@ -349,11 +370,11 @@ def write_in_the_end(folder: str, name: str, what: dict[str, Any]) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Asks the kernel for something about this process; an old kernel may refuse."""
+    """Calls prctl(2) for this process; an old kernel may refuse."""
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 if __name__ == "__main__":
-    # Should the folder be removed or moved, another worker's may have its name by now.
+    # By inode from here on: if the folder is removed, another may get its name.
     os.chdir(sys.argv[1])
     main(".", int(sys.argv[2]))

@@ -10,18 +10,19 @@ from pathlib import Path
 
 from dovetail.core.errors import DovetailError
 from dovetail.core.units import NEVER_S
+from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines.cgroup import ControlGroups
-from dovetail.live.engines.devices import Devices, keep_names, names_kept
+from dovetail.live.engines.devices import Devices, store_names, stored_names
 from dovetail.live.engines.engine import worker_socket
 from dovetail.live.engines.gpu_release import GpuRelease
 from dovetail.live.engines.nvml import VISIBLE
-from dovetail.live.engines.processes import ProcessLauncher, Setting, Surroundings
+from dovetail.live.engines.processes import LaunchEnvironment, ProcessLauncher, ProcessSettings
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.fence import Fence
-from dovetail.live.node.transport import Loop
-from dovetail.live.system.private_file import make_private_folder, write_private
+from dovetail.live.node.transport import EventLoop
+from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import FOLDER, HOST, MEMORY, SOCKET, TOKEN, WORKER, FromWorker
 
@@ -30,10 +31,10 @@ MPS_PIPE_USUAL = "/tmp/nvidia-mps"
 NOT_PASSED_ON = (
     "DOVETAIL_", VISIBLE, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "SLURM_", "TORCHELASTIC_",
 )  # fmt: skip
-"""How names begin that an agent's own environment may hold and that are no worker's business."""
+"""Prefixes of variables of the agent that workers must not inherit."""
 
 
-class LocalSetting(Setting):
+class LocalProcessSettings(ProcessSettings):
     """The environment of workers, and what bounds them, on the devices of one node."""
 
     def __init__(
@@ -60,8 +61,8 @@ class LocalSetting(Setting):
         gpus = f"GPU{'s' if len(held) > 1 else ''} {', '.join(map(str, held))}"
         return f"the driver has not yet freed the memory of an earlier worker on {gpus}"
 
-    def prepare(self, order: StartWorker, token: str) -> Surroundings:
-        """Returns what a worker finds around it; the user's words go before what is inherited."""
+    def prepare(self, order: StartWorker, token: str) -> LaunchEnvironment:
+        """Returns what a worker starts with; variables of the job go before inherited ones."""
         environment = {
             **self._inherited,
             "PYTHONUNBUFFERED": "1",
@@ -80,14 +81,14 @@ class LocalSetting(Setting):
             if order.launch.distributed and order.local_world_size > 1:
                 # As torchrun: several processes of a node would fight for its cores.
                 environment.setdefault("OMP_NUM_THREADS", "1")
-            return Surroundings(
+            return LaunchEnvironment(
                 environment, cgroups=self._groups.track(f"{order.job}-{order.worker}")
             )
         slots = order.all_gpus
         cores = tuple(sorted({core for slot in slots for core in self._devices.cores[slot]}))
         environment.setdefault("OMP_NUM_THREADS", str(len(cores)) if len(slots) > 1 else "1")
         joined = self._groups.make(*_bounds(order))
-        return Surroundings(environment, cores, joined)
+        return LaunchEnvironment(environment, cores, joined)
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         said = {
@@ -117,7 +118,7 @@ class LocalSetting(Setting):
         self._groups.limit(*_bounds(order))
 
     def ran_out_of_memory(self, job: int, worker: int) -> bool:
-        """Tells whether the kernel killed a worker at its bound."""
+        """True if the kernel killed a worker at its bound."""
         return self._groups.ran_out_of_memory(f"{job}-{worker}")
 
     def clear(self, job: int, worker: int) -> None:
@@ -133,7 +134,7 @@ def _bounds(order: StartWorker) -> tuple[str, float, int]:
     return f"{order.job}-{order.worker}", order.share * slots, order.memory_bytes * slots
 
 
-class KeptFence(Fence):
+class StoredFence(Fence):
     """A fence that a later agent of the node finds again."""
 
     def __init__(self, path: Path) -> None:
@@ -145,9 +146,10 @@ class KeptFence(Fence):
             super().__init__()
 
     def changed(self) -> None:
-        """Writes it whole. A machine that loses power loses its workers too: no need to sync."""
+        """Writes the file. Not synced: a machine that loses power loses its workers too."""
         try:
-            write_private(self._path, json.dumps({"epoch": self.epoch, "jobs": self.jobs()}))
+            content = json.dumps({"epoch": self.epoch, "jobs": self.jobs()})
+            write_whole(self._path, content, mode=PRIVATE, synced=False)
         except OSError:
             # On a full disk the present agent still remembers.
             return
@@ -160,7 +162,7 @@ class LocalNodes:
         self,
         folders: Sequence[Path],
         devices: Sequence[Devices],
-        loop: Loop,
+        loop: EventLoop,
         clock: Callable[[], float],
         groups: ControlGroups,
         home: Path | None = None,
@@ -184,10 +186,10 @@ class LocalNodes:
 
         hub = WorkerHub(self._loop, socket, self._clock, hear)
         release = GpuRelease.open(devices.names) if devices.are_gpus else None
-        setting = LocalSetting(devices, socket, self._groups, release=release)
+        setting = LocalProcessSettings(devices, socket, self._groups, release=release)
         launcher = ProcessLauncher(folder / "workers", setting, hub.tell, hub.drain, self._home)
-        agent = Agent(node, devices.names, launcher, fence=KeptFence(folder / "fence.json"))
-        before = names_kept(folder) or devices.names
+        agent = Agent(node, devices.names, launcher, fence=StoredFence(folder / "fence.json"))
+        before = stored_names(folder) or devices.names
         if agent.alive and devices.are_gpus and before != devices.names:
             # Workers are known by the place of their GPU: each would be taken for another's.
             hub.close()
@@ -195,7 +197,7 @@ class LocalNodes:
                 f"workers run on the GPUs {', '.join(before)}, and now those here are "
                 f"{', '.join(devices.names)}; say the same CUDA_VISIBLE_DEVICES, or end them first"
             )
-        keep_names(folder, devices.names)
+        store_names(folder, devices.names)
         hub.attach(agent)
         # The loop wakes when a worker ends; `tick` then polls.
         self._loop.watch(launcher.fileno(), selectors.EVENT_READ, lambda _: None)
@@ -204,15 +206,15 @@ class LocalNodes:
         self.agents.append(agent)
 
     def handle(self, node: int, order: AgentOrder, now: float) -> list[AgentReport]:
-        """Lets the agent of a node carry an order out."""
+        """Passes an order to the agent of a node."""
         return self.agents[node].handle(order, now) if 0 <= node < len(self.agents) else []
 
     def tick(self, now: float) -> list[AgentReport]:
-        """Returns what workers said, and lets agents and sockets do what is due."""
+        """Does what is due in agents and sockets; returns all reports."""
         for hub in self._hubs:
             hub.tick()
         ticked = [report for agent in self.agents for report in agent.tick(now)]
-        # To look for ends makes agents hear last words, which go first.
+        # Polling for ends reads the last messages of workers, which are reported first.
         said, self._said = self._said, []
         return [*said, *ticked]
 
@@ -231,7 +233,7 @@ class LocalNodes:
         return [(n, *key) for n, agent in enumerate(self.agents) for key in agent.alive]
 
     def close(self) -> None:
-        """Lets go of everything; workers live on."""
+        """Closes everything; workers live on."""
         for hub in self._hubs:
             hub.close()
         for launcher in self._launchers:

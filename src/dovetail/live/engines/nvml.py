@@ -2,7 +2,7 @@
 
 A GPU that is partitioned (MIG) counts as its instances. What cannot be used is left out, and the
 notes say why: a machine with GPUs must not turn into one of CPU slots without a word. The binding
-to the library is optional (extra `gpu`) and imported only here, when asked.
+to the library is optional (extra `gpu`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dovetail.live.engines.devices import Devices, machine_memory_bytes, slug
+from dovetail.live.engines.nvml_binding import Nvml, NvmlDevice, load_nvml
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia")
@@ -23,7 +24,7 @@ IN_USE_BYTES = 1 << 30
 GIB = 1 << 30
 
 
-class Gpu(NamedTuple):
+class GpuDevice(NamedTuple):
     """One GPU, or one instance of a partitioned one; `whole` is the GPU and its place by PCI."""
 
     uuid: str
@@ -33,7 +34,7 @@ class Gpu(NamedTuple):
     memory_bytes: float
 
 
-class Found(NamedTuple):
+class GpuInventory(NamedTuple):
     """The GPUs that can be used (None: there are none), and what their user should know."""
 
     devices: Devices | None
@@ -41,42 +42,42 @@ class Found(NamedTuple):
 
 
 def gpus(
-    load: Callable[[], Any] | None = None,
+    load: Callable[[], Nvml] | None = None,
     environ: Mapping[str, str] = os.environ,
     driver: Path = DRIVER,
-) -> Found:
+) -> GpuInventory:
     """Returns the GPUs of one kind that the driver shows and `CUDA_VISIBLE_DEVICES` leaves."""
     try:
         nvml = (load or load_nvml)()
     except ImportError:
-        return Found(None, (NO_BINDING,) if driver.exists() else ())
+        return GpuInventory(None, (NO_BINDING,) if driver.exists() else ())
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         said = f"no GPU can be used, the driver says: {error}"
-        return Found(None, (said,) if driver.exists() else ())
+        return GpuInventory(None, (said,) if driver.exists() else ())
     notes: list[str] = []
     try:
         seen = list(_usable(nvml, notes))
     except nvml.NVMLError as error:
-        return Found(None, (f"no GPU can be used, the driver says: {error}",))
+        return GpuInventory(None, (f"no GPU can be used, the driver says: {error}",))
     finally:
         nvml.nvmlShutdown()
     wanted = environ.get(VISIBLE)
     left = visible(seen, wanted)
     if seen and wanted and not left:
         notes.append(f"{VISIBLE}={wanted} leaves none of {len(seen)} GPUs")
-    return Found(_alike(left, notes), tuple(notes))
+    return GpuInventory(_alike(left, notes), tuple(notes))
 
 
-def visible(seen: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
+def visible(seen: Sequence[GpuDevice], wanted: str | None) -> list[GpuDevice]:
     """Returns the GPUs that a value of `CUDA_VISIBLE_DEVICES` leaves, as CUDA reads it.
 
     Numbers, or UUIDs or their beginnings; what follows the first that is unknown does not count.
     """
     if wanted is None:
         return list(seen)
-    left: list[Gpu] = []
+    left: list[GpuDevice] = []
     for word in (w.strip() for w in wanted.split(",")):
         meant = [g for g in seen if word and _is_meant(g, word)]
         if not meant:
@@ -85,13 +86,13 @@ def visible(seen: Sequence[Gpu], wanted: str | None) -> list[Gpu]:
     return left
 
 
-def _is_meant(gpu: Gpu, word: str) -> bool:
+def _is_meant(gpu: GpuDevice, word: str) -> bool:
     if word.isdecimal():
         return gpu.place == int(word)
     return gpu.uuid.startswith(word) or gpu.whole.startswith(word)
 
 
-def _alike(seen: Sequence[Gpu], notes: list[str]) -> Devices | None:
+def _alike(seen: Sequence[GpuDevice], notes: list[str]) -> Devices | None:
     """Returns the devices of that kind which has the most memory in all: a node has one kind."""
     if not seen:
         return None
@@ -107,7 +108,7 @@ def _alike(seen: Sequence[Gpu], notes: list[str]) -> Devices | None:
     return Devices(tuple(g.uuid for g in ours), kind, memory)
 
 
-def _usable(nvml: Any, notes: list[str]) -> Iterator[Gpu]:
+def _usable(nvml: Nvml, notes: list[str]) -> Iterator[GpuDevice]:
     """Yields what can be used, in the order of PCI; notes down what cannot."""
     place = 0
     for index in range(nvml.nvmlDeviceGetCount()):
@@ -121,7 +122,7 @@ def _usable(nvml: Any, notes: list[str]) -> Iterator[Gpu]:
         place += 1
 
 
-def _parts_of(nvml: Any, gpu: Any, place: int, notes: list[str]) -> Iterator[Gpu]:
+def _parts_of(nvml: Nvml, gpu: NvmlDevice, place: int, notes: list[str]) -> Iterator[GpuDevice]:
     """Yields a GPU, or its instances. Raises the library's error for one that is out of order."""
     whole = _text(nvml.nvmlDeviceGetUUID(gpu))
     mode = _mode(nvml, gpu)
@@ -134,7 +135,7 @@ def _parts_of(nvml: Any, gpu: Any, place: int, notes: list[str]) -> Iterator[Gpu
         total, used = _memory(nvml, gpu)
         if used > IN_USE_BYTES:
             notes.append(f"{whole}: {used / GIB:.0f} of {total / GIB:.0f} GiB are in use already")
-        yield Gpu(whole, whole, place, slug(_text(nvml.nvmlDeviceGetName(gpu))), total)
+        yield GpuDevice(whole, whole, place, slug(_text(nvml.nvmlDeviceGetName(gpu))), total)
         return
     found = [g for i in _instances(nvml, gpu) if (g := _instance(nvml, i, whole, place))]
     if not found:
@@ -142,20 +143,20 @@ def _parts_of(nvml: Any, gpu: Any, place: int, notes: list[str]) -> Iterator[Gpu
     yield from found
 
 
-def _is_partitioned(nvml: Any, gpu: Any) -> bool:
+def _is_partitioned(nvml: Nvml, gpu: NvmlDevice) -> bool:
     try:
         return bool(nvml.nvmlDeviceGetMigMode(gpu)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
     except nvml.NVMLError:  # of a kind that cannot be
         return False
 
 
-def _instances(nvml: Any, gpu: Any) -> Iterator[Any]:
+def _instances(nvml: Nvml, gpu: NvmlDevice) -> Iterator[NvmlDevice]:
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         with suppress(nvml.NVMLError):  # a place that is empty
             yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
 
 
-def _instance(nvml: Any, instance: Any, whole: str, place: int) -> Gpu | None:
+def _instance(nvml: Nvml, instance: NvmlDevice, whole: str, place: int) -> GpuDevice | None:
     try:
         uuid, name = nvml.nvmlDeviceGetUUID(instance), _text(nvml.nvmlDeviceGetName(instance))
         total, _ = _memory(nvml, instance)
@@ -163,30 +164,23 @@ def _instance(nvml: Any, instance: Any, whole: str, place: int) -> Gpu | None:
         return None
     # Some drivers give an instance the name of its GPU; instances of several sizes are not alike.
     kind = name if "MIG" in name else f"{name} MIG {total / GIB:.0f}gb"
-    return Gpu(_text(uuid), whole, place, slug(kind), total)
+    return GpuDevice(_text(uuid), whole, place, slug(kind), total)
 
 
-def _mode(nvml: Any, gpu: Any) -> int:
+def _mode(nvml: Nvml, gpu: NvmlDevice) -> int:
     try:
         return int(nvml.nvmlDeviceGetComputeMode(gpu))
     except nvml.NVMLError:  # not known of this kind
         return int(nvml.NVML_COMPUTEMODE_DEFAULT)
 
 
-def _memory(nvml: Any, handle: Any) -> tuple[float, float]:
+def _memory(nvml: Nvml, handle: NvmlDevice) -> tuple[float, float]:
     """Returns memory in all and in use; 0 where a GPU has none of its own."""
     try:
         said = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError_NotSupported:
         return 0.0, 0.0
     return float(said.total), float(said.used)
-
-
-def load_nvml() -> Any:
-    """Returns the binding to the library. Raises ImportError where it is not installed."""
-    import pynvml
-
-    return pynvml
 
 
 def _text(value: str | bytes) -> str:

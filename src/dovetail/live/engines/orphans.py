@@ -1,9 +1,9 @@
-"""What a worker left behind when its keeper was killed, who would have ended it.
+"""Orphans: processes of a worker that outlived its keeper, which would have ended them.
 
-Each worker bears a mark that whatever it forks inherits and cannot shed, neither by a session of
-its own nor by another environment: a limit of its own on file locks. No kernel since 2.4.25 looks
-at that limit, nobody may raise it, and `/proc` shows it to all. Who lowers it is found by its
-control group, where one could be made.
+Each worker has a mark that all it forks inherit and cannot remove, neither by a new session nor
+by another environment: its own limit on file locks. No kernel since 2.4.25 enforces that limit,
+no process may raise it, and `/proc` shows it. A process that lowers it is found by its control
+group, where there is one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 from dovetail.live.engines import keeper
 
 LOWEST, HIGHEST = 1 << 32, 1 << 62
-"""Marks lie between: far above every limit that somebody could mean."""
+"""The range of marks: far above every limit that a user could set."""
 UNMARKED = 0
 SHOWN = "Max file locks"
 
 
-def draw_mark() -> int:
+def new_mark() -> int:
     """Returns the mark of a new worker, `UNMARKED` where processes are limited already."""
     _, ours = resource.getrlimit(keeper.RLIMIT_LOCKS)
     most = HIGHEST if ours == resource.RLIM_INFINITY else min(ours, HIGHEST)
@@ -33,7 +33,7 @@ def draw_mark() -> int:
 
 
 def kill_marked(mark: int) -> bool:
-    """Kills every process that bears a mark; returns whether there was one. None is waited for."""
+    """Kills every process with a mark, without waiting; True if there was one."""
     if mark == UNMARKED:
         return False
     pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
@@ -67,7 +67,7 @@ def _listed(group: Path) -> list[int]:
 
 
 def _is_in(pid: int, *, name: str) -> bool:
-    """Returns whether a process is in a control group of that name, or below it."""
+    """True if a process is in a control group of that name, or below it."""
     lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     return any(name in line + "/" for line in lines)
 
@@ -75,7 +75,7 @@ def _is_in(pid: int, *, name: str) -> bool:
 def _kill(pid: int, is_ours: Callable[[int], bool]) -> bool:
     """Kills a process if it is one of ours; returns whether it is and is not gone."""
     try:
-        # The descriptor is of whoever has the number now, and so is what is read of it next.
+        # Opened first: what is read below is then of the same process that gets the signal.
         descriptor = os.pidfd_open(pid)
     except OSError:
         return False
@@ -85,7 +85,7 @@ def _kill(pid: int, is_ours: Callable[[int], bool]) -> bool:
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         return True
     except OSError:
-        # It is gone; or it became another user, and nobody could wait for it to go.
+        # It is gone, or runs as another user, whose end we could not wait for.
         return False
     finally:
         os.close(descriptor)
@@ -101,5 +101,5 @@ def _mark_of(pid: int) -> int:
 
 
 def _is_gone(pid: int) -> bool:
-    """Tells whether all of a process has ended, and only its parent has not been told yet."""
+    """True if all of a process has ended, and only its parent has not been told yet."""
     return keeper.stat_of(pid)[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) == 1

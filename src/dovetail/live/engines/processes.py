@@ -1,9 +1,9 @@
 """The launcher of this machine: each worker is a process with a keeper, and survives the agent.
 
-Under `workers/` each worker has a folder: the order it was started by, what it said that must not
-be lost, its keeper and, in the end, its exit code. A later agent finds it all there. A keeper
-holds the lock of its folder while it lives, so that no process is ever taken for another that has
-its number by now; signals go through a descriptor of the process, never by number.
+Under `workers/` each worker has a folder with its order, the messages that must not be lost, the
+number of its keeper and, in the end, its exit code. A later agent finds them there. A keeper has
+the lock of its folder while it lives, so that no other process with the same number is taken for
+it; signals go through a descriptor of the process, never by number.
 
 Workers run as the user who runs the agent, with no more and no fewer rights.
 """
@@ -19,21 +19,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dovetail.live.engines import keeper, last_words
-from dovetail.live.engines import orphans as strays
+from dovetail.files.whole_file import PRIVATE, write_whole
+from dovetail.live.engines import keeper, last_output, orphans
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
     NOT_NOW,
-    Exit,
-    Found,
+    AdoptedWorker,
+    DiskFull,
     LaunchError,
-    NoRoom,
     StartDeferred,
+    WorkerExit,
 )
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import make_private_folder
@@ -49,30 +49,30 @@ OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a worker finds around it: its environment, cores, and files that join control groups."""
+class LaunchEnvironment:
+    """What a worker starts with: variables, cores, and the files that join control groups."""
 
     environment: dict[str, str]
     cores: tuple[int, ...] = ()
     cgroups: tuple[str, ...] = ()
 
 
-class Setting:
-    """Makes the surroundings of workers. This one gives nothing but the environment ordered."""
+class ProcessSettings:
+    """Prepares the environments of workers. This one adds nothing to what was ordered."""
 
     def must_wait(self, order: StartWorker) -> str:
         """Returns what a worker must wait for before it is started, empty if for nothing."""
         return ""
 
-    def prepare(self, order: StartWorker, token: str) -> Surroundings:
-        """Returns what a worker finds around it."""
-        return Surroundings({**os.environ, **dict(order.launch.environment)})
+    def prepare(self, order: StartWorker, token: str) -> LaunchEnvironment:
+        """Returns what a worker starts with."""
+        return LaunchEnvironment({**os.environ, **dict(order.launch.environment)})
 
     def limit(self, order: StartWorker) -> None:
-        """Puts a running worker under another share and memory, where that can be."""
+        """Applies another share and memory bound to a running worker, where that is possible."""
 
     def ran_out_of_memory(self, job: int, worker: int) -> bool:
-        """Tells whether a worker was killed for its memory."""
+        """True if a worker was killed for its memory."""
         return False
 
     def clear(self, job: int, worker: int) -> None:
@@ -98,16 +98,16 @@ class ProcessLauncher:
     def __init__(
         self,
         folder: Path,
-        setting: Setting | None = None,
+        setting: ProcessSettings | None = None,
         tell: Callable[[int, int, ToWorker], None] = lambda job, worker, message: None,
         drain: Callable[[int, int], None] = lambda job, worker: None,
         home: Path | None = None,
     ) -> None:
         self._folder, self._home = folder, home
-        self._setting = setting or Setting()
+        self._setting = setting or ProcessSettings()
         self._tell, self._drain = tell, drain
         self._kept: dict[tuple[int, int], _Kept] = {}
-        # Folders of workers whose keeper ended without a word, and how it did, if that is known.
+        # Folders of workers whose keeper was killed, and its exit code if that is known.
         self._orphaned: dict[tuple[int, int], tuple[Path, int | None]] = {}
         self._ends = select.epoll()
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -115,10 +115,10 @@ class ProcessLauncher:
 
     # What is there from before.
 
-    def found(self) -> Sequence[Found]:
-        """Returns the workers of earlier agents; whoever lives is watched from now on."""
+    def found(self) -> Sequence[AdoptedWorker]:
+        """Returns the workers of earlier agents, and watches those that live."""
         found = []
-        # One for all: whoever waits for the node must not wait for each of its slow keepers.
+        # One deadline for all: a node with many slow keepers must not take as many times as long.
         give_up_s = time.monotonic() + NAMED_WITHIN_S
         for folder in sorted(self._folder.iterdir()):
             try:
@@ -134,12 +134,12 @@ class ProcessLauncher:
                 continue
             end = self._take_up(order.job, order.worker, folder, give_up_s)
             if end is None:
-                # Its agent may have died between the word and the deed.
+                # Its agent may have died after it wrote new limits and before it applied them.
                 self._setting.limit(order)
-            found.append(Found(order, token, started_s, end, _said(folder)))
+            found.append(AdoptedWorker(order, token, started_s, end, _said(folder)))
         return found
 
-    def _take_up(self, job: int, worker: int, folder: Path, give_up_s: float) -> Exit | None:
+    def _take_up(self, job: int, worker: int, folder: Path, give_up_s: float) -> WorkerExit | None:
         """Watches a keeper that lives; returns the end of a worker that has none."""
         pidfd = _living(folder, give_up_s)
         if pidfd is None:
@@ -169,7 +169,7 @@ class ProcessLauncher:
             if error.errno in keeper.NO_ROOM:
                 self._setting.clear(order.job, order.worker)
                 shutil.rmtree(folder, ignore_errors=True)
-                raise NoRoom from None
+                raise DiskFull from None
             raise LaunchError(f"{error.filename or folder}: {error.strerror}", NOT_NOW) from None
         except ValueError as error:
             raise LaunchError(str(error)) from None
@@ -191,18 +191,18 @@ class ProcessLauncher:
             "environment": around.environment,
             "cores": list(around.cores),
             "cgroups": list(around.cgroups),
-            "mark": strays.draw_mark(),
+            "mark": orphans.new_mark(),
         }
-        written["output_from"] = last_words.begins_at(launch.workdir, launch.output)
-        keeper.write(str(folder), "order.json", written)
+        written["output_from"] = last_output.output_size(launch.workdir, launch.output)
+        _write_order(folder, written)
 
     def limit(self, order: StartWorker) -> None:
-        """Puts a running worker under another share and memory, and lets a later agent know."""
+        """Applies another share and memory bound, and stores them for a later agent."""
         folder = self._folder / f"{order.job}-{order.worker}"
         with suppress(OSError, ValueError):
             # On a full disk a later agent knows less; this one still knows.
             written = json.loads((folder / "order.json").read_bytes())
-            keeper.write(str(folder), "order.json", {**written, "start": plain(order)})
+            _write_order(folder, {**written, "start": plain(order)})
         self._setting.limit(order)
 
     def signal(self, job: int, worker: int, number: int) -> None:
@@ -213,17 +213,17 @@ class ProcessLauncher:
         number = keeper.KILL if number == signal.SIGKILL else number
         try:
             signal.pidfd_send_signal(kept.pidfd, number)
-            # Whoever stopped the keeper must not keep the signal from the worker.
+            # A keeper that was suspended (SIGSTOP) could not forward the signal.
             signal.pidfd_send_signal(kept.pidfd, signal.SIGCONT)
         except ProcessLookupError:
             return
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
-        """Passes a message to a worker, if it listens."""
+        """Sends a message to a worker, if it is connected."""
         self._tell(job, worker, message)
 
     def keep(self, job: int, worker: int, message: FromWorker) -> None:
-        """Keeps what a worker said in its folder."""
+        """Stores a message of a worker in its folder."""
         try:
             path = self._folder / f"{job}-{worker}" / "said"
             with open(path, "ab", opener=keeper.private) as file:
@@ -232,7 +232,7 @@ class ProcessLauncher:
             # On a full disk a later agent knows less; this one still knows.
             return
 
-    def poll(self) -> Sequence[Exit]:
+    def poll(self) -> Sequence[WorkerExit]:
         """Returns the ends that were not returned before."""
         # First those whose processes were killed the last time, and may be gone by now.
         ends = [self._exit(*key, *left) for key, left in list(self._orphaned.items())]
@@ -255,7 +255,7 @@ class ProcessLauncher:
         shutil.rmtree(self._folder / f"{job}-{worker}", ignore_errors=True)
 
     def close(self) -> None:
-        """Lets go of all keepers; they and their workers live on."""
+        """Stops watching the keepers; they and their workers live on."""
         for kept in self._kept.values():
             os.close(kept.pidfd)
             if kept.child is not None:
@@ -266,20 +266,22 @@ class ProcessLauncher:
 
     # Ends.
 
-    def _reap(self, key: tuple[int, int]) -> Exit | None:
+    def _reap(self, key: tuple[int, int]) -> WorkerExit | None:
         kept = self._kept.pop(key)
-        # What it said before it ended must be heard before its end.
+        # Messages that it sent before its end are read first.
         self._drain(*key)
         self._ends.unregister(kept.pidfd)
         os.close(kept.pidfd)
         code = None if kept.child is None else kept.child.wait()
         return self._exit(*key, kept.folder, code)
 
-    def _exit(self, job: int, worker: int, folder: Path, keeper_code: int | None) -> Exit | None:
+    def _exit(
+        self, job: int, worker: int, folder: Path, keeper_code: int | None
+    ) -> WorkerExit | None:
         """Returns how a worker ended whose keeper is gone, None while anything of it is there."""
         end = _told(job, worker, folder / keeper.EXIT)
         if end is None:
-            if _kill_strays(folder):
+            if _kill_orphans(folder):
                 self._orphaned[job, worker] = (folder, keeper_code)
                 return None
             # A keeper that was killed while it ended orphans had written the status before.
@@ -291,41 +293,41 @@ class ProcessLauncher:
         return replace(end, why=OUT_OF_MEMORY) if no_room else end
 
 
-def _found_no_room(folder: Path, end: Exit) -> bool:
-    """Tells whether a worker ended by itself because its GPU had no room, by its last words."""
+def _found_no_room(folder: Path, end: WorkerExit) -> bool:
+    """True if a worker failed for want of GPU memory, by the last lines of its output."""
     if end.why or end.exit_code in (0, *NEVER_RUNS, -signal.SIGKILL, -signal.SIGTERM):
         return False
     try:
         order = json.loads((folder / "order.json").read_bytes())
-        said = last_words.of(order["workdir"], order["output"], int(order["output_from"]))
+        said = last_output.last_lines(order["workdir"], order["output"], int(order["output_from"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return tells_of_no_room(said)
 
 
-def _told(job: int, worker: int, file: Path) -> Exit | None:
-    """Returns the end that a keeper has put on record in one of its two files."""
+def _told(job: int, worker: int, file: Path) -> WorkerExit | None:
+    """Returns the end that a keeper has written to one of its two files."""
     try:
         said = json.loads(file.read_bytes())
-        return Exit(job, worker, int(said["exit_code"]), str(said["why"]))
+        return WorkerExit(job, worker, int(said["exit_code"]), str(said["why"]))
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _untold(job: int, worker: int, keeper_code: int | None) -> Exit:
+def _untold(job: int, worker: int, keeper_code: int | None) -> WorkerExit:
     """Returns the end of a worker whose keeper was killed."""
     code = keeper_code if keeper_code is not None and keeper_code < 0 else -signal.SIGKILL
     # A signal that came before the keeper could pass it on was meant for the worker.
     meant = code in (-signal.SIGTERM, -keeper.KILL)
     code = -signal.SIGKILL if code == -keeper.KILL else code
-    return Exit(job, worker, code, "" if meant else LOST)
+    return WorkerExit(job, worker, code, "" if meant else LOST)
 
 
 def _end_unread(folder: Path, give_up_s: float) -> None:
-    """Ends a worker whose order cannot be read: another release wrote it. Nobody knows of it."""
+    """Ends a worker whose order cannot be read (another release wrote it): nothing manages it."""
     pidfd = _living(folder, give_up_s)
     if pidfd is None:
-        _kill_strays(folder)
+        _kill_orphans(folder)
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(ProcessLookupError):
@@ -333,20 +335,26 @@ def _end_unread(folder: Path, give_up_s: float) -> None:
     os.close(pidfd)
 
 
-def _kill_strays(folder: Path) -> bool:
+def _kill_orphans(folder: Path) -> bool:
     """Kills what a worker and all that it forked have left; returns whether something was there."""
     try:
         order = json.loads((folder / "order.json").read_bytes())
-        mark = int(order.get("mark", strays.UNMARKED))
+        mark = int(order.get("mark", orphans.UNMARKED))
         groups = [str(file) for file in order.get("cgroups", ())]
     except (OSError, ValueError, AttributeError, TypeError):
         return False
-    marked = strays.kill_marked(mark)
-    return strays.kill_in_groups(groups) or marked
+    marked = orphans.kill_marked(mark)
+    return orphans.kill_in_groups(groups) or marked
+
+
+def _write_order(folder: Path, order: Mapping[str, object]) -> None:
+    """Writes what a keeper reads when it starts, and later agents read back. Raises OSError."""
+    text = json.dumps(order)
+    write_whole(folder / "order.json", text, mode=PRIVATE, folder_synced=True)
 
 
 def _keep(folder: Path) -> _Kept:
-    """Starts the keeper of a folder, which holds the folder's lock from its first moment."""
+    """Starts the keeper of a folder, with the lock of the folder already taken."""
     made = os.O_CREAT | os.O_CLOEXEC
     lock = keeper.private(str(folder / "lock"), os.O_RDWR | made)
     errors = keeper.private(str(folder / "keeper.err"), os.O_WRONLY | made)
@@ -370,7 +378,7 @@ def _keep(folder: Path) -> _Kept:
 
 
 def _living(folder: Path, give_up_s: float) -> int | None:
-    """Returns a descriptor of the keeper of a folder, None if it is gone or nameless for long."""
+    """Returns a descriptor of a folder's keeper, None if it is gone or too slow to begin."""
     given_up = False
     while is_locked(folder / "lock"):
         try:
@@ -383,7 +391,7 @@ def _living(folder: Path, give_up_s: float) -> int | None:
             if not given_up:
                 time.sleep(0.01)
             continue
-        # The descriptor is of whoever has the number now; its start says whether that is ours.
+        # Another process may have the number by now: the time of its start tells.
         if _started(int(named["pid"])) == named["start"]:
             return pidfd
         os.close(pidfd)
@@ -392,9 +400,9 @@ def _living(folder: Path, give_up_s: float) -> int | None:
 
 
 def _given_up(folder: Path) -> bool:
-    """Lets a keeper begin no more, unless it has: then it has its name by now. False: not yet."""
+    """Claims the start in place of a slow keeper, so that it cannot begin. False if that failed."""
     try:
-        keeper.begins(str(folder))
+        keeper.claim_start(str(folder))
     except OSError:
         # A full disk. The keeper cannot begin on it either, and ends when it tries.
         return False
@@ -409,7 +417,7 @@ def _started(pid: int) -> str:
 
 
 def _said(folder: Path) -> tuple[FromWorker, ...]:
-    """Returns what a worker said; a last line that was cut off counts as not said."""
+    """Returns the stored messages of a worker, without a last line that was cut off."""
     said: list[FromWorker] = []
     try:
         lines = (folder / "said").read_bytes().splitlines()

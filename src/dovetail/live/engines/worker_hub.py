@@ -1,7 +1,7 @@
-"""Where the workers of one node reach their agent: a Unix socket, and a secret for each worker.
+"""The socket on which the workers of one node reach their agent, each with a secret of its own.
 
-Whoever connects must say at once which worker it is, and its secret. A worker that talks too much
-is read more slowly; one that does not listen loses its connection. None can delay another.
+A connection must identify itself at once, with the secret of its worker. A worker that sends too
+much is read more slowly; one that does not read loses its connection. None can delay another.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from dovetail.live.node.transport import Channel, Loop
-from dovetail.live.system.unix_socket import BACKLOG, is_ours, listen, take_away
+from dovetail.live.node.transport import EventLoop, LineChannel
+from dovetail.live.system.unix_socket import BACKLOG, is_same_user, listen, remove_socket
 from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, FromWorker, Hello, ToWorker, WorkerRefused
 
 HELLO_WITHIN_S = 5.0
 STRANGERS_MAX = 64
-"""Connections that have not said yet who they are; the oldest goes first."""
+"""Connections that have not identified themselves yet; the oldest is closed first."""
 LINES_PER_S = 200
-"""A worker says a few lines a second; beyond this it is read no further in that second."""
+"""A worker sends a few lines a second; beyond this it is not read for the rest of the second."""
 LAST_LINES = 10_000
-"""Of a worker that has ended: what it said last is heard, however much it talked."""
+"""Of a worker that has ended: its last messages are read without that limit, up to this."""
 WAITING_BYTES_MAX = 1 << 20
 
 
-class Ear(Protocol):
-    """Who knows the workers and hears them: the agent."""
+class WorkerRegistry(Protocol):
+    """The workers of a node and their secrets, as the agent knows them."""
 
     def admits(self, job: int, worker: int, token: str) -> bool:
-        """Tells whether this is the secret of a worker that lives."""
+        """True if this is the secret of a running worker."""
         ...
 
     def hung_up(self, job: int, worker: int) -> None:
-        """Takes note that a worker listens no longer."""
+        """Notes that a worker has disconnected."""
         ...
 
 
@@ -44,13 +44,13 @@ class WorkerHub:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         path: Path,
         clock: Callable[[], float],
         hear: Callable[[int, int, FromWorker], None],
     ) -> None:
         self._loop, self._clock, self._hear = loop, clock, hear
-        self._ear: Ear | None = None
+        self._registry: WorkerRegistry | None = None
         self._path = path
         self._server = listen(path)
         self._server.setblocking(False)
@@ -59,18 +59,18 @@ class WorkerHub:
         self._strangers: list[_Line] = []
         loop.watch(self._server, selectors.EVENT_READ, self._accept)
 
-    def attach(self, ear: Ear) -> None:
-        """Says who knows the workers."""
-        self._ear = ear
+    def attach(self, registry: WorkerRegistry) -> None:
+        """Sets the registry; until then every worker is refused."""
+        self._registry = registry
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
-        """Passes a message to a worker, if it is connected."""
+        """Sends a message to a worker, if it is connected."""
         line = self._lines.get((job, worker))
         if line is not None:
             line.channel.send(TO_WORKER.encode(message))
 
     def drain(self, job: int, worker: int) -> None:
-        """Hears all that a worker said before it ended; it may never have been greeted."""
+        """Reads all that a worker sent before it ended; it may not even be accepted yet."""
         for _ in range(BACKLOG):
             if not self._take_in():
                 break
@@ -81,7 +81,7 @@ class WorkerHub:
             known.drain()
 
     def tick(self) -> None:
-        """Drops strangers that do not say who they are, and reads on who was read slowly."""
+        """Closes strangers that did not identify themselves in time; resumes paused workers."""
         now = self._clock()
         for line in [s for s in self._strangers if now - s.since_s > HELLO_WITHIN_S]:
             line.channel.close()
@@ -95,23 +95,23 @@ class WorkerHub:
         return min((*slow, *strange), default=float("inf"))
 
     def close(self) -> None:
-        """Hangs up; workers train on and call again."""
+        """Closes all connections; workers train on and connect again."""
         for line in [*self._lines.values(), *self._strangers]:
             line.channel.close()
         self._loop.leave(self._server)
-        take_away(self._path, self._inode)
+        remove_socket(self._path, self._inode)
         self._server.close()
 
     def _accept(self, events: int) -> None:
         self._take_in()
 
     def _take_in(self) -> bool:
-        """Takes in one who calls; tells whether anybody did."""
+        """Accepts one connection; False if there is none."""
         try:
             link, _ = self._server.accept()
         except OSError:
             return False
-        if not is_ours(link):
+        if not is_same_user(link):
             link.close()
             return True
         if len(self._strangers) >= STRANGERS_MAX:
@@ -122,7 +122,7 @@ class WorkerHub:
     # What lines do.
 
     def said(self, line: _Line, text: bytes) -> None:
-        """Takes a line of a worker, or of a stranger who says which worker it is."""
+        """Handles a line of a worker, or of a stranger that identifies itself."""
         try:
             message = FROM_WORKER.decode(text)
         except WireError:
@@ -138,7 +138,7 @@ class WorkerHub:
         if key is None or not isinstance(message, Hello):
             line.channel.close()
             return
-        if self._ear is None or not self._ear.admits(*key, message.token):
+        if self._registry is None or not self._registry.admits(*key, message.token):
             line.channel.send(TO_WORKER.encode(WorkerRefused("this is no worker of mine")))
             line.channel.close()
             return
@@ -151,23 +151,23 @@ class WorkerHub:
         self._hear(*key, message)
 
     def gone(self, line: _Line) -> None:
-        """Forgets a connection that was closed."""
+        """Removes a connection that was closed."""
         if line.key is None:
             self._strangers.remove(line)
         elif self._lines.get(line.key) is line:
             del self._lines[line.key]
-            if self._ear is not None:
-                self._ear.hung_up(*line.key)
+            if self._registry is not None:
+                self._registry.hung_up(*line.key)
 
 
 class _Line:
-    """One connection, and how many lines it may still say in this second."""
+    """One connection, and how many lines it may still send in this second."""
 
     def __init__(self, hub: WorkerHub, link: socket.socket, now: float) -> None:
         self._hub = hub
         self.key: tuple[int, int] | None = None
         self.since_s, self.left = now, LINES_PER_S
-        self.channel = Channel(
+        self.channel = LineChannel(
             hub._loop, link, self._said, self._gone, waiting_bytes_max=WAITING_BYTES_MAX
         )
 

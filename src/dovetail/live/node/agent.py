@@ -1,9 +1,9 @@
-"""The agent of one node: obeys the newest controller, starts and ends workers, says what they do.
+"""The agent of one node: obeys the newest controller, starts and ends workers, reports on them.
 
-It knows no sockets, no clock and no disk. Orders, words of workers and the present come in;
-reports come out; a `Launcher` does the rest. An order that comes twice, late or out of turn
-changes nothing more. What a controller may have missed it can hear again: an end until it is
-forgotten, everything else in the inventory.
+It knows no sockets, no clock and no disk. Orders, messages of workers and the present time come
+in; reports come out; a `Launcher` does the rest. Messages may be lost, repeated or reordered, so
+every order is idempotent, and whatever a controller may have missed is reported again: an end
+until the controller says `forget`, everything else in the inventory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dovetail.live.node.fence import Fence
 from dovetail.live.node.launcher import (
     NEVER_STARTED,
     NOT_NOW,
-    Exit,
-    Found,
+    AdoptedWorker,
+    DiskFull,
     Launcher,
     LaunchError,
-    NoRoom,
     StartDeferred,
+    WorkerExit,
 )
 from dovetail.wire.agent import (
     REPORTED_IN,
@@ -61,23 +61,23 @@ from dovetail.wire.worker import (
 )
 
 REPEAT_S = 2.0
-"""An end that nobody has put on record yet is said again so often, in the machine's seconds."""
+"""How often an end is reported until it is forgotten, in seconds of the machine."""
 KILL_AGAIN_S = 1.0
-"""A worker that SIGKILL has not ended yet (it waits for a device) is killed again so often."""
+"""How often SIGKILL is repeated: a process that waits for a device may outlive the first."""
 START_AGAIN_S = 0.25
-"""A worker that must wait before it can be started is tried again so often."""
+"""How often a deferred start is tried again."""
 KEPT = (Entered, WorkerLeft, Saved, Finished)
-"""What a worker said that a later agent must find: without it an end could be misread."""
+"""Messages that a later agent must find, or it would take an end for another: kept on disk."""
 ORDER_OF_TELLING = (Abandon, Regroup, Meet, Checkpoint)
 _NO_LAUNCH = Launch((), "", "", "")
 
 
 @dataclass(slots=True)
 class _Worker:
-    """One worker. `told` and `said` hold the last message of each class.
+    """One worker. `told` and `said` are the last message of each class, to it and from it.
 
-    It goes by the limits of generation `limited`, and holds at most `memory_bytes` (0: no bound).
-    It `may_know` of a generation that came before those of its order.
+    It runs under the limits of generation `limited` and has at most `memory_bytes` (0: no bound).
+    `may_know` is True once it may have heard of a generation before that of its order.
     """
 
     order: StartWorker
@@ -87,7 +87,7 @@ class _Worker:
     told: dict[type, ToWorker] = field(default_factory=dict)
     said: dict[type, FromWorker] = field(default_factory=dict)
     entered: int = -1
-    end: Exit | None = None
+    end: WorkerExit | None = None
     asked: bool = False
     limited: int = -1
     memory_bytes: int = 0
@@ -110,8 +110,8 @@ class _Worker:
 class Agent:
     """The agent of one node, as a function of what comes in.
 
-    Times are the cluster's. `speed` of its seconds pass in one of the machine's, and repeats go by
-    those: they cost the machine the same at any speed.
+    Times are those of the cluster, of which `speed` seconds pass in one second of the machine.
+    Repeats are timed in seconds of the machine: they cost it the same at any speed.
     """
 
     def __init__(
@@ -133,15 +133,16 @@ class Agent:
         self._token = token
         self._repeat_s, self._kill_again_s = REPEAT_S * speed, KILL_AGAIN_S * speed
         self._workers: dict[tuple[int, int], _Worker] = {}
-        # Starts that must wait, each by its newest order, and when they are tried again.
+        # Deferred starts, each with its newest order, and when they are tried again.
         self._deferred: dict[tuple[int, int], StartWorker] = {}
         self._start_again_s, self._try_s = START_AGAIN_S * speed, NEVER_S
         for found in launcher.found():
             self._adopt(found)
 
-    def _adopt(self, found: Found) -> None:
+    def _adopt(self, found: AdoptedWorker) -> None:
         order = found.order
-        # Whether an earlier agent asked it to end is not known: better to take it that one did.
+        # Whether an earlier agent asked it to end is not known. Assume it did: exit code 0 after
+        # a request to end does not prove that the program had finished.
         worker = _Worker(order, found.token, found.started_s, end=found.exit, asked=True)
         worker.limited, worker.memory_bytes = order.generation, order.memory_bytes
         worker.may_know = True
@@ -160,7 +161,8 @@ class Agent:
         if not self.fence.obeys(order.epoch):
             return []
         if order.epoch > before:
-            # Its inventory lacks them: to a new controller they will not start by older orders.
+            # The inventory does not list deferred starts, so a new controller would not know of
+            # them, and might start the same job elsewhere while an old order still fires here.
             self._deferred.clear()
         if order.hail is not None:
             return [AgentReport(self.node, inventory=self.inventory(order.hail.serial))]
@@ -175,12 +177,12 @@ class Agent:
         return []
 
     def admits(self, job: int, worker: int, token: str) -> bool:
-        """Tells whether somebody who says to be this worker knows its secret."""
+        """True if a connection that claims to be this worker has its secret."""
         known = self._workers.get((job, worker))
         return known is not None and known.alive and known.token == token
 
     def heard(self, job: int, worker: int, message: FromWorker, now: float) -> list[AgentReport]:
-        """Takes what a worker said; `Hello` means that it listens from now on."""
+        """Handles a message of a worker; `Hello` means that it is connected from now on."""
         known = self._workers.get((job, worker))
         if known is None:
             return []
@@ -195,13 +197,13 @@ class Agent:
         return [self._says(job, worker, message), *self._limit_at_last(known)]
 
     def hung_up(self, job: int, worker: int) -> None:
-        """Takes note that a worker listens no longer; it may come back."""
+        """Notes that a worker is disconnected; it may connect again."""
         known = self._workers.get((job, worker))
         if known is not None:
             known.listens = False
 
     def tick(self, now: float) -> list[AgentReport]:
-        """Looks for ends, kills who overstays its grace, and repeats ends not yet on record."""
+        """Polls for ends, kills workers past their grace period, and repeats reports of ends."""
         reports = [r for end in self._launcher.poll() for r in self._ended(end, now)]
         for (job, number), worker in self._workers.items():
             if worker.alive and worker.kill_s <= now:
@@ -215,13 +217,13 @@ class Agent:
         return reports
 
     def end_all(self, grace_s: float, now: float) -> list[AgentReport]:
-        """Ends every worker: the whole cluster is taken down, or nobody is left to ask."""
+        """Ends every worker: the cluster is shut down, or its folder is gone."""
         self._deferred.clear()
         ends = [EndWorker(job, worker, grace_s) for job, worker in self.alive]
         return [report for end in ends for report in self._end(end, now)]
 
     def next_due(self) -> float:
-        """Returns when `tick` has something to do whatever happens."""
+        """Returns when `tick` must be called next if nothing comes in."""
         due_s = min((min(w.kill_s, w.repeat_s) for w in self._workers.values()), default=NEVER_S)
         return min(due_s, self._try_s)
 
@@ -256,21 +258,22 @@ class Agent:
                     raise LaunchError(f"node {self.node} has no GPU {gpu}", NOT_NOW)
             self._launcher.start(order, worker.token, now)
         except LaunchError as error:
-            return self._ended(Exit(*key, error.exit_code, str(error)), now)
+            return self._ended(WorkerExit(*key, error.exit_code, str(error)), now)
         except StartDeferred as wait:
-            # Not known until it runs: whoever ends it meanwhile fences its number.
+            # It stays unknown until it runs, so that an order to end it meanwhile takes the path
+            # for unknown workers and fences the number: the start can then never happen.
             del self._workers[key]
             self._deferred[key] = order
             self._try_s = now + self._start_again_s
             return [AgentReport(self.node, deferred=WorkerDeferred(*key, str(wait)))]
-        except NoRoom:
-            # As if the order had been lost: it comes again until the worker is there.
+        except DiskFull:
+            # Treated as a lost order: the controller repeats it until the worker is there.
             del self._workers[key]
             return []
         return [self._says_start(worker)]
 
     def _start_deferred(self, now: float) -> list[AgentReport]:
-        """Tries again to start who had to wait; that some still wait was said before."""
+        """Retries deferred starts. Those still deferred were reported before, and are not again."""
         deferred, self._deferred, self._try_s = self._deferred, {}, NEVER_S
         reports = [r for order in deferred.values() for r in self._start(order, now)]
         return [r for r in reports if r.deferred is None]
@@ -284,10 +287,10 @@ class Agent:
         return [self._says_start(known)]
 
     def _limit(self, worker: _Worker) -> None:
-        """Puts a worker under the limits of its newest order.
+        """Applies the limits of a worker's newest order.
 
-        One that trains may hold what it held until it enters that generation, which may cut its
-        batch smaller too: nothing that it holds by right is taken from it.
+        A worker that trains keeps the looser bound until it enters the new generation: it may
+        need what it has now to get there, and only the new generation cuts its batch smaller.
         """
         order = worker.order
         if order.launch.trains and worker.entered < order.generation and worker.may_know:
@@ -298,7 +301,7 @@ class Agent:
         self._launcher.limit(order)
 
     def _limit_at_last(self, worker: _Worker) -> list[AgentReport]:
-        """Puts a worker under limits that waited for it to enter their generation."""
+        """Applies limits that waited for the worker to enter their generation."""
         if worker.limited < worker.order.generation <= worker.entered:
             self._limit(worker)
             return [self._says_start(worker)]
@@ -322,13 +325,13 @@ class Agent:
         return []
 
     def _end_unknown(self, order: EndWorker, now: float) -> list[AgentReport]:
-        """Fences a number that was never heard of: its start may still be on the way."""
+        """Fences an unknown number and reports its end: its start may still be on the way."""
         if self.fence.is_used_up(order.job, order.worker):
             return []
         self._deferred.pop((order.job, order.worker), None)
         nothing = StartWorker(order.job, order.worker, -1, -1, _NO_LAUNCH)
         self._workers[order.job, order.worker] = _Worker(nothing, "", now, asked=True)
-        return self._ended(Exit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)
+        return self._ended(WorkerExit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)
 
     def _tell(self, order: NotifyWorkers) -> list[AgentReport]:
         message = order.regroup or order.meet or order.abandon or order.checkpoint
@@ -353,7 +356,7 @@ class Agent:
             worker.told.pop(Meet, None)
             asked = worker.told.get(Checkpoint)
             if isinstance(asked, Checkpoint) and asked.leave:
-                # It is wanted again.
+                # The plan has it again: it must not leave after its checkpoint.
                 del worker.told[Checkpoint]
         if worker.listens:
             worker.may_know = True
@@ -363,12 +366,13 @@ class Agent:
         return []
 
     def _tell_again(self, worker: _Worker, generation: int) -> None:
-        """Tells a worker that (again) listens what it may not have heard."""
+        """Repeats to a worker that has connected what it may not have received."""
         for kind in ORDER_OF_TELLING:
             message = worker.told.get(kind)
             if message is None:
                 continue
-            # Nor one that came before its limits: they are told with another.
+            # Neither a generation it has entered already, nor one from before its limits: the
+            # worker reads its limits together with the generation they belong to.
             if isinstance(message, Regroup | Meet) and not (
                 max(generation + 1, worker.limited) <= message.generation
             ):
@@ -391,7 +395,7 @@ class Agent:
 
     # Reports.
 
-    def _ended(self, end: Exit, now: float) -> list[AgentReport]:
+    def _ended(self, end: WorkerExit, now: float) -> list[AgentReport]:
         worker = self._workers.get((end.job, end.worker))
         if worker is None or not worker.alive:
             return []
@@ -412,7 +416,7 @@ class Agent:
         return AgentReport(self.node, ended=ended)
 
     def _said_of(self, worker: _Worker, generation: int) -> list[AgentReport]:
-        """Returns once more what a worker said of a generation that it is told of again."""
+        """Repeats what a worker said of a generation, when the controller asks for it again."""
         again = [worker.said.get(kind) for kind in (Meeting, Ready, Entered)]
         return [
             self._says(worker.order.job, worker.order.worker, m)

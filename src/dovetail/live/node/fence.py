@@ -1,6 +1,6 @@
-"""What an agent refuses: old controllers, old generations, and numbers that were used.
+"""What an agent refuses: older controllers, older generations, and used worker numbers.
 
-Pure bookkeeping. It is small for ever: of each job the newest generation and the used numbers as
+Pure bookkeeping, bounded in size: of each job the newest generation and the used numbers as
 runs, and of jobs without workers here only the latest.
 """
 
@@ -29,7 +29,7 @@ def add(runs: Runs, number: int) -> None:
 
 
 def holds(runs: Runs, number: int) -> bool:
-    """Tells whether a number is in one of the runs."""
+    """True if a number is in one of the runs."""
     at = bisect_right(runs, [number, number])
     return any(first <= number <= last for first, last in runs[max(0, at - 1) : at + 1])
 
@@ -45,14 +45,14 @@ class Fence:
         self._used: dict[int, Runs] = {job: [list(r) for r in runs] for job, _, runs in jobs}
 
     def obeys(self, epoch: int) -> bool:
-        """Tells whether an order of this controller counts; remembers the newest."""
+        """True if an order of this controller counts; remembers the newest."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.changed()
         return epoch == self.epoch
 
     def passes(self, job: int, generation: int) -> bool:
-        """Tells whether this generation is the newest of its job so far; remembers it."""
+        """True if this generation is the newest of its job so far; remembers it."""
         newest = self._generation.get(job, -1)
         if generation > newest:
             self._generation[job] = generation
@@ -66,7 +66,7 @@ class Fence:
         self.changed()
 
     def is_used_up(self, job: int, worker: int) -> bool:
-        """Tells whether this number was used up."""
+        """True if this number was used up."""
         return holds(self._used.get(job, []), worker)
 
     def retire(self, job: int) -> None:

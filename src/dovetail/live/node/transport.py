@@ -1,9 +1,9 @@
 """How lines travel between the controller and the process of the agents: one Unix socket.
 
-The agents listen and the controller calls, again and again if it must. Nothing is promised: what
-could not be sent is dropped, for every order is sent again until its effect is seen and every
-report is part of the next inventory. Nobody can make the other side wait or fill its memory:
-buffers are bounded, and whoever does not read loses the connection.
+The agents listen and the controller connects, with retries. Delivery is not guaranteed: what
+could not be sent is dropped, since every order is repeated until its effect is seen and every
+report is part of the next inventory. Neither side can make the other wait or fill its memory:
+buffers are bounded, and a peer that does not read loses the connection.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.wire.agent import REPORTS, AgentOrder
 from dovetail.wire.codec import LINE_BYTES_MAX, Codec, WireError
+from dovetail.wire.connection import PIECE_BYTES, LineConnection, LineTooLong
 
 WAITING_BYTES_MAX = 16 << 20
-"""More unread bytes than this, and the reader is taken to be dead."""
+"""Unsent bytes at which the peer is taken to be dead."""
 ORDERS_MAX = 20_000
-"""Orders that wait for the loop of the link; the oldest go first, they will be sent again."""
+"""Orders queued for the thread of the link. The oldest are dropped: they will be repeated."""
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Waits between attempts to reach the agents; the last one again and again."""
+"""Pauses between attempts to connect to the agents; the last one repeats."""
 REVIVE_AFTER = 4
-"""Attempts in vain after which agents are taken to be dead, and again after so many more."""
-PIECE = 1 << 16
+"""Failed attempts after which the agents are started again, and again after as many more."""
 EVERYBODY = -1
 
 
@@ -45,7 +45,7 @@ class Addressed:
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """End all workers, politely first, and then yourselves: the cluster is taken down."""
+    """End all workers, with SIGTERM first, and then the agents: the cluster is shut down."""
 
     grace_s: float
 
@@ -53,13 +53,25 @@ class Dismiss:
 TO_AGENTS = Codec({"Addressed": Addressed, "Dismiss": Dismiss})
 
 
-class Loop:
-    """Calls back whoever has something to read or room to write. One thread, no more."""
+class HasFileno(Protocol):
+    """A socket, a connection, or anything else with a descriptor."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor."""
+        ...
+
+
+Watched = HasFileno | int
+"""What a selector takes."""
+
+
+class EventLoop:
+    """Calls back when a file is ready to be read or written. For one thread."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
 
-    def watch(self, file: socket.socket | int, events: int, call: Callable[[int], None]) -> None:
+    def watch(self, file: Watched, events: int, call: Callable[[int], None]) -> None:
         """Calls `call(events)` when a file is ready; replaces an earlier watch of it."""
         if events == 0:
             self.leave(file)
@@ -68,19 +80,19 @@ class Loop:
         else:
             self._selector.register(file, events, call)
 
-    def leave(self, file: socket.socket | int) -> None:
+    def leave(self, file: Watched) -> None:
         """Watches a file no longer."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(file)
 
     def wait(self, timeout_s: float) -> None:
-        """Waits for at most so long and calls back all who are ready."""
+        """Waits for at most so long and calls back for every file that is ready."""
         for key, events in self._selector.select(max(0.0, timeout_s)):
-            # Whoever was called before may have closed this one.
+            # A callback of the same round may have closed this file.
             if self._watches(key.fileobj):
                 key.data(events)
 
-    def _watches(self, file: Any) -> bool:
+    def _watches(self, file: Watched) -> bool:
         try:
             self._selector.get_key(file)
         except (KeyError, ValueError):
@@ -89,41 +101,39 @@ class Loop:
         return True
 
     def close(self) -> None:
-        """Watches nothing any more."""
+        """Closes the selector; the files stay open."""
         self._selector.close()
 
 
-class Channel:
-    """One connection that carries lines both ways, without ever waiting."""
+class LineChannel:
+    """One connection that carries lines both ways on an event loop, without ever waiting."""
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         link: socket.socket,
         on_line: Callable[[bytes], None],
         on_close: Callable[[], None],
         *,
         waiting_bytes_max: int = WAITING_BYTES_MAX,
     ) -> None:
-        link.setblocking(False)
-        self._loop, self._link = loop, link
+        self._loop, self._connection = loop, LineConnection(link)
         self._on_line, self._on_close = on_line, on_close
         self._most = waiting_bytes_max
-        self._in, self._out = bytearray(), bytearray()
         self._reads = self._writes = True
         self.open = True
         self._watch()
 
     def send(self, line: bytes) -> None:
-        """Sends a line as soon as the other side takes it; closes if it never does.
+        """Sends a line as soon as the peer takes it; closes if too much is unsent.
 
-        To a peer that is gone nothing is sent. What it said before is still read, to its end.
+        Nothing is sent to a peer that is gone, but what it sent before is still read to its end.
         """
         if not (self.open and self._writes):
             return
-        self._out += line
+        self._connection.queue(line)
         self._write()
-        if len(self._out) > self._most:
+        if self._connection.unsent_bytes > self._most:
             self.close()
         else:
             self._watch()
@@ -141,26 +151,26 @@ class Channel:
             self._watch()
 
     def drain(self) -> None:
-        """Reads at once what has come, up to a bound: the other side is known to be gone."""
+        """Reads at once what has arrived, up to a bound: the peer is known to be gone."""
         self._reads = True
         self._lines()
-        for _ in range(LINE_BYTES_MAX // PIECE):
+        for _ in range(LINE_BYTES_MAX // PIECE_BYTES):
             if not (self.open and self._read()):
                 return
 
     def close(self) -> None:
-        """Ends the connection and says so, once."""
+        """Closes the connection and calls `on_close`, once."""
         if self.open:
             self.open = False
-            self._loop.leave(self._link)
-            self._link.close()
+            self._loop.leave(self._connection)
+            self._connection.close()
             self._on_close()
 
     def _watch(self) -> None:
         if self.open:
             reads = selectors.EVENT_READ if self._reads else 0
-            writes = selectors.EVENT_WRITE if self._out else 0
-            self._loop.watch(self._link, reads | writes, self._ready)
+            writes = selectors.EVENT_WRITE if self._connection.unsent_bytes else 0
+            self._loop.watch(self._connection, reads | writes, self._ready)
 
     def _ready(self, events: int) -> None:
         if events & selectors.EVENT_WRITE:
@@ -171,46 +181,41 @@ class Channel:
 
     def _write(self) -> None:
         try:
-            while self._out:
-                sent = self._link.send(memoryview(self._out)[:PIECE])
-                del self._out[:sent]
-        except BlockingIOError:
-            return
+            self._connection.flush()
         except OSError:
-            # The peer is gone, and what it sent before may still wait in the socket: an agent
-            # that was stopped finds orders there of a controller that was killed. Reading them
-            # ends with the end of the file, and that closes the connection.
+            # The peer is gone, but what it sent before may still be in the socket: an agent that
+            # was suspended finds orders there of a controller that was killed. They must be
+            # carried out. Reading reaches the end of the file, and that closes the connection.
             self._writes = False
-            self._out.clear()
+            self._connection.drop_unsent()
 
     def _read(self) -> bool:
-        """Reads a piece; returns whether there was any."""
+        """Reads a piece; True if there was one."""
         try:
-            piece = self._link.recv(PIECE)
-        except BlockingIOError:
+            has_more = self._connection.receive(0.0)
+        except TimeoutError:
             return False
         except OSError:
-            piece = b""
-        if not piece:
+            has_more = False
+        if not has_more:
             self.close()
             return False
-        self._in += piece
         self._lines()
         return True
 
     def _lines(self) -> None:
-        while self.open and self._reads and (end := self._in.find(b"\n")) >= 0:
-            line = bytes(self._in[: end + 1])
-            del self._in[: end + 1]
-            self._on_line(line)
-        if self.open and self._reads and len(self._in) > LINE_BYTES_MAX:
+        try:
+            # A line may pause or close the connection: what is left then waits, or is dropped.
+            while self.open and self._reads and (line := self._connection.take_line()) is not None:
+                self._on_line(line)
+        except LineTooLong:
             self.close()
 
 
 class AgentLink:
-    """The controller's end: a `Post` whose thread reaches the agents and hears them.
+    """The controller's end: a `Post` with a thread that sends orders and receives reports.
 
-    When nobody has listened for a while, `revive` is asked to bring the agents up again.
+    When no agent has listened for a while, `revive` is called to start the agents again.
     """
 
     def __init__(
@@ -227,28 +232,29 @@ class AgentLink:
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._closing = False
         self._grace_s = 0.0
-        self._loop = Loop()
-        self._channel: Channel | None = None
+        self._loop = EventLoop()
+        self._channel: LineChannel | None = None
         self._thread = threading.Thread(target=self._run, name="agents", daemon=True)
         self._thread.start()
 
     def send(self, node: int, order: AgentOrder) -> None:
-        """Hands an order over; if the agents cannot be reached, it is lost."""
+        """Queues an order; if the agents cannot be reached, it is lost."""
         self._orders.append((node, order))
         self._wake()
 
     def dismiss(self, grace_s: float) -> None:
-        """Tells the agents to end everything and themselves."""
+        """Orders the agents to end all workers and themselves."""
         self._grace_s = grace_s
         self._orders.append((EVERYBODY, AgentOrder(0)))
         self._wake()
 
     def close(self) -> None:
-        """Hangs up; what was handed over before is sent first, if the agents listen."""
+        """Sends what is queued, if the agents listen, and closes the connection."""
         self._closing = True
         self._wake()
         self._thread.join()
-        # Not by the thread: it may see `_closing` and end before it is woken here.
+        # Not by the thread: it may see `_closing` and end before `_wake` writes, and the number
+        # of the pipe may belong to another file by then.
         os.close(self._wake_r)
         os.close(self._wake_w)
 
@@ -274,7 +280,7 @@ class AgentLink:
 
     def _woken(self, events: int) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_r, PIECE)
+            os.read(self._wake_r, PIECE_BYTES)
 
     def _connect(self) -> None:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -283,7 +289,7 @@ class AgentLink:
         except OSError:
             link.close()
             return
-        self._channel = Channel(self._loop, link, self._heard, self._lost)
+        self._channel = LineChannel(self._loop, link, self._heard, self._lost)
         for node, hail in list(self._hails.items()):
             self._say(TO_AGENTS.encode(Addressed(node, hail)))
 
@@ -292,7 +298,7 @@ class AgentLink:
             node, order = self._orders.popleft()
             if node == EVERYBODY:
                 if self._channel is None:
-                    # It is said once, and the agents may just be coming up.
+                    # The only order that is not repeated: it waits for agents that are starting.
                     self._orders.appendleft((node, order))
                     return
                 self._say(TO_AGENTS.encode(Dismiss(self._grace_s)))
@@ -300,7 +306,7 @@ class AgentLink:
             if order.hail is not None:
                 self._hails[node] = order
             with contextlib.suppress(WireError):
-                # Too long for a line: nothing is promised, and nothing else may be lost for it.
+                # Too long for a line. It must not end the thread and lose all other orders.
                 self._say(TO_AGENTS.encode(Addressed(node, order)))
 
     def _say(self, line: bytes) -> None:
@@ -311,7 +317,7 @@ class AgentLink:
         try:
             report = REPORTS.decode(line)
         except WireError:
-            # An agent of another version: better no connection than a wrong picture.
+            # An agent of another version: no connection is better than a wrong state.
             if self._channel is not None:
                 self._channel.close()
             return

@@ -1,1 +1,1 @@
-"""Where users come in: the server, the verbs it answers, and what it may tell."""
+"""The server of the controller: connections, the protocol, and the answers."""

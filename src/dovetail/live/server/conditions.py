@@ -1,4 +1,4 @@
-"""What a job waits for that does not even wait in the queue: other jobs, a time, a place."""
+"""What a job waits for before it joins the queue: other jobs, a time, a place in its array."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from dovetail.wire.spec import Dependency
 
 SHOWN, NAMED = 20, 5
 LOOKED_AT = 500
-"""Of more dependencies the rest is not looked at: who asks why must not wait for it."""
+"""Dependencies looked at; the rest is left out, so that `why` answers quickly."""
 MET_BY = {
     "after": "start",
     "afterok": "complete",
     "afternotok": "end otherwise than completed",
     "afterany": "end",
 }
-"""What a job must do that another depends on."""
+"""What the job named by a dependency must do."""
 UNMET = {"afterok": True, "afternotok": False}
-"""Whether a job must have ended well for those who depend on its end so."""
+"""Dependencies on a kind of end: True if the job must complete."""
 
 
-def called(number: int, reader: Queries) -> str:
+def job_name(number: int, reader: Queries) -> str:
     """Returns the name that `ls` gives a job: `12`, or `12_3` for a task of an array."""
     return reader.called((number,))[number]
 
 
 def conditions(kept: StoredJob, reader: Queries, now_s: float) -> list[str]:
-    """Returns what a job demands before it waits in the queue, and how that stands."""
-    found, (records, names) = [], _those(kept.spec.after[:SHOWN], reader)
+    """Returns the conditions of a job that are checked before it queues, and their state."""
+    found, (records, names) = [], _named_jobs(kept.spec.after[:SHOWN], reader)
     for need in kept.spec.after[:SHOWN]:
         record, name = records.get(need.job), names[need.job]
         state = "unknown" if record is None else str(record.state)
@@ -43,10 +43,10 @@ def conditions(kept: StoredJob, reader: Queries, now_s: float) -> list[str]:
     return found
 
 
-def must_come(kept: StoredJob, reader: Queries, now_s: float) -> str:
-    """Returns what a job waits for that may not even wait in the queue."""
+def unmet_condition(kept: StoredJob, reader: Queries, now_s: float) -> str:
+    """Returns the first unmet condition of a job that is not in the queue."""
     record, named = kept.record, []
-    records, names = _those(kept.spec.after[:LOOKED_AT], reader)
+    records, names = _named_jobs(kept.spec.after[:LOOKED_AT], reader)
     for need in kept.spec.after[:LOOKED_AT]:
         other, name = records.get(need.job), names[need.job]
         over = other is not None and other.state in TERMINAL
@@ -66,9 +66,9 @@ def must_come(kept: StoredJob, reader: Queries, now_s: float) -> str:
     return "its condition must be met first"
 
 
-def _those(
+def _named_jobs(
     needs: Sequence[Dependency], reader: Queries
 ) -> tuple[dict[int, JobRecord], dict[int, str]]:
-    """Returns the records of jobs that are depended on, and their names, all at once."""
+    """Returns the records and names of the jobs that dependencies name, in two queries."""
     numbers = [need.job for need in needs]
     return {kept.number: kept.record for kept in reader.some(numbers)}, reader.called(numbers)

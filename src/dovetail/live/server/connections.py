@@ -1,4 +1,4 @@
-"""The open connections of one listener: how many there may be, and which one makes room."""
+"""The open connections of one listener: how many there may be, and which one is closed first."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ LINGER_BYTES = 4 << 20
 
 
 class Connections:
-    """Counts the connections of one listener, so that its clients cannot crowd out another's.
+    """Limits the connections of one listener, so that its clients cannot use up another's.
 
-    A full table admits a new connection only by ending the one that has been idle longest. Any
-    thread may call.
+    A full table admits a new connection by ending the one that has been idle longest. Any thread
+    may call.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: set[socket.socket] = set()
         self._idle: dict[socket.socket, None] = {}
-        """Those that wait for their client's next line, the longest first."""
+        """Connections that wait for the next line of their client, the longest first."""
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, connection: socket.socket) -> bool:
-        """Returns whether the connection may be served; `release` takes it out again."""
+        """True if the connection may be served; `release` takes it out again."""
         with self._guard:
             if len(self._open) >= self._most and not self._end_idle():
                 return False
@@ -65,7 +65,7 @@ class Connections:
         del self._idle[oldest]
         self._open.discard(oldest)
         with contextlib.suppress(OSError):
-            # What it has just sent is still read and answered.
+            # Only for reading: a request that has just come in is still answered.
             oldest.shutdown(socket.SHUT_RD)
         return True
 
@@ -73,7 +73,7 @@ class Connections:
 def end_after_reply(connection: socket.socket) -> None:
     """Ends our side of a connection and reads on for a moment.
 
-    To close a socket with unread bytes resets the connection, and the client may then lose the
+    Closing a socket with unread bytes resets the connection, and the client may then lose the
     reply that says why it was ended.
     """
     deadline, left = monotonic() + LINGER_S, LINGER_BYTES

@@ -15,16 +15,16 @@ from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.server.conditions import called, conditions, must_come
-from dovetail.live.server.messages.reason import Explained
+from dovetail.live.server.conditions import conditions, job_name, unmet_condition
+from dovetail.live.server.messages.reason import JobExplanation
 from dovetail.live.server.protocol import ENDLESS_S
 from dovetail.live.server.rows import (
     UNWRITABLE,
     fraction_done,
     is_closed_to,
+    placement_text,
     progress_of,
     reason_code,
-    seats_text,
 )
 from dovetail.live.store.queries import Queries
 
@@ -51,7 +51,7 @@ BEHIND = "the GPUs it could have are not free, and jobs ahead of it in the polic
 """What `Resources` means where a policy looks for room for every job, not for the first alone."""
 
 
-def explain(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> Explained:
+def explain(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> JobExplanation:
     """Returns why a job waits, why it has the GPUs it has, or why it ended."""
     if kept.record.state in TERMINAL or kept.record.state is State.COMPLETING:
         return _ended(kept, now_s)
@@ -60,7 +60,7 @@ def explain(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float)
     return _running(kept, reader, seen, now_s)
 
 
-def _waiting(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> Explained:
+def _waiting(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> JobExplanation:
     picture, record, number = seen.picture, kept.record, kept.number
     said = seen.reasons.get(number)
     code = reason_code(kept, seen)
@@ -72,7 +72,7 @@ def _waiting(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float
     if rank is not None:
         evidence.append(_ahead_text(ahead, reader))
     if said is not None and said.behind >= 0:
-        evidence.append(f"job {called(said.behind, reader)} is the first that finds no room")
+        evidence.append(f"job {job_name(said.behind, reader)} is the first that finds no room")
     evidence.extend(conditions(kept, reader, now_s))
     if record.retries:
         evidence.append(f"it was tried {_times(record.retries)} before")
@@ -80,7 +80,7 @@ def _waiting(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float
         evidence.append(f"the last plan was refused: {picture.refused}")
     if picture.unwritable:
         evidence.append(picture.unwritable)
-    return Explained(
+    return JobExplanation(
         job=number,
         called=kept.spec.called(number),
         state=str(record.state),
@@ -149,7 +149,7 @@ def _ahead_text(ahead: tuple[int, ...], reader: Queries) -> str:
         spec = reader.spec(number)
         plural = "" if spec is not None and spec.gpus == 1 else "s"
         size = "" if spec is None else f" ({spec.gpus} GPU{plural})"
-        first.append(f"{called(number, reader)}{size}")
+        first.append(f"{job_name(number, reader)}{size}")
     more = f" and {len(ahead) - AHEAD_SHOWN} more" if len(ahead) > AHEAD_SHOWN else ""
     return f"{_jobs_are(len(ahead), 'waiting ')} ahead of it: {', '.join(first)}{more}"
 
@@ -166,12 +166,12 @@ def _would_start(
     free: dict[int, int],
     now_s: float,
 ) -> str:
-    """Returns what would have to happen, as far as counting tells."""
+    """Returns what would have to happen, as far as counting GPUs shows."""
     record, spec = kept.record, kept.spec
     if record.held:
         return "release it"
     if record.reason:
-        return must_come(kept, reader, now_s)
+        return unmet_condition(kept, reader, now_s)
     if seen.picture.unwritable:
         return "the controller must be able to write to its folder again"
     if kept.number not in seen.rank:
@@ -192,7 +192,7 @@ def _would_start(
 
 
 def _finds_no_room(kept: StoredJob, seen: SnapshotIndex) -> bool:
-    """Tells whether the policy looked for room for a job when it was asked last, in vain."""
+    """True if the policy found no room for a job at its last decision."""
     said = seen.reasons.get(kept.number)
     return said is not None and said.code == "Resources"
 
@@ -219,14 +219,17 @@ def _end_of(run: RunningStatus, now_s: float) -> float:
     return max(now_s, run.since_s + run.left_s / run.rate)
 
 
-def _running(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> Explained:
+def _running(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float) -> JobExplanation:
     picture, record, number = seen.picture, kept.record, kept.number
     run = seen.runs.get(number)
     held = len(record.members)
     free = picture.free_gpus()
-    evidence = [f"it asked for {_asks(kept)}", f"on {seats_text(record.members) or 'no GPU yet'}"]
+    evidence = [
+        f"it asked for {_asks(kept)}",
+        f"on {placement_text(record.members) or 'no GPU yet'}",
+    ]
     if run is not None:
-        evidence.extend(_manner(kept, run, seen, reader, now_s))
+        evidence.extend(_progress_lines(kept, run, seen, reader, now_s))
     evidence.extend(_out_of_reach(kept))
     evidence.append(_free_text(free))
     evidence.append(f"{_jobs_are(len(picture.waiting))} waiting")
@@ -236,7 +239,7 @@ def _running(kept: StoredJob, reader: Queries, seen: SnapshotIndex, now_s: float
     if last:
         evidence.append(last)
     starting = record.state is State.CONFIGURING
-    return Explained(
+    return JobExplanation(
         job=number,
         called=kept.spec.called(number),
         state=str(record.state),
@@ -265,7 +268,7 @@ def _why_so_many(kept: StoredJob, held: int, seen: SnapshotIndex, starting: bool
     return f"{one} of {spec.min_gpus} to {spec.max_gpus}: the share that {policy} gives it"
 
 
-def _manner(
+def _progress_lines(
     kept: StoredJob, run: RunningStatus, seen: SnapshotIndex, reader: Queries, now_s: float
 ) -> list[str]:
     done_s, rate, left_s = progress_of(kept.record, run, now_s)
@@ -288,7 +291,7 @@ def _manner(
 
 
 def _out_of_reach(kept: StoredJob) -> list[str]:
-    """Returns the words for GPUs of a job on nodes on which none of its processes runs."""
+    """Describes GPUs of a job on nodes where none of its processes runs."""
     if kept.spec.trains or kept.spec.paced:
         return []
     members = kept.record.members
@@ -311,7 +314,7 @@ def _speed_text(rate: float) -> str:
 
 
 def _last_placing(reader: Queries, number: int) -> str:
-    """Returns what the log says of the last time it was placed."""
+    """Describes the last placement of a job, from the log."""
     facts = reader.facts(number)
     placed = [(t, f) for t, f in facts if f.get("e") == "started"]
     if not placed:
@@ -325,7 +328,7 @@ def _last_placing(reader: Queries, number: int) -> str:
     return f"last placed at {t:.0f} s ({fact.get('how', 'start')}){again}{since}"
 
 
-def _ended(kept: StoredJob, now_s: float) -> Explained:
+def _ended(kept: StoredJob, now_s: float) -> JobExplanation:
     record = kept.record
     over = record.state in TERMINAL
     ending = record.state if over or record.ending is None else record.ending
@@ -341,7 +344,7 @@ def _ended(kept: StoredJob, now_s: float) -> Explained:
     if record.retries:
         evidence.append(f"it was tried again {_times(record.retries)} of {kept.spec.retries}")
     sentence = record.detail or ENDS.get(ending, "it is over")
-    return Explained(
+    return JobExplanation(
         job=kept.number,
         called=kept.spec.called(kept.number),
         state=str(record.state),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dovetail.core.errors import InputError
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.status_snapshot import SnapshotIndex
-from dovetail.live.server.messages.listing import JobRow, Listed, ListJobs
+from dovetail.live.server.messages.listing import JobList, JobRow, ListJobs
 from dovetail.live.server.rows import job_row, ranges_text
 from dovetail.live.store.queries import LIVE, Queries, UnfinishedJob
 
@@ -26,7 +26,7 @@ class _Item:
     tasks: tuple[UnfinishedJob, ...]
 
 
-def page(reader: Queries, asked: ListJobs, seen: SnapshotIndex, now_s: float) -> Listed:
+def job_page(reader: Queries, asked: ListJobs, seen: SnapshotIndex, now_s: float) -> JobList:
     """Returns one page of the jobs that match, and how many rows there are in all."""
     limit = max(1, min(asked.limit, ROWS_MAX))
     first = max(0, asked.offset)
@@ -54,7 +54,7 @@ def page(reader: Queries, asked: ListJobs, seen: SnapshotIndex, now_s: float) ->
     counts = reader.counts()
     said = tuple((str(s), counts[s]) for s in State if counts.get(s))
     more = max(0, total - first - len(rows))
-    return Listed(now_s, tuple(rows), more, said, total=total, offset=first)
+    return JobList(now_s, tuple(rows), more, said, total=total, offset=first)
 
 
 def _live(

@@ -1,4 +1,4 @@
-"""What a job printed, read piece by piece as text, from a file that may not be there yet."""
+"""The output of a job, read piece by piece as text, from a file that may not exist yet."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PIECE_BYTES = 1 << 16
 class OutputReader:
     """Reads a job's output from its last `tail` lines on (-1: from the beginning).
 
-    Who has read up to a place (`at`) goes on there by naming it as `begin`.
-    Only a plain file is read: a pipe or a device in its place would hold the reader for ever.
-    Bytes that are no text come out as the replacement character.
+    A reader that has read up to a place (`at`) resumes there with `begin`.
+    Only a regular file is read: a pipe or a device in its place would block the reader for ever.
+    Bytes that are not UTF-8 become the replacement character.
     """
 
     def __init__(self, path: Path, tail: int = -1, begin: int = -1) -> None:
@@ -54,7 +54,7 @@ class OutputReader:
 
     @property
     def at(self) -> int:
-        """Returns up to which place of the file text has been given, -1 if there is no file."""
+        """Returns the place in the file up to which text was returned, -1 if there is no file."""
         if self._file < 0:
             return -1
         unfinished, _ = self._decoder.getstate()

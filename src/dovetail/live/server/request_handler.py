@@ -1,5 +1,5 @@
-"""Answers what clients ask: changes go to the intake, which keeps them before the reply; the rest
-is read from the store and from the picture that the controller last published.
+"""Answers requests: changes go to the intake, which stores them before the reply; the rest is read
+from the store and from the last status snapshot of the controller.
 
 Called from many threads. It never waits for the controller's loop, so a list takes as long as it
 takes to read its rows, however busy the scheduler is.
@@ -20,41 +20,41 @@ from dovetail.live.jobs.lifecycle import TERMINAL
 from dovetail.live.jobs.status_snapshot import SnapshotIndex, StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.explain import explain
-from dovetail.live.server.job_pages import page
+from dovetail.live.server.job_pages import job_page
 from dovetail.live.server.messages.changes import (
-    Change,
-    Changed,
+    ChangeAccepted,
     Down,
     Drain,
-    Left,
+    JobChange,
+    JobsSubmitted,
+    SkippedJob,
     Submit,
-    Submitted,
 )
-from dovetail.live.server.messages.cluster import Nodes, NodesShown, Ping, Pong
-from dovetail.live.server.messages.events import Event, History, Recalled
+from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping, Pong
+from dovetail.live.server.messages.events import Event, History, HistoryPage
 from dovetail.live.server.messages.listing import ListJobs
-from dovetail.live.server.messages.one_job import Show, Shown
+from dovetail.live.server.messages.one_job import JobDetails, ShowJob
 from dovetail.live.server.messages.output import Logs, LogText
-from dovetail.live.server.messages.reason import Explained, Why
-from dovetail.live.server.messages.tracking import JobState, Track, Tracked
+from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+from dovetail.live.server.messages.tracking import JobState, JobStates, TrackJobs
 from dovetail.live.server.output_text import OutputReader
 from dovetail.live.server.requests import Question, Reply
-from dovetail.live.server.rows import job_row, node_rows, shown
+from dovetail.live.server.rows import job_details, job_row, node_rows
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.intake import why_not
-from dovetail.live.store.queries import NO_SUCH_JOB, Reader
+from dovetail.live.store.queries import NO_SUCH_JOB, StoreReader
 from dovetail.wire.submission import Submission
 
 EVENTS_MAX = 5_000
 FOLLOWERS_MAX = 32
 FOLLOW_S = 0.1
 BEAT_S = 1.0
-FIRST_PICTURE_S = 20.0
-"""A controller that takes much up, or whose nodes are silent, needs a while for its first."""
+FIRST_SNAPSHOT_S = 20.0
+"""A controller that recovers many jobs, or whose nodes are silent, takes a while for its first."""
 
 
-class Intake(Protocol):
-    """Takes what changes something; all is durable when a method returns."""
+class IntakeProtocol(Protocol):
+    """Accepts changes; they are durable when a method returns."""
 
     def submit(
         self, submissions: Sequence[Submission], *, key: str, user: str = ""
@@ -77,9 +77,9 @@ class Intake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the desk knows of its cluster that never changes while the controller runs.
+    """What never changes while the controller runs.
 
-    `paced` says that its nodes are clocks, which run no programs.
+    `paced` is True if its nodes are clocks, which run no programs.
     """
 
     pong: Pong
@@ -87,37 +87,37 @@ class ServerInfo:
     paced: bool = False
 
 
-class Desk:
-    """Answers questions from the store, the published picture and the intake."""
+class RequestHandler:
+    """Answers requests from the store, the last status snapshot and the intake."""
 
     def __init__(
         self,
         info: ServerInfo,
-        intake: Intake,
-        published: Callable[[], StatusSnapshot | None],
+        intake: IntakeProtocol,
+        snapshot: Callable[[], StatusSnapshot | None],
         now: Callable[[], float],
     ) -> None:
         self._info = info
         self._intake = intake
-        self._published = published
+        self._snapshot = snapshot
         self._now = now
         self._seen: SnapshotIndex | None = None
         self._followers = threading.BoundedSemaphore(FOLLOWERS_MAX)
 
     def answer(self, question: Question, user: str) -> Iterator[Reply]:
         """Yields the reply, or the pieces of a log."""
-        if isinstance(question, Submit | Drain | Down | Ping | Nodes):
-            # NOTE: to open a reader takes a millisecond; a thousand submits a second have none.
+        if isinstance(question, Submit | Drain | Down | Ping | ListNodes):
+            # NOTE: opening a reader takes a millisecond, too long for a thousand submits a second.
             yield self._at_once(question, user)
             return
-        with Reader(self._info.folder.store) as reader:
+        with StoreReader(self._info.folder.store) as reader:
             if isinstance(question, Logs):
                 with self._seat(question):
                     yield from self._logs(reader, question)
             else:
                 yield self._read(reader, question)
 
-    def _at_once(self, question: Submit | Drain | Down | Ping | Nodes, user: str) -> Reply:
+    def _at_once(self, question: Submit | Drain | Down | Ping | ListNodes, user: str) -> Reply:
         match question:
             case Submit():
                 return self._submit(question, user)
@@ -125,29 +125,29 @@ class Desk:
                 return self._drain(question)
             case Down(key, drain):
                 self._intake.request("down", argument="drain" if drain else "leave", key=key)
-                return Changed()
+                return ChangeAccepted()
             case Ping():
                 return replace(self._info.pong, now_s=self._now())
-            case Nodes():
-                return NodesShown(self._now(), node_rows(self._index().picture))
+            case ListNodes():
+                return NodeList(self._now(), node_rows(self._index().picture))
 
-    def _read(self, reader: Reader, question: Question) -> Reply:
+    def _read(self, reader: StoreReader, question: Question) -> Reply:
         match question:
-            case Change():
+            case JobChange():
                 return self._change(reader, question)
             case ListJobs():
-                return page(reader, question, self._index(), self._now())
-            case Show(job):
+                return job_page(reader, question, self._index(), self._now())
+            case ShowJob(job):
                 return self._show(reader, job)
-            case Track(jobs):
+            case TrackJobs(jobs):
                 return self._track(reader, jobs)
-            case Why(job):
+            case ExplainJob(job):
                 return self._explain(reader, job)
             case History():
                 return self._history(reader, question)
         raise DovetailError(f"no answer to {type(question).__name__}")
 
-    def _submit(self, asked: Submit, user: str) -> Submitted:
+    def _submit(self, asked: Submit, user: str) -> JobsSubmitted:
         for submission in asked.submissions:
             spec = submission.spec
             if spec.paced and not self._info.paced:
@@ -162,10 +162,10 @@ class Desk:
                     "emulated nodes run no programs",
                     "give paced: true and duration, or start with --engine local",
                 )
-        # Whose job it is, the kernel says, never the file.
-        return Submitted(self._intake.submit(asked.submissions, key=asked.key, user=user))
+        # The owner of a job is the user that the kernel reports, never one that a file names.
+        return JobsSubmitted(self._intake.submit(asked.submissions, key=asked.key, user=user))
 
-    def _change(self, reader: Reader, asked: Change) -> Changed:
+    def _change(self, reader: StoreReader, asked: JobChange) -> ChangeAccepted:
         if not asked.jobs:
             raise InputError(asked.verb, "no job was named")
         named = {text: reader.matching(text) for text in asked.jobs}
@@ -174,46 +174,46 @@ class Desk:
             raise InputError(f"job {asked.jobs[0]}", NO_SUCH_JOB)
         done = reader.asked_for(self._intake.request(asked.verb, jobs=numbers, key=asked.key))
         left = [
-            Left(text, _why_left(reader, asked.verb, found))
+            SkippedJob(text, _why_left(reader, asked.verb, found))
             for text, found in named.items()
             if not done.intersection(found)
         ]
         jobs = tuple(n for n in numbers if n in done)
-        return Changed(jobs, tuple(left), tuple(reader.called(jobs).values()))
+        return ChangeAccepted(jobs, tuple(left), tuple(reader.called(jobs).values()))
 
-    def _drain(self, asked: Drain) -> Changed:
+    def _drain(self, asked: Drain) -> ChangeAccepted:
         verb = "undrain" if asked.undo else "drain"
         self._intake.request(verb, node=asked.node, key=asked.key)
-        return Changed()
+        return ChangeAccepted()
 
-    def _show(self, reader: Reader, text: str) -> Shown:
+    def _show(self, reader: StoreReader, text: str) -> JobDetails:
         kept = self._one(reader, text)
         folder = self._info.folder.job(kept.number)
         row = job_row(kept, self._index(), self._now())
         names = reader.called(need.job for need in kept.spec.after)
         output = str(output_of(kept.spec, kept.number, folder))
-        return shown(kept, row, names, output, str(folder))
+        return job_details(kept, row, names, output, str(folder))
 
-    def _track(self, reader: Reader, texts: Sequence[str]) -> Tracked:
+    def _track(self, reader: StoreReader, texts: Sequence[str]) -> JobStates:
         numbers = sorted({n for text in texts for n in reader.numbers_of(text)})
         names = reader.called(numbers)
         found = reader.standings(numbers)
-        return Tracked(tuple(JobState(job, names[job], str(s), code) for job, s, code in found))
+        return JobStates(tuple(JobState(job, names[job], str(s), code) for job, s, code in found))
 
-    def _explain(self, reader: Reader, text: str) -> Explained:
+    def _explain(self, reader: StoreReader, text: str) -> JobExplanation:
         kept = self._one(reader, text)
         return explain(kept, reader, self._index(), self._now())
 
-    def _history(self, reader: Reader, asked: History) -> Recalled:
+    def _history(self, reader: StoreReader, asked: History) -> HistoryPage:
         limit = max(1, min(asked.limit, EVENTS_MAX))
         job = self._one(reader, asked.job).number if asked.job else None
         found = reader.facts_after(asked.after, limit, job)
         more = found[-1][0] if len(found) == limit else -1
         names = reader.called(number for _, _, number in found if number is not None)
         events = (Event(seq, line, names.get(number or 0, "")) for seq, line, number in found)
-        return Recalled(tuple(events), more)
+        return HistoryPage(tuple(events), more)
 
-    def _logs(self, reader: Reader, asked: Logs) -> Iterator[LogText]:
+    def _logs(self, reader: StoreReader, asked: Logs) -> Iterator[LogText]:
         kept = self._one(reader, asked.job)
         number = kept.number
         path = output_of(kept.spec, number, self._info.folder.job(number))
@@ -227,7 +227,7 @@ class Desk:
                 if over or not asked.follow:
                     break
                 if monotonic() - beat > BEAT_S:
-                    yield LogText()  # so that a client that went away is noticed
+                    yield LogText()  # fails if the client is gone, and ends the thread
                     beat = monotonic()
                 sleep(FOLLOW_S)
                 kept = reader.job(number) or kept
@@ -236,7 +236,7 @@ class Desk:
 
     @contextmanager
     def _seat(self, asked: Logs) -> Iterator[None]:
-        """Takes one of the few places of those who follow: others must be served beside them."""
+        """Takes one of the places for followers: they must not use up all connections."""
         if not asked.follow:
             yield
             return
@@ -247,7 +247,7 @@ class Desk:
         finally:
             self._followers.release()
 
-    def _one(self, reader: Reader, text: str) -> StoredJob:
+    def _one(self, reader: StoreReader, text: str) -> StoredJob:
         numbers = reader.numbers_of(text)
         if len(numbers) > 1:
             raise InputError(
@@ -260,8 +260,8 @@ class Desk:
         return kept
 
     def _index(self) -> SnapshotIndex:
-        give_up_s = monotonic() + FIRST_PICTURE_S
-        while (picture := self._published()) is None:
+        give_up_s = monotonic() + FIRST_SNAPSHOT_S
+        while (picture := self._snapshot()) is None:
             if monotonic() > give_up_s:
                 raise DovetailError("the controller is just starting; try again")
             sleep(FOLLOW_S)
@@ -271,7 +271,7 @@ class Desk:
         return seen
 
 
-def _why_left(reader: Reader, verb: str, numbers: Sequence[int]) -> str:
-    """Returns why a verb is not done for a job, or for all tasks of an array."""
+def _why_left(reader: StoreReader, verb: str, numbers: Sequence[int]) -> str:
+    """Returns why a job, or all tasks of an array, are skipped."""
     record = reader.record(numbers[0]) if numbers else None
     return NO_SUCH_JOB if record is None else why_not(verb, record.state)

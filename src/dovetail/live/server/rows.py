@@ -1,4 +1,4 @@
-"""How jobs and nodes are shown: rows made of the store's record and the published picture."""
+"""Rows of jobs and nodes, from the records in the store and the last status snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dovetail.live.jobs.status_snapshot import RunningStatus, SnapshotIndex, Sta
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.server.messages.cluster import NodeRow
 from dovetail.live.server.messages.listing import JobRow
-from dovetail.live.server.messages.one_job import Shown
+from dovetail.live.server.messages.one_job import JobDetails
 from dovetail.live.server.protocol import ENDLESS_S
 
 CLOSED = "ReqNodeNotAvail"
@@ -21,7 +21,7 @@ UNWRITABLE = "StorageUnavailable"
 GPU_MEMORY_HELD = "GpuMemoryHeld"
 """The reason of a job that is being started, and waits for the driver to free GPU memory."""
 WANTS_GPUS = ("None", "Resources", "Priority")
-"""Reasons of policies that say less than that the nodes are closed."""
+"""Reasons of policies that tell less than that the nodes are closed."""
 
 
 def job_row(kept: StoredJob, seen: SnapshotIndex, now_s: float) -> JobRow:
@@ -38,11 +38,11 @@ def job_row(kept: StoredJob, seen: SnapshotIndex, now_s: float) -> JobRow:
         max_gpus=spec.max_gpus,
         submit_s=record.queued_s,
         held_gpus=len(record.members) if record.state not in TERMINAL else 0,
-        where=seats_text(record.members) if record.state not in TERMINAL else "",
+        where=placement_text(record.members) if record.state not in TERMINAL else "",
         reason=reason_code(kept, seen),
         start_s=record.first_start_s,
         end_s=record.end_s,
-        ran_s=ran_by(record, now_s),
+        ran_s=run_time_s(record, now_s),
         done_s=done_s,
         rate=rate,
         progress=fraction_done(record, done_s, left_s),
@@ -56,7 +56,7 @@ def job_row(kept: StoredJob, seen: SnapshotIndex, now_s: float) -> JobRow:
     )
 
 
-def ran_by(record: JobRecord, now_s: float) -> float:
+def run_time_s(record: JobRecord, now_s: float) -> float:
     """Returns how long a job has run, without what it waited in between."""
     since_s = record.since_s if record.state is State.RUNNING else now_s
     return record.ran_s + max(0.0, now_s - since_s)
@@ -74,7 +74,7 @@ def progress_of(
 
 
 def fraction_done(record: JobRecord, done_s: float, left_s: float) -> float:
-    """Returns the part of a job that is done, -1 if nobody knows."""
+    """Returns the part of a job that is done, -1 if it is not known."""
     if record.state is State.COMPLETED:
         return 1.0
     if left_s < NEVER_S and done_s + left_s > 0:
@@ -102,14 +102,14 @@ def reason_code(kept: StoredJob, seen: SnapshotIndex) -> str:
 
 
 def is_closed_to(kept: StoredJob, seen: SnapshotIndex) -> bool:
-    """Tells whether too few GPUs are on nodes that are up for a job that all nodes could hold."""
+    """True if too few GPUs are on nodes that are up for a job that all nodes could hold."""
     kind, needed = kept.spec.gpu_type, kept.spec.min_gpus
     could = [n for n in seen.picture.nodes if kind in ("", n.gpu_type)]
     up = sum(len(n.gpus) for n in could if n.state == UP)
     return kept.number in seen.rank and up < needed <= sum(len(n.gpus) for n in could)
 
 
-def seats_text(members: tuple[GangMember, ...]) -> str:
+def placement_text(members: tuple[GangMember, ...]) -> str:
     """Returns where workers are, as `0:0-1 1:3` for GPUs 0 and 1 of node 0 and GPU 3 of node 1."""
     by_node: dict[int, list[int]] = {}
     for member in members:
@@ -128,15 +128,15 @@ def ranges_text(numbers: list[int]) -> str:
     return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in found)
 
 
-def shown(
+def job_details(
     kept: StoredJob, row: JobRow, called: Mapping[int, str], output: str, folder: str
-) -> Shown:
+) -> JobDetails:
     """Returns all of one job; `called` are the names of those it depends on.
 
     The values of its environment stay where they are.
     """
     spec, record = kept.spec, kept.record
-    return Shown(
+    return JobDetails(
         row=row,
         command=spec.command,
         script_lines=len(spec.script.splitlines()),

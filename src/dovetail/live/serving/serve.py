@@ -26,11 +26,11 @@ from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
-from dovetail.live.engines.engine import Engine, EngineWords, check_sockets, open_engine
+from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets, open_engine
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import Pong
-from dovetail.live.server.request_handler import Desk, ServerInfo
-from dovetail.live.server.server import Server, name_of_user
+from dovetail.live.server.request_handler import RequestHandler, ServerInfo
+from dovetail.live.server.server import Server, user_name
 from dovetail.live.serving.period import starting_meta
 from dovetail.live.serving.scheduler import Scheduler, build_scheduler, manifest_text
 from dovetail.live.serving.stated_lengths import StatedLengths
@@ -39,7 +39,7 @@ from dovetail.live.store.database import Database, EmptyStore
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.group_commit import GroupCommit
 from dovetail.live.store.intake import Intake
-from dovetail.live.store.queries import LIVE, Reader
+from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
@@ -80,7 +80,7 @@ def check(request: UpRequest) -> None:
     folder.lock().release()
     with suppress(EmptyStore):
         if folder.store.exists():
-            with Reader(folder.store) as reader:
+            with StoreReader(folder.store) as reader:
                 reader.check()
                 _check_engine(request.engine, reader)
 
@@ -100,7 +100,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
-        reader = stack.enter_context(Reader(folder.store))
+        reader = stack.enter_context(StoreReader(folder.store))
         _check_engine(request.engine, reader)
         store = Store(committer, reader)
         recovered = store.recover()
@@ -122,7 +122,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
 def _make_folder(request: UpRequest) -> Folder:
     """Makes and returns the folder of a cluster; makes nothing for a request that cannot work."""
     folder = Folder(request.home)
-    check_sockets(folder.home, EngineWords.parse(request.engine))
+    check_sockets(folder.home, EngineSpec.parse(request.engine))
     folder.make()
     return folder
 
@@ -189,7 +189,7 @@ def _control(
             launches=folders.launch,
             meter=ReportMeter(scheduler.learning),
             rules=rules_at_speed(engine.speed),
-            owner=name_of_user(os.getuid()),
+            owner=user_name(os.getuid()),
             share_between_users=request.share_between_users,
         )
 
@@ -211,7 +211,7 @@ def _control(
             speed=engine.speed,
         )
         info = ServerInfo(pong, folder, engine.paced)
-        desk = Desk(info, intake, lambda: world.status, clock.now)
+        desk = RequestHandler(info, intake, lambda: world.status, clock.now)
         server = Server(desk, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
         server.start(request.listen)
@@ -242,7 +242,7 @@ def _scheduler(
     )
 
 
-def _check_engine(engine: str, reader: Reader) -> None:
+def _check_engine(engine: str, reader: StoreReader) -> None:
     """Raises InputError if jobs are under way on another engine."""
     before = reader.meta("engine")
     if before is None or before == engine:

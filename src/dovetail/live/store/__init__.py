@@ -1,1 +1,1 @@
-"""What a live cluster keeps: one durable file, who may write into it, and how it is read."""
+"""The durable store of a live cluster: one SQLite file, its writers and its readers."""

@@ -315,11 +315,11 @@ def _carry_out(db: sqlite3.Connection, work: Work[object]) -> Outcome:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Returns whether the file is broken, and not only locked, full or out of reach for now."""
+    """True if the file is broken, and not only locked, full or out of reach for now."""
     return type(error) is sqlite3.DatabaseError or isinstance(error, UnicodeDecodeError)
 
 
-def shape_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
+def schema_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
     """Returns the columns of every table, each with its type, and the text of every trigger."""
     tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     columns = {
@@ -330,11 +330,11 @@ def shape_of(db: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
     return columns | {"": sorted(triggers)}
 
 
-def own_shape(version: int) -> dict[str, list[tuple[str, str]]]:
-    """Returns what `shape_of` returns for a store of a format."""
+def expected_schema(version: int) -> dict[str, list[tuple[str, str]]]:
+    """Returns what `schema_of` returns for a store of a format."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(_SCHEMA if version == 1 else _SCHEMA + _LISTS)
-        return shape_of(db)
+        return schema_of(db)
 
 
 def _kept_nothing(where: str, error: sqlite3.Error) -> Exception:

@@ -18,8 +18,8 @@ from dovetail.wire.submission import Submission
 _JOB_MAX = 2**62
 
 
-class Needs:
-    """The dependencies of one submit; `take` tells it of the jobs that were made, in order."""
+class DependencyResolver:
+    """Resolves the dependencies of one submit; `take` adds its jobs, in order."""
 
     def __init__(self, db: sqlite3.Connection, first: int) -> None:
         self._db = db
@@ -29,7 +29,7 @@ class Needs:
         self.next = first
 
     def take(self, specs: Sequence[JobSpec]) -> None:
-        """Hears of the jobs of one submission."""
+        """Adds the jobs of one submission."""
         numbers = range(self.next, self.next + len(specs))
         self._made.append({s.array: n for s, n in zip(specs, numbers, strict=True)})
         for spec, number in zip(specs, numbers, strict=True):

@@ -15,7 +15,7 @@ _NEUTRAL = {f.name: f.default for f in fields(JobRequest) if f.name not in _APAR
 
 
 def live_lines(request: Callable[[int], tuple[JobRequest, float]]) -> FactLines:
-    """Returns a speller of facts; `request` gives a job by number, and its length if known."""
+    """Returns the writer of facts; `request` returns a job by number, and its length if known."""
 
     def submitted(fact: Submitted) -> str:
         return _submitted(fact, *request(fact.job))

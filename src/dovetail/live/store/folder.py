@@ -1,7 +1,7 @@
-"""The folder of a cluster: where its store, socket, secret and jobs lie, and who may open it.
+"""The folder of a cluster: the paths of its store, socket, token and jobs, and its lock.
 
-One controller at a time: it holds the lock of the folder as long as it lives, and the operating
-system gives the lock back when it dies. Everything is its owner's alone.
+One controller at a time: it has the lock of the folder while it lives, and the operating system
+releases the lock when it dies. Everything is its owner's alone.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from dovetail.core.errors import InputError
+from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.system.private_file import (
     check_home,
     make_private_folder,
     open_private,
-    write_private,
 )
 
 TOKEN_BYTES = 32
 DYING_S = 30.0
-"""How long a lock is waited for whose holder was killed just now."""
+"""How long to wait for a lock whose holder was killed just now."""
 _PRIVATE_FOLDER, _PRIVATE_PROGRAM = 0o700, 0o700
 
 
 class Folder:
-    """The paths under one home. Nothing is made until it is asked for by a verb."""
+    """The paths under one home. Only methods named by a verb create anything."""
 
     def __init__(self, home: Path) -> None:
         self.home = home.expanduser().absolute()
@@ -70,16 +70,16 @@ class Folder:
                 return path
         except FileNotFoundError:
             pass
-        write_private(path, script, mode=_PRIVATE_PROGRAM, synced=True)
+        write_whole(path, script, mode=_PRIVATE_PROGRAM)
         return path
 
     def token(self) -> str:
-        """Returns the secret that a client on loopback must say; made once, for the owner alone."""
+        """Returns the secret that clients on loopback must send, created if it is not there."""
         with open(open_private(self._token, os.O_RDWR), encoding="ascii") as file:
             token = file.read().strip()
         if not token:
             token = secrets.token_urlsafe(TOKEN_BYTES)
-            write_private(self._token, token, synced=True)
+            write_whole(self._token, token, mode=PRIVATE)
         return token
 
     def lock(self) -> FolderLock:
@@ -88,14 +88,14 @@ class Folder:
 
 
 class FolderLock:
-    """Held from its making to `release`, or to the death of the process."""
+    """The lock of a folder, from construction to `release` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self._file = open_private(path, os.O_RDWR)
         deadline = monotonic() + DYING_S
         while not self._take():
             holder = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
-            # One that was killed just now holds on for the moment that its end takes.
+            # A process that was killed just now keeps its lock until it has ended.
             if _is_dying(holder) and monotonic() < deadline:
                 sleep(0.01)
                 continue
@@ -121,12 +121,12 @@ class FolderLock:
         return True
 
     def release(self) -> None:
-        """Lets another process have the folder."""
+        """Releases the lock."""
         os.close(self._file)
 
 
 def _is_dying(process: str) -> bool:
-    """Tells whether a process is gone, or has given its memory up already."""
+    """True if a process is gone, or has freed its memory already."""
     try:
         return process.isdecimal() and not Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:

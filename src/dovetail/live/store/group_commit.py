@@ -1,7 +1,8 @@
-"""Durable commits of many threads at the price of one: a writer thread takes all that waits.
+"""Group commit: one writer thread commits the waiting works of many threads in one transaction.
 
-A disk makes some hundred commits durable in a second, one after another. While one is under way
-works gather; they go together into the next. Each caller waits for its own, and gets its own error.
+A disk makes some hundred commits durable in a second, one after another. While one commit is
+under way works queue up, and all of them go into the next. Each caller waits for its own work and
+gets its own error.
 """
 
 from __future__ import annotations
@@ -18,20 +19,22 @@ from dovetail.live.store.database import Database, Outcome, Work
 
 T = TypeVar("T")
 BATCH_MAX = 256
-"""Works of one transaction at most: a larger one would keep its first caller waiting."""
+"""Works in one transaction at most: a larger one would delay its first caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A work, whom to tell when it is kept, and where its caller waits."""
+    """A work, its callback, and the future its caller waits for."""
 
     work: Work[Any]
     then: Callable[[Any], None] | None
     done: Future[Any] = field(default_factory=Future)
 
     def settle(self, outcome: Outcome) -> None:
-        """Tells what became of the work."""
+        """Calls back if the work is durable, then wakes the caller with its value or its error."""
         error: BaseException | None = outcome.error
+        # The callback runs here, on the writer thread, and not in the caller: callbacks must be in
+        # the order of the commits, and callers wake in any order.
         if error is None and self.then is not None:
             try:
                 self.then(outcome.value)
@@ -44,7 +47,7 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Carries works of any thread out on the one writing connection."""
+    """Runs works of any thread on the one writing connection."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -57,6 +60,7 @@ class GroupCommit:
     def do(self, work: Work[T], then: Callable[[T], None] | None = None) -> T:
         """Returns what the work returned, once it is durable; raises what it raised."""
         waiting = _Waiting(work, then)
+        # Under the gate no work can be queued behind the end marker, where it would wait for ever.
         with self._gate:
             if self._closed:
                 raise DovetailError("the store is closed")
@@ -64,7 +68,7 @@ class GroupCommit:
         return cast(T, waiting.done.result())
 
     def close(self) -> None:
-        """Finishes what waits, ends the thread and closes the database."""
+        """Commits what is queued, ends the thread and closes the database."""
         with self._gate:
             if not self._closed:
                 self._closed = True
@@ -77,7 +81,8 @@ class GroupCommit:
             try:
                 outcomes = self._database.do_all([waiting.work for waiting in batch])
             except BaseException as error:
-                # Only a bug or a crash point comes here; no caller may wait for ever.
+                # Only a bug or the crash point of a test raises here. The thread goes on and wakes
+                # every caller, since none could find out otherwise that it waits in vain.
                 for waiting in batch:
                     waiting.done.set_exception(error)
                 continue
@@ -85,12 +90,13 @@ class GroupCommit:
                 waiting.settle(outcome)
 
     def _gather(self) -> list[_Waiting]:
-        """Returns all that waits, after waiting for the first; nothing when the end is reached."""
+        """Waits for a work and returns it with all that are queued; empty at the end marker."""
         first = self._queue.get()
         batch = [] if first is None else [first]
         while batch and len(batch) < BATCH_MAX and not self._queue.empty():
             following = self._queue.get()
             if following is None:
+                # Put back, so that the next call ends the thread after this batch is committed.
                 self._queue.put(None)
                 break
             batch.append(following)

@@ -1,7 +1,7 @@
-"""What users ask for, put on record before it is acknowledged, and once however often it is said.
+"""Accepts submits and requests: durable before they are acknowledged, and once if repeated.
 
-The verbs of any thread. What comes in is checked here, written in one transaction, and then given
-to the inbox in the order in which it was written. A key makes a verb safe to repeat: the same key
+Any thread may call. A request is checked here, written in one transaction, and then put into the
+inbox in the order of the commits. A key makes a verb safe to repeat: the same key
 gives the same answer and changes nothing.
 """
 
@@ -21,7 +21,7 @@ from dovetail.live.jobs.job_environment import environment_of_array
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.store.database import Committer
-from dovetail.live.store.dependencies import Needs
+from dovetail.live.store.dependencies import DependencyResolver
 from dovetail.live.store.job_output import check_output
 from dovetail.live.store.largest_size import no_room, room_for
 from dovetail.live.store.store import add_jobs, add_requests, next_number
@@ -32,8 +32,8 @@ from dovetail.wire.spec_faults import faults
 from dovetail.wire.submission import TASKS_MAX, Submission
 
 KEY_MAX = 200
-SAID_MAX = 4
-"""Of more refusals beside the first only the number is said."""
+QUOTED_MAX = 4
+"""Refusals quoted beside the first; of the others only the number."""
 
 _RUNS = frozenset({State.CONFIGURING, State.RUNNING})
 _OVER = "is over"
@@ -108,7 +108,7 @@ class Intake:
     ) -> tuple[int, ...]:
         """Returns the numbers of the requests, once durable: one for each job the verb is for.
 
-        Of several jobs those are left out that the verb is not for any more. Raises InputError.
+        Jobs in a state that the verb does not apply to are left out. Raises InputError.
         """
         asked = self._requests(verb, jobs, node, argument)
         digest = _digest("request", [plain(r) for r in asked])
@@ -203,7 +203,7 @@ def _expanded(
     db: sqlite3.Connection, submissions: Sequence[Submission]
 ) -> tuple[tuple[int, ...], list[JobSpec]]:
     """Returns the first number of each submission, and the specs of all its tasks in order."""
-    needs = Needs(db, next_number(db))
+    needs = DependencyResolver(db, next_number(db))
     firsts: list[int] = []
     specs: list[JobSpec] = []
     for submission in submissions:
@@ -238,10 +238,10 @@ def _fitting(db: sqlite3.Connection, asked: Sequence[Request]) -> list[Request]:
 
 
 def _together(refusals: Sequence[InputError]) -> InputError:
-    """Returns one error that says of several jobs why a verb is not for them."""
+    """Returns one error for several jobs to which a verb does not apply."""
     first, *others = refusals
-    more = [f"and {len(others) - SAID_MAX} more"] if len(others) > SAID_MAX else []
-    said = "; ".join([first.what, *map(str, others[:SAID_MAX]), *more])
+    more = [f"and {len(others) - QUOTED_MAX} more"] if len(others) > QUOTED_MAX else []
+    said = "; ".join([first.what, *map(str, others[:QUOTED_MAX]), *more])
     return InputError(first.where, said, first.mend)
 
 

@@ -1,4 +1,4 @@
-"""What can be read of the store, by any thread, while the controller writes."""
+"""Reads of the store, by any thread, while the controller writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dovetail.core.errors import InputError
 from dovetail.live.edges.protocols import Request
@@ -21,15 +21,13 @@ from dovetail.live.store.database import (
     LIVE_STATES,
     UNREADABLE,
     check_format,
+    expected_schema,
     format_of,
     in_utf8,
-    own_shape,
-    shape_of,
+    schema_of,
     unreadable,
 )
-from dovetail.live.store.record_codec import record_of, spec_of
-from dovetail.live.store.stored_job import SELECT_JOBS, state_of, stored_job
-from dovetail.wire.codec import WireError
+from dovetail.live.store.stored_job import SELECT_JOBS, JobColumns, state_of, stored_job
 from dovetail.wire.spec import JobSpec
 
 CLOCK_MAX_S = 1e12
@@ -41,6 +39,7 @@ ASKED = 500
 LIVE = tuple(s for s in State if s not in TERMINAL)
 """The states of jobs that are not over."""
 NO_SUCH_JOB = "there is no such job"
+Row = TypeVar("Row", bound=tuple[object, ...])
 
 
 class UnfinishedJob(NamedTuple):
@@ -61,11 +60,11 @@ class Queries:
 
     def job(self, number: int) -> StoredJob | None:
         """Returns one job, with its script."""
-        row = self._one(f"{SELECT_JOBS} WHERE number = ?", number)
+        row: JobColumns | None = self._one(f"{SELECT_JOBS} WHERE number = ?", number)
         if row is None:
             return None
         job = stored_job(row)
-        script = self._one(
+        script: tuple[str] | None = self._one(
             "SELECT s.script FROM jobs j JOIN scripts s ON s.digest = j.script WHERE j.number = ?",
             number,
         )
@@ -77,7 +76,8 @@ class Queries:
         for first in range(0, len(numbers), ASKED):
             part = numbers[first : first + ASKED]
             marks = ",".join("?" * len(part))
-            for row in self._all(f"{SELECT_JOBS} WHERE number IN ({marks})", *part):
+            rows: list[JobColumns] = self._all(f"{SELECT_JOBS} WHERE number IN ({marks})", *part)
+            for row in rows:
                 found[row[0]] = stored_job(row)
         return [found[number] for number in numbers if number in found]
 
@@ -94,14 +94,15 @@ class Queries:
     def live(self) -> list[StoredJob]:
         """Returns all jobs that are not over, in order of submission, with their scripts."""
         marks = ",".join("?" * len(LIVE))
-        scripts = dict(
-            self._all(
-                "SELECT digest, script FROM scripts WHERE digest IN"
-                f" (SELECT script FROM jobs WHERE state IN ({marks}))",
-                *LIVE,
-            )
+        texts: list[tuple[str | None, str]] = self._all(
+            "SELECT digest, script FROM scripts WHERE digest IN"
+            f" (SELECT script FROM jobs WHERE state IN ({marks}))",
+            *LIVE,
         )
-        rows = self._all(f"{SELECT_JOBS} WHERE state IN ({marks}) ORDER BY number", *LIVE)
+        scripts = dict(texts)
+        rows: list[JobColumns] = self._all(
+            f"{SELECT_JOBS} WHERE state IN ({marks}) ORDER BY number", *LIVE
+        )
         return [stored_job(row, scripts.get(row[3], "")) for row in rows]
 
     def rows(
@@ -162,7 +163,8 @@ class Queries:
             counts = self.counts(user)
             return sum(counts.get(s, 0) for s in (State if states is None else states))
         tests, values = _Match(user, name, since_s or None).tests(states)
-        return int(self._all(f"SELECT count(*) FROM jobs WHERE {tests}", *values)[0][0])
+        total: tuple[int] | None = self._one(f"SELECT count(*) FROM jobs WHERE {tests}", *values)
+        return total[0] if total else 0
 
     def live_jobs(
         self, states: Collection[State], *, user: str = "", name: str = ""
@@ -170,25 +172,12 @@ class Queries:
         """Returns the jobs in some states that are no ends, by number, from an index alone."""
         # The pluses keep SQLite from the indices of users and names: those have all that is over.
         tests, values = _Match(user, name).tests(states, live=True)
-        found = self._all(
+        rows: list[tuple[int, str, int, int]] = self._all(
             "SELECT number, state, coalesce(array_of, -1), coalesce(array_index, -1) FROM jobs"
             f" WHERE {LIVE_STATES} AND {tests} ORDER BY number",
             *values,
         )
-        return [UnfinishedJob(*row) for row in found]
-
-    def all_jobs(self) -> Iterator[StoredJob]:
-        """Yields every job by number, without its script."""
-        for row in self._all(f"{SELECT_JOBS} ORDER BY number"):
-            yield stored_job(row)
-
-    def recorded_jobs(self) -> Iterator[StoredJob]:
-        """Yields every job as its texts alone say. Raises InputError for one that is damaged."""
-        for number, spec, record, _, arrived, *_ in self._all(f"{SELECT_JOBS} ORDER BY number"):
-            try:
-                yield StoredJob(number, spec_of(spec), record_of(record), bool(arrived))
-            except WireError as error:
-                raise InputError(self.where, f"job {number} is damaged: {error}") from None
+        return [UnfinishedJob(*row) for row in rows]
 
     def standings(self, numbers: Sequence[int]) -> list[tuple[int, State, int | None]]:
         """Returns (number, state, exit code) of jobs in order, without reading whole records."""
@@ -197,16 +186,12 @@ class Queries:
             part = numbers[first : first + ASKED]
             marks = ",".join("?" * len(part))
             sql = f"SELECT number, state, record FROM jobs WHERE number IN ({marks})"
-            for number, said, record in self._all(sql, *part):
-                state = state_of(said)
+            rows: list[tuple[int, str, str]] = self._all(sql, *part)
+            for number, column, record in rows:
+                state = state_of(column)
                 code = _exit_code(record) if state in TERMINAL else None
                 found[number] = (number, state, code)
         return [found[number] for number in numbers if number in found]
-
-    def numbers_in(self, state: State) -> list[int]:
-        """Returns the jobs in a state, the newest first."""
-        found = self._all("SELECT number FROM jobs WHERE state = ? ORDER BY number DESC", state)
-        return [number for (number,) in found]
 
     def states(self) -> list[tuple[int, str]]:
         """Returns the state that each job is listed under."""
@@ -219,10 +204,11 @@ class Queries:
         if self._format() == 1:
             # A reader does not bring the store up to date.
             counted = f"SELECT state, count(*) FROM jobs {whose} GROUP BY state"
+        rows: list[tuple[str, int]] = self._all(counted, *values)
         found: dict[State, int] = {}
-        for said, jobs in self._all(counted, *values):
+        for column, jobs in rows:
             if jobs:
-                found[state_of(said)] = found.get(state_of(said), 0) + jobs
+                found[state_of(column)] = found.get(state_of(column), 0) + jobs
         return found
 
     def _format(self) -> int:
@@ -233,7 +219,8 @@ class Queries:
 
     def jobs(self) -> int:
         """Returns how many jobs were ever submitted."""
-        return int(self._all("SELECT count(*) FROM jobs")[0][0])
+        total: tuple[int] | None = self._one("SELECT count(*) FROM jobs")
+        return total[0] if total else 0
 
     def numbers_of(self, text: str) -> tuple[int, ...]:
         """Returns the jobs that a user means: `12` (all tasks of an array 12) or `12_3`.
@@ -257,6 +244,7 @@ class Queries:
             raise InputError(
                 f"job '{text}'", "is no number of a job", "as in 12, or 12_3 of arrays"
             )
+        found: list[tuple[int]]
         if index:
             found = self._all(
                 "SELECT number FROM jobs WHERE array_of = ? AND array_index = ?",
@@ -272,23 +260,24 @@ class Queries:
         return tuple(number for (number,) in found)
 
     def called(self, numbers: Iterable[int]) -> dict[int, str]:
-        """Returns how users call jobs, by number: `12`, or `12_3` for a task of an array."""
+        """Returns the names of jobs, by number: `12`, or `12_3` for a task of an array."""
         wanted = list(dict.fromkeys(numbers))
         found = {number: str(number) for number in wanted}
         for first in range(0, len(wanted), ASKED):
             part = wanted[first : first + ASKED]
             marks = ",".join("?" * len(part))
             sql = "SELECT number, array_of, array_index FROM jobs WHERE array_of IS NOT NULL"
-            for number, array, index in self._all(f"{sql} AND number IN ({marks})", *part):
+            rows: list[tuple[int, int, int]] = self._all(f"{sql} AND number IN ({marks})", *part)
+            for number, array, index in rows:
                 found[number] = f"{array}_{index}"
         return found
 
     def pending(self) -> list[Request]:
         """Returns the requests that were accepted and are not carried out yet, in order."""
-        found = self._all(
+        rows: list[tuple[int, str, int, int, str]] = self._all(
             "SELECT seq, verb, job, node, argument FROM requests WHERE done = 0 ORDER BY seq"
         )
-        return [Request(*row) for row in found if all(isinstance(row[at], int) for at in (0, 2, 3))]
+        return [Request(*row) for row in rows if all(isinstance(row[at], int) for at in (0, 2, 3))]
 
     def asked_for(self, seqs: Sequence[int]) -> set[int]:
         """Returns the jobs that some requests are about."""
@@ -297,42 +286,25 @@ class Queries:
             part = seqs[first : first + ASKED]
             marks = ",".join("?" * len(part))
             sql = f"SELECT job FROM requests WHERE seq IN ({marks})"
-            found.update(job for (job,) in self._all(sql, *part))
+            rows: list[tuple[int]] = self._all(sql, *part)
+            found.update(job for (job,) in rows)
         return found
-
-    def cancels(self) -> list[tuple[int, float]]:
-        """Returns the jobs to be cancelled, and when that was asked first."""
-        return self._all(
-            "SELECT job, min(t) FROM requests WHERE verb = 'cancel' GROUP BY job ORDER BY job"
-        )
-
-    def answered_jobs(self) -> list[int]:
-        """Returns the numbers that submits were answered with."""
-        return [
-            number
-            for key, numbers in self._all("SELECT kind, numbers FROM keys")
-            if key == "submit"
-            for number in json.loads(numbers)
-        ]
-
-    def damage(self) -> list[str]:
-        """Returns what is broken in the file itself, its indices included; reads all of it."""
-        found = [str(row[0]) for row in self._all("PRAGMA integrity_check(20)")]
-        return [] if found == ["ok"] else [f"{self.where}: {said}" for said in found]
 
     def check(self) -> None:
         """Raises InputError if the file is damaged."""
-        found = self._all("PRAGMA integrity_check(1)")
+        found: list[tuple[str]] = self._all("PRAGMA integrity_check(1)")
         if found != [("ok",)]:
             said = str(found[0][0]).strip().splitlines()[-1]
             raise InputError(self.where, f"the store is damaged: {said}", DAMAGED_FILE)
-        if shape_of(self._db) != own_shape(self._format()):
+        if schema_of(self._db) != expected_schema(self._format()):
             what = "the store is damaged: its tables or triggers are not what they should be"
             raise InputError(self.where, what, DAMAGED_FILE)
 
-    def facts(self, job: int) -> list[tuple[float, dict[str, Any]]]:
+    def facts(self, job: int) -> list[tuple[float, dict[str, object]]]:
         """Returns the facts that name a job, in order, as records of the log."""
-        found = self._all("SELECT t, line FROM facts WHERE job = ? ORDER BY seq", job)
+        found: list[tuple[float, str]] = self._all(
+            "SELECT t, line FROM facts WHERE job = ? ORDER BY seq", job
+        )
         read = [(t, _fact(line)) for t, line in found]
         return [(t, fact) for t, fact in read if fact]
 
@@ -353,13 +325,13 @@ class Queries:
 
     def last_fact(self) -> int:
         """Returns the number of the latest fact, 0 for none."""
-        row = self._one("SELECT max(seq) FROM facts")
-        return int(row[0] or 0) if row else 0
+        row: tuple[int | None] | None = self._one("SELECT max(seq) FROM facts")
+        return (row[0] or 0) if row else 0
 
     def all_facts(self, after: int = 0) -> Iterator[str]:
         """Yields all facts behind a number in order, as lines of the log.
 
-        Read in parts: a reader that takes its time must not keep the write-ahead log from ending.
+        Read in parts: a slow reader must not keep the write-ahead log from being truncated.
         """
         seq = after
         while part := self.facts_after(seq, PART):
@@ -368,7 +340,7 @@ class Queries:
 
     def meta(self, name: str) -> str | None:
         """Returns a value that was kept by name."""
-        row = self._one("SELECT value FROM meta WHERE name = ?", name)
+        row: tuple[object] | None = self._one("SELECT value FROM meta WHERE name = ?", name)
         return None if row is None else str(row[0])
 
     def all_meta(self) -> tuple[tuple[str, str], ...]:
@@ -376,8 +348,8 @@ class Queries:
         return tuple(self._all("SELECT name, value FROM meta ORDER BY name"))
 
     def last_s(self) -> float:
-        """Returns the latest time at which something is on record to have happened, else 0."""
-        last = [
+        """Returns the latest time in the store, 0 if there is none."""
+        last: list[tuple[object] | None] = [
             self._one(f"SELECT {time} FROM {table} ORDER BY {key} DESC LIMIT 1")
             for table, key, time in (
                 ("jobs", "number", "submit_s"),
@@ -389,11 +361,12 @@ class Queries:
         known = [row[0] for row in last if row and isinstance(row[0], int | float)]
         return max((t for t in known if 0 <= t < CLOCK_MAX_S), default=0.0)
 
-    def _one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
-        rows = self._all(sql, *values)
+    def _one(self, sql: str, *values: object) -> Row | None:
+        rows: list[Row] = self._all(sql, *values)
         return rows[0] if rows else None
 
-    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    def _all(self, sql: str, *values: object) -> list[Row]:
+        """Returns all rows. The caller declares the types of the columns; SQLite checks none."""
         try:
             return self._db.execute(sql, values).fetchall()
         except UNREADABLE as error:
@@ -434,7 +407,7 @@ class _Match:
         return " AND ".join(tests), values
 
 
-def _fact(line: str) -> dict[str, Any]:
+def _fact(line: str) -> dict[str, object]:
     """Returns the record of a line of the log, empty for one that is damaged."""
     try:
         fact = json.loads(line)
@@ -451,7 +424,7 @@ def _exit_code(record: str) -> int | None:
     return code if isinstance(code, int) else None
 
 
-class Reader(Queries):
+class StoreReader(Queries):
     """Reads over a connection of its own that cannot write; one for each thread."""
 
     def __init__(self, path: Path) -> None:
@@ -469,7 +442,7 @@ class Reader(Queries):
             raise unreadable(str(path), error) from None
         super().__init__(self._own, str(path))
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> StoreReader:
         return self
 
     def __exit__(

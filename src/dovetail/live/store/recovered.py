@@ -1,4 +1,4 @@
-"""What a new controller starts from: all that is on record and not over."""
+"""What a new controller starts from: all jobs and requests that are not over."""
 
 from __future__ import annotations
 

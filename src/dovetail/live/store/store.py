@@ -1,6 +1,6 @@
-"""What is on record of a live cluster: jobs, requests, facts. Durable before anyone is told.
+"""The writing side of the store: jobs, requests and facts, durable before they take effect.
 
-The writing side. Whatever must hold together is one transaction: the facts of an instant with the
+What belongs together is one transaction: the facts of an instant with the
 records they changed and the requests they answered; the jobs of a submit, all or none.
 """
 
@@ -54,7 +54,7 @@ class Store:
         self.queries = queries
 
     def write(self, entry: JournalEntry) -> None:
-        """Returns when the entry is durable. Raises StoreError if it cannot be kept."""
+        """Returns when the entry is durable. Raises StoreError if it cannot be stored."""
         self.committer.do(lambda db: write_entry(db, entry))
 
     def find(self, job: int) -> StoredJob | None:
@@ -62,7 +62,7 @@ class Store:
         return self.queries.job(job)
 
     def keep(self, meta: Mapping[str, str]) -> None:
-        """Keeps values by name, in place of older ones."""
+        """Stores values by name, in place of older ones."""
         self.committer.do(lambda db: keep_meta(db, tuple(meta.items())))
 
     def recover(self) -> Recovered:
@@ -83,7 +83,7 @@ class Store:
             raise InputError(self.queries.where, "cannot be written", DAMAGED_FILE) from None
         every, meta = self.queries.live(), self.queries.all_meta()
         live = [job for job in every if not job.damage]
-        # A job that runs for long is put on record often, though nothing happens.
+        # The record of a long-running job is written often, also when nothing else happens.
         known_s = max((j.record.since_s for j in live if j.record.since_s < CLOCK_MAX_S), default=0)
         now_s = max(self.queries.last_s(), known_s, _clock_of(dict(meta).get(CLOCK, "")))
         for job in every:
@@ -141,7 +141,7 @@ def write_entry(db: sqlite3.Connection, entry: JournalEntry) -> None:
 
 
 def keep_meta(db: sqlite3.Connection, values: Sequence[tuple[str, str]]) -> None:
-    """Keeps values by name, in place of older ones."""
+    """Stores values by name, in place of older ones."""
     db.executemany(
         "INSERT INTO meta(name, value) VALUES (?, ?)"
         " ON CONFLICT(name) DO UPDATE SET value = excluded.value",

@@ -7,7 +7,6 @@ whatever would need the texts is refused for it alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.stored_job import DamagedRecord, StoredJob
@@ -24,10 +23,14 @@ SELECT_JOBS = (
     " state, name, user, queue, submit_s, end_s FROM jobs"
 )
 """What `stored_job` takes. As bytes, so that text that is not UTF-8 is seen and not replaced."""
+JobColumns = tuple[
+    int, bytes, bytes, str | None, int, str, str, str, str, float | None, float | None
+]
+"""The columns of `SELECT_JOBS`, where none is damaged."""
 
 
-def stored_job(row: tuple[Any, ...], script: str = "") -> StoredJob:
-    """Returns the job of a row; one whose texts cannot be read as its columns say, by these."""
+def stored_job(row: JobColumns, script: str = "") -> StoredJob:
+    """Returns the job of a row; if its texts cannot be read, what its columns say."""
     number, spec_said, record_said, _, arrived, state, name, user, queue, *_ = row
     try:
         spec, record = spec_of(spec_said), record_of(record_said)
@@ -41,7 +44,7 @@ def stored_job(row: tuple[Any, ...], script: str = "") -> StoredJob:
     )
 
 
-def _stand_in(row: tuple[Any, ...], damage: str) -> StoredJob:
+def _stand_in(row: JobColumns, damage: str) -> StoredJob:
     number, _, _, _, arrived, state, name, user, queue, submit_s, end_s = row
     spec = JobSpec(str(name), ("(damaged)",), "/", user=str(user), queue=str(queue))
     record = DamagedRecord(

@@ -1,4 +1,4 @@
-"""Whether somebody holds the lock of a file: the system gives it back when they die."""
+"""Locks of files: the operating system releases them when their process dies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def is_locked(path: Path) -> bool:
-    """Tells whether a process holds the lock; a file that is not there is held by nobody."""
+    """True if a process has the lock; False if the file does not exist."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

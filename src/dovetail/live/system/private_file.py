@@ -1,4 +1,4 @@
-"""Files that appear whole and that only their owner may read, and the folder they lie in."""
+"""Files that only their owner may read, and the folder they lie in."""
 
 from __future__ import annotations
 
@@ -8,22 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.core.errors import InputError
-
-
-def write_private(path: Path, content: str, *, mode: int = 0o600, synced: bool = False) -> None:
-    """Writes a file in place of an older one; with `synced` it is on disk when this returns."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(draft, flags, mode), "w", encoding="utf-8") as file:
-            file.write(content)
-            if synced:
-                file.flush()
-                os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -52,7 +36,7 @@ def _link_refused(path: Path) -> InputError:
 
 
 def is_gone(path: Path, inode: int) -> bool:
-    """Returns whether a file is gone, or another has its name.
+    """True if a file is gone, or another has its name.
 
     Raises OSError where that cannot be known now (no permission, an input error, a network file
     system that is away): that is no answer, to be asked again.
@@ -64,7 +48,7 @@ def is_gone(path: Path, inode: int) -> bool:
 
 
 def has_no_inodes(path: Path) -> bool:
-    """Returns whether a file system takes no more files; False where it does not count them."""
+    """True if a file system takes no more files; False where it does not count them."""
     try:
         room = os.statvfs(path)
     except OSError:
@@ -73,7 +57,7 @@ def has_no_inodes(path: Path) -> bool:
 
 
 def is_below(path: Path, folder: Path) -> bool:
-    """Returns whether a path leads into a folder once links are followed, by whatever name."""
+    """True if a path leads into a folder once links are followed, by whatever name."""
     real = path.resolve()
     for above in (real, *real.parents):
         with suppress(OSError):

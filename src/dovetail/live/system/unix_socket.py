@@ -1,4 +1,4 @@
-"""Unix sockets for one user: who may connect is a matter of the file, who did says the kernel."""
+"""Unix sockets for one user: the mode of the file admits, the kernel names the peer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_path(path: Path) -> None:
 def listen(path: Path) -> socket.socket:
     """Returns a socket that listens on a path for its owner alone. Raises InputError.
 
-    What lies there is of a process that is gone: the lock of the folder says that none runs.
+    A file that is there was left by a process that is gone: the lock of the folder is ours.
     """
     check_path(path)
     path.unlink(missing_ok=True)
@@ -45,7 +45,7 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def take_away(path: Path, inode: int) -> None:
+def remove_socket(path: Path, inode: int) -> None:
     """Removes the file of a socket, unless another process listens there by now.
 
     A folder may have been removed and made anew meanwhile. To be called before the socket is
@@ -56,14 +56,14 @@ def take_away(path: Path, inode: int) -> None:
             path.unlink()
 
 
-def uid_behind(connection: socket.socket) -> int:
-    """Returns the user at the other end of a Unix socket, as the kernel says."""
+def peer_uid(connection: socket.socket) -> int:
+    """Returns the user id of the peer of a Unix socket, from the kernel."""
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _, uid, _ = struct.unpack("3i", credentials)
     return int(uid)
 
 
-def is_ours(connection: socket.socket) -> bool:
-    """Tells whether the other side runs as the same user as we."""
-    return uid_behind(connection) == os.geteuid()
+def is_same_user(connection: socket.socket) -> bool:
+    """True if the peer runs as the same user."""
+    return peer_uid(connection) == os.geteuid()

@@ -17,7 +17,8 @@ from select import select
 from typing import Protocol
 
 from dovetail.train.membership.mailbox import Mailbox
-from dovetail.wire.codec import LINE_BYTES_MAX, WireError
+from dovetail.wire.codec import WireError
+from dovetail.wire.connection import LineConnection
 from dovetail.wire.worker import (
     FROM_WORKER,
     SOCKET,
@@ -133,55 +134,50 @@ class AgentConnection:
                 return
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
-    def _connect(self) -> socket.socket | None:
+    def _connect(self) -> LineConnection | None:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             peer.connect(self._identity.socket)
         except OSError:
             peer.close()
             return None
-        peer.setblocking(False)
-        return peer
+        return LineConnection(peer)
 
-    def _talk(self, peer: socket.socket) -> None:
+    def _talk(self, peer: LineConnection) -> None:
         """Receives and sends until the connection breaks, or closes with all sent."""
         who = self._identity
         hello = Hello(who.worker, who.token, os.getpid(), self._generation())
-        outgoing = bytearray(b"".join(FROM_WORKER.encode(m) for m in (hello, *self._again())))
-        incoming = bytearray()
+        for first in (hello, *self._again()):
+            peer.queue(FROM_WORKER.encode(first))
+        sources: list[LineConnection | socket.socket] = [peer, self._woken_end]
         while True:
             closing = self._closing.is_set()
-            if not outgoing and (message := self._next()) is not None:
-                outgoing += FROM_WORKER.encode(message)
-            if closing and not outgoing:
+            if not peer.unsent_bytes and (message := self._next()) is not None:
+                peer.queue(FROM_WORKER.encode(message))
+            if closing and not peer.unsent_bytes:
                 return
-            readable, writable, _ = select([peer, self._woken_end], [peer] if outgoing else [], [])
+            sends = [peer] if peer.unsent_bytes else []
+            readable, writable, _ = select(sources, sends, [])
             if self._woken_end in readable:
                 self._woken_end.recv(4096)
             if peer in readable:
-                fresh = peer.recv(65536)
-                if not fresh:
+                if not peer.receive(0.0):
                     return
-                incoming += fresh
-                self._take(incoming)
+                while (line := peer.take_line()) is not None:
+                    self._take(line)
             if writable:
-                del outgoing[: peer.send(outgoing)]
+                peer.flush()
 
     def _next(self) -> FromWorker | None:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
-    def _take(self, incoming: bytearray) -> None:
-        """Takes the complete lines out of the buffer, and leaves the rest in it."""
-        *lines, rest = incoming.split(b"\n")
-        if len(rest) > LINE_BYTES_MAX:
-            raise WireError("a line without an end")
-        incoming[:] = rest
-        for line in lines:
-            message = TO_WORKER.decode(bytes(line))
-            self._mailbox.hear(message)
-            if isinstance(message, WorkerRefused):
-                # NOTE: no exception. The loop may be in a collective or in the user's code, and a
-                # worker that was replaced must not save.
-                print(f"dovetail: the agent refuses this worker: {message.why}", flush=True)
-                os._exit(REFUSED_EXIT)
+    def _take(self, line: bytes) -> None:
+        """Passes a message of the agent to the mailbox."""
+        message = TO_WORKER.decode(line)
+        self._mailbox.hear(message)
+        if isinstance(message, WorkerRefused):
+            # NOTE: no exception. The loop may be in a collective or in the user's code, and a
+            # worker that was replaced must not save.
+            print(f"dovetail: the agent refuses this worker: {message.why}", flush=True)
+            os._exit(REFUSED_EXIT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from dovetail.files.whole_file import write_whole
 from dovetail.train.state.state import StateValues, TrainingState
 
 FORMAT = 2
@@ -67,23 +67,12 @@ def write(folder: Path, step: int, state: Mapping[str, object]) -> None:
     Raises OSError, for example if the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".checkpoint-{step}-{os.getpid()}.draft"
     try:
-        with draft.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(checkpoint_path(folder, step))
+        write_whole(
+            checkpoint_path(folder, step), lambda file: torch.save(state, file), folder_synced=True
+        )
     except RuntimeError as error:  # torch's error for a full disk
         raise OSError(str(error).splitlines()[0]) from None
-    finally:
-        draft.unlink(missing_ok=True)
-    # The rename itself is durable only once the folder is synced.
-    folder_fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(folder_fd)
-    finally:
-        os.close(folder_fd)
     # Only now: the newest checkpoint must be safe before an older one is removed.
     for old in list_checkpoints(folder)[KEPT:]:
         old.unlink(missing_ok=True)

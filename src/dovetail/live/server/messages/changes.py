@@ -22,14 +22,14 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class JobsSubmitted:
     """The numbers of the jobs taken; they are on disk."""
 
     jobs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JobChange:
     """Cancel, requeue, hold or release jobs: `12`, which is all tasks of an array, or `12_3`."""
 
     verb: str
@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SkippedJob:
     """A job, or all tasks of an array, as it was named, and why nothing is done to it."""
 
     job: str
@@ -46,14 +46,14 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeAccepted:
     """The request is on disk and will be carried out for these jobs, and not for those `left`.
 
     `called` are the names that `ls` gives the jobs.
     """
 
     jobs: tuple[int, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[SkippedJob, ...] = ()
     called: tuple[str, ...] = ()
 
 

@@ -28,7 +28,7 @@ class Pong:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class ListNodes:
     """List the nodes and who is on their GPUs."""
 
     verb: ClassVar[str] = "nodes"
@@ -48,7 +48,7 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NodesShown:
+class NodeList:
     """The nodes, and the cluster's time."""
 
     now_s: float

@@ -29,7 +29,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class HistoryPage:
     """Facts in order, and the number to ask from for more (-1: there are no more)."""
 
     events: tuple[Event, ...]

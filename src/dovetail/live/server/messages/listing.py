@@ -67,7 +67,7 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class JobList:
     """One page of the jobs, how many rows come after it, and the cluster's time.
 
     `total` rows match in all, and the page begins at row `offset`; `counts` are of all jobs.

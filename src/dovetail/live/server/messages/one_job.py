@@ -9,7 +9,7 @@ from dovetail.live.server.messages.listing import JobRow
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class ShowJob:
     """Show all of one job."""
 
     verb: ClassVar[str] = "show"
@@ -17,7 +17,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class JobDetails:
     """All of one job. Of its environment only the names: values may be secret."""
 
     row: JobRow

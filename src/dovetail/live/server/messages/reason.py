@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class ExplainJob:
     """Explain where a job is."""
 
     verb: ClassVar[str] = "why"
@@ -15,7 +15,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class JobExplanation:
     """Why a job is where it is: a code in Slurm's words, a sentence, and the evidence for it.
 
     `called` is the name that `ls` gives the job: `12`, or `12_3` for a task of an array.

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class TrackJobs:
     """Say in which states jobs are, with all tasks of arrays."""
 
     verb: ClassVar[str] = "track"
@@ -25,7 +25,7 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class JobStates:
     """The states of jobs, by number."""
 
     jobs: tuple[JobState, ...]

@@ -1,4 +1,4 @@
-"""The last lines that a worker wrote, where the reason of its end is said."""
+"""The last lines of a worker's output, where the reason of a failure usually is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LAST_BYTES, LAST_LINES = 1 << 14, 60
 """A launcher (torchrun, accelerate) writes a page of its own after the error of its worker."""
 
 
-def begins_at(workdir: str, output: str) -> int:
+def output_size(workdir: str, output: str) -> int:
     """Returns from where on in its output a worker writes that is started now."""
     try:
         return os.stat(Path(workdir, output)).st_size
@@ -18,10 +18,10 @@ def begins_at(workdir: str, output: str) -> int:
         return 0
 
 
-def of(workdir: str, output: str, begin: int) -> str:
+def last_lines(workdir: str, output: str, begin: int) -> str:
     """Returns the last lines written from a place on; nothing of what is no file. Raises OSError.
 
-    What is before was written by a worker that is gone, and says nothing about this one.
+    What is before was written by an earlier worker.
     """
     file = os.open(
         Path(workdir, output), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -22,15 +22,15 @@ from dovetail.live.edges.protocols import JournalEntry, Request
 from dovetail.live.jobs.lifecycle import State
 from dovetail.live.jobs.status_snapshot import NodeStatus
 from dovetail.live.server import request_handler as desk
-from dovetail.live.server.messages.changes import Change, Changed, Drain, Submit
-from dovetail.live.server.messages.changes import Submitted as Taken
-from dovetail.live.server.messages.cluster import Nodes, NodesShown, Ping
-from dovetail.live.server.messages.events import History, Recalled
-from dovetail.live.server.messages.listing import Listed, ListJobs
-from dovetail.live.server.messages.one_job import Show, Shown
+from dovetail.live.server.messages.changes import ChangeAccepted, Drain, JobChange, Submit
+from dovetail.live.server.messages.changes import JobsSubmitted as Taken
+from dovetail.live.server.messages.cluster import ListNodes, NodeList, Ping
+from dovetail.live.server.messages.events import History, HistoryPage
+from dovetail.live.server.messages.listing import JobList, ListJobs
+from dovetail.live.server.messages.one_job import JobDetails, ShowJob
 from dovetail.live.server.messages.output import Logs, LogText
-from dovetail.live.server.messages.reason import Explained, Why
-from dovetail.live.server.messages.tracking import JobState, Track, Tracked
+from dovetail.live.server.messages.reason import ExplainJob, JobExplanation
+from dovetail.live.server.messages.tracking import JobState, JobStates, TrackJobs
 from dovetail.live.server.output_text import OutputReader
 from dovetail.live.server.protocol import json_values, line_of_reply
 from dovetail.live.server.requests import Question
@@ -58,9 +58,9 @@ def submit(cluster: ByHand, *submissions: Submission, user: str = "ann") -> tupl
     return taken.jobs
 
 
-def why(cluster: ByHand, job: int) -> Explained:
-    found = cluster.ask(Why(str(job)))
-    assert isinstance(found, Explained)
+def why(cluster: ByHand, job: int) -> JobExplanation:
+    found = cluster.ask(ExplainJob(str(job)))
+    assert isinstance(found, JobExplanation)
     return found
 
 
@@ -93,20 +93,22 @@ def test_programs_and_clocks_are_kept_apart(cluster: ByHand, home: Path) -> None
 def test_changes_are_kept_as_requests_for_each_job_of_an_array(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(), array=(0, 1, 2)), Submission(spec()))
     cluster.come.clear()
-    assert cluster.ask(Change("hold", "h", ("1_2", "4"))) == Changed((3, 4), (), ("1_2", "4"))
+    assert cluster.ask(JobChange("hold", "h", ("1_2", "4"))) == ChangeAccepted(
+        (3, 4), (), ("1_2", "4")
+    )
     assert [(r.verb, r.job) for r in cluster.come if isinstance(r, Request)] == [
         ("hold", 3),
         ("hold", 4),
     ]
-    assert cluster.ask(Change("cancel", "c", ("1",))).jobs == (1, 2, 3)
+    assert cluster.ask(JobChange("cancel", "c", ("1",))).jobs == (1, 2, 3)
     for wrong in ("9", "1_7", "../1", "-1", "", "1;2", "1_", "१"):
         with pytest.raises(InputError, match="job"):
-            cluster.ask(Change("cancel", "d", (wrong,)))
+            cluster.ask(JobChange("cancel", "d", (wrong,)))
 
 
 def test_a_node_that_is_not_there_cannot_be_drained(cluster: ByHand) -> None:
-    assert cluster.ask(Drain("d", 0)) == Changed()
-    assert cluster.ask(Drain("u", 0, undo=True)) == Changed()
+    assert cluster.ask(Drain("d", 0)) == ChangeAccepted()
+    assert cluster.ask(Drain("u", 0, undo=True)) == ChangeAccepted()
     assert [r.verb for r in cluster.come if isinstance(r, Request)] == ["drain", "undrain"]
     with pytest.raises(InputError, match="node 5: there is no such node"):
         cluster.ask(Drain("e", 5))
@@ -119,7 +121,7 @@ def test_a_list_has_running_jobs_then_waiting_ones_in_the_policys_order(cluster:
     cluster.record(4, held=True)
     cluster.record(1, state=State.COMPLETED, end_s=50.0, exit_code=0)
     found = cluster.ask(ListJobs())
-    assert isinstance(found, Listed)
+    assert isinstance(found, JobList)
     assert [(r.job, r.state, r.reason) for r in found.jobs] == [
         (2, "RUNNING", ""),
         (5, "PENDING", "Resources"),
@@ -132,10 +134,10 @@ def test_a_list_has_running_jobs_then_waiting_ones_in_the_policys_order(cluster:
     )  # fmt: skip
     assert dict(found.counts) == {"PENDING": 3, "RUNNING": 1, "COMPLETED": 1}
     ended = cluster.ask(ListJobs(ended=True))
-    assert isinstance(ended, Listed)
+    assert isinstance(ended, JobList)
     assert ended.jobs[-1].job == 1
     few = cluster.ask(ListJobs(limit=2))
-    assert isinstance(few, Listed)
+    assert isinstance(few, JobList)
     assert ([r.job for r in few.jobs], few.more) == ([2, 5], 2)
 
 
@@ -146,7 +148,7 @@ def test_waiting_tasks_of_an_array_are_one_row_where_that_is_asked_for(cluster: 
     cluster.record(3, held=True)
     cluster.wait([6, 7, 4, 5], Reason("Resources", job=6), Reason("Priority", behind=6))
     found = cluster.ask(ListJobs(group_arrays=True))
-    assert isinstance(found, Listed)
+    assert isinstance(found, JobList)
     assert [(r.job, r.tasks, r.task_count, r.array, r.reason) for r in found.jobs] == [
         (1, "", 1, 0, ""),
         (6, "5,7-8", 3, -1, "Resources"),
@@ -155,7 +157,7 @@ def test_waiting_tasks_of_an_array_are_one_row_where_that_is_asked_for(cluster: 
     ]
     assert (found.total, found.more) == (4, 0)
     each = cluster.ask(ListJobs())
-    assert isinstance(each, Listed)
+    assert isinstance(each, JobList)
     assert [r.job for r in each.jobs] == [1, 6, 7, 4, 5, 3] and each.total == 6
 
 
@@ -166,9 +168,9 @@ def test_pages_together_are_the_whole_list(cluster: ByHand) -> None:
     for job in (1, 7, 9):
         cluster.record(job, state=State.COMPLETED, end_s=100.0 - job)
 
-    def jobs(**asked: Any) -> Listed:
+    def jobs(**asked: Any) -> JobList:
         found = cluster.ask(ListJobs(**asked))
-        assert isinstance(found, Listed)
+        assert isinstance(found, JobList)
         return found
 
     for asked in (
@@ -196,7 +198,7 @@ def test_a_list_can_be_filtered(cluster: ByHand) -> None:
 
     def jobs(asked: Question) -> list[int]:
         found = cluster.ask(asked)
-        assert isinstance(found, Listed)
+        assert isinstance(found, JobList)
         return [r.job for r in found.jobs]
 
     assert jobs(ListJobs(user="bob")) == [2]
@@ -215,7 +217,7 @@ def test_ended_jobs_are_listed_by_their_ends(cluster: ByHand) -> None:
 
     def ended(**asked: Any) -> list[int]:
         found = cluster.ask(ListJobs(states=("COMPLETED", "FAILED"), **asked))
-        assert isinstance(found, Listed)
+        assert isinstance(found, JobList)
         return [row.job for row in found.jobs]
 
     assert ended() == [1, 5, 4, 2]
@@ -230,17 +232,17 @@ def test_a_change_says_for_whom_it_is(cluster: ByHand) -> None:
     cluster.record(1, state=State.COMPLETED, end_s=9.0)
     cluster.record(2, state=State.COMPLETED, end_s=9.0)
     cluster.run(4, [(0, 0)])
-    found = cluster.ask(Change("hold", "a", ("1", "2", "2_0", "4")))
-    assert isinstance(found, Changed)
+    found = cluster.ask(JobChange("hold", "a", ("1", "2", "2_0", "4")))
+    assert isinstance(found, ChangeAccepted)
     assert found.jobs == (3,), "of the array only what is not over"
     assert [(left.job, left.why) for left in found.left] == [
         ("1", "it is over (COMPLETED)"),
         ("2_0", "it is over (COMPLETED)"),
         ("4", "it is on GPUs: only a job that waits can be held (RUNNING)"),
     ]
-    assert cluster.ask(Change("hold", "a", ("1", "2", "2_0", "4"))) == found, "asked once more"
+    assert cluster.ask(JobChange("hold", "a", ("1", "2", "2_0", "4"))) == found, "asked once more"
     with pytest.raises(InputError, match=r"^job 2_0: it is over \(COMPLETED\)$"):
-        cluster.ask(Change("hold", "b", ("2_0",)))
+        cluster.ask(JobChange("hold", "b", ("2_0",)))
 
 
 def test_a_waiting_job_is_told_who_is_ahead_what_is_free_and_what_must_happen(
@@ -272,7 +274,7 @@ def test_a_waiting_job_is_told_that_its_nodes_are_closed(cluster: ByHand) -> Non
         assert "down or draining" in closed.sentence and "up again" in closed.would_start
         assert f"1 node is {state}: 0" in closed.evidence
         listed = cluster.ask(ListJobs())
-        assert isinstance(listed, Listed)
+        assert isinstance(listed, JobList)
         assert {row.job: row.reason for row in listed.jobs}[2] == "ReqNodeNotAvail"
 
 
@@ -366,10 +368,18 @@ def test_the_environment_of_a_job_is_named_but_never_told(cluster: ByHand) -> No
     submit(cluster, Submission(spec(environment=(("API_KEY", "hunter2"), ("A", "b")))))
     cluster.run(1, [(0, 0)])
     cluster.store.write(JournalEntry(facts=(Submitted(1.0, 1, 5.0),)))
-    shown = cluster.ask(Show("1"))
-    assert isinstance(shown, Shown)
+    shown = cluster.ask(ShowJob("1"))
+    assert isinstance(shown, JobDetails)
     assert shown.environment == ("A", "API_KEY")
-    for asked in (Show("1"), Why("1"), ListJobs(), History(), History("1"), Nodes(), Ping()):
+    for asked in (
+        ShowJob("1"),
+        ExplainJob("1"),
+        ListJobs(),
+        History(),
+        History("1"),
+        ListNodes(),
+        Ping(),
+    ):
         said = b"".join(map(line_of_reply, cluster.desk.answer(asked, "ann")))
         assert b"hunter2" not in said, asked.verb
 
@@ -387,12 +397,12 @@ def test_facts_are_recalled_page_by_page(cluster: ByHand) -> None:
     after = 0
     while after >= 0:
         page = cluster.ask(History(after=after, limit=3))
-        assert isinstance(page, Recalled)
+        assert isinstance(page, HistoryPage)
         pages.append(len(page.events))
         after = page.more_after
     assert pages == [3, 1]
     of_two = cluster.ask(History("2"))
-    assert isinstance(of_two, Recalled)
+    assert isinstance(of_two, HistoryPage)
     assert [f.line.partition('"e":"')[2].partition('"')[0] for f in of_two.events] == [
         "submitted",
         "started",
@@ -403,8 +413,8 @@ def test_nodes_show_the_jobs_on_each_gpu(cluster: ByHand) -> None:
     submit(cluster, Submission(spec()), Submission(spec()))
     cluster.run(1, [(0, 1)])
     cluster.run(2, [(0, 1)])
-    found = cluster.ask(Nodes())
-    assert isinstance(found, NodesShown)
+    found = cluster.ask(ListNodes())
+    assert isinstance(found, NodeList)
     (node,) = found.nodes
     assert (node.jobs, node.silent_s) == (((), (1, 2)), 0.5)
 
@@ -503,8 +513,8 @@ def test_what_goes_to_the_null_device_is_no_log(tmp_path: Path) -> None:
 def test_states_of_jobs_are_tracked_with_all_tasks_of_arrays(cluster: ByHand) -> None:
     submit(cluster, Submission(spec(), array=(0, 1)), Submission(spec()))
     cluster.record(2, state=State.COMPLETED, exit_code=0)
-    found = cluster.ask(Track(("1", "3")))
-    assert isinstance(found, Tracked)
+    found = cluster.ask(TrackJobs(("1", "3")))
+    assert isinstance(found, JobStates)
     assert [(j.job, j.state) for j in found.jobs] == [
         (1, "PENDING"),
         (2, "COMPLETED"),
@@ -515,7 +525,7 @@ def test_states_of_jobs_are_tracked_with_all_tasks_of_arrays(cluster: ByHand) ->
 def test_before_the_first_picture_the_desk_says_that_it_is_starting(
     cluster: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "FIRST_PICTURE_S", 0.2)
+    monkeypatch.setattr(desk, "FIRST_SNAPSHOT_S", 0.2)
     cluster.picture = None
     with pytest.raises(DovetailError, match="just starting"):
         cluster.ask(ListJobs())
@@ -528,7 +538,7 @@ def test_list_and_why_take_less_than_a_tenth_of_a_second_with_ten_thousand_waiti
     for part in range(10):
         submit(cluster, Submission(spec(f"part{part}"), array=tuple(range(1000))))
     cluster.wait(range(1, 10_001), Reason("Resources", job=1), Reason("Priority", behind=1))
-    for asked in (ListJobs(), Why("9999"), Show("5000")):
+    for asked in (ListJobs(), ExplainJob("9999"), ShowJob("5000")):
         took = []
         for _ in range(3):
             began = thread_time()

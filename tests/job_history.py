@@ -27,11 +27,11 @@ from dovetail.core.messages import (
 )
 from dovetail.core.placement import Placement
 
-Gpu = tuple[int, int]
+GpuKey = tuple[int, int]
 """(node, GPU of the node)."""
 
 
-class Stage(StrEnum):
+class HistoryStage(StrEnum):
     """Where a job is by the facts alone."""
 
     APART = "not in the queue"
@@ -41,10 +41,10 @@ class Stage(StrEnum):
 
 
 @dataclass(slots=True)
-class Course:
+class JobHistory:
     """One job by the facts: its stage, its GPUs, its ends, its progress when it last stopped."""
 
-    stage: Stage = Stage.APART
+    stage: HistoryStage = HistoryStage.APART
     placement: Placement | None = None
     rate: float = 0.0
     started: int = 0
@@ -53,14 +53,14 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class SharingPermission:
     """What the owner of a job allows."""
 
     user: str
     shareable: bool
 
 
-class Courses:
+class JobHistories:
     """The fold. `breaches` are the sentences so far.
 
     `installed` are the GPUs of each node, empty if not known; `leave` says what owners allow.
@@ -68,12 +68,12 @@ class Courses:
 
     def __init__(
         self,
-        leave: Mapping[int, Leave],
+        leave: Mapping[int, SharingPermission],
         installed: tuple[int, ...] = (),
         *,
         share_between_users: bool = False,
     ) -> None:
-        self.of: dict[int, Course] = {}
+        self.of: dict[int, JobHistory] = {}
         self.breaches: list[str] = []
         self._leave = leave
         self._installed = installed
@@ -97,34 +97,36 @@ class Courses:
     def _take(self, fact: Fact) -> None:
         match fact:
             case Submitted(_, job, _):
-                self._expect(fact, job, Stage.APART, Stage.OVER).stage = Stage.WAITING
+                self._expect(
+                    fact, job, HistoryStage.APART, HistoryStage.OVER
+                ).stage = HistoryStage.WAITING
             case Withdrawn(_, job):
-                self._expect(fact, job, Stage.WAITING).stage = Stage.APART
+                self._expect(fact, job, HistoryStage.WAITING).stage = HistoryStage.APART
             case Started(_, job, how, placement, rate):
                 self._start(fact, job, how, placement, rate)
             case Shrunk(_, job, placement, rate):
-                course = self._expect(fact, job, Stage.PLACED)
+                course = self._expect(fact, job, HistoryStage.PLACED)
                 self._move(job, course, placement)
                 course.rate = rate
             case Retimed(_, job, rate) | Measured(_, job, _, rate) | Switched(_, job, rate):
-                self._expect(fact, job, Stage.PLACED).rate = rate
+                self._expect(fact, job, HistoryStage.PLACED).rate = rate
             case Foreseen(_, job):
-                self._expect(fact, job, Stage.WAITING, Stage.PLACED)
+                self._expect(fact, job, HistoryStage.WAITING, HistoryStage.PLACED)
             case Stopped(_, job, _, done_s):
-                course = self._expect(fact, job, Stage.PLACED)
+                course = self._expect(fact, job, HistoryStage.PLACED)
                 self._move(job, course, None)
-                course.stage, course.rate, course.stopped_done_s = Stage.WAITING, 0.0, done_s
+                course.stage, course.rate, course.stopped_done_s = HistoryStage.WAITING, 0.0, done_s
             case Ended(_, job, how):
-                course = self._expect(fact, job, Stage.WAITING, Stage.PLACED)
+                course = self._expect(fact, job, HistoryStage.WAITING, HistoryStage.PLACED)
                 self._move(job, course, None)
                 course.ended.append(how)
                 course.started = 0
-                course.stage, course.rate, course.stopped_done_s = Stage.OVER, 0.0, 0.0
+                course.stage, course.rate, course.stopped_done_s = HistoryStage.OVER, 0.0, 0.0
             case _:
                 pass
 
-    def _expect(self, fact: Fact, job: int, *stages: Stage) -> Course:
-        course = self.of.setdefault(job, Course())
+    def _expect(self, fact: Fact, job: int, *stages: HistoryStage) -> JobHistory:
+        course = self.of.setdefault(job, JobHistory())
         if job not in self._leave:
             self.breaches.append(f"a fact names job {job}, which was never submitted: {fact}")
         elif course.stage not in stages:
@@ -134,15 +136,15 @@ class Courses:
 
     def _start(self, fact: Fact, job: int, how: str, placement: Placement, rate: float) -> None:
         anew = how in (START, RESUME)
-        course = self._expect(fact, job, Stage.WAITING if anew else Stage.PLACED)
+        course = self._expect(fact, job, HistoryStage.WAITING if anew else HistoryStage.PLACED)
         if how == START:
             course.started += 1
             if course.started > 1:  # a job that its owner requeues when it is over begins anew
                 self.breaches.append(f"job {job} is started for the first time twice")
         self._move(job, course, placement)
-        course.stage, course.rate = Stage.PLACED, rate
+        course.stage, course.rate = HistoryStage.PLACED, rate
 
-    def _move(self, job: int, course: Course, placement: Placement | None) -> None:
+    def _move(self, job: int, course: JobHistory, placement: Placement | None) -> None:
         """Gives back the GPUs of a job, and takes others."""
         self._count(job, course.placement, -1)
         self._count(job, placement, 1)
@@ -181,8 +183,8 @@ class Courses:
                     self._look_at((node, gpu), jobs)
         self._touched = {}
 
-    def _look_at(self, gpu: Gpu, jobs: Iterable[int]) -> None:
-        found = company_breaches(
+    def _look_at(self, gpu: GpuKey, jobs: Iterable[int]) -> None:
+        found = sharing_breaches(
             gpu,
             {job: self.of[job].placement for job in jobs},
             self._leave.get,
@@ -191,10 +193,10 @@ class Courses:
         self.breaches += [f"{sentence} at {self._t:g} s" for sentence in found]
 
 
-def company_breaches(
-    gpu: Gpu,
+def sharing_breaches(
+    gpu: GpuKey,
     company: Mapping[int, Placement | None],
-    leave: Callable[[int], Leave | None],
+    leave: Callable[[int], SharingPermission | None],
     *,
     between_users: bool,
 ) -> list[str]:

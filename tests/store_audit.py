@@ -21,10 +21,18 @@ from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.store.job_history import Course, Courses, Gpu, Leave, Stage, company_breaches
 from dovetail.live.store.queries import Queries
 from dovetail.record.log import fact_of
 from dovetail.wire.spec import Dependency
+from job_history import (
+    GpuKey,
+    HistoryStage,
+    JobHistories,
+    JobHistory,
+    SharingPermission,
+    sharing_breaches,
+)
+from store_reads import answered_jobs, cancels, damage, recorded_jobs
 
 PLACED = (State.CONFIGURING, State.RUNNING)
 _HOW = {
@@ -60,16 +68,16 @@ def audit(
 def _audit(
     queries: Queries, cluster: Cluster | None, acknowledged: Collection[int], between: bool
 ) -> Iterator[str]:
-    yield from queries.damage()
-    jobs = {job.number: job for job in queries.recorded_jobs()}
+    yield from damage(queries)
+    jobs = {job.number: job for job in recorded_jobs(queries)}
     yield from _numbers(queries, jobs, acknowledged)
-    leave = {n: Leave(job.spec.user, job.spec.shareable) for n, job in jobs.items()}
+    leave = {n: SharingPermission(job.spec.user, job.spec.shareable) for n, job in jobs.items()}
     installed = cluster.installed if cluster is not None else ()
-    courses = Courses(leave, installed, share_between_users=between)
+    courses = JobHistories(leave, installed, share_between_users=between)
     courses.fold(_facts(queries, jobs))
     yield from courses.breaches
     for number, job in jobs.items():
-        yield from _against_course(job, courses.of.get(number) or Course())
+        yield from _against_course(job, courses.of.get(number) or JobHistory())
         yield from _waits_for_nothing(job, jobs)
         yield from _gang(job)
     yield from _arrays(jobs)
@@ -95,7 +103,7 @@ def _numbers(
     lost = sorted(set(acknowledged) - set(jobs))
     if lost:
         yield f"jobs were acknowledged and are not on record: {lost[:20]}"
-    answered = sorted(set(queries.answered_jobs()) - set(jobs))
+    answered = sorted(set(answered_jobs(queries)) - set(jobs))
     if answered:
         yield f"jobs were answered to a key and are not on record: {answered[:20]}"
     if list(jobs) != list(range(1, len(jobs) + 1)):
@@ -114,13 +122,15 @@ def _numbers(
             yield f"the record of job {number} is that of job {job.record.job}"
 
 
-def _against_course(job: StoredJob, course: Course) -> Iterator[str]:
+def _against_course(job: StoredJob, course: JobHistory) -> Iterator[str]:
     """The record of a job is what its facts lead to."""
     record, n = job.record, job.number
     placed, over = record.state in PLACED, record.state in (*TERMINAL, State.COMPLETING)
-    if not job.arrived and course.stage is not Stage.APART:
+    if not job.arrived and course.stage is not HistoryStage.APART:
         yield f"job {n} has facts and no entry has written its record"
-    if placed != (course.stage is Stage.PLACED) or (over and course.stage is not Stage.OVER):
+    if placed != (course.stage is HistoryStage.PLACED) or (
+        over and course.stage is not HistoryStage.OVER
+    ):
         yield f"job {n} is {record.state} on record and {course.stage} by its facts"
     elif placed and record.placement != course.placement:
         yield f"job {n} is on {record.placement} on record and on {course.placement} by its facts"
@@ -137,9 +147,9 @@ def _against_course(job: StoredJob, course: Course) -> Iterator[str]:
         yield f"job {n} is ending, and as what is not known"
 
 
-def _pending(job: StoredJob, course: Course) -> Iterator[str]:
+def _pending(job: StoredJob, course: JobHistory) -> Iterator[str]:
     record, n = job.record, job.number
-    in_queue = course.stage is Stage.WAITING
+    in_queue = course.stage is HistoryStage.WAITING
     if job.arrived and in_queue != (not record.reason):
         why = record.reason or "no reason"
         yield f"job {n} is pending for {why} on record and {course.stage} by its facts"
@@ -222,7 +232,7 @@ def _is_whole(record: JobRecord, placement: Placement) -> bool:
 
 def _seats(
     jobs: Mapping[int, StoredJob],
-    leave: Mapping[int, Leave],
+    leave: Mapping[int, SharingPermission],
     installed: tuple[int, ...],
     both: bool,
 ) -> Iterator[str]:
@@ -230,9 +240,9 @@ def _seats(
 
     The name that a plan gives to a shared GPU stands for one GPU of the node, the same for all.
     """
-    named: dict[Gpu, dict[int, Placement | None]] = {}
-    meant: dict[Gpu, dict[Gpu, None]] = {}
-    on: dict[Gpu, dict[int, None]] = {}
+    named: dict[GpuKey, dict[int, Placement | None]] = {}
+    meant: dict[GpuKey, dict[GpuKey, None]] = {}
+    on: dict[GpuKey, dict[int, None]] = {}
     for number, job in jobs.items():
         placement, members = job.record.placement, job.record.members
         names = list(placement.named()) if placement is not None and placement.gpu_ids else []
@@ -250,7 +260,7 @@ def _seats(
         if len(gpus) > 1:
             there = sorted(gpus)
             yield f"jobs {sorted(named[name])} share GPU {name} by the plan, and sit on {there}"
-        yield from company_breaches(name, named[name], leave.get, between_users=both)
+        yield from sharing_breaches(name, named[name], leave.get, between_users=both)
 
 
 def audit_snapshot(snapshot: StatusSnapshot, queries: Queries) -> list[str]:
@@ -294,7 +304,7 @@ def audit_progress(earlier: Mapping[int, JobRecord], later: Mapping[int, JobReco
 def late_cancels(queries: Queries, *, now: float, slack_s: float = 1.0) -> list[str]:
     """Returns the cancelled jobs that outlived their grace; for runs in which all nodes answer."""
     found = []
-    for job, asked_s in queries.cancels():
+    for job, asked_s in cancels(queries):
         kept = queries.job(job)
         if kept is None:
             continue
