@@ -83,7 +83,7 @@ def messages() -> None:
 def json_list(entries: int = 60_000) -> None:
     from ijson import backend_name, items
 
-    from dovetail.workload.json_list import json_entries
+    from dovetail.traces.json_list import json_entries
 
     attempt = {"start_time": "2017-10-09 07:01:04", "end_time": "2017-10-09 08:01:04"}
     attempt |= {"detail": [{"ip": "m17", "gpus": ["gpu0", "gpu1", "gpu2", "gpu3"]}]}
@@ -107,15 +107,14 @@ def checkpoint(megabytes: float, rounds: int = 5) -> None:
     import torch.distributed.checkpoint as dcp
 
     from benchmarks.elastic_worker import Large
-    from dovetail.train.checkpoint import Progress, restore, snapshot, write
-    from dovetail.train.state import Parts
+    from dovetail.train.state.checkpoint import TrainingPosition, restore, snapshot, write
 
     torch.set_num_threads(1)
     model = Large(megabytes * 1e6)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     model(torch.ones(1, 1)).backward()
     optimizer.step()
-    parts = Parts.of(model, optimizer, {}, {})
+    parts = TrainingState.of(model, optimizer, {}, {})
     took_s: dict[str, list[float]] = {}
 
     def timed(what: str, call: Callable[[], object]) -> object:
@@ -127,7 +126,7 @@ def checkpoint(megabytes: float, rounds: int = 5) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for step in range(1, rounds + 1):
             ours, theirs = Path(folder) / "ours", Path(folder) / f"theirs{step}"
-            progress = Progress(step, known=True)
+            progress = TrainingPosition(step, known=True)
             state = timed("ours, copy", lambda: snapshot(parts, progress, {}))  # noqa: B023
             timed("ours, write", lambda: write(ours, step, state))  # type: ignore[arg-type] # noqa: B023
             timed("ours, read", lambda: restore(ours, parts, {}))  # noqa: B023

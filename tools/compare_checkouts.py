@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.comparison_diff import Comparison, compare_folders
+from tools.comparison_diff import PartResult, compare_folders
 from tools.comparison_runs import (
     STORED,
     BadInput,
@@ -165,7 +165,7 @@ def _report(before: Stored, after: Stored, parts: Sequence[Part], words: bool) -
     return code
 
 
-def _line(part: Part, comparison: Comparison) -> str:
+def _line(part: Part, comparison: PartResult) -> str:
     counts = f"{comparison.files} files"
     if comparison.events >= 1_000_000:
         counts += f", {comparison.events / 1e6:.1f} M events"

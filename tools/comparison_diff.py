@@ -74,7 +74,7 @@ POLICY_KEYS = "runs"
 
 
 @dataclass(frozen=True)
-class Difference:
+class FirstDifference:
     """The first place where two files differ; line 0 where it is the file as a whole."""
 
     file: str
@@ -91,16 +91,16 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PartResult:
     """What a part holds and how it differs."""
 
     files: int
     events: int
     differing: int
-    first: Difference | None
+    first: FirstDifference | None
 
 
-def compare_folders(before: Path, after: Path, words: bool = False) -> Comparison:
+def compare_folders(before: Path, after: Path, words: bool = False) -> PartResult:
     """Compares all files of two folders, event logs first: they show the first other decision."""
     paths = {str(p.relative_to(f)) for f in (before, after) for p in _files(f)}
     names = sorted(paths, key=lambda name: (not name.endswith("events.jsonl"), name))
@@ -111,15 +111,17 @@ def compare_folders(before: Path, after: Path, words: bool = False) -> Compariso
         difference = compare_files(before, after, name, words)
         if difference is not None:
             differences.append(difference)
-    return Comparison(len(names), events, len(differences), next(iter(differences), None))
+    return PartResult(len(names), events, len(differences), next(iter(differences), None))
 
 
-def compare_files(before: Path, after: Path, name: str, words: bool = False) -> Difference | None:
+def compare_files(
+    before: Path, after: Path, name: str, words: bool = False
+) -> FirstDifference | None:
     """Returns the first difference of one file, or None."""
     left, right = before / name, after / name
     if not left.exists() or not right.exists():
         sides = ("exists" if side.exists() else "no such file" for side in (left, right))
-        return Difference(name, 0, *sides)
+        return FirstDifference(name, 0, *sides)
     contents = left.read_bytes(), right.read_bytes()
     if contents[0] == contents[1]:
         return None
@@ -128,12 +130,14 @@ def compare_files(before: Path, after: Path, name: str, words: bool = False) -> 
     try:
         texts = contents[0].decode(), contents[1].decode()
     except UnicodeDecodeError:
-        return Difference(name, 0, f"{len(contents[0])} bytes", f"{len(contents[1])} other bytes")
+        return FirstDifference(
+            name, 0, f"{len(contents[0])} bytes", f"{len(contents[1])} other bytes"
+        )
     pieces = (_numbers(text, name) if words else _lines(text, name) for text in texts)
     end = Piece(0, "end of file")
     for one, other in zip_longest(*pieces, fillvalue=end):
         if one.text != other.text:
-            return Difference(name, one.line or other.line, one.text, other.text)
+            return FirstDifference(name, one.line or other.line, one.text, other.text)
     return None
 
 

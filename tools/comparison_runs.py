@@ -93,7 +93,7 @@ class Checkout:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """Commands one after the other. The first word is `dovetail` or `python`.
 
     `python` runs in the checkout, for the benchmarks. `exit_code` is that of each command.
@@ -110,7 +110,7 @@ class Part:
 
     name: str
     title: str
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
 
 
 class BadInput(Exception):
@@ -130,8 +130,8 @@ def plan(policies: Sequence[str], data: Path) -> tuple[Part, ...]:
     )
 
 
-def _run(name: str, *lines: str, exit_code: int = 0) -> Run:
-    return Run(name, tuple(tuple(line.split()) for line in lines), exit_code)
+def _run(name: str, *lines: str, exit_code: int = 0) -> PlannedRun:
+    return PlannedRun(name, tuple(tuple(line.split()) for line in lines), exit_code)
 
 
 def _traces(data: Path) -> Part:
@@ -212,7 +212,7 @@ def _golden(policies: Sequence[str]) -> Part:
 def _published() -> Part:
     command = "python -m benchmarks.fidelity --json --only"
     runs = [
-        Run(name, ((*command.split(), word),))
+        PlannedRun(name, ((*command.split(), word),))
         for name, word in (("afs", "AFS"), ("muri", "Muri SR"), ("tiresias", "Muri Tiresias"))
     ]
     return Part("published", f"{len(runs)} tables of other simulators", tuple(runs))
@@ -289,7 +289,7 @@ def store(
 
 
 def _store_run(
-    checkout: Checkout, part: str, run: Run, folder: Path, environment: dict[str, str]
+    checkout: Checkout, part: str, run: PlannedRun, folder: Path, environment: dict[str, str]
 ) -> None:
     place = folder / part / run.name
     place.mkdir()

@@ -34,7 +34,7 @@ START_REASONS = {
     "GpuMemoryHeld": "`CONFIGURING`: the driver has not yet freed the memory of an earlier worker",
 }
 
-NOT_REASONS = {"NaN", "Dove"}
+NOT_REASONS = {"NaN", "Dove", "NvmlDevice"}
 """Words in the code of the controller that only look like reasons."""
 
 ENVIRONMENT = {
