@@ -1,4 +1,4 @@
-"""Names mean one thing, imports make no circle, and functions stay simple: read from the source."""
+"""Names mean one thing, imports make no circle: read from the source."""
 
 import ast
 from collections import Counter, defaultdict
@@ -10,7 +10,6 @@ SOURCE = ROOT / "src" / "dovetail"
 FILES = sorted(SOURCE.rglob("*.py"))
 OUTSIDE = sorted(p for folder in ("papers", "tools") for p in (ROOT / folder).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in [*FILES, *OUTSIDE]}
-BRANCHES_MAX = 15
 
 
 def name(path: Path) -> str:
@@ -35,39 +34,6 @@ def test_no_two_public_classes_have_one_name() -> None:
     for cls, path in public_classes([*FILES, *OUTSIDE]):
         homes[cls].append(name(path))
     assert {cls: where for cls, where in homes.items() if len(where) > 1} == {}
-
-
-def branches(function: ast.AST) -> int:
-    """Returns the number of places where a function can go two ways, boolean operators included."""
-    count = 0
-    for node in ast.walk(function):
-        match node:
-            case ast.If() | ast.For() | ast.While() | ast.IfExp() | ast.ExceptHandler():
-                count += 1
-            case ast.match_case() | ast.Assert():
-                count += 1
-            case ast.comprehension():
-                count += 1 + len(node.ifs)
-            case ast.BoolOp():
-                count += len(node.values) - 1
-    return count
-
-
-def test_branches_are_counted() -> None:
-    code = (
-        "def f(a):\n    if a and a.b:\n        return [x for x in a if x]\n    return 1 if a else 2"
-    )
-    assert branches(ast.parse(code)) == 5
-
-
-def test_no_function_has_more_branches_than_a_reader_can_keep_in_mind() -> None:
-    many = {
-        f"{name(path)}:{node.lineno} {node.name}": branches(node)
-        for path in FILES
-        for node in functions(path)
-        if branches(node) > BRANCHES_MAX
-    }
-    assert many == {}
 
 
 def annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:

@@ -43,12 +43,18 @@ class Placement:
     def __post_init__(self) -> None:
         object.__setattr__(self, "gpus", sum(g for _, g in self.spans))
         object.__setattr__(self, "nodes", len({n for n, _ in self.spans}))
+        self._check_gpus()
+        self._check_workers()
+
+    def _check_gpus(self) -> None:
         if not self.spans or any(g < 1 for _, g in self.spans):
             raise IllegalPlan(f"a placement needs at least one GPU on each node: {self.spans}")
         if self.gpu_ids:
             sizes_match = [len(ids) for ids in self.gpu_ids] == [g for _, g in self.spans]
             if not sizes_match or len(set(self.named())) != self.gpus:
                 raise IllegalPlan(f"GPU ids {self.gpu_ids} do not match the spans {self.spans}")
+
+    def _check_workers(self) -> None:
         if self.accumulation_steps < 1:
             raise IllegalPlan("accumulation needs at least one step")
         if self.fractions and not (

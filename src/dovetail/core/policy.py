@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.core.messages import Reason
@@ -201,7 +201,7 @@ def spell(policy: Policy) -> str:
     return name_of(policy) + (":" + ",".join(parts) if parts else "")
 
 
-def _spell_value(value: Any) -> str:
+def _spell_value(value: object) -> str:
     if isinstance(value, tuple):
         return "/".join(_spell_value(v) for v in value)
     if isinstance(value, bool):
@@ -209,7 +209,7 @@ def _spell_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if hasattr(value, "decide"):
-        return spell(value).replace(",", ";")
+        return spell(cast("Policy", value)).replace(",", ";")
     return str(value)
 
 
@@ -254,7 +254,7 @@ def _fields(cls: type) -> tuple[dataclasses.Field[object], ...]:
     return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
 
 
-def _value(where: str, key: str, text: str, kind: Any) -> object:
+def _value(where: str, key: str, text: str, kind: object) -> object:
     if get_origin(kind) is tuple:
         inner = get_args(kind)[0]
         return tuple(_value(where, key, t, inner) for t in text.split("/") if t)
@@ -267,7 +267,7 @@ def _value(where: str, key: str, text: str, kind: Any) -> object:
     if kind not in (int, float):
         return parse_policy(text.replace(";", ","))
     try:
-        value = kind(text)
+        value = int(text) if kind is int else float(text)
         if value != value:
             raise ValueError
         return value

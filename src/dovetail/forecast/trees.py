@@ -25,19 +25,20 @@ class Trees:
         self._base = base
 
     @staticmethod
-    def of(model: Any) -> Trees:
+    def of(model: object) -> Trees:
         """Returns the trees of a fitted `HistGradientBoostingRegressor` without missing values.
 
         NOTE: the library has no public way to its trees; a test holds our answers against its own.
         """
-        each = [one[0].nodes for one in model._predictors]
+        fitted: Any = model
+        each = [one[0].nodes for one in fitted._predictors]
         sizes = np.array([len(nodes) for nodes in each])
         root = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
         nodes = np.concatenate(each)
         shift = np.repeat(root, sizes)
         feature = np.where(nodes["is_leaf"] == 1, LEAF, nodes["feature_idx"]).astype(np.int64)
         child = np.stack((nodes["left"] + shift, nodes["right"] + shift), axis=1).astype(np.int64)
-        base = float(np.ravel(model._baseline_prediction)[0])
+        base = float(np.ravel(fitted._baseline_prediction)[0])
         threshold = nodes["num_threshold"].astype(np.float64)
         return Trees(root, feature, threshold, child, nodes["value"].astype(np.float64), base)
 

@@ -209,7 +209,7 @@ class Finished(_Report):
 ToWorker = Regroup | Meet | Abandon | Checkpoint | WorkerRefused
 FromWorker = Hello | Meeting | Ready | Entered | WorkerLeft | Lost | Training | Saved | Finished
 
-TO_WORKER = Codec(
+TO_WORKER: Codec[ToWorker] = Codec(
     {
         "Regroup": Regroup,
         "Meet": Meet,
@@ -218,7 +218,7 @@ TO_WORKER = Codec(
         "Refused": WorkerRefused,
     }
 )
-FROM_WORKER = Codec(
+FROM_WORKER: Codec[FromWorker] = Codec(
     {
         "Hello": Hello,
         "Meeting": Meeting,

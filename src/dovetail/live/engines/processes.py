@@ -38,7 +38,7 @@ from dovetail.live.node.launcher import (
 from dovetail.live.system.file_lock import is_locked
 from dovetail.live.system.private_file import make_private_folder
 from dovetail.wire.agent import StartWorker
-from dovetail.wire.codec import WireError, build, parse_object, plain
+from dovetail.wire.codec import WireError, build_nested, parse_object, plain
 from dovetail.wire.out_of_memory import tells_of_no_room
 from dovetail.wire.worker import FROM_WORKER, FromWorker, ToWorker
 
@@ -123,8 +123,8 @@ class ProcessLauncher:
         for folder in sorted(self._folder.iterdir()):
             try:
                 written = parse_object((folder / "order.json").read_bytes())
-                order: StartWorker = build(StartWorker, written["start"])
-                token, started_s = str(written["token"]), float(written["started_s"])
+                order = build_nested(written["start"], StartWorker, "start")
+                token, started_s = str(written["token"]), float(str(written["started_s"]))
             except (FileNotFoundError, NotADirectoryError):
                 # The agent died before it had written the order: nothing was started.
                 shutil.rmtree(folder, ignore_errors=True)

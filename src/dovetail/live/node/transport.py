@@ -50,7 +50,7 @@ class Dismiss:
     grace_s: float
 
 
-TO_AGENTS = Codec({"Addressed": Addressed, "Dismiss": Dismiss})
+TO_AGENTS: Codec[Addressed | Dismiss] = Codec({"Addressed": Addressed, "Dismiss": Dismiss})
 
 
 class HasFileno(Protocol):

@@ -72,8 +72,7 @@ def reply_of(line: bytes, cls: type[R]) -> R | RequestRefused:
     ok = said.pop("ok", None)
     if ok not in (True, False):
         raise WireError("a reply says whether it is ok")
-    found: R | RequestRefused = build(cls if ok else RequestRefused, said)
-    return found
+    return build(cls, said) if ok else build(RequestRefused, said)
 
 
 def values(message: object) -> dict[str, object]:

@@ -25,7 +25,7 @@ def record_text(record: JobRecord) -> str:
     """
     said = plain(record)
     placement = said.get("placement")
-    if placement:
+    if isinstance(placement, dict):
         for name in DERIVED:
             placement.pop(name, None)
     text = _text(said)
@@ -38,10 +38,10 @@ def record_of(text: str | bytes) -> JobRecord:
     """Returns the record that a text holds. Raises WireError."""
     said = parse_object(_utf8(text), KEPT_BYTES_MAX)
     try:
-        state = State(said.pop("state", State.PENDING))
+        state = State(str(said.pop("state", State.PENDING)))
         ending = said.pop("ending", None)
         record: JobRecord = build(JobRecord, said)
-        return replace(record, state=state, ending=None if ending is None else State(ending))
+        return replace(record, state=state, ending=None if ending is None else State(str(ending)))
     except (ValueError, IllegalPlan) as error:
         raise WireError(f"JobRecord: {error}") from None
 

@@ -124,6 +124,24 @@ def _begun(view: View, turns: Rotation, unit_s: float) -> Rotation:
     return _turns(lines, {j: units[j] for j in units if j not in view.waiting}, until_s)
 
 
+def _joining(
+    view: View, backfilled: tuple[int, ...], units: dict[int, int], until_s: dict[int, float]
+) -> list[tuple[int, int]]:
+    """Takes jobs whose unit is over, or that were evicted, out of the two tables.
+
+    Returns them and the arrivals, each with the line that it joins, by job.
+    """
+    joining = [(job, 0) for job in view.changes.arrived]
+    for job in view.changes.evicted:
+        until_s.pop(job, None)
+        if job not in backfilled:
+            joining.append((job, units.pop(job, 0)))
+    for job in [j for j, end_s in until_s.items() if end_s <= view.now]:
+        del until_s[job]
+        joining.append((job, units.pop(job, 0) + 1))
+    return sorted(joining)
+
+
 def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
     """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
     units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
@@ -138,21 +156,13 @@ def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
     for job in view.changes.ended:
         units.pop(job, None)
         until_s.pop(job, None)
-    joining = [(j, 0) for j in view.changes.arrived]
     for job in [j for j in until_s if not preemptible[j]]:
         del until_s[job]  # it runs and stands outside from now on
     if view.changes.capacity:
         # Who stood outside on a draining node takes turns again when the node is back.
         back = set(view.progress.running().jobs[movable(view)].tolist()).difference(until_s)
         until_s.update(dict.fromkeys(sorted(back), view.now + unit_s))
-    for job in view.changes.evicted:
-        until_s.pop(job, None)
-        if job not in turns.backfilled:
-            joining.append((job, units.pop(job, 0)))
-    for job in [j for j, end_s in until_s.items() if end_s <= view.now]:
-        del until_s[job]
-        joining.append((job, units.pop(job, 0) + 1))
-    for job, level in sorted(joining):
+    for job, level in _joining(view, turns.backfilled, units, until_s):
         lines = _with_line(lines, level, (*_line(lines, level), job))
     backfilled = tuple(j for j in turns.backfilled if j in until_s)
     return _turns(lines, units, until_s, turns.reserving, backfilled)

@@ -181,19 +181,21 @@ class Measurements:
         known = sorted(key for key in self._rates if not key.own)
         for key in known:
             yield from (("rate", *key[:2], n, rate) for n, rate in self.rates(key).items())
-        for key in sorted(k for k in self._bytes if not k.own):
-            yield from (("bytes", *key[:2], p, b) for p, b in sorted(self._bytes[key].items()))
-        for key in sorted(k for k in self._least if not k.own):
-            yield from (("least", *key[:2], p, b) for p, b in sorted(self._least[key].items()))
+        for what, table in (("bytes", self._bytes), ("least", self._least)):
+            for key in sorted(k for k in table if not k.own):
+                yield from ((what, *key[:2], p, b) for p, b in sorted(table[key].items()))
         for key in sorted(k for k in self._batch if not k.own):
             yield ("batch", *key[:2], 0, self._batch[key])
+        yield from self._ratio_rows()
+        for key, gpus in sorted(self._stages):
+            if not key.own and (row := self.stage_s(key, gpus)):
+                yield ("stages", *key[:2], gpus, 0.0, *row)
+
+    def _ratio_rows(self) -> Iterator[tuple[object, ...]]:
         for mine, other in self.pairs():
             if not (mine.own or other.own):
                 for (steps, others), ratio in self.ratios(mine, other).items():
                     yield ("ratio", *mine[:2], steps, ratio, *other[:2], others)
-        for key, gpus in sorted(self._stages):
-            if not key.own and (row := self.stage_s(key, gpus)):
-                yield ("stages", *key[:2], gpus, 0.0, *row)
 
     @staticmethod
     def load(text: str) -> Measurements:
