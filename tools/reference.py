@@ -322,15 +322,15 @@ def environment() -> str:
 def policies() -> str:
     """Returns all policies of the package: what each is, knows and may do."""
     lines = []
-    for name, cls in registered().items():
-        if cls.__module__.startswith("dovetail.policies."):
-            policy = cls()
-            page = inspect.getmodule(cls).__doc__ or ""
-            summary = " ".join(page.split("\n\n")[0].split()).rstrip(".")
+    pages = {entry.cls: name for name, entry in registered().items() if not entry.is_preset}
+    for name, entry in registered().items():
+        if entry.module.startswith("dovetail.policies."):
+            policy = entry()
+            summary = " ".join(entry.page.split("\n\n")[0].split()).rstrip(".")
             knows = ", ".join(sorted(policy.knows)) or "nothing"
             powers = ", ".join(sorted(policy.powers)) or "start"
             summary = re.sub(rf"^{name}: ", "", summary, flags=re.IGNORECASE)
-            link = f"[{name}](../policies/{name}.md)"
+            link = f"[{name}](../policies/{pages[entry.cls]}.md)"
             lines.append(item(f"{link}: {summary}. Knows *{knows}*; may *{powers}*."))
     return "".join(lines)
 

@@ -42,7 +42,7 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
     while fresh:
         page = fresh.pop()
         for link in links(page):
-            there = page.parent / link.partition("#")[0]
+            there = (page.parent / link.partition("#")[0]).resolve()
             if there.suffix == ".md" and there.exists() and there not in reached:
                 reached.add(there)
                 fresh.add(there)

@@ -1,6 +1,5 @@
 """Tables of names are complete: policies, metrics, columns, records of the log."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -18,7 +17,10 @@ from dovetail.record.result import COMPARISON_COLUMNS, GPU_SECOND_KINDS, JOB_COL
 from dovetail.traces.rows import CANONICAL
 
 assert dovetail.policies
-OWN = sorted(n for n, c in registered().items() if c.module.startswith("dovetail.policies."))
+NAMES = {n: c for n, c in registered().items() if c.module.startswith("dovetail.policies.")}
+OWN = sorted(name for name, entry in NAMES.items() if not entry.is_preset)
+PAGE_OF = {entry.cls: name for name, entry in NAMES.items() if not entry.is_preset}
+PRESETS = sorted(NAMES.keys() - set(OWN))
 
 
 def page(name: str) -> str:
@@ -32,12 +34,20 @@ def test_every_policy_has_a_page_with_its_parameters_and_defaults(name: str) -> 
     assert text.startswith(f"# {name}")
     assert "**Knows**" in text
     spelled = spell(cls()).partition(":")[2].split(",")
-    defaults = dict(p.split("=", 1) for p in spelled if p)
-    for field in dataclasses.fields(cls):
-        parameter = field.name.replace("_", "-")
+    defaults = {key.replace("_", "-"): str(value) for key, value in cls.fixed.items()}
+    defaults |= dict(p.split("=", 1) for p in spelled if p)
+    for parameter in cls.parameters:
         assert re.search(rf"^\| `{parameter}` \| `{re.escape(defaults[parameter])}`", text, re.M), (
             f"{name}: {parameter}={defaults[parameter]}"
         )
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_page_of_a_policy_names_its_presets(name: str) -> None:
+    text = page(f"docs/policies/{PAGE_OF[NAMES[name].cls]}.md")
+    assert f"`{name}`" in text
+    for value in NAMES[name].fixed.values():
+        assert f"`{value}`" in text
 
 
 @pytest.mark.parametrize("name", OWN)
