@@ -76,13 +76,13 @@ GAVEL_WHY = (
     "Gavel makes new pairs every round, which ends each search: its steps of 3.6 s and the bad "
     "settings tried are paid again and again (see limits at 0, 3.6 and 10 s); the paper gives this "
     "reason for its own small gain. Were limits worth more than by the straight line assumed, "
-    "there would be a gain (docs/reproduction-gimbal.md)"
+    "there would be a gain (docs/claims/reproduction-gimbal.md)"
 )
 WHY = {
     "pairs": "in our stand-ins no limit brings more pairs above serial execution",
     "one peak": (
         "how the loss falls between the ends of a limit is assumed, a straight line "
-        "(docs/physics.md); with its square all pairs have one peak, with its root fewer"
+        "(docs/concepts/physics.md); with its square all pairs have one peak, with its root fewer"
     ),
     "samples": (
         "samples move between the workers of the large job; the small one beside it, and an "

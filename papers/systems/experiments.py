@@ -151,13 +151,13 @@ def _heard(belief: str, policy: Policy) -> str:
 
 
 PACKAGE = "dovetail.policies."
-LEFT_OUT = ("no-op", "ticked")
-"""Does nothing; wraps any policy."""
+LEFT_OUT = ("no-op", "ticked", "heavy-edge")
+"""Does nothing; wraps any policy; as it stands, the same as its preset wcs-subtime."""
 BASELINE = "srtf"
 POLLUX = "pollux:population=20,generations=20"
 """NOTE: it searches a smaller population for fewer generations than its authors' (100 and 100),
-which takes a twentieth of the time; what that changes is measured in docs/comparison.md. That it
-searches every minute does matter, and stays."""
+which takes a twentieth of the time; what that changes is measured in docs/claims/comparison.md.
+That it searches every minute does matter, and stays."""
 UNTICKED = {"muri-s(no tick)": "muri-s:tick-s=0", "muri-l(no tick)": "muri-l:tick-s=0"}
 """Muri decides every six minutes, as its authors run it; here at every arrival and end."""
 WRAPPED = {
@@ -206,7 +206,7 @@ def powers_class(powers: frozenset[str]) -> str:
 
 def systems() -> list[System]:
     """Returns all that is compared: every policy of the package, with its default parameters."""
-    ours = (name for name, cls in registered().items() if cls.__module__.startswith(PACKAGE))
+    ours = (name for name, cls in registered().items() if cls.module.startswith(PACKAGE))
     texts = {name: name for name in ours if name not in LEFT_OUT}
     texts |= {"gimbal(lucid)": texts.pop("gimbal"), **WRAPPED, **UNTICKED, "pollux": POLLUX}
     return [System(name, text) for name, text in texts.items()]

@@ -90,7 +90,7 @@ def test_a_controller_brings_a_released_store_up_to_date_and_takes_its_jobs_up(h
     recovered = Store(database, queries).recover()
     assert format_of(database.connection) == FORMAT
     assert recovered.epoch == 2
-    assert {r.job: r.state for _, r in recovered.jobs} == UNFINISHED
+    assert {job.number: job.record.state for job in recovered.jobs} == UNFINISHED
     assert [(spec, record) for spec, record in recovered.jobs] == [
         (job.spec, job.record) for job in before.values()
     ]

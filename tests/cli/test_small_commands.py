@@ -45,7 +45,7 @@ def test_policies_lists_every_policy_with_what_it_knows_and_may(shell: Shell) ->
     assert set(said) == set(registered())
     assert said["srtf"]["knows"] == ["length"]
     assert "preempt" in said["srtf"]["powers"]
-    assert said["tiresias"]["parameters"] == ["thresholds", "inside", "bypass"]
+    assert said["tiresias"]["parameters"] == ["thresholds", "inside", "bypass", "sizes"]
     text = shell.ok("policies").out
     assert all(f"\n{name}\n" in f"\n{text}" for name in registered())
 

@@ -18,7 +18,7 @@ def test_the_notebook_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_documentation_shows_the_example_as_it_is() -> None:
-    page = (ROOT / "docs" / "python-api.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
     shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert shown[0].strip() == EXAMPLE.read_text("utf-8").split('"""\n', 1)[1].strip()
 
@@ -26,10 +26,10 @@ def test_the_documentation_shows_the_example_as_it_is() -> None:
 def test_every_other_piece_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "python-api.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
     pieces = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1:]
     assert pieces
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for piece in pieces:
-        exec(compile(piece, "python-api.md", "exec"), names)
+        exec(compile(piece, "python.md", "exec"), names)

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from doc_pages import ROOT, blocks
 
 EXAMPLES = ROOT / "examples" / "train"
-PAGE = ROOT / "docs" / "training.md"
+PAGE = ROOT / "docs" / "guides" / "train-elastic.md"
 
 
 def run(script: str, *words: str) -> str:

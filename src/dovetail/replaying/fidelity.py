@@ -17,7 +17,7 @@ import polars as pl
 
 from dovetail.core.errors import DovetailError
 from dovetail.core.job import Floats, JobTable
-from dovetail.core.policy import parse_policy, registered
+from dovetail.core.policy import name_of, parse_policy, registered
 from dovetail.core.trace import Trace
 from dovetail.live.store.queries import Queries
 from dovetail.record.metrics import job_frame, series_frame, summarize
@@ -37,10 +37,11 @@ ADOPTED = (("elastic", 0.5), ("shareable", 0.5))
 
 
 def policies_of(words: str) -> tuple[str, ...]:
-    """Returns the policies of a comma-separated list; of `all`, every registered one."""
+    """Returns the policies of a comma-separated list; of `all`, every one, under one name."""
     if words != "all":
         return tuple(words.split(","))
-    others = (name for name in registered() if name not in (*POLICIES, *IDLE))
+    names = (name for name, entry in registered().items() if name_of(entry()) == name)
+    others = (name for name in names if name not in (*POLICIES, *IDLE))
     return (*POLICIES, *others)
 
 

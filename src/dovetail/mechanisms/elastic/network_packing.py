@@ -14,13 +14,15 @@ Source: AFS section 4.4 and appendix E; ALGORITHMS section 2.6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from dovetail.algorithms.machine_packing import pack
 from dovetail.algorithms.regulation import regulate
 from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import Ints
-from dovetail.core.placement import Spans
+from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import Pool, limits, staying
@@ -112,9 +114,8 @@ def _place(draft: Draft, job: int, spans: Spans) -> None:
         return
 
 
-def assert_unshared(placed: object, per_machine: int) -> None:
+def assert_unshared(placed: Mapping[int, Placement], per_machine: int) -> None:
     """Asserts the two guarantees of appendix E, Proposition 1, on everything that runs."""
-    assert isinstance(placed, dict)
     spread: set[int] = set()
     for job, placement in placed.items():
         assert placement.nodes == -(-placement.gpus // per_machine), f"job {job} is scattered"
