@@ -108,6 +108,7 @@ def checkpoint(megabytes: float, rounds: int = 5) -> None:
 
     from benchmarks.elastic_worker import Large
     from dovetail.train.state.checkpoint import TrainingPosition, restore, snapshot, write
+    from dovetail.train.state.state import TrainingState
 
     torch.set_num_threads(1)
     model = Large(megabytes * 1e6)

@@ -91,7 +91,7 @@ def test_a_controller_brings_a_released_store_up_to_date_and_takes_its_jobs_up(h
     assert format_of(database.connection) == FORMAT
     assert recovered.epoch == 2
     assert {job.number: job.record.state for job in recovered.jobs} == UNFINISHED
-    assert [(spec, record) for spec, record in recovered.jobs] == [
+    assert [(job.spec, job.record) for job in recovered.jobs] == [
         (job.spec, job.record) for job in before.values()
     ]
     assert audit(queries, cluster=Cluster.uniform(2, 4)) == []
