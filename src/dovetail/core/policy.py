@@ -122,9 +122,14 @@ class Registered:
 
     def matches(self, policy: Policy) -> bool:
         """Returns whether a policy is of this class and has the values that the name fixes."""
-        return type(policy) is self.cls and all(
+        return self.is_of(policy) and all(
             getattr(policy, name) == value for name, value in self.fixed.items()
         )
+
+    def is_of(self, policy: Policy) -> bool:
+        """Returns whether a policy is of this class, perhaps of its file run another time."""
+        made, ours = type(policy), self.cls
+        return (made.__module__, made.__qualname__) == (ours.__module__, ours.__qualname__)
 
 
 C = TypeVar("C", bound=type[Policy])
@@ -182,7 +187,7 @@ def name_of(policy: Policy) -> str:
     entry = _entry_of(policy)
     if entry is not None:
         return entry.name
-    plain = next((e.name for e in _registry.values() if e.cls is type(policy)), None)
+    plain = next((e.name for e in _registry.values() if e.is_of(policy)), None)
     return plain or str(getattr(policy, "name", type(policy).__name__))
 
 
