@@ -50,7 +50,7 @@ class AfsL:
             return Decision(None, memory, report_s)
 
         def hand_out(who: Contenders, gpus: int) -> Ints:
-            from dovetail.algorithms.afs_compiled import shares_by_length
+            from dovetail.algorithms.afs import shares_by_length
 
             shares = satisfied(who, gpus)
             if shares is not None:

@@ -64,7 +64,7 @@ class AfsP:
         return share_in_turns(view, memory, manner, self.unit_s, hand_out)
 
     def _shares(self, view: View, who: Contenders, gpus: int) -> Ints:
-        from dovetail.algorithms.afs_compiled import shares_without_length
+        from dovetail.algorithms.afs import shares_without_length
 
         scan = np.arange(len(who.jobs))
         if self.tie == "random":
