@@ -16,6 +16,7 @@ from dovetail.algorithms.pipeline_time import (
     stage_parts,
 )
 from dovetail.core.job import PipelineStage
+from tools.zoo.plans import barrier_s
 
 LINKS = Links(5e10, 2e9, 4)
 EXAMPLE = (
@@ -57,6 +58,15 @@ def test_one_stage_exchanges_no_activations_and_one_replica_reduces_nothing() ->
     alone = (PipelineStage(1, 0.1, 0.2, 5e6, 5e6, 1e9),)
     assert iteration_s(alone, [[1]], LINKS) == pytest.approx(0.3)
     assert spread_s(alone, LINKS) == pytest.approx(0.3)
+
+
+def test_a_barrier_fills_and_drains_the_pipeline_once_an_iteration() -> None:
+    # Four micro-batches through two stages: 5/4 of the slowest stage, then its AllReduce.
+    busy_s, reduce_s = 0.09 + 8e6 / 5e10, 3e7 / 5e10
+    assert barrier_s(EXAMPLE, [[1, 2]], LINKS, 4) == pytest.approx(5 / 4 * busy_s + reduce_s)
+    assert barrier_s(EXAMPLE, [[1, 2]], LINKS, 10**9) == pytest.approx(
+        iteration_s(EXAMPLE, [[1, 2]], LINKS)
+    )
 
 
 def test_slices_of_a_replica_share_its_exchange() -> None:
