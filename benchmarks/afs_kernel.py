@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dovetail.algorithms import afs, afs_compiled, regulation
+from dovetail.algorithms import afs, regulation
 from dovetail.algorithms.machine_packing import kept, pack
+from papers.afs import plain_shares
 
 SIZES = ((64, 40), (1_868, 100), (1_868, 600), (1_868, 1_800), (10_000, 100), (10_000, 2_000))
 """GPUs and jobs; 1,868 GPUs are the largest virtual cluster of the Philly trace."""
@@ -54,7 +55,7 @@ def milliseconds(
 def row(gpus: int, jobs: int, family: str, rule: str, comparisons_max: int) -> str:
     """Returns one line: the compiled shares over 5 crowds, 10 times each, and the plain ones."""
     name = "shares_by_length" if rule == "AFS-L" else "shares_without_length"
-    plain, fast = getattr(afs, name), getattr(afs_compiled, name)
+    plain, fast = getattr(plain_shares, name), getattr(afs, name)
     took, ratio = np.array([]), ""
     for seed in range(5):
         asked: dict[str, object] = {"gpus": gpus, **crowd(jobs, family, seed)}
@@ -96,7 +97,7 @@ def churn_row(gpus: int, jobs: int, gpus_per_machine: int) -> str:
         asked["left_s"][new], held[new] = rng.lognormal(8, 2), {}
         machines = gpus // gpus_per_machine
         instants = [time.perf_counter()]
-        shares = afs_compiled.shares_by_length(**asked, gpus=gpus)
+        shares = afs.shares_by_length(**asked, gpus=gpus)
         instants.append(time.perf_counter())
         regulated = regulation.regulate(shares, asked["cap"], gpus_per_machine, machines).tolist()
         instants.append(time.perf_counter())
@@ -114,7 +115,7 @@ def churn_row(gpus: int, jobs: int, gpus_per_machine: int) -> str:
 
 
 def main(comparisons_max: int) -> None:
-    afs_compiled.shares_by_length([1.0, 2.0], [[0.0, 1.0, 1.5]], [0, 0], [2, 2], 3)
+    afs.shares_by_length([1.0, 2.0], [[0.0, 1.0, 1.5]], [0, 0], [2, 2], 3)
     print("  GPUs  jobs   tables   rule  median ms  worst ms  plain/compiled")
     for gpus, jobs in SIZES:
         for family in ("models", "smooth", "jagged"):

@@ -21,14 +21,15 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import mean, quantiles
 from typing import NamedTuple
 
-from dovetail.algorithms.exact_replicas import exact_replicas
-from dovetail.algorithms.heavy_edge import heavy_edge
-from dovetail.algorithms.job_graph import RING, TREE, job_graph
+from benchmarks.double_tree import tree_graph
+from dovetail.algorithms.heavy_edge import cut, heavy_edge
+from dovetail.algorithms.job_graph import job_graph
 from dovetail.algorithms.pipeline_time import iteration_s, packed_s, replicas_held
 from dovetail.algorithms.refined_replicas import ReplicaTimes, refined_replicas
 from dovetail.core.job import PipelineStage
 from dovetail.physics.pipelines.pipelined import Pipelined, pipelined
 from dovetail.physics.pipelines.planner import TESTBED, plan, plans
+from papers.a_srpt.exact_replicas import exact_replicas
 
 TIMED = 40
 """Times each placement is made anew to time it."""
@@ -43,8 +44,8 @@ def _refined(graph: Graph, taken: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 WAYS: Mapping[str, Way] = {
-    RING: lambda graph, taken: heavy_edge(graph, taken, RING),
-    TREE: lambda graph, taken: heavy_edge(graph, taken, TREE),
+    "ring": heavy_edge,
+    "tree": lambda graph, taken: cut(tree_graph(graph), taken),
     "refined": _refined,
 }
 
@@ -166,7 +167,7 @@ def speed(made: Planner, counts: list[int], seed: int) -> None:
             for graph in filter(None, (made(model, gpus) for gpus in counts))
             for _ in range(TIMED)
         ]
-        for way in (RING, "refined") if taken else ():
+        for way in ("ring", "refined") if taken else ():
             known, fresh = [], []
             for graph, capacities in taken:
                 job_graph.cache_clear()

@@ -14,9 +14,10 @@ from time import perf_counter
 
 import numpy as np
 
-from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, OVERLAPPED, best_cycles
+from dovetail.algorithms.stage_cycle import BARRIER, CYCLES, OVERLAPPED
 from dovetail.physics.sharing.interleave import MEASURED_FACTORS, InterleaveRule, interleaving_of
 from dovetail.physics.zoo.models import FAMILIES, zoo
+from papers.muri.best_cycles import best_cycles
 
 TABLE_2 = {"shufflenet_v2_x1_0": 0.86, "a2c": 0.48, "gpt2": 0.41, "vgg16": 0.25}
 MACHINES_GPUS = 16

@@ -8,15 +8,59 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dovetail.algorithms.pair_sharing import PairChoice, SubBatch, best_sub_batch
+from dovetail.algorithms.pair_sharing import overlapped_s, pays, sequential_s
 from dovetail.core.errors import IllegalPlan
 from dovetail.core.order import Order
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.policy import POWERS, Decision
+from dovetail.core.units import NEVER_S
 from dovetail.core.view import View
 
 Gpu = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SubBatch:
+    """One way to cut the newcomer's batch that fits the memory beside the host.
+
+    `guest_s` is what the newcomer needs alone when so cut.
+    """
+
+    steps: int
+    guest_s: float
+    host_ratio: float
+    guest_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairChoice:
+    """What is best for a pair: `pair_s` is their mean completion time from now.
+
+    `benefit_s` is what sharing saves of the sum of completions against waiting.
+    """
+
+    shares: bool
+    steps: int
+    pair_s: float
+    benefit_s: float
+
+
+def best_sub_batch(host_s: float, alone_s: float, options: Sequence[SubBatch]) -> PairChoice:
+    """Returns the best sub-batch of the newcomer and whether to share (Algorithm 2 corrected).
+
+    `options` in order of steps, so that the larger sub-batch wins ties; `alone_s` is what the
+    newcomer needs alone, uncut, which is how it runs when it waits (section 1.3).
+    """
+    best, steps = NEVER_S, 1
+    for option in options:
+        both = overlapped_s(host_s, option.guest_s, option.host_ratio, option.guest_ratio)
+        if both < best:
+            best, steps = both, option.steps
+    waits = sequential_s(host_s, alone_s)
+    if pays(best, waits):
+        return PairChoice(True, steps, best / 2.0, waits - best)
+    return PairChoice(False, 1, waits / 2.0, 0.0)
 
 
 @dataclass(frozen=True)

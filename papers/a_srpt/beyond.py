@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dovetail.algorithms.srpt_bound import worst_ratio
 from papers.a_srpt.claims import CAUSES, less
 from papers.a_srpt.experiments import (
     BASELINES,
@@ -21,6 +20,7 @@ from papers.a_srpt.experiments import (
     flow_s,
     seconds,
 )
+from papers.a_srpt.theorem_bound import worst_ratio
 from papers.frame.claim import Claim
 from papers.frame.results import Results
 

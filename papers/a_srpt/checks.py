@@ -9,7 +9,6 @@ from time import thread_time
 import numpy as np
 
 from dovetail.algorithms.bounds import Powers
-from dovetail.algorithms.exact_replicas import exact_replicas
 from dovetail.algorithms.heavy_edge import heavy_edge
 from dovetail.algorithms.pipeline_time import iteration_s, replicas_held
 from dovetail.algorithms.refined_replicas import refined_replicas
@@ -21,6 +20,7 @@ from dovetail.physics.pipelines.planner import TESTBED, plan
 from dovetail.study.bound import bound
 from dovetail.study.options import Options
 from dovetail.study.traces import open_traces
+from papers.a_srpt.exact_replicas import exact_replicas
 from papers.a_srpt.workloads import SIMULATED, ASrptCluster, ASrptWorkload, fastest
 from papers.frame.results import Numbers
 

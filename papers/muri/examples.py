@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dovetail.algorithms.stage_cycle import barrier_s, best_ordering, efficiency, orderings
+from dovetail.algorithms.stage_cycle import barrier_s, orderings
 from dovetail.core.beliefs import Interleaving
 from dovetail.physics.sharing.interleave import (
     FixedStages,
@@ -19,6 +19,7 @@ from dovetail.physics.sharing.interleave import (
 )
 from dovetail.physics.zoo.models import lookup
 from papers.frame.claim import Claim, near, ratio_band
+from papers.muri.best_cycles import best_ordering, efficiency
 from papers.muri.published import SHARED, SHARED_SUM, SPREAD, STAGES
 
 GPUS = 16

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.algorithms import afs, afs_compiled
+from dovetail.algorithms import afs
+from papers.afs import plain_shares
 
-BOTH = pytest.mark.parametrize("shares", [afs, afs_compiled], ids=["plain", "compiled"])
+BOTH = pytest.mark.parametrize("shares", [plain_shares, afs], ids=["plain", "compiled"])
 
 X = [0, 1, 1.7, 2.2, 2.5]
 Y = [0, 1, 1.9, 2.7, 3.4]
@@ -171,12 +172,12 @@ def crowds(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=400, deadline=None)
 @given(crowds())
 def test_compiled_shares_are_the_plain_ones(crowd: dict[str, Any]) -> None:
-    plain = afs.shares_by_length(**crowd)
-    assert afs_compiled.shares_by_length(**crowd).tolist() == plain.tolist()
+    plain = plain_shares.shares_by_length(**crowd)
+    assert afs.shares_by_length(**crowd).tolist() == plain.tolist()
     keeps_promises(crowd, plain)
     crowd.pop("left_s")
-    plain = afs.shares_without_length(**crowd)
-    assert afs_compiled.shares_without_length(**crowd).tolist() == plain.tolist()
+    plain = plain_shares.shares_without_length(**crowd)
+    assert afs.shares_without_length(**crowd).tolist() == plain.tolist()
     keeps_promises(crowd, plain)
 
 
@@ -209,9 +210,9 @@ def test_compiled_shares_are_the_plain_ones_over_many_blocks(seed: int) -> None:
     }
     if seed % 3:
         rng.shuffle(crowd["left_s"])
-    assert (afs_compiled.shares_by_length(**crowd) == afs.shares_by_length(**crowd)).all()
+    assert (afs.shares_by_length(**crowd) == plain_shares.shares_by_length(**crowd)).all()
     crowd.pop("left_s")
-    assert (afs_compiled.shares_without_length(**crowd) == afs.shares_without_length(**crowd)).all()
+    assert (afs.shares_without_length(**crowd) == plain_shares.shares_without_length(**crowd)).all()
 
 
 def test_ten_thousand_gpus_take_milliseconds() -> None:
@@ -224,7 +225,7 @@ def test_ten_thousand_gpus_take_milliseconds() -> None:
         "cap": rng.integers(1, 65, 2_000),
         "gpus": 10_000,
     }
-    shares = afs_compiled.shares_by_length(**crowd)
+    shares = afs.shares_by_length(**crowd)
     assert int(shares.sum()) == 10_000
     assert int(shares.min()) == 1
 

@@ -20,8 +20,8 @@ from dovetail.algorithms.bounds import (
     lower_bounds,
 )
 from dovetail.algorithms.demand import JobDemand, ScalingCurve, elastic_demand, rigid_demand
-from dovetail.algorithms.exact import least_rigid_flow_s
 from dovetail.algorithms.speed import SpeedTimeline
+from exact_schedule import least_rigid_flow_s
 from patience import MUCH_CPU_S
 
 RIGID = Powers()

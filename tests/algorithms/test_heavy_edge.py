@@ -1,11 +1,13 @@
 """Heavy-Edge: worked example 11, its ties, its rule for single GPUs, and slices."""
 
-import pytest
+from collections.abc import Callable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.algorithms.heavy_edge import heavy_edge
-from dovetail.algorithms.job_graph import RING, TREE, JobGraph, job_graph
+from benchmarks.double_tree import tree_graph
+from dovetail.algorithms.heavy_edge import cut, heavy_edge
+from dovetail.algorithms.job_graph import JobGraph, job_graph
 from dovetail.core.job import PipelineStage
 
 # Inter-stage edges of 6 MB each, AllReduce edges of 4 and 16 MB.
@@ -37,7 +39,7 @@ def test_the_edges_of_the_worked_example() -> None:
         (0, 1): 4e6, (2, 3): 16e6, (0, 2): 6e6, (0, 3): 6e6, (1, 2): 6e6, (1, 3): 6e6
     }  # fmt: skip
     # With two replicas a pair is in both trees, so both collectives weigh the same.
-    assert job_graph(EXAMPLE, TREE) == job_graph(EXAMPLE, RING)
+    assert tree_graph(EXAMPLE) == job_graph(EXAMPLE)
 
 
 def test_an_inter_stage_edge_carries_what_one_replica_sends_another() -> None:
@@ -88,16 +90,19 @@ def test_too_few_gpus_are_no_placement() -> None:
     replicas=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     wide=st.integers(1, 3),
     capacities=st.lists(st.integers(1, 8), min_size=1, max_size=6),
-    collective=st.sampled_from([RING, TREE]),
+    graph_of=st.sampled_from([job_graph, tree_graph]),
 )
 def test_every_rank_has_a_server_and_no_server_too_many(
-    replicas: list[int], wide: int, capacities: list[int], collective: str
+    replicas: list[int],
+    wide: int,
+    capacities: list[int],
+    graph_of: Callable[[tuple[PipelineStage, ...]], JobGraph],
 ) -> None:
-    graph = tuple(
+    stages = tuple(
         PipelineStage(k, 1.0, 1.0, 6e6 / k, 6e6 / k, 1e7 * (s + 1), slices=wide)
         for s, k in enumerate(replicas)
     )
-    placed = heavy_edge(graph, capacities, collective)
+    placed = cut(graph_of(stages), capacities)
     if placed is None:
         assert sum(c // wide for c in capacities) < sum(replicas)
         return
@@ -105,9 +110,4 @@ def test_every_rank_has_a_server_and_no_server_too_many(
     for server, room in enumerate(capacities):
         assert placed.count(server) <= room
     assert all(len(set(placed[r : r + wide])) == 1 for r in range(0, len(placed), wide))
-    assert placed == heavy_edge(graph, capacities, collective)
-
-
-def test_an_unknown_collective_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown collective 'star'"):
-        heavy_edge(EXAMPLE, (4,), "star")
+    assert placed == cut(graph_of(stages), capacities)

@@ -8,8 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dovetail.algorithms.pair_sharing import (
-    SubBatch,
-    best_sub_batch,
     overlapped_many_s,
     overlapped_s,
     pays,
@@ -19,6 +17,7 @@ from dovetail.algorithms.pair_sharing import (
 )
 from dovetail.physics.memory import MemoryLaw
 from dovetail.physics.speed.compute import Compute, iteration_s
+from plain_sharing import SubBatch, best_sub_batch
 
 lengths = st.floats(0.01, 1e4)
 ratios = st.floats(1.0, 6.0)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.algorithms.exact_replicas import exact_replicas
 from dovetail.algorithms.heavy_edge import heavy_edge
 from dovetail.algorithms.pipeline_time import Links, iteration_s, replicas_held
 from dovetail.algorithms.refined_replicas import refined_replicas
 from dovetail.core.job import PipelineStage
 from dovetail.physics.pipelines.pipelined import pipelined
 from dovetail.physics.pipelines.planner import TESTBED, plan
+from papers.a_srpt.exact_replicas import exact_replicas
 from patience import UNHURRIED_S
 
 LINKS = Links(5e10, 2e9, 4)

@@ -13,14 +13,12 @@ from dovetail.algorithms.stage_cycle import (
     CYCLES,
     OVERLAPPED,
     barrier_s,
-    best_cycles,
-    best_ordering,
     cycle_s,
     cycles,
-    efficiency,
     orderings,
     overlapped_s,
 )
+from papers.muri.best_cycles import best_cycles, best_ordering, efficiency
 
 Rows = list[tuple[float, ...]]
 times = st.floats(0.0, 1.0).map(lambda t: round(t, 4))

@@ -12,13 +12,12 @@ from dovetail.core.job import Floats
 from dovetail.core.trace import COMPLETED, ENDS, Trace
 from dovetail.forecast.accuracy import evaluate, moments_of, predict_held_out, predict_online
 from dovetail.forecast.bands import EVIDENCE, NEW_USER, PLENTY, SOME, UNSEEN, Bands
-from dovetail.forecast.boosted import FIRST, NOTHING_KNOWN_S, Boosted
+from dovetail.forecast.boosted import FIRST, NOTHING_KNOWN_S, Boosted, Trees
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.forecast.forest import PairForest
 from dovetail.forecast.predicted import METHODS, Predicted
 from dovetail.forecast.running_statistics import FEATURES, OPEN, RunningStatistics
 from dovetail.forecast.submissions import Submissions
-from dovetail.forecast.trees import Trees
 from dovetail.traces.generate import Recipe, generate
 
 
@@ -237,7 +236,7 @@ def test_deadlines_are_not_among_what_is_known_on_submission() -> None:
 def test_a_job_that_is_over_is_no_longer_counted_among_those_on_their_way() -> None:
     trace = five_jobs_of_two_users()
     forecast = Predicted(trace.jobs, "boosted")
-    open_jobs = forecast.learner.statistics.traffic[:, OPEN]  # type: ignore[attr-defined]
+    open_jobs = forecast.learner.statistics._traffic.rows[:, OPEN]  # type: ignore[attr-defined]
     for job in (0, 1):
         forecast.length_s(job, float(job))
     assert open_jobs.max() == 2

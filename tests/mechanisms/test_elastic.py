@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.algorithms.afs import shares_by_length
 from dovetail.algorithms.regulation import is_allowed
 from dovetail.mechanisms.elastic.budget import Pool
 from dovetail.mechanisms.elastic.estimation import _belief, units_up_to
 from dovetail.mechanisms.elastic.shares import Contenders, best_counts, satisfied
+from papers.afs.plain_shares import shares_by_length
 
 
 @pytest.mark.parametrize("per_machine", [1, 2, 4, 8])

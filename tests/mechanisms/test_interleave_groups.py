@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from builders import Row, Stage
-from dovetail.algorithms.stage_cycle import best_ordering, cycle_s, efficiency, orderings
+from dovetail.algorithms.stage_cycle import cycle_s, orderings
 from dovetail.core.view import show
 from dovetail.mechanisms.interleaving.groups import Grouping, MergeNode, SizeBucket, group
 from dovetail.mechanisms.interleaving.rules import Ordering, SetRules, rules_of
 from dovetail.physics.sharing.interleave import InterleaveRule
+from papers.muri.best_cycles import best_ordering, efficiency
 from staged_physics import PLAIN, staged_physics
 
 GPU_BYTES = float("inf")

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from builders import Row, Stage
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
+from dovetail.mechanisms.sharing.named_gpus import neighbours
 from dovetail.mechanisms.sharing.stars import (
     MEMBERS_MAX,
     StarSeats,
     keeps_stars,
-    neighbours,
     stars_of,
 )
 
@@ -36,7 +36,7 @@ def test_several_smaller_jobs_share_with_one_larger_job() -> None:
         placement = named(*((0, g) for g in gpus))
         assert keeps_stars(stage.view, draft, job, placement)
         draft.place(job, placement)
-    star = stars_of(draft.placed, draft)
+    star = stars_of(draft)
     assert [s.members for s in star] == [(0, 1, 2, 3)]
 
 
@@ -88,7 +88,7 @@ def test_a_large_job_starts_over_small_ones_and_free_gpus() -> None:
     draft.place(1, named((0, 1), (0, 2)))
     seats = StarSeats(stage.view, draft, lambda job: 0.0, unequal=True)
     assert seats.start(2, lambda host: True)
-    assert [s.members for s in stars_of(draft.placed, draft)] == [(2, 0, 1)]
+    assert [s.members for s in stars_of(draft)] == [(2, 0, 1)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -134,5 +134,5 @@ def _all_are_stars(draft: Draft, unequal: bool) -> None:
                 assert unequal
                 smaller = min(job, other, key=lambda j: placed[j].gpus)
                 assert len(near[smaller]) == 1
-    in_sets = sum(len(s.members) for s in stars_of(placed, draft))
+    in_sets = sum(len(s.members) for s in stars_of(draft))
     assert in_sets == sum(bool(others) for others in near.values())

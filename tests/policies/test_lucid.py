@@ -9,9 +9,9 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.policy import parse_policy
-from dovetail.mechanisms.sharing.sharing_score import ScoreRule
 from dovetail.physics.linear import LinearSharing, LinearStructure, linear_physics
 from dovetail.physics.sharing.pair_law import Injected, Interference
+from dovetail.policies.lucid import ScoreRule
 
 
 class LightSharing(LinearSharing):

@@ -6,7 +6,7 @@ import pytest
 from builders import Row, Stage, play, play_scene, scene_of, trace_of
 from curved_physics import curved_physics
 from dovetail.core.view import show
-from dovetail.mechanisms.elastic.peak_size import peak_gpus
+from dovetail.mechanisms.elastic.sizes import peak_gpus
 
 FLEX = {"elastic": True, "min_gpus": 1, "max_gpus": 4}
 

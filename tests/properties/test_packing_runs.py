@@ -11,9 +11,10 @@ from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing import gpu_groups as gangs
-from dovetail.mechanisms.sharing.candidates import join, placement_on
-from dovetail.mechanisms.sharing.sharing_score import ScoreRule
+from dovetail.mechanisms.sharing.candidates import join
+from dovetail.mechanisms.sharing.named_gpus import placement_on
 from dovetail.mechanisms.sharing.stars import StarSeats
+from dovetail.policies.lucid import ScoreRule
 from dovetail.sim.scene import Scene
 from sharing_scenes import scenes
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dovetail.algorithms.pipeline_time import Links, iteration_s, replicas_held
+from dovetail.algorithms.pipeline_time import Links, replicas_held, stage_parts
 from dovetail.core.job import Floats, PipelineStage
 from dovetail.physics.pipelines.blocks import Transformer, transformer
 from dovetail.physics.pipelines.pipelined import FP16_BYTES, Pipelined
@@ -142,9 +142,30 @@ def predicted_s(row: PlanRow, efficiency: float, links: Links) -> float:
         _stage(model, cut, samples, row.replicas, wire) for cut in even_cuts(model, row.stages)
     )
     server_of = [m for m, gpus in enumerate(row.nodes) for _ in range(gpus)]
-    return iteration_s(
-        graph, replicas_held(graph, server_of), links, micro_batches=max(1, int(samples))
-    )
+    return barrier_s(graph, replicas_held(graph, server_of), links, max(1, int(samples)))
+
+
+def barrier_s(
+    stages: Sequence[PipelineStage],
+    replicas: Sequence[Sequence[float]],
+    links: Links,
+    micro_batches: int,
+) -> float:
+    """Returns the seconds of an iteration of a synchronous pipeline (GPipe, 1F1B).
+
+    With m micro-batches and S stages: `(m + S - 1) / m` times the slowest stage without its
+    AllReduce, since the pipeline fills and drains once an iteration, and then the slowest
+    AllReduce. `replicas[m][s]` are the replicas of stage s on server m.
+    """
+    parts = [
+        stage_parts(stages, s, held, links)
+        for held in replicas
+        for s, here in enumerate(held)
+        if here > 0
+    ]
+    bubble = (micro_batches + len(stages) - 1) / micro_batches
+    busy_s = max(part.compute_s + part.exchange_s for part in parts)
+    return bubble * busy_s + max(part.all_reduce_s for part in parts)
 
 
 def _stage(

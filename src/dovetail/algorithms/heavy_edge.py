@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.algorithms.job_graph import RING, GraphStage, JobGraph, job_graph
+from dovetail.algorithms.job_graph import GraphStage, JobGraph, job_graph
 
 
-def heavy_edge(
-    stages: tuple[GraphStage, ...], capacities: Sequence[int], collective: str = RING
-) -> tuple[int, ...] | None:
+def heavy_edge(stages: tuple[GraphStage, ...], capacities: Sequence[int]) -> tuple[int, ...] | None:
     """Returns the server of each rank, as a position in `capacities`; None if they cannot fit.
 
     `capacities` are the GPUs to take of each server, in the order in which ties are broken. Ranks
     run through stages, replicas and slices. Servers are filled by GPUs descending; only where
     slices leave gaps may GPUs stay unused. Raises ValueError where the graph is no job's.
     """
-    graph = job_graph(stages, collective)
+    return cut(job_graph(stages), capacities)
+
+
+def cut(graph: JobGraph, capacities: Sequence[int]) -> tuple[int, ...] | None:
+    """Returns the server of each rank of a graph, as `heavy_edge` does."""
     server_of = [-1] * len(graph.width)
     left = set(range(len(graph.width)))
     for server in sorted(range(len(capacities)), key=lambda m: (-capacities[m], m)):

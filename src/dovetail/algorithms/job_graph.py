@@ -6,12 +6,11 @@ that two replicas exchange in one iteration. It knows no servers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-RING, TREE = "ring", "tree"
-COLLECTIVES = (RING, TREE)
 CONSERVED = 1e-6
 """Relative difference up to which what one stage sends equals what the next receives."""
 
@@ -22,37 +21,30 @@ class GraphStage(Protocol):
     @property
     def replicas(self) -> int:
         """Returns the replicas that split each batch."""
-        ...
 
     @property
     def forward_s(self) -> float:
         """Returns the seconds of a forward pass."""
-        ...
 
     @property
     def backward_s(self) -> float:
         """Returns the seconds of a backward pass."""
-        ...
 
     @property
     def activation_in_bytes(self) -> float:
         """Returns what it receives going forward."""
-        ...
 
     @property
     def activation_out_bytes(self) -> float:
         """Returns what it sends going forward."""
-        ...
 
     @property
     def parameter_bytes(self) -> float:
         """Returns what an AllReduce exchanges."""
-        ...
 
     @property
     def slices(self) -> int:
         """Returns the GPUs of one server that a replica takes."""
-        ...
 
 
 class Edge(NamedTuple):
@@ -104,19 +96,38 @@ def trouble_with(stages: Sequence[GraphStage]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def job_graph(stages: tuple[GraphStage, ...], collective: str = RING) -> JobGraph:
-    """Returns the graph of a job. Raises ValueError where bytes are not conserved."""
+def job_graph(stages: tuple[GraphStage, ...]) -> JobGraph:
+    """Returns the graph of a job whose replicas reduce in rings.
+
+    Raises ValueError where bytes are not conserved.
+    """
     trouble = trouble_with(stages)
     if trouble:
         raise ValueError(trouble)
-    stage_of = tuple(s for s, stage in enumerate(stages) for _ in range(stage.replicas))
+    weights = stage_weights(stages)
+    first = 0
+    for stage in stages:
+        _add_ring(weights, first, stage)
+        first += stage.replicas
+    return graph_of(stages, weights)
+
+
+def stage_weights(stages: Sequence[GraphStage]) -> dict[tuple[int, int], float]:
+    """Returns `2 d_in / k[s-1]` for each replica of a stage and each of the stage before."""
     weights: dict[tuple[int, int], float] = {}
     first = 0
-    for s, stage in enumerate(stages):
-        if s:
-            _join_stages(weights, first, stages[s - 1], stage)
-        _join_replicas(weights, first, stage, collective)
-        first += stage.replicas
+    for before, stage in pairwise(stages):
+        after = first + before.replicas
+        for a in range(first, after):
+            for b in range(after, after + stage.replicas):
+                weights[a, b] = 2 * stage.activation_in_bytes / before.replicas
+        first = after
+    return weights
+
+
+def graph_of(stages: Sequence[GraphStage], weights: Mapping[tuple[int, int], float]) -> JobGraph:
+    """Returns the graph with these bytes between vertices; edges of no bytes are left out."""
+    stage_of = tuple(s for s, stage in enumerate(stages) for _ in range(stage.replicas))
     heaviest = sorted(
         (Edge(a, b, w) for (a, b), w in weights.items() if w > 0),
         key=lambda e: (-e.weight_bytes, e.first, e.second),
@@ -133,45 +144,11 @@ def job_graph(stages: tuple[GraphStage, ...], collective: str = RING) -> JobGrap
     )
 
 
-def _join_stages(
-    weights: dict[tuple[int, int], float], first: int, before: GraphStage, stage: GraphStage
-) -> None:
-    """Adds `2 d_in / k[s-1]` between each replica of a stage and each of the stage before."""
-    weight = 2 * stage.activation_in_bytes / before.replicas
-    for a in range(first - before.replicas, first):
-        for b in range(first, first + stage.replicas):
-            weights[a, b] = weight
-
-
-def _join_replicas(
-    weights: dict[tuple[int, int], float], first: int, stage: GraphStage, collective: str
-) -> None:
-    """Adds the AllReduce of a stage: a ring, or two binary trees with half of the data each."""
+def _add_ring(weights: dict[tuple[int, int], float], first: int, stage: GraphStage) -> None:
+    """Adds the AllReduce of a stage as a ring: `2 (k-1)/k` of the parameters per edge."""
     k = stage.replicas
-    share = (k - 1) / k * stage.parameter_bytes
-    if collective == RING:
-        # Two replicas have one edge (the graph is simple): its weight is h.
-        pairs = [(r, (r + 1) % k) for r in range(k)] if k > 2 else [(0, 1)] * (k - 1)
-        share *= 2
-    elif collective == TREE:
-        pairs = [*double_tree(k)]
-    else:
-        raise ValueError(f"unknown collective '{collective}'")
-    for a, b in pairs:
-        pair = (first + min(a, b), first + max(a, b))
-        weights[pair] = weights.get(pair, 0.0) + share
-
-
-def double_tree(k: int) -> tuple[tuple[int, int], ...]:
-    """Returns the (child, parent) pairs of the two binary trees of NCCL over k ranks.
-
-    In the first, the parent of r > 0 with lowest set bit q is `(r xor q) | 2q`, or `r xor q`
-    where that is no rank. The second is its mirror for even k, its shift by one for odd k.
-    """
-    one = []
-    for r in range(1, k):
-        low = r & -r
-        parent = (r ^ low) | (2 * low)
-        one.append((r, parent if parent < k else r ^ low))
-    other = [(k - 1 - a, k - 1 - b) if k % 2 == 0 else ((a + 1) % k, (b + 1) % k) for a, b in one]
-    return (*one, *other)
+    share = 2 * ((k - 1) / k * stage.parameter_bytes)
+    # Two replicas have one edge (the graph is simple): its weight is h.
+    for r in range(k if k > 2 else k - 1):
+        a, b = sorted((first + r, first + (r + 1) % k))
+        weights[a, b] = share

@@ -10,7 +10,7 @@ paper names that aim and no method. Ours is exact for whole-machine jobs among t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -168,14 +168,7 @@ def _assigned(
     column = {machine: c for c, machine in enumerate(machines)}
     a_job = 1 + sum(sum(had.values()) for had in held)
     loss = np.array([jobs * a_job + gpus for jobs, gpus in losses.values()], dtype=np.float64)
-    all_weighed = sum(missing.values()) <= WEIGHED_SLOTS_MAX
-    slots: list[int] = []
-    others: list[int] = []
-    for job, count in missing.items():
-        partly = sum(machine in column for machine in held[job])
-        weighed = count if all_weighed else min(count, partly)
-        slots += [job] * weighed
-        others += [job] * (count - weighed)
+    slots, others = _weighed_slots(missing, held, column.keys())
     cost = np.tile(loss, (len(slots), 1))
     for slot, job in enumerate(slots):
         first = not own[job] and (slot == 0 or slots[slot - 1] != job)
@@ -189,6 +182,24 @@ def _assigned(
     taken = set(columns.tolist())
     cheapest = (c for c in np.argsort(loss, kind="stable").tolist() if c not in taken)
     yield from ((job, machines[c]) for job, c in zip(others, cheapest, strict=False))
+
+
+def _weighed_slots(
+    missing: dict[int, int], held: Sequence[Held], machines: Set[int]
+) -> tuple[list[int], list[int]]:
+    """Returns the job of each missing machine that is assigned by weight, and of the others.
+
+    Above `WEIGHED_SLOTS_MAX` a job has as many weighed slots as machines on which it has GPUs.
+    """
+    all_weighed = sum(missing.values()) <= WEIGHED_SLOTS_MAX
+    slots: list[int] = []
+    others: list[int] = []
+    for job, count in missing.items():
+        partly = sum(machine in machines for machine in held[job])
+        weighed = count if all_weighed else min(count, partly)
+        slots += [job] * weighed
+        others += [job] * (count - weighed)
+    return slots, others
 
 
 def _packed_parts(

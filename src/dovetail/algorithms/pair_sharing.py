@@ -8,9 +8,6 @@ smallest when the newcomer starts at once or when the host has ended, whatever t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,49 +43,6 @@ def sequential_s(host_s: float, guest_s: float) -> float:
 def pays(overlapped: float, sequential: float) -> bool:
     """Tells whether sharing is clearly better."""
     return overlapped < sequential * (1.0 - RELATIVE_TOLERANCE)
-
-
-@dataclass(frozen=True, slots=True)
-class SubBatch:
-    """One way to cut the newcomer's batch that fits the memory beside the host.
-
-    `guest_s` is what the newcomer needs alone when so cut.
-    """
-
-    steps: int
-    guest_s: float
-    host_ratio: float
-    guest_ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class PairChoice:
-    """What is best for a pair: `pair_s` is their mean completion time from now.
-
-    `benefit_s` is what sharing saves of the sum of completions against waiting.
-    """
-
-    shares: bool
-    steps: int
-    pair_s: float
-    benefit_s: float
-
-
-def best_sub_batch(host_s: float, alone_s: float, options: Sequence[SubBatch]) -> PairChoice:
-    """Returns the best sub-batch of the newcomer and whether to share (Algorithm 2 corrected).
-
-    `options` in order of steps, so that the larger sub-batch wins ties; `alone_s` is what the
-    newcomer needs alone, uncut, which is how it runs when it waits (section 1.3).
-    """
-    best, steps = NEVER_S, 1
-    for option in options:
-        both = overlapped_s(host_s, option.guest_s, option.host_ratio, option.guest_ratio)
-        if both < best:
-            best, steps = both, option.steps
-    waits = sequential_s(host_s, alone_s)
-    if pays(best, waits):
-        return PairChoice(True, steps, best / 2.0, waits - best)
-    return PairChoice(False, 1, waits / 2.0, 0.0)
 
 
 def threshold(host_ratio: float, guest_ratio: float, cut: float = 1.0, uncut: float = 1.0) -> float:

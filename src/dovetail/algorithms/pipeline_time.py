@@ -11,10 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from dovetail.algorithms.heavy_edge import heavy_edge
-from dovetail.algorithms.job_graph import RING, GraphStage
-
-ASYNCHRONOUS = 0
-"""Micro-batches of a pipeline without a barrier between iterations."""
+from dovetail.algorithms.job_graph import GraphStage
 
 
 class Links(NamedTuple):
@@ -25,13 +22,6 @@ class Links(NamedTuple):
     gpus: int
 
 
-class Overlap(NamedTuple):
-    """What is left to be seen of backward pass and AllReduce where they overlap (section III)."""
-
-    backward: float = 1.0
-    all_reduce: float = 1.0
-
-
 class StageSeconds(NamedTuple):
     """The seconds of one stage on one server: computing (4), activations (5), AllReduce (6)."""
 
@@ -40,15 +30,8 @@ class StageSeconds(NamedTuple):
     all_reduce_s: float
 
 
-PLAIN = Overlap()
-
-
 def stage_parts(
-    stages: Sequence[GraphStage],
-    at: int,
-    held: Sequence[float],
-    links: Links,
-    overlap: Overlap = PLAIN,
+    stages: Sequence[GraphStage], at: int, held: Sequence[float], links: Links
 ) -> StageSeconds:
     """Returns what stage `at` takes on a server that holds `held` replicas of each stage.
 
@@ -66,80 +49,43 @@ def stage_parts(
             exchange_s += 2 * data * ((1 - near) / nic + near / inside)
     reduced = 2 * (k - 1) / k * stage.parameter_bytes
     all_reduce_s = reduced / (inside if here >= k else here * nic)
-    return StageSeconds(
-        stage.forward_s + overlap.backward * stage.backward_s,
-        exchange_s,
-        overlap.all_reduce * all_reduce_s,
-    )
+    return StageSeconds(stage.forward_s + stage.backward_s, exchange_s, all_reduce_s)
 
 
-def server_s(
-    stages: Sequence[GraphStage], held: Sequence[float], links: Links, overlap: Overlap = PLAIN
-) -> float:
+def server_s(stages: Sequence[GraphStage], held: Sequence[float], links: Links) -> float:
     """Returns the longest of the stages on one server: the inner maximum of (7)."""
     return max(
-        (sum(stage_parts(stages, s, held, links, overlap)) for s, x in enumerate(held) if x > 0),
+        (sum(stage_parts(stages, s, held, links)) for s, x in enumerate(held) if x > 0),
         default=0.0,
     )
 
 
 def iteration_s(
-    stages: Sequence[GraphStage],
-    replicas: Sequence[Sequence[float]],
-    links: Links,
-    *,
-    micro_batches: int = ASYNCHRONOUS,
-    overlap: Overlap = PLAIN,
+    stages: Sequence[GraphStage], replicas: Sequence[Sequence[float]], links: Links
 ) -> float:
-    """Returns alpha, the seconds of an iteration; `replicas[m][s]` are those on each server.
+    """Returns alpha, the seconds of the slowest stage anywhere (7).
 
-    Asynchronous: the slowest stage anywhere (7). Synchronous with m micro-batches and S stages
-    (GPipe, 1F1B): `(m + S - 1) / m` times the slowest stage without its AllReduce, since the
-    pipeline fills and drains once an iteration, and then the slowest AllReduce.
+    `replicas[m][s]` are the replicas of stage s on server m.
     """
-    parts = [
-        stage_parts(stages, s, held, links, overlap)
-        for held in replicas
-        for s, here in enumerate(held)
-        if here > 0
-    ]
-    if micro_batches == ASYNCHRONOUS:
-        return max(sum(part) for part in parts)
-    bubble = (micro_batches + len(stages) - 1) / micro_batches
-    busy_s = max(part.compute_s + part.exchange_s for part in parts)
-    return bubble * busy_s + max(part.all_reduce_s for part in parts)
+    return max(server_s(stages, held, links) for held in replicas)
 
 
-def spread_s(
-    stages: Sequence[GraphStage],
-    links: Links,
-    *,
-    micro_batches: int = ASYNCHRONOUS,
-    overlap: Overlap = PLAIN,
-) -> float:
+def spread_s(stages: Sequence[GraphStage], links: Links) -> float:
     """Returns alpha_max: every replica alone on a server, however many servers there are."""
     alone = [[1.0 if s == at else 0.0 for s in range(len(stages))] for at in range(len(stages))]
-    return iteration_s(stages, alone, links, micro_batches=micro_batches, overlap=overlap)
+    return iteration_s(stages, alone, links)
 
 
-def packed_s(
-    stages: tuple[GraphStage, ...],
-    links: Links,
-    collective: str = RING,
-    *,
-    micro_batches: int = ASYNCHRONOUS,
-    overlap: Overlap = PLAIN,
-) -> float:
+def packed_s(stages: tuple[GraphStage, ...], links: Links) -> float:
     """Returns the estimated alpha_min: servers full but for the last, Heavy-Edge, (7).
 
     Where a replica is wider than a server or slices leave gaps, ranks lie in their own order.
     """
     capacities = full_servers(sum(s.replicas * s.slices for s in stages), links.gpus)
-    servers = heavy_edge(stages, capacities, collective)
+    servers = heavy_edge(stages, capacities)
     if servers is None:
         servers = tuple(m for m, gpus in enumerate(capacities) for _ in range(gpus))
-    held = replicas_held(stages, servers)
-    return iteration_s(stages, held, links, micro_batches=micro_batches, overlap=overlap)
+    return iteration_s(stages, replicas_held(stages, servers), links)
 
 
 def full_servers(gpus: int, per_server: int) -> tuple[int, ...]:

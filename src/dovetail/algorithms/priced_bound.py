@@ -87,7 +87,7 @@ def _least_payment(
 
 @dataclass(slots=True)
 class _Basket:
-    """Progress bought so far: (-cost, amount), dearest on top, and what its finite part costs."""
+    """Progress bought so far: (-cost, amount), dearest on top, and the cost of its finite part."""
 
     bought: list[tuple[float, float]]
     owed: float = 0.0
@@ -95,16 +95,14 @@ class _Basket:
     def trade(self, offers: list[tuple[float, float]], flow_s: float, until_s: float) -> float:
         """Replaces dear progress by offers (cost, rate; cheapest first) while time runs.
 
-        Returns the least of time + payment on the way. What one offer adds is kept as one lot
-        until the end of the interval: a lot per step would breed lots without bound.
+        Returns the least of time + payment on the way. The progress bought from one offer stays
+        one lot until the end of the interval: a lot per step would multiply lots without bound.
         """
         lots = [0.0] * len(offers)
         best = INF
         while flow_s < until_s:
-            lot = max((k for k, amount in enumerate(lots) if amount > 0), default=-1)
-            own = lot >= 0 and not (self.bought and -self.bought[0][0] > offers[lot][0])
-            dearest = offers[lot][0] if own else -self.bought[0][0]
-            amount = lots[lot] if own else self.bought[0][1]
+            lot = self._dearest_lot(offers, lots)
+            dearest, amount = (offers[lot][0], lots[lot]) if lot >= 0 else self._top()
             buying = sum(cost < dearest for cost, _ in offers)
             if not buying:
                 break
@@ -112,21 +110,37 @@ class _Basket:
             whole = amount / speed
             step = min(whole, until_s - flow_s)
             rest = amount - step * speed if step < whole else 0.0
-            if own:
+            if lot >= 0:
                 lots[lot] = rest
-            elif rest > 0:
-                heapreplace(self.bought, (-dearest, rest))
             else:
-                heappop(self.bought)
+                self._replace_top(dearest, rest)
             for k in range(buying):
                 lots[k] += offers[k][1] * step
                 self.owed += offers[k][0] * offers[k][1] * step
             flow_s += step
             if dearest < INF:
                 self.owed -= dearest * step * speed
+            # While some progress costs infinitely much, the job is not complete.
             if not (self.bought and self.bought[0][0] == -INF):
                 best = min(best, flow_s + self.owed)
         for (cost, _), amount in zip(offers, lots, strict=True):
             if amount > 0:
                 heappush(self.bought, (-cost, amount))
         return best
+
+    def _dearest_lot(self, offers: list[tuple[float, float]], lots: list[float]) -> int:
+        """Returns the dearest lot of this interval; -1 if older progress costs more."""
+        lot = max((k for k, amount in enumerate(lots) if amount > 0), default=-1)
+        older_is_dearer = self.bought and -self.bought[0][0] > offers[lot][0]
+        return -1 if lot < 0 or older_is_dearer else lot
+
+    def _top(self) -> tuple[float, float]:
+        """Returns cost and amount of the dearest older progress."""
+        return -self.bought[0][0], self.bought[0][1]
+
+    def _replace_top(self, cost: float, rest: float) -> None:
+        """Leaves `rest` of the dearest older progress."""
+        if rest > 0:
+            heapreplace(self.bought, (-cost, rest))
+        else:
+            heappop(self.bought)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import inf
 
 from dovetail.algorithms.heavy_edge import heavy_edge
-from dovetail.algorithms.job_graph import RING, GraphStage
+from dovetail.algorithms.job_graph import GraphStage
 from dovetail.algorithms.pipeline_time import Links, stage_parts
 
 Held = dict[int, int]
@@ -30,11 +30,10 @@ def refined_replicas(
     stages: tuple[GraphStage, ...],
     capacities: Sequence[int],
     servers: Sequence[Links],
-    collective: str = RING,
 ) -> tuple[int, ...] | None:
     """Returns the server of each rank as `heavy_edge` does; None where no start fits.
 
-    `servers` are the links of each server. The collective decides what Heavy-Edge starts with.
+    `servers` are the links of each server.
     """
     if not capacities:
         return None
@@ -44,7 +43,7 @@ def refined_replicas(
     best_s = inf
     seen: list[list[Held]] = []
     floor_s = min(table.floor_s for table in tables.values())
-    for start in _starts(stages, capacities, collective):
+    for start in _starts(stages, capacities):
         if start is None or start in seen:
             continue
         seen.append(start)
@@ -249,10 +248,10 @@ def _moved(held: Held, give: int, given: int, take: int, taken: int) -> Held:
 
 
 def _starts(
-    stages: tuple[GraphStage, ...], capacities: Sequence[int], collective: str
+    stages: tuple[GraphStage, ...], capacities: Sequence[int]
 ) -> Iterator[list[Held] | None]:
     """Yields Heavy-Edge's layout and three others; None for one that does not fit."""
-    server_of = heavy_edge(stages, capacities, collective)
+    server_of = heavy_edge(stages, capacities)
     yield None if server_of is None else _counted(stages, server_of, len(capacities))
     yield _whole_stages(stages, capacities)
     fullest_first = sorted(range(len(capacities)), key=lambda m: (-capacities[m], m))

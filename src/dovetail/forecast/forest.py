@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.core.job import Floats, Ints
-from dovetail.forecast.groups import UNSEEN_S, Plain, growth_reached
+from dovetail.forecast.groups import UNSEEN_S, GroupLengths, growth_reached
 from dovetail.forecast.submissions import Submissions
 
 TREES = 100
@@ -49,7 +49,7 @@ class PairForest:
         return self._guess_s.get(key * self._width + user, UNSEEN_S) if user < self._width else 0.0
 
 
-class Forest(Plain):
+class Forest(GroupLengths):
     """The forest, trained again whenever the history has grown by a fifth.
 
     NOTE: one training of the published size takes many seconds, so trainings are spaced by growth,

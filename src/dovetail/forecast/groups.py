@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import Protocol
 
 from sortedcontainers import SortedList
 
@@ -18,51 +17,34 @@ UNSEEN_S = 0.0
 """Predicted for a group that has not been seen (A-SRPT section IV.C.3)."""
 
 
-class GroupLengths(Protocol):
-    """Learns run times of ended jobs and guesses those of jobs that come."""
+class GroupLengths:
+    """Learns run times of ended jobs and predicts those of submitted ones.
 
-    def admit(self) -> None:
-        """Takes note of more submissions."""
-        ...
+    The hooks do nothing here: most methods are always up to date, and count no unfinished jobs.
+    """
 
     def guess_s(self, job: int, now: float) -> float:
         """Returns the predicted run time of a job that is being submitted."""
-        ...
+        raise NotImplementedError
 
     def learn(self, job: int, ran_s: float, completed: bool, now: float) -> None:
-        """Takes the run time of a job that has ended."""
-        ...
-
-    def train(self) -> None:
-        """Brings all that was learned into the next guess."""
-        ...
-
-    def submitted(self, job: int, now: float) -> None:
-        """Is told of a job after its guess."""
-        ...
-
-    def left(self, job: int) -> None:
-        """Is told that a job is over, also if it never ran."""
-        ...
-
-
-class Plain:
-    """What a learner leaves out that is always up to date and does not count who is there."""
+        """Adds the run time of a job that has ended."""
+        raise NotImplementedError
 
     def admit(self) -> None:
-        """Has nothing to do: what is asked for is read when it is needed."""
+        """Makes room for jobs appended to the table."""
 
     def train(self) -> None:
-        """Has nothing to do."""
+        """Uses all that was learned for the next prediction."""
 
     def submitted(self, job: int, now: float) -> None:
-        """Takes no note."""
+        """Counts a job as unfinished, after its prediction."""
 
     def left(self, job: int) -> None:
-        """Takes no note."""
+        """Counts a job as over, also if it never ran."""
 
 
-class MeanOfGroup(Plain):
+class MeanOfGroup(GroupLengths):
     """The mean run time of the ended jobs of the same group."""
 
     def __init__(self, known: Submissions) -> None:
@@ -83,7 +65,7 @@ class MeanOfGroup(Plain):
         self._count[key] = self._count.get(key, 0) + 1
 
 
-class MedianOfGroup(Plain):
+class MedianOfGroup(GroupLengths):
     """The median run time of the ended jobs of the same group."""
 
     def __init__(self, known: Submissions) -> None:
@@ -100,7 +82,7 @@ class MedianOfGroup(Plain):
         insort(self._ran_s.setdefault(int(self._known.key[job]), []), ran_s)
 
 
-class MedianOfAll(Plain):
+class MedianOfAll(GroupLengths):
     """The median run time of all ended jobs: what a prediction must beat to be worth its name."""
 
     def __init__(self) -> None:
@@ -123,7 +105,7 @@ def _median(ordered: Sequence[float]) -> float:
 
 
 def growth_reached(learned: int, trained_on: int, first: int, growth: float) -> bool:
-    """Tells whether the history has grown enough since the last training to train again.
+    """Returns whether the history has grown enough since the last training to train again.
 
     Each training takes time in proportion to its history, so all together take at most
     growth / (growth - 1) times the last one.

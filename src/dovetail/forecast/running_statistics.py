@@ -41,7 +41,7 @@ Moments = tuple[Floats, Ints, NDArray[np.bool_]]
 
 
 class RunningStatistics:
-    """The statistics of all levels, and who is on his way."""
+    """The statistics of all levels, and the unfinished jobs of each key and user."""
 
     def __init__(self, known: Submissions) -> None:
         self._known = known
@@ -75,48 +75,23 @@ class RunningStatistics:
         slot_of[nameless, 1:3] = slot_of[nameless, 3:4]
         self._slot_of.extend(slot_of)
 
-    @property
-    def slot_of(self) -> Ints:
-        """Returns the row of each job in the tables, by level."""
-        return self._slot_of.rows
-
-    @property
-    def table(self) -> Floats:
-        """Returns the statistics, row by row."""
-        return self._table.rows
-
-    @property
-    def recent(self) -> Floats:
-        """Returns the latest run times, row by row."""
-        return self._recent.rows
-
-    @property
-    def traffic(self) -> Floats:
-        """Returns who is on his way, row by row."""
-        return self._traffic.rows
-
-    @property
-    def asked(self) -> Floats:
-        """Returns what each job asks for."""
-        return self._known.asked
-
     def describe(self, job: int, now: float, out: Floats) -> None:
         """Writes the features of a job that is submitted now."""
-        _describe(
-            self.slot_of[job], self.table, self.recent, self.traffic, self.asked[job], now, out
-        )
+        slots, asked = self._slot_of.rows[job], self._known.asked[job]
+        _describe(slots, self._table.rows, self._recent.rows, self._traffic.rows, asked, now, out)
 
     def submit(self, job: int, now: float) -> None:
         """Counts a job among those on their way."""
-        _submit(self.slot_of[job], self.traffic, now)
+        _submit(self._slot_of.rows[job], self._traffic.rows, now)
 
     def leave(self, job: int) -> None:
         """Takes a job from those on their way."""
-        self.traffic[self.slot_of[job], OPEN] -= 1.0
+        self._traffic.rows[self._slot_of.rows[job], OPEN] -= 1.0
 
     def learn(self, job: int, log_s: float, completed: bool, now: float) -> None:
         """Takes the run time of a job that has ended."""
-        _learn(self.slot_of[job], self.table, self.recent, log_s, completed, now)
+        slots = self._slot_of.rows[job]
+        _learn(slots, self._table.rows, self._recent.rows, log_s, completed, now)
 
     def replay(
         self, moments: Moments, log_s: Floats, completed: NDArray[np.bool_], features: Floats
@@ -124,7 +99,8 @@ class RunningStatistics:
         """Does for a whole history what the calls above do for each moment of it."""
         _replay(
             moments, log_s, completed, features,
-            self.slot_of, self.table, self.recent, self.traffic, self.asked,
+            self._slot_of.rows, self._table.rows, self._recent.rows, self._traffic.rows,
+            self._known.asked,
         )  # fmt: skip
 
 

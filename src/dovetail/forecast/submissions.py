@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.core.growth import Growing
-from dovetail.core.job import Floats, Ints, JobTable, Labels
+from dovetail.core.job import Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.units import DAY_S, WEEK_S
 
 ASKED = ("log gpus", "log cpus", "log memory", "log time limit", "log batch", "hour", "weekday")
@@ -24,9 +24,9 @@ CODES = ("key", "user_size", "user", "shape")
 class Submissions:
     """Requests as codes and numbers, row by row; codes count up in order of first appearance.
 
-    So nothing said of a job depends on later ones. `key` is the recurrence, or where a job has
-    none everything else that it asks for and the user; `user_size` is the user and the GPUs;
-    `shape` is all that is asked for without the user. `asked` has the columns `ASKED`.
+    So no code depends on later jobs. `key` is the recurrence, or for a job without one its user
+    and all its requests; `user_size` is the user and the GPUs; `shape` is all requests without the
+    user. `asked` has the columns `ASKED`; `has_user` is false where no user is named.
     """
 
     def __init__(self, jobs: JobTable) -> None:
@@ -40,6 +40,15 @@ class Submissions:
         self._codes = {name: Growing(code) for name, code in zip(CODES, codes, strict=True)}
         self._number_of: dict[str, dict[object, int]] = {}
         self._asked = Growing(_asked(jobs, 0))
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Reads the columns, which are other arrays once the table has grown."""
+        columns: list[Ints] = [self._codes[name].rows for name in CODES]
+        self.key, self.user_size, self.user, self.shape = columns
+        self.has_user: Bools = self._jobs.user.codes >= 0
+        self.asked: Floats = self._asked.rows
+        self.time_limit_s: Floats = self._jobs.time_limit_s
 
     def admit(self) -> None:
         """Takes note of rows appended to the table."""
@@ -52,6 +61,7 @@ class Submissions:
         for name, codes in zip(CODES, zip(*rows, strict=True), strict=False):
             self._codes[name].extend(codes)
         self._asked.extend(_asked(jobs, known))
+        self._refresh()
 
     def _numbers(self, job: int) -> list[int]:
         """Returns the codes of a job, the next ones for what has not appeared before."""
@@ -67,41 +77,6 @@ class Submissions:
 
     def __len__(self) -> int:
         return len(self._asked.rows)
-
-    @property
-    def key(self) -> Ints:
-        """Returns the group of each job."""
-        return self._codes["key"].rows
-
-    @property
-    def user_size(self) -> Ints:
-        """Returns the user and the GPUs of each job, as one code."""
-        return self._codes["user_size"].rows
-
-    @property
-    def user(self) -> Ints:
-        """Returns the user of each job."""
-        return self._codes["user"].rows
-
-    @property
-    def shape(self) -> Ints:
-        """Returns all that each job asks for, as one code."""
-        return self._codes["shape"].rows
-
-    @property
-    def has_user(self) -> NDArray[np.bool_]:
-        """Returns whether a user is named."""
-        return self._jobs.user.codes >= 0
-
-    @property
-    def asked(self) -> Floats:
-        """Returns the columns `ASKED`."""
-        return self._asked.rows
-
-    @property
-    def time_limit_s(self) -> Floats:
-        """Returns the limit that each user gave."""
-        return self._jobs.time_limit_s
 
 
 SHAPE = ("gpus", "queue", "model", "gpu_type", "cpus", "memory_bytes", "batch_size")

@@ -44,13 +44,13 @@ class AfsL:
     def decide(self, view: View, memory: object) -> Decision:
         """Hands out the GPUs anew if jobs or nodes came or went, or a job reports."""
         assert isinstance(memory, tuple)
-        manner = ElasticRules(self.packing, self.estimates, self.measure_s)
-        report_s = manner.next_report_s(view, None, memory)
+        rules = ElasticRules(self.packing, self.estimates, self.measure_s)
+        report_s = rules.next_report_s(view, None, memory)
         if not churned(view.changes) and report_s > view.now:
             return Decision(None, memory, report_s)
 
         def hand_out(who: Contenders, gpus: int) -> Ints:
-            from dovetail.algorithms.afs_compiled import shares_by_length
+            from dovetail.algorithms.afs import shares_by_length
 
             shares = satisfied(who, gpus)
             if shares is not None:
@@ -58,8 +58,8 @@ class AfsL:
             left_s = left_s_of(view, who.jobs)
             return shares_by_length(left_s, who.rates, who.kind, who.cap, gpus, who.low)
 
-        measured = manner.known(view, memory)
-        pool = manner.pool(view)
-        draft = manner.share_out(view, pool, shortest_first(view, pool), measured, hand_out)
-        wake_at = manner.next_report_s(view, draft, measured)
+        measured = rules.known(view, memory)
+        pool = rules.pool(view)
+        draft = rules.share_out(view, pool, shortest_first(view, pool), measured, hand_out)
+        wake_at = rules.next_report_s(view, draft, measured)
         return Decision(draft, measured, wake_at, waits(view, draft))

@@ -22,8 +22,7 @@ from dovetail.core.order import Order
 from dovetail.core.parameters import check_period, check_seed
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.afs_round import ElasticRules
-from dovetail.mechanisms.elastic.rotation_round import TurnMemory, share_in_turns
+from dovetail.mechanisms.elastic.afs_round import ElasticRules, TurnMemory, share_in_turns
 from dovetail.mechanisms.elastic.shares import Contenders, satisfied
 
 TIES = ("keep", "random")
@@ -55,16 +54,16 @@ class AfsP:
 
     def decide(self, view: View, memory: object) -> Decision:
         """Hands out the GPUs anew if jobs or nodes came or went, or a unit or measurement ends."""
-        manner = ElasticRules(self.packing, self.estimates, self.measure_s)
+        rules = ElasticRules(self.packing, self.estimates, self.measure_s)
 
         def hand_out(who: Contenders, gpus: int) -> Ints:
             shares = satisfied(who, gpus)
             return self._shares(view, who, gpus) if shares is None else shares
 
-        return share_in_turns(view, memory, manner, self.unit_s, hand_out)
+        return share_in_turns(view, memory, rules, self.unit_s, hand_out)
 
     def _shares(self, view: View, who: Contenders, gpus: int) -> Ints:
-        from dovetail.algorithms.afs_compiled import shares_without_length
+        from dovetail.algorithms.afs import shares_without_length
 
         scan = np.arange(len(who.jobs))
         if self.tie == "random":

@@ -19,8 +19,7 @@ from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.elastic.afs_round import ElasticRules
-from dovetail.mechanisms.elastic.rotation_round import TurnMemory, share_in_turns
+from dovetail.mechanisms.elastic.afs_round import ElasticRules, TurnMemory, share_in_turns
 from dovetail.mechanisms.elastic.shares import Contenders, best_counts
 
 
@@ -49,5 +48,5 @@ class AfsS:
         def hand_out(who: Contenders, gpus: int) -> Ints:
             return water_filling_from(who.low, best_counts(who), gpus)
 
-        manner = ElasticRules(self.packing, self.estimates, self.measure_s)
-        return share_in_turns(view, memory, manner, self.unit_s, hand_out)
+        rules = ElasticRules(self.packing, self.estimates, self.measure_s)
+        return share_in_turns(view, memory, rules, self.unit_s, hand_out)

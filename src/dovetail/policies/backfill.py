@@ -39,6 +39,15 @@ class Reservation:
     extra_gpus: int
     plan_version: int
 
+    def holds(self, view: View, head: int) -> bool:
+        """Returns whether this is still the reservation of the head under the running plan."""
+        assert view.ends is not None
+        # A job that outran its forecast makes the reservation stale.
+        overdue = bool(view.ends) and view.ends[0][0] <= view.now
+        same = (self.head, self.plan_version) == (head, view.plan.version)
+        # Node by node, a job may find room later that it did not find before: all try again.
+        return same and not overdue and _counts_suffice(view, head)
+
 
 @register("backfill")
 @dataclass(frozen=True, slots=True)
@@ -59,21 +68,15 @@ class Backfill:
         because = behind(head)
         if not draft.free_gpus:
             return Decision(draft if started else None, because=because)
-        reserved = memory if isinstance(memory, Reservation) else None
-        version = view.plan.version
-        same = reserved and (reserved.head, reserved.plan_version) == (head, version)
-        # A job that outran its forecast makes the reservation stale.
-        assert view.ends is not None
-        overdue = bool(view.ends) and view.ends[0][0] <= view.now
-        # Node by node a job may find room later that it did not find before, so all try again.
-        if reserved and same and not (started or overdue) and _counts_suffice(view, head):
-            candidates: Sequence[int] | None = view.changes.arrived
+        candidates: Sequence[int] | None = None
+        if isinstance(memory, Reservation) and not started and memory.holds(view, head):
+            reserved, candidates = memory, view.changes.arrived
         else:
             reserved = _reserve(view, draft, head, started)
-            candidates = None
         extra, late = _backfill(view, draft, reserved, candidates, started)
         changed = bool(started or late)
-        kept = Reservation(head, reserved.start_s, extra, version + (1 if changed else 0))
+        version = view.plan.version + changed
+        kept = Reservation(head, reserved.start_s, extra, version)
         return Decision(draft if changed else None, kept, because=because)
 
 

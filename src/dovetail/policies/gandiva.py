@@ -44,7 +44,7 @@ from dovetail.mechanisms.sharing.gpu_groups import (
     part,
     pays,
 )
-from dovetail.mechanisms.sharing.stars import neighbours
+from dovetail.mechanisms.sharing.named_gpus import neighbours
 from dovetail.mechanisms.sharing.time_slices import Turn, take_turns
 
 Urgency = Callable[[View, int], float]
@@ -77,26 +77,21 @@ class Gandiva:
     powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "share"})
     order: ClassVar[Order] = Order(lambda view, jobs: [0.0] * len(jobs))
     initial: ClassVar[Slices] = Slices()
+    urgency: ClassVar[Urgency] = no_hurry
 
     def __post_init__(self) -> None:
-        check_slice(self.slice)
+        if not 0 < self.slice < inf:
+            raise ValueError("a slice is a number of seconds above zero")
 
     def decide(self, view: View, memory: object) -> Decision:
-        """Starts, packs and rotates jobs in order of submission."""
+        """Starts jobs in order; at the end of a slice separates, packs and rotates them."""
         assert isinstance(memory, Slices)
-        return decide(view, memory, self.slice, no_hurry, unequal=self.unequal)
+        return _decide(view, memory, self.slice, type(self).urgency, unequal=self.unequal)
 
 
-def check_slice(slice_s: float) -> None:
-    """Raises ValueError unless a slice is a time above zero."""
-    if not 0 < slice_s < inf:
-        raise ValueError("a slice is a number of seconds above zero")
-
-
-def decide(
-    view: View, memory: Slices, slice_s: float, urgency: Urgency, *, unequal: bool = False
+def _decide(
+    view: View, memory: Slices, slice_s: float, urgency: Urgency, *, unequal: bool
 ) -> Decision:
-    """Starts jobs, and at the end of a slice parts, packs and rotates them, by urgency."""
     # A slice is of work: where a switch took longer than a slice, nobody would ever get on.
     slice_s += max(view.switch_s.values(), default=0.0)
     draft, changes = view.plan.draft(), view.changes

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dovetail.core.order import Order
-from dovetail.core.policy import Decision, register
+from dovetail.core.policy import register
 from dovetail.core.view import View
-from dovetail.policies.gandiva import Slices, check_slice, decide
+from dovetail.policies.gandiva import Gandiva, Urgency
 
 
 def _latest_starts_s(view: View, jobs: Sequence[int]) -> list[float]:
@@ -34,21 +34,9 @@ def _urgency(view: View, job: int) -> float:
 
 @register("gandiva-deadline")
 @dataclass(frozen=True, slots=True)
-class GandivaDeadline:
+class GandivaDeadline(Gandiva):
     """Least slack first, packing and time slicing; preemptive. `slice` in seconds."""
 
-    slice: float = 60.0
-    unequal: bool = False
-
     knows: ClassVar[frozenset[str]] = frozenset({"length", "interference", "memory"})
-    powers: ClassVar[frozenset[str]] = frozenset({"preempt", "migrate", "share"})
     order: ClassVar[Order] = Order(_latest_starts_s)
-    initial: ClassVar[Slices] = Slices()
-
-    def __post_init__(self) -> None:
-        check_slice(self.slice)
-
-    def decide(self, view: View, memory: object) -> Decision:
-        """Starts, packs and rotates jobs in order of slack."""
-        assert isinstance(memory, Slices)
-        return decide(view, memory, self.slice, _urgency, unequal=self.unequal)
+    urgency: ClassVar[Urgency] = _urgency

@@ -28,8 +28,8 @@ from dovetail.core.view import View
 from dovetail.mechanisms.elastic.shares import waits
 from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.company_shares import ALONE, Programme
+from dovetail.mechanisms.sharing.named_gpus import neighbours
 from dovetail.mechanisms.sharing.rounds import Had, RoundClaims, seat
-from dovetail.mechanisms.sharing.stars import neighbours
 
 
 @register("gavel")

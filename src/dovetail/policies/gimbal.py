@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from dovetail.core.errors import IllegalPlan
 from dovetail.core.messages import Reason
 from dovetail.core.order import Order
 from dovetail.core.parameters import check_period
@@ -28,7 +27,8 @@ from dovetail.core.policy import Decision, Policy, name_of, register
 from dovetail.core.view import View
 from dovetail.mechanisms.calibration.goals import goal_of
 from dovetail.mechanisms.calibration.search import Means, Search
-from dovetail.mechanisms.sharing.stars import fits_beside, keeps_stars, neighbours, stars_of
+from dovetail.mechanisms.sharing.named_gpus import neighbours, try_place
+from dovetail.mechanisms.sharing.stars import fits_beside, keeps_stars, stars_of
 from dovetail.policies.lucid import Lucid
 
 
@@ -117,7 +117,7 @@ class Gimbal:
         )
         known = {(search.star, search.bare): search for search in before}
         found: list[Search] = []
-        for star in stars_of(draft.placed, draft):
+        for star in stars_of(draft):
             bare = tuple(draft.placed[job].free() for job in star.members)
             if any(placement.interleave is not None for placement in bare):
                 continue
@@ -170,9 +170,7 @@ def _execute_one_after_another(view: View, draft: Draft) -> bool:
 def _put_back(view: View, draft: Draft, job: int, before: Placement) -> bool:
     """Puts a job that would move back onto its GPUs; False if these are not for it any more."""
     savepoint = draft.savepoint()
-    try:
-        draft.place(job, before)
-    except IllegalPlan:
+    if not try_place(draft, job, before):
         return False
     if not keeps_stars(view, draft, job, before):
         draft.undo_to(savepoint)

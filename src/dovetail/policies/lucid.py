@@ -27,11 +27,42 @@ from dovetail.mechanisms.calibration.trial import TrialPeriod
 from dovetail.mechanisms.elastic.shares import waits
 from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.gpu_groups import Kinds, kinds_of
-from dovetail.mechanisms.sharing.sharing_score import ScoreRule
-from dovetail.mechanisms.sharing.stars import StarSeats, neighbours
+from dovetail.mechanisms.sharing.named_gpus import neighbours
+from dovetail.mechanisms.sharing.stars import StarSeats
 
 TRIAL_S = 200.0
-"""How long Lucid's profiler watches a job."""
+"""How long Lucid's profiler measures a job."""
+TINY, MEDIUM, JUMBO = 0, 1, 2
+"""Sharing scores, by the utilisation of a GPU or its memory, whichever is more (section 3.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRule:
+    """A job is tiny up to `tiny` of a GPU and jumbo above `jumbo`, both in 0..1."""
+
+    tiny: float
+    jumbo: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tiny <= self.jumbo <= 1:
+            raise ValueError("0 <= tiny <= jumbo <= 1 must hold: they are parts of a GPU")
+
+    def scores(self, view: View) -> Callable[[int], int]:
+        """Returns a function that scores jobs on the smallest GPUs, each kind once."""
+        memory = min(group.gpu_memory_bytes for group in view.cluster.groups)
+        kind_of, known = view.physics.kind_of, dict[int, int]()
+
+        def score(job: int) -> int:
+            kind = int(kind_of[job])
+            if kind not in known:
+                held = view.physics.memory.footprint_bytes(job, 1) / memory if memory else 0.0
+                asked = max(view.physics.sharing.utilization(job), held)
+                known[kind] = (
+                    TINY if asked <= self.tiny else MEDIUM if asked <= self.jumbo else JUMBO
+                )
+            return known[kind]
+
+        return score
 
 
 def _left_service(view: View, jobs: Sequence[int]) -> list[float]:

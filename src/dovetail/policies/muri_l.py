@@ -21,7 +21,7 @@ from dovetail.core.job import Floats
 from dovetail.core.order import Order
 from dovetail.core.policy import register
 from dovetail.core.view import Running, View
-from dovetail.mechanisms.interleaving.muri import DIGITS, InterleavedPolicy
+from dovetail.mechanisms.interleaving.muri_pass import DIGITS, InterleavedPolicy
 
 
 def _waiting(view: View, jobs: Sequence[int]) -> list[float]:

@@ -19,7 +19,8 @@ from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
 from dovetail.core.policy import Decision, register
 from dovetail.core.view import View
-from dovetail.mechanisms.sharing.shared_gpus import Gpu, Seat, SharedGpus
+from dovetail.mechanisms.sharing.named_gpus import Gpu
+from dovetail.mechanisms.sharing.shared_gpus import Seat, SharedGpus
 from dovetail.mechanisms.sharing.sharing_pass import decide
 from dovetail.policies.sjf_bsbf import PRIORITIES, left_s, left_service
 

@@ -34,8 +34,7 @@ from dovetail.core.plan import Draft
 from dovetail.core.policy import Decision, Preset, register
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import Running, View
-from dovetail.mechanisms.elastic.peak_size import serve_at_peak
-from dovetail.mechanisms.elastic.sizes import PEAK, REQUESTED, check_sizes, declared
+from dovetail.mechanisms.elastic.sizes import PEAK, REQUESTED, check_sizes, declared, serve_at_peak
 
 INSIDE = ("submission", "list")
 Queues = tuple[tuple[int, ...], ...]

@@ -18,6 +18,7 @@ from dovetail.core.beliefs import Neighbour
 from dovetail.core.placement import Placement
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
+from dovetail.mechanisms.sharing.named_gpus import fit_together, least_memory_bytes
 from dovetail.mechanisms.sharing.stars import Star
 
 STEP, WHOLE = 10, 100
@@ -156,15 +157,12 @@ class Bench:
         return self._fits(free_competition(self.bare), CONTEXT_BYTES)
 
     def _fits(self, setting: Setting, extra_bytes: float = 0.0) -> bool:
-        group_of, fits = self.view.cluster.group_of, self.view.physics.memory.fits
         centre = (self.star.centre, self._placed(setting, 0))
-        for i, job in enumerate(self.star.others, start=1):
-            both = sorted([centre, (job, self._placed(setting, i))], key=_job)
-            memory = min(group_of(node).gpu_memory_bytes for node, _ in self.bare[i].spans)
-            if not fits(both, memory - extra_bytes):
-                return False
-        return True
-
-
-def _job(occupant: Neighbour) -> int:
-    return occupant[0]
+        return all(
+            fit_together(
+                self.view,
+                [centre, (job, self._placed(setting, i))],
+                least_memory_bytes(self.view, self.bare[i]) - extra_bytes,
+            )
+            for i, job in enumerate(self.star.others, start=1)
+        )

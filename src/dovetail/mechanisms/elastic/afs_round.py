@@ -15,11 +15,20 @@ import numpy as np
 from dovetail.core.job import Ints
 from dovetail.core.parameters import check_period
 from dovetail.core.plan import Draft
+from dovetail.core.policy import Decision
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import Pool, pool_of
 from dovetail.mechanisms.elastic.estimation import Measured, believed, next_report_s, remeasured
 from dovetail.mechanisms.elastic.network_packing import machine_pool, packed
-from dovetail.mechanisms.elastic.shares import Contenders, contenders, drafted, within_limits
+from dovetail.mechanisms.elastic.rotation import NO_TURNS, Rotation, next_turns
+from dovetail.mechanisms.elastic.shares import (
+    Contenders,
+    churned,
+    contenders,
+    drafted,
+    waits,
+    within_limits,
+)
 
 PACKING = ("none", "network")
 ESTIMATES = ("exact", "overestimate")
@@ -83,3 +92,28 @@ class ElasticRules:
         if self.packing == "network":
             return packed(view, pool, who, shares)
         return drafted(view, who, shares)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMemory:
+    """The memory of a policy that shares elastically while all jobs fit and rotates otherwise."""
+
+    turns: Rotation = NO_TURNS
+    measured: Measured = ()
+
+
+def share_in_turns(
+    view: View, memory: object, rules: ElasticRules, unit_s: float, hand_out: HandOut
+) -> Decision:
+    """Returns the decision: shares for all jobs, or for those whose turn it is."""
+    assert isinstance(memory, TurnMemory)
+    next_s = min(memory.turns.wake_at, rules.next_report_s(view, None, memory.measured))
+    if not churned(view.changes) and next_s > view.now:
+        return Decision(None, memory, next_s)
+    measured = rules.known(view, memory.measured)
+    pool = rules.pool(view)
+    turns = next_turns(view, memory.turns, pool, unit_s)
+    draft = rules.share_out(view, pool, turns.runners, measured, hand_out)
+    turns = turns.settled(view.running if draft is None else draft.placed)
+    wake_at = min(turns.wake_at, rules.next_report_s(view, draft, measured))
+    return Decision(draft, TurnMemory(turns, measured), wake_at, waits(view, draft))

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.core.beliefs import BestBatches
-from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import Ints
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
+from dovetail.mechanisms.sharing.named_gpus import try_place
 
 
 class Room(NamedTuple):
@@ -61,10 +61,7 @@ def drafted(
         if view.jobs.elastic[job]:
             placement = _with_batch(placement, tables[row])
         if placement != runs:
-            try:
-                draft.place(job, placement)
-            except IllegalPlan:
-                continue
+            try_place(draft, job, placement)
     return draft
 
 

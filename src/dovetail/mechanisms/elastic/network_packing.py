@@ -20,13 +20,14 @@ import numpy as np
 
 from dovetail.algorithms.machine_packing import pack
 from dovetail.algorithms.regulation import regulate
-from dovetail.core.errors import IllegalPlan, InputError
+from dovetail.core.errors import InputError
 from dovetail.core.job import Ints
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.elastic.budget import Pool, limits, staying
 from dovetail.mechanisms.elastic.shares import Contenders
+from dovetail.mechanisms.sharing.named_gpus import try_place
 
 
 def machine_pool(view: View) -> Pool:
@@ -80,7 +81,8 @@ def packed(view: View, pool: Pool, who: Contenders, shares: Ints) -> Draft | Non
     for job in sorted([*leaving, *(j for j in changed if j in running)]):
         draft.remove(job)
     for job, spans in sorted(changed.items()):
-        _place(draft, job, spans)
+        # Where CPUs, memory or a quota refuse the job, it waits.
+        try_place(draft, job, Placement(spans))
     assert_unshared(draft.placed, pool.per_machine)
     return draft
 
@@ -104,14 +106,6 @@ def _used(place: Spans, most_gpus: int) -> Spans:
             spans.append((node, take))
         most_gpus -= take
     return tuple(spans)
-
-
-def _place(draft: Draft, job: int, spans: Spans) -> None:
-    """Places a job, unless the host's CPUs or memory, or a quota, would not do: then it waits."""
-    try:
-        draft.place(job, spans)
-    except IllegalPlan:
-        return
 
 
 def assert_unshared(placed: Mapping[int, Placement], per_machine: int) -> None:

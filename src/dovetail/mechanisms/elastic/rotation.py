@@ -145,19 +145,16 @@ def _joining(
 def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
     """Returns the turns after ends, evictions, finished units and arrivals, by (time, id)."""
     units, until_s, lines = dict(turns.units), dict(turns.until_s), turns.lines
-    gone, preemptible = set(view.changes.ended), view.preemptible
-    lines = _out_of_line(
-        lines,
-        units,
-        [j for j in turns.backfilled if j in gone or not preemptible[j] or until_s[j] <= view.now],
-    )
-    if any(j not in until_s for j in view.changes.ended):
+    ended, preemptible = view.changes.ended, view.preemptible
+    lines = _out_of_line(lines, units, _leaving_backfill(view, turns))
+    if any(j not in until_s for j in ended):
+        gone = set(ended)
         lines = tuple(tuple(j for j in line if j not in gone) for line in lines)
-    for job in view.changes.ended:
+    for job in ended:
         units.pop(job, None)
         until_s.pop(job, None)
     for job in [j for j in until_s if not preemptible[j]]:
-        del until_s[job]  # it runs and stands outside from now on
+        del until_s[job]  # from now on it runs outside the rotation
     if view.changes.capacity:
         # Who stood outside on a draining node takes turns again when the node is back.
         back = set(view.progress.running().jobs[movable(view)].tolist()).difference(until_s)
@@ -166,6 +163,16 @@ def _moved_on(view: View, turns: Rotation, unit_s: float) -> Rotation:
         lines = _with_line(lines, level, (*_line(lines, level), job))
     backfilled = tuple(j for j in turns.backfilled if j in until_s)
     return _turns(lines, units, until_s, turns.reserving, backfilled)
+
+
+def _leaving_backfill(view: View, turns: Rotation) -> list[int]:
+    """Returns the backfilled jobs that give up their place in line: ended, fixed, or unit over."""
+    ended, preemptible, until_s = set(view.changes.ended), view.preemptible, dict(turns.until_s)
+    return [
+        job
+        for job in turns.backfilled
+        if job in ended or not preemptible[job] or until_s[job] <= view.now
+    ]
 
 
 def _chosen(view: View, turns: Rotation, pool: Pool, unit_s: float) -> Rotation:

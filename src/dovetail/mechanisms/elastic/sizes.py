@@ -1,31 +1,77 @@
 """Which sizes elastic jobs have under a queue policy: as requested, at their peak, or left over.
 
-`requested`: every job runs on what it asked for. `peak`: an elastic job runs on the fewest GPUs on
-which it is fastest, or waits (AFS section 5.2, Figure 6). `left-over`: at the requested sizes;
-GPUs that no waiting job could take go to elastic jobs that run (AFS section 5.5).
+`requested`: every job runs on its requested GPUs. `peak`: an elastic job runs on the fewest GPUs on
+which it is fastest, or waits (the `-max` policies: AFS section 5.2, Figure 6). `left-over`: jobs
+run at the requested sizes, and GPUs that no waiting job can use go to running elastic jobs (the
+`-e` policies: AFS section 5.5; the idea is Carbyne's).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
+
+from dovetail.algorithms.admission import admitted
 from dovetail.core.job import Floats, Ints
 from dovetail.core.order import Order
-from dovetail.core.passes import Because, Keys, rank
+from dovetail.core.passes import Because, Keys, check_bypass, rank
 from dovetail.core.plan import Draft
-from dovetail.core.view import Running, View
-from dovetail.mechanisms.elastic.altruistic import share_left_over
-from dovetail.mechanisms.elastic.peak_size import (
-    left_at_peak_s,
-    serve_at_peak,
-    waiting_left_at_peak_s,
-)
+from dovetail.core.policy import Decision
+from dovetail.core.resizing import reshare
+from dovetail.core.units import RELATIVE_TOLERANCE
+from dovetail.core.view import View
+from dovetail.mechanisms.elastic.by_count import by_key, place_whole, pool_gpus
+from dovetail.mechanisms.elastic.marginal_shares import grown, speeds
+from dovetail.mechanisms.elastic.shares import waits, widest
 
 REQUESTED, PEAK, LEFT_OVER = "requested", "peak", "left-over"
 SIZES = (REQUESTED, PEAK, LEFT_OVER)
 
 Key = Callable[[Floats, Floats | Ints], Floats]
-"""Ranks jobs by the time left at a size, in seconds, and that size, in GPUs; smallest first."""
+"""Ranks jobs by the seconds left at a size and that size in GPUs; the smallest goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPolicy:
+    """What SRTF and SRSF share: all jobs are ranked anew at each event; preemptive.
+
+    A policy sets `key`, and the orders of waiting jobs at their requested and at their peak sizes.
+    """
+
+    bypass: str = "skip"
+    sizes: str = REQUESTED
+
+    initial: ClassVar[None] = None
+    key: ClassVar[Key]
+    order_as_requested: ClassVar[Order]
+    order_at_peak: ClassVar[Order]
+
+    def __post_init__(self) -> None:
+        check_bypass(self.bypass)
+        check_sizes(self.sizes)
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """Returns length, and scaling where sizes differ from the request."""
+        return declared(frozenset({"length"}), self.sizes, "scaling")
+
+    @property
+    def powers(self) -> frozenset[str]:
+        """Returns preempt and migrate, and resize where sizes differ from the request."""
+        return declared(frozenset({"preempt", "migrate"}), self.sizes, "resize")
+
+    @property
+    def order(self) -> Order:
+        """Returns the order of waiting jobs at the sizes that they would get."""
+        return self.order_at_peak if self.sizes == PEAK else self.order_as_requested
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Ranks waiting and running jobs and stops running jobs that no longer fit."""
+        draft, because = rank_at(view, self.sizes, type(self).key, self.bypass)
+        return Decision(draft, because=because)
 
 
 def check_sizes(sizes: str, allowed: Sequence[str] = SIZES) -> None:
@@ -35,36 +81,85 @@ def check_sizes(sizes: str, allowed: Sequence[str] = SIZES) -> None:
 
 
 def declared(words: frozenset[str], sizes: str, besides: str) -> frozenset[str]:
-    """Returns what a policy declares, with one word more unless every size is as requested."""
+    """Returns the declarations of a policy, with `besides` unless every size is as requested."""
     return words if sizes == REQUESTED else words | {besides}
 
 
 def order_at_peak(key: Key) -> Order:
-    """Returns the order of waiting jobs by what is left of them at their peak sizes."""
+    """Returns the order of waiting jobs by the time left at their peak sizes."""
 
     def keys(view: View, jobs: Sequence[int]) -> list[float]:
-        ranked: list[float] = key(*waiting_left_at_peak_s(view, jobs)).tolist()
+        left_s = np.array(view.progress.left_s(jobs), dtype=np.float64)
+        ranked: list[float] = key(*_left_at_peak(view, np.array(jobs, np.int64), left_s)).tolist()
         return ranked
 
     return Order(keys)
 
 
 def rank_at(view: View, sizes: str, key: Key, bypass: str) -> tuple[Draft | None, Because]:
-    """Ranks everybody by what is left at these sizes, and serves the first."""
+    """Ranks all jobs by the time left at these sizes, and serves the first."""
+    requested = view.jobs.gpus
     match sizes:
         case "peak":
-            return serve_at_peak(view, _at_peak(view, key), bypass)
-        case "left-over":
-            requested = view.jobs.gpus
-            return share_left_over(
-                view, lambda running: key(running.left_s, requested[running.jobs]), bypass
+            return serve_at_peak(
+                view, lambda r: key(*_left_at_peak(view, r.jobs, r.left_s)), bypass
             )
+        case "left-over":
+            return _share_left_over(view, lambda r: key(r.left_s, requested[r.jobs]), bypass)
         case _:
-            return rank(view, lambda running: key(running.left_s, running.gpus), bypass)
+            return rank(view, lambda r: key(r.left_s, r.gpus), bypass)
 
 
-def _at_peak(view: View, key: Key) -> Keys:
-    def keys(running: Running) -> Floats:
-        return key(*left_at_peak_s(view, running.jobs, running.left_s))
+def serve_at_peak(view: View, keys: Keys, bypass: str) -> tuple[Draft, Because]:
+    """Gives peak sizes to the jobs of smallest key; a job runs at its peak or waits.
 
-    return keys
+    GPU counts decide which jobs run. While nodes are down no size exceeds the GPUs that are up,
+    if the job can run on fewer.
+    """
+    line, pool = by_key(view, keys), pool_gpus(view)
+    sizes = np.minimum(peak_gpus(view, line), pool)
+    sizes = np.maximum(sizes, view.jobs.least_gpus[line])
+    runs = admitted(sizes, pool, strict=bypass == "strict")
+    return place_whole(view, line[runs], sizes[runs])
+
+
+def peak_gpus(view: View, jobs: Ints) -> Ints:
+    """Returns the fewest GPUs on which each job is fastest, within its limits and the cluster.
+
+    A job that is not elastic, or may not be stopped, keeps its requested size.
+    """
+    table = view.jobs
+    kinds, row = np.unique(view.physics.kind_of[jobs], return_inverse=True)
+    rates = view.physics.speed.rates(widest(view))[kinds]
+    before = np.maximum.accumulate(rates, axis=1)[:, :-1]
+    faster = rates[:, 1:] > before * (1 + RELATIVE_TOLERANCE)
+    best = np.where(faster, np.arange(1, rates.shape[1]), 0)
+    best_up_to = np.maximum.accumulate(np.pad(best, ((0, 0), (1, 0))), axis=1)
+    most = np.minimum(table.most_gpus[jobs], rates.shape[1] - 1)
+    return np.asarray(np.maximum(best_up_to[row, most], table.least_gpus[jobs]))
+
+
+def _left_at_peak(view: View, jobs: Ints, left_s: Floats) -> tuple[Floats, Ints]:
+    """Returns the seconds left of jobs at their peak sizes, and these sizes."""
+    sizes = peak_gpus(view, jobs)
+    return left_s / speeds(view, jobs, sizes[:, None])[:, 0], sizes
+
+
+def _share_left_over(view: View, keys: Keys, bypass: str) -> tuple[Draft, Because]:
+    """Gives requested sizes to the jobs of smallest key, then the rest one GPU at a time.
+
+    Each goes to the running elastic job that gains most, `(p(c+1) - p(c)) / p(1)`, up to its
+    limit; equal gains go to the smallest key. No job starts by it.
+    """
+    line, pool = by_key(view, keys), pool_gpus(view)
+    sizes = view.jobs.gpus[line]
+    runs = admitted(sizes, pool, strict=bypass == "strict")
+    jobs, shares = line[runs], sizes[runs]
+    shares = grown(view, jobs, shares, pool - int(shares.sum()), _gains_over_one)
+    draft = reshare(view, dict(zip(jobs.tolist(), shares.tolist(), strict=True)))
+    return draft, waits(view, draft)
+
+
+def _gains_over_one(view: View, jobs: Ints, speed: Floats) -> Floats:
+    alone = speeds(view, jobs, np.ones((len(jobs), 1), np.int64))
+    return np.asarray(np.diff(speed, axis=1) / alone)

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dovetail.core.errors import IllegalPlan
 from dovetail.core.placement import Interleave, Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.interleaving.rules import SetRules
 from dovetail.mechanisms.interleaving.slots import StayingJobs, hold
-from dovetail.mechanisms.sharing.candidates import idle_gpus, placement_on
+from dovetail.mechanisms.sharing.named_gpus import idle_gpus, placement_on, try_place
 
 Members = tuple[int, ...]
 Seats = tuple[Spans, tuple[tuple[int, ...], ...], int]
@@ -148,7 +147,7 @@ def _seat(view: View, rules: SetRules, draft: Draft, group: Admitted, spans: Spa
     if spans is None:
         return False
     if len(group.jobs) == 1:
-        return _placed(draft, head, Placement(spans))
+        return try_place(draft, head, Placement(spans))
     named = placement_on(idle_gpus(draft, spans))
     return _interleave(view, rules, draft, group.jobs, named.spans, named.gpu_ids)
 
@@ -169,7 +168,7 @@ def _interleave(
     inside = [
         job
         for job in jobs
-        if not cautious or job in placed or _placed(draft, job, Placement(spans, names))
+        if not cautious or job in placed or try_place(draft, job, Placement(spans, names))
     ]
     if len(inside) > 1:
         kind_of = rules.kind_of
@@ -181,11 +180,3 @@ def _interleave(
             if job not in placed or placed[job].interleave != seat:
                 draft.place(job, Placement(spans, names, interleave=seat))
     return bool(inside) and inside[0] == jobs[0]
-
-
-def _placed(draft: Draft, job: int, placement: Placement) -> bool:
-    try:
-        draft.place(job, placement)
-    except IllegalPlan:
-        return False
-    return True

@@ -6,16 +6,18 @@ in their phases, and who arrives waits for the next tick. A tick of 0 s decides 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor, inf
+from typing import ClassVar
 
+from dovetail.core.job import Floats
 from dovetail.core.parameters import LEAST_PERIOD_S
 from dovetail.core.passes import NO_ROOM
 from dovetail.core.policy import Decision
 from dovetail.core.units import RELATIVE_TOLERANCE
-from dovetail.core.view import View
-from dovetail.mechanisms.interleaving.group_placing import Admitted, Members, admit, put
+from dovetail.core.view import Running, View
+from dovetail.mechanisms.interleaving.group_placing import Admitted, admit, put
 from dovetail.mechanisms.interleaving.groups import (
     MATCHINGS,
     MERGE_ORDERS,
@@ -24,8 +26,11 @@ from dovetail.mechanisms.interleaving.groups import (
     SizeBucket,
     group,
 )
-from dovetail.mechanisms.interleaving.rules import MEMBERS_MAX, SetRules, rules_of
+from dovetail.mechanisms.interleaving.rules import MEMBERS_MAX, Ordering, SetRules, rules_of
 from dovetail.mechanisms.interleaving.slots import Priority, SizeQueue, StayingJobs, take
+
+DIGITS = 6
+"""Service counts in millionths of a GPU-second: sums that differ by rounding are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +98,7 @@ def _admitted(
     buckets = [_bucket(view, rules, line, place) for line in lines]
     groups = [node.members for _, node in group(rules, grouping, buckets, capacity)]
     groups.sort()
-    return admit(view, settled, [_members(jobs, places) for places in groups])
-
-
-def _members(jobs: Sequence[int], places: Sequence[int]) -> Members:
-    return tuple(jobs[i] for i in places)
+    return admit(view, settled, [tuple(jobs[i] for i in places) for places in groups])
 
 
 def _bucket(view: View, rules: SetRules, line: SizeQueue, place: dict[int, int]) -> SizeBucket:
@@ -111,3 +112,47 @@ def _bucket(view: View, rules: SetRules, line: SizeQueue, place: dict[int, int])
     runs = ((job, view.running[job].interleave) for _, _, job in line.taken if job in view.running)
     together = {place[job]: seat.set_id for job, seat in runs if seat is not None}
     return SizeBucket(line.gpus, memory, line.alone, nodes, together)
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedPolicy:
+    """The parameters of Muri-S and Muri-L, which choose `order` and `running_keys`; preemptive."""
+
+    tick_s: float = 360.0
+    group_limit: int = 4
+    matching: str = "blossom"
+    merge_order: str = "efficiency"
+    autopack: bool = True
+    always_group: bool = False
+    ordering: str = "best"
+    orderings: str = "all"
+    ties: str = "submission"
+
+    powers: ClassVar[frozenset[str]] = frozenset({"interleave", "preempt", "migrate"})
+    initial: ClassVar[None] = None
+    running_keys: ClassVar[Callable[[Running], Floats]]
+
+    def __post_init__(self) -> None:
+        check(self.grouping, self.tick_s)
+        Priority(type(self).running_keys, self.ties)
+
+    @property
+    def priority(self) -> Priority:
+        """Returns how running jobs rank, and which of equals goes first."""
+        return Priority(type(self).running_keys, self.ties)
+
+    @property
+    def grouping(self) -> Grouping:
+        """Returns how groups are made."""
+        return Grouping(
+            self.group_limit,
+            self.matching,
+            self.merge_order,
+            self.autopack,
+            self.always_group,
+            Ordering.named(self.ordering, self.orderings),
+        )
+
+    def decide(self, view: View, memory: object) -> Decision:
+        """Groups and places all jobs anew at a tick; between ticks nothing changes."""
+        return decide(view, self.priority, self.grouping, self.tick_s)

@@ -14,14 +14,19 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
-from dovetail.core.errors import IllegalPlan
 from dovetail.core.passes import refuses
-from dovetail.core.placement import Placement, Spans
+from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
-
-Gpu = tuple[int, int]
-"""(node, GPU id)."""
+from dovetail.mechanisms.sharing.named_gpus import (
+    Gpu,
+    fit_together,
+    free_gpus,
+    idle_gpus,
+    is_too_spread,
+    placement_on,
+    try_place,
+)
 
 
 def utilisation(view: View, job: int) -> float:
@@ -75,7 +80,7 @@ class SharingCandidates:
         """
         view = self._view
         shape = view.shape(job)
-        missing = shape.gpus - _free_gpus(view, self._draft, shape.gpu_type)
+        missing = shape.gpus - free_gpus(view, self._draft, shape.gpu_type)
         if missing <= 0:
             return False
         taken = self._seats(job, welcome, missing)
@@ -96,13 +101,8 @@ class SharingCandidates:
                 return False
             idle = idle_gpus(draft, spans)
         placement = placement_on([*taken, *idle])
-        fewest = -(-shape.gpus // max(view.cluster.installed))
-        if view.placing.consolidate == "strict" and placement.nodes > fewest:
-            return False
         hosts = [draft.occupancy.sharers(*gpu)[0] for gpu in taken]
-        try:
-            draft.place(job, placement)
-        except IllegalPlan:
+        if is_too_spread(view, placement) or not try_place(draft, job, placement):
             return False
         for host, gpu in zip(hosts, taken, strict=True):
             self._gpus()[self._key(host, gpu)].remove(gpu)
@@ -142,8 +142,7 @@ class SharingCandidates:
     def _fit(self, job: int, host: int, gpu_memory_bytes: float) -> bool:
         guest = Placement(((0, int(self._view.jobs.gpus[job])),))
         there = self._draft.occupancy.placement_of[host].free()
-        both = sorted([(job, guest), (host, there)], key=_job)
-        return self._view.physics.memory.fits(both, gpu_memory_bytes)
+        return fit_together(self._view, [(job, guest), (host, there)], gpu_memory_bytes)
 
     def _gpus(self) -> dict[_Hosts, SortedList]:
         if self._alone is None:
@@ -183,40 +182,10 @@ class _Hosts(NamedTuple):
 def join(draft: Draft, guest: int, host: int) -> bool:
     """Starts a job on just the GPUs of another; False where a quota or a host says no."""
     there = draft.placed[host]
-    try:
-        draft.place(guest, Placement(there.spans, there.gpu_ids))
-    except IllegalPlan:
-        return False
-    return True
+    return try_place(draft, guest, Placement(there.spans, there.gpu_ids))
 
 
 def _on_few_nodes(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Returns GPUs in order, those of nodes with most of them first."""
     held = Counter(node for node, _ in gpus)
     return sorted(gpus, key=lambda g: (-held[g[0]], g))
-
-
-def _job(occupant: tuple[int, Placement]) -> int:
-    return occupant[0]
-
-
-def _free_gpus(view: View, draft: Draft, gpu_type: str) -> int:
-    occupancy, cluster = draft.occupancy, view.cluster
-    if not gpu_type:
-        return occupancy.free_gpus
-    nodes = (n for n in range(cluster.nodes) if n not in occupancy.closed)
-    return sum(occupancy.free[n] for n in nodes if cluster.group_of(n).gpu_type == gpu_type)
-
-
-def idle_gpus(draft: Draft, spans: Spans) -> list[Gpu]:
-    """Returns the lowest idle GPUs of each node; a node comes once in what placement finds."""
-    return [(node, gpu) for node, n in spans for gpu in draft.occupancy.idle_ids(node, n)]
-
-
-def placement_on(gpus: Sequence[Gpu]) -> Placement:
-    """Returns a placement on these GPUs, node by node in the order they were taken."""
-    by_node: dict[int, list[int]] = {}
-    for node, gpu in gpus:
-        by_node.setdefault(node, []).append(gpu)
-    spans = tuple((node, len(ids)) for node, ids in by_node.items())
-    return Placement(spans, tuple(tuple(sorted(ids)) for ids in by_node.values()))

@@ -14,6 +14,7 @@ from dovetail.algorithms.time_shares import Sharers, SharingGroup, time_shares
 from dovetail.core.placement import Placement
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
+from dovetail.mechanisms.sharing.named_gpus import fit_together
 from dovetail.mechanisms.sharing.stars import MEMBERS_MAX
 
 ALONE = -1
@@ -165,11 +166,8 @@ def _speeds(view: View, host: Alike, guest: Alike) -> tuple[float, float] | None
     """Returns the speeds of two jobs together, or None where they do not fit the memory."""
     one, other = host.jobs[0], guest.jobs[-1]
     memory = min(group.gpu_memory_bytes for group in view.cluster.groups)
-    both = sorted(
-        {one: Placement(((0, host.gpus),)), other: Placement(((0, guest.gpus),))}.items(),
-        key=lambda occupant: occupant[0],
-    )
-    if not view.physics.memory.fits(both, memory):
+    both = {one: Placement(((0, host.gpus),)), other: Placement(((0, guest.gpus),))}
+    if not fit_together(view, both.items(), memory):
         return None
     mine, theirs = view.physics.sharing.interference(one, 1, other, 1)
     return 1 / mine, 1 / theirs

@@ -10,13 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dovetail.core.occupancy import Occupancy
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.units import RELATIVE_TOLERANCE
 from dovetail.core.view import View
-from dovetail.mechanisms.sharing.candidates import idle_gpus, join, placement_on, utilisation
-from dovetail.mechanisms.sharing.stars import StarSeats, neighbours
+from dovetail.mechanisms.sharing.candidates import join, utilisation
+from dovetail.mechanisms.sharing.named_gpus import (
+    connected,
+    fit_together,
+    idle_gpus,
+    least_memory_bytes,
+    neighbours,
+    placement_on,
+)
+from dovetail.mechanisms.sharing.stars import StarSeats
 
 Kinds = tuple[int, int]
 
@@ -41,23 +48,12 @@ def gangs_of(view: View) -> list[GpuGroup]:
         if not placement.gpu_ids:
             found.append(GpuGroup((job,), placement.gpus, since_s(job)))
             continue
-        members = together(view.plan.occupancy, job)
+        members = connected(view.plan.occupancy, job)
         seen |= members
         jobs = tuple(sorted(members, key=lambda j: (since_s(j), j)))
         gpus = {gpu for j in jobs for gpu in view.running[j].named()}
         found.append(GpuGroup(jobs, len(gpus), max(since_s(j) for j in jobs)))
     return found
-
-
-def together(occupancy: Occupancy, job: int) -> set[int]:
-    """Returns the jobs that share GPUs with one, or with one that does, and itself."""
-    members, new = {job}, [job]
-    while new:
-        placement = occupancy.placement_of[new.pop()]
-        near = {j for gpu in placement.named() for j in occupancy.sharers(*gpu)} - members
-        members |= near
-        new.extend(near)
-    return members
 
 
 def kinds_of(view: View, one: int, other: int) -> Kinds:
@@ -167,7 +163,7 @@ def _hosts(view: View, draft: Draft) -> dict[int, dict[_Alike, list[int]]]:
         alike = _Alike(
             utilisation(view, host),
             int(view.physics.kind_of[host]),
-            min(g.gpu_memory_bytes for g in groups),
+            least_memory_bytes(view, placement),
             tuple(sorted({g.gpu_type for g in groups})),
         )
         found.setdefault(placement.gpus, {}).setdefault(alike, []).append(host)
@@ -181,12 +177,8 @@ def _may_join(
     if kinds_of(view, guest, host) in bad or (wanted and alike.gpu_types != (wanted,)):
         return False
     there = draft.placed[host]
-    both = sorted([(guest, Placement(there.spans, there.gpu_ids)), (host, there.free())], key=_job)
-    return view.physics.memory.fits(both, alike.memory_bytes)
-
-
-def _job(occupant: tuple[int, Placement]) -> int:
-    return occupant[0]
+    both = [(guest, Placement(there.spans, there.gpu_ids)), (host, there.free())]
+    return fit_together(view, both, alike.memory_bytes)
 
 
 def part(view: View, draft: Draft) -> None:

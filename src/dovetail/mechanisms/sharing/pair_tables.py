@@ -229,7 +229,7 @@ class Offers:
 
 
 def offers(row: GuestRow, hosts: Ints, left_s: Floats, guest_s: float) -> Offers:
-    """Returns `algorithms.pair_sharing.best_sub_batch` for many hosts at once.
+    """Returns the best sub-batch of a newcomer beside each of many hosts (Algorithm 2, corrected).
 
     `hosts` are host classes, `left_s` what each has left, `guest_s` the newcomer's solo length.
     """

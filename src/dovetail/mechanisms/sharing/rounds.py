@@ -15,7 +15,8 @@ from dovetail.core.plan import Draft
 from dovetail.core.view import View
 from dovetail.mechanisms.sharing.candidates import SharingCandidates
 from dovetail.mechanisms.sharing.company_shares import ALONE, Alike, Combination
-from dovetail.mechanisms.sharing.stars import StarSeats, neighbours
+from dovetail.mechanisms.sharing.named_gpus import neighbours
+from dovetail.mechanisms.sharing.stars import StarSeats
 
 NEVER_HAD = 1e9
 """What a share counts where nothing of it was had yet (Gavel's artifact)."""

@@ -7,22 +7,28 @@ gets its GPUs named first, which moves nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dovetail.core.beliefs import Physics
-from dovetail.core.errors import IllegalPlan
 from dovetail.core.job import Floats, Ints
 from dovetail.core.placement import Placement, Spans
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
+from dovetail.mechanisms.sharing.named_gpus import (
+    Gpu,
+    free_gpus,
+    idle_gpus,
+    is_too_spread,
+    placement_on,
+    try_place,
+)
 from dovetail.mechanisms.sharing.pair_rules import PairRules
 
 NOT_RUNNING = -1
-Gpu = tuple[int, int]
-"""(node, GPU id)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +110,7 @@ class SharedGpus:
 
     def free_for(self, guest: int) -> int:
         """Returns the free GPUs that jobs of a class may have, by count."""
-        wanted = self.rules.pairs.guests[guest].gpu_type
-        occupancy = self.draft.occupancy
-        if not wanted:
-            return occupancy.free_gpus
-        cluster = self.view.cluster
-        nodes = (n for n in range(cluster.nodes) if n not in occupancy.closed)
-        return sum(occupancy.free[n] for n in nodes if cluster.group_of(n).gpu_type == wanted)
+        return free_gpus(self.view, self.draft, self.rules.pairs.guests[guest].gpu_type)
 
     def gpus_alone(self, row: int) -> list[Gpu]:
         """Returns the named GPUs that the host of a row holds alone, in order."""
@@ -172,13 +172,9 @@ class SharedGpus:
         shared = len(gpus)
         rest = self.view.shape(job).gpus - shared
         more = self._idle(job, rest) if rest else []
-        placement = _placement([*gpus, *more], seat.steps)
-        if len(more) < rest or self._too_spread(placement):
-            draft.undo_to(savepoint)
-            return False
-        try:
-            draft.place(job, placement)
-        except IllegalPlan:  # a quota, or the CPUs or memory of a node, say no
+        placement = placement_on([*gpus, *more], seat.steps)
+        too_few = len(more) < rest or is_too_spread(self.view, placement)
+        if too_few or not try_place(draft, job, placement):
             draft.undo_to(savepoint)
             return False
         for row, count in seat.hosts:
@@ -225,33 +221,15 @@ class SharedGpus:
             gpus = self.gpus_alone(row)
             if count < len(gpus):
                 used = {node for node, _ in taken}
-                held: dict[int, int] = {}
-                for node, _ in gpus:
-                    held[node] = held.get(node, 0) + 1
+                held = Counter(node for node, _ in gpus)
                 gpus.sort(key=lambda g: (g[0] not in used, -held[g[0]], g))
             taken += gpus[:count]
         return taken
 
     def _idle(self, job: int, count: int) -> list[Gpu]:
         """Returns free GPUs by the placement rule, fewer than `count` if there is no room."""
-        view, occupancy = self.view, self.draft.occupancy
-        spans = view.placing.find(occupancy, view.shape(job), count)
-        return [(n, gpu) for n, g in spans or () for gpu in occupancy.idle_ids(n, g)]
-
-    def _too_spread(self, placement: Placement) -> bool:
-        """Tells whether a gang that may not be spread lies on more nodes than would hold it."""
-        largest = max(self.view.cluster.installed)
-        fewest = -(-placement.gpus // largest)
-        return self.view.placing.consolidate == "strict" and placement.nodes > fewest
-
-
-def _placement(gpus: Sequence[Gpu], steps: int) -> Placement:
-    """Returns a placement on named GPUs, node by node in the order they were taken."""
-    by_node: dict[int, list[int]] = {}
-    for node, gpu in gpus:
-        by_node.setdefault(node, []).append(gpu)
-    spans = tuple((node, len(ids)) for node, ids in by_node.items())
-    return Placement(spans, tuple(tuple(sorted(ids)) for ids in by_node.values()), steps)
+        spans = self.view.placing.find(self.draft.occupancy, self.view.shape(job), count)
+        return idle_gpus(self.draft, spans or ())
 
 
 def _after_ends(view: View, rules: PairRules, memory: object) -> Ints | None:

@@ -9,14 +9,22 @@ ALGORITHMS 3.4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dovetail.core.errors import IllegalPlan
 from dovetail.core.placement import Placement
 from dovetail.core.plan import Draft
 from dovetail.core.view import View
-from dovetail.mechanisms.sharing.candidates import Gpu, placement_on
+from dovetail.mechanisms.sharing.named_gpus import (
+    Gpu,
+    connected,
+    fewest_nodes,
+    fit_together,
+    least_memory_bytes,
+    neighbours,
+    placement_on,
+    try_place,
+)
 
 MEMBERS_MAX = 5
 """Members of a set: what was seen on the testbed of GIMBAL (ALGORITHMS 3.3)."""
@@ -34,17 +42,6 @@ class Star:
     def members(self) -> tuple[int, ...]:
         """Returns all of them, the centre first."""
         return (self.centre, *self.others)
-
-
-def neighbours(draft: Draft, job: int, placement: Placement) -> set[int]:
-    """Returns who else holds a GPU of a placement."""
-    sharers = draft.occupancy.sharers
-    return {other for gpu in placement.named() for other in sharers(*gpu)} - {job}
-
-
-def fewest_nodes(view: View, gpus: int) -> int:
-    """Returns the number of nodes a gang of this size needs at least on this cluster."""
-    return -(-gpus // max(view.cluster.installed))
 
 
 def keeps_stars(view: View, draft: Draft, job: int, placement: Placement) -> bool:
@@ -80,33 +77,22 @@ def fits_beside(view: View, draft: Draft, job: int, placement: Placement) -> boo
 
     With even samples: how a set split its batches, it does not any more when somebody comes.
     """
-    memory = min(view.cluster.group_of(node).gpu_memory_bytes for node, _ in placement.spans)
+    memory = least_memory_bytes(view, placement)
     return all(
-        view.physics.memory.fits(
-            sorted([(job, placement), (other, draft.placed[other].free())], key=_job), memory
-        )
+        fit_together(view, [(job, placement), (other, draft.placed[other].free())], memory)
         for other in neighbours(draft, job, placement)
     )
 
 
-def _job(occupant: tuple[int, Placement]) -> int:
-    return occupant[0]
-
-
-def stars_of(placed: Mapping[int, Placement], draft: Draft) -> list[Star]:
+def stars_of(draft: Draft) -> list[Star]:
     """Returns the sets of jobs that share GPUs and are stars, by their first job."""
-    found: list[Star] = []
+    placed, found = draft.placed, list[Star]()
     seen: set[int] = set()
     shared = {h for holders in draft.occupancy.named.values() if len(holders) > 1 for h in holders}
     for first in sorted(shared):
         if first in seen:
             continue
-        members, open_ends = {first}, [first]
-        while open_ends:
-            job = open_ends.pop()
-            fresh = neighbours(draft, job, placed[job]) - members
-            members |= fresh
-            open_ends.extend(fresh)
+        members = connected(draft.occupancy, first)
         seen |= members
         centre = min(members, key=lambda j: (-placed[j].gpus, j))
         others = tuple(sorted(members - {centre}))
@@ -237,12 +223,8 @@ class StarSeats:
 
     def _sits(self, guest: int, placement: Placement) -> bool:
         view, draft = self._view, self._draft
-        if not keeps_stars(view, draft, guest, placement):
-            return False
-        if not fits_beside(view, draft, guest, placement):
-            return False
-        try:
-            draft.place(guest, placement)
-        except IllegalPlan:  # a quota, or the CPUs and memory of a host
-            return False
-        return True
+        return (
+            keeps_stars(view, draft, guest, placement)
+            and fits_beside(view, draft, guest, placement)
+            and try_place(draft, guest, placement)
+        )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.algorithms.exact import least_rigid_flow_s
+from exact_schedule import least_rigid_flow_s
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.algorithms.srpt_bound import worst_ratio
+from papers.a_srpt.theorem_bound import worst_ratio
 
 GIVEN = {
     "gpus": 100,
