@@ -13,12 +13,11 @@ from dovetail.physics.linear import LinearBatches, LinearSpeed, LinearStructure
 from dovetail.physics.modelled.batches import ModelBatches
 from dovetail.physics.modelled.job_models import JobModels
 from dovetail.physics.modelled.memory import ModelMemory
-from dovetail.physics.modelled.sharing import ModelSharing
+from dovetail.physics.modelled.sharing import ModelSharing, WorkerSlowdowns
 from dovetail.physics.modelled.speed import ModelSpeed
 from dovetail.physics.modelled.structure import ModelStructure
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import Injected, Interference
-from dovetail.physics.sharing.worker_slowdowns import WorkerSlowdowns
 from dovetail.physics.zoo.device import time_factor
 from dovetail.physics.zoo.models import Catalogue
 

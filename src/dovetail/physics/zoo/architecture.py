@@ -6,10 +6,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 
 from dovetail.physics.memory import MemoryLaw
-from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.physics.zoo.provenance import Provenance, Sourced, shipped_text
 
 CONTEXT_BYTES = 0.8e9
 """What a framework with its device libraries holds before the first tensor (assumed)."""
@@ -32,8 +31,7 @@ class Architecture:
 @lru_cache(maxsize=1)
 def architectures() -> Mapping[str, Architecture]:
     """Returns the facts by full model name (`family/name`)."""
-    folder = resources.files("dovetail.physics.zoo").joinpath("profiles")
-    rows = tomllib.loads(folder.joinpath("architectures.toml").read_text())["architecture"]
+    rows = tomllib.loads(shipped_text("architectures.toml"))["architecture"]
     return {row["model"]: _architecture(row) for row in rows}
 
 

@@ -6,11 +6,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from types import MappingProxyType
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.physics.zoo.provenance import Provenance, Sourced, shipped_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +25,7 @@ class Device:
 @lru_cache(maxsize=1)
 def devices() -> Mapping[str, Device]:
     """Returns the GPU types by name."""
-    text = resources.files("dovetail.physics.zoo").joinpath("profiles/devices.toml").read_text()
-    rows = tomllib.loads(text)["device"]
+    rows = tomllib.loads(shipped_text("devices.toml"))["device"]
     return MappingProxyType({row["name"]: _device(row) for row in rows})
 
 

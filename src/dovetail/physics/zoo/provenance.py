@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import resources
 from typing import Generic, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+def shipped_text(name: str) -> str:
+    """Returns a file of numbers that the package ships, such as `devices.toml`."""
+    return resources.files("dovetail.physics.zoo").joinpath("profiles", name).read_text()
 
 
 class Provenance(StrEnum):
