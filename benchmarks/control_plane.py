@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.live_play import LiveCluster, live_cluster
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
@@ -43,7 +44,6 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store, add_jobs
-from dovetail.replaying.live_play import LiveCluster, live_cluster
 from dovetail.study.traces import with_models
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

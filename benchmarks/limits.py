@@ -25,7 +25,6 @@ from benchmarks.interference import lucid_models, lucid_sides
 from dovetail.physics.sharing.limits import (
     LEAST,
     Demand,
-    dump_demand,
     shared_slowdown,
     shipped_demand,
 )
@@ -37,6 +36,7 @@ from dovetail.profiling.fit_placements import error_of, read_csv
 from tools.zoo.limits import (
     DemandFit,
     WholePairs,
+    dump_demand,
     fit_demand,
     fit_known_demand,
     models_held_out,

@@ -19,11 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import live_fidelity_cpu
-from dovetail.core.cluster import Cluster
-from dovetail.core.policy import parse_policy
-from dovetail.core.trace import Trace
-from dovetail.live.serving.virtual_live import MESSAGE_S, play, specs_of
-from dovetail.replaying.fidelity import (
+from benchmarks.live_play import live_cluster, serve
+from benchmarks.run_outcomes import (
     POLICIES,
     Fidelity,
     drawn_trace,
@@ -31,7 +28,10 @@ from dovetail.replaying.fidelity import (
     served,
     simulated,
 )
-from dovetail.replaying.live_play import live_cluster, serve
+from dovetail.core.cluster import Cluster
+from dovetail.core.policy import parse_policy
+from dovetail.core.trace import Trace
+from dovetail.live.serving.virtual_live import MESSAGE_S, play, specs_of
 from dovetail.report.plots import canvas
 from dovetail.study.option_texts import OptionTexts
 

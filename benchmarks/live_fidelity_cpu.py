@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.live_play import LiveCluster, live_cluster, serve
+from benchmarks.run_outcomes import ADOPTED, Fidelity, recorded, simulated
 from dovetail.core.job import JobTable, Labels
 from dovetail.core.policy import parse_policy
 from dovetail.core.trace import Trace
@@ -29,9 +31,7 @@ from dovetail.physics.zoo.profile import Curve, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.zoo.provenance import Provenance, Sourced
 from dovetail.profiling.learned_profiles import learned_set
-from dovetail.replaying.fidelity import ADOPTED, Fidelity, recorded, simulated
 from dovetail.replaying.live_log import write_log
-from dovetail.replaying.live_play import LiveCluster, live_cluster, serve
 from dovetail.replaying.predicted import Compared, predict
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.options import adopted

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dovetail.replaying.live_play import LiveCluster, live_cluster
+from benchmarks.live_play import LiveCluster, live_cluster
 from dovetail.wire.spec import JobSpec
 
 KINDS = {

@@ -47,9 +47,9 @@ def loop_s(trace: Path, policy: str, placement: str) -> float:
     from dovetail.core.switching import Switching
     from dovetail.study.options import Options
     from dovetail.study.run import simulate
-    from dovetail.traces.importing import open_trace
+    from dovetail.traces.importing import import_trace
 
-    jobs = open_trace(trace)
+    jobs = import_trace([trace])
     options = Options(
         Cluster.parse("8x8"), Placing.parse(placement), Switching.parse("none"), physics="linear"
     )

@@ -9,7 +9,7 @@ from dovetail.core.beliefs import Interleaving, Neighbour, Physics
 from dovetail.core.job import Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.physics.linear import LinearSharing, LinearStructure, UnknownMemory, linear_physics
-from dovetail.physics.sharing.interleave import FixedStages, InterleaveCycles, InterleaveRule
+from dovetail.physics.sharing.interleave import InterleaveCycles, InterleaveRule
 from dovetail.physics.sharing.pair_law import Injected
 
 PLAIN = InterleaveRule.parse("barrier,no-contention,no-floor")
@@ -34,7 +34,7 @@ class StagedSharing(LinearSharing):
     def __init__(self, structure: StagedStructure, stages: Interleaving) -> None:
         super().__init__(structure, Injected())
         self._structure, self._stages = structure, stages
-        self._turns = InterleaveCycles(FixedStages(stages))
+        self._turns = InterleaveCycles(lambda: stages)
 
     @property
     def interleaving(self) -> Interleaving:

@@ -376,7 +376,7 @@ def python() -> str:
 
     arguments = list(inspect.signature(dovetail.train.Job.__init__).parameters)[1:]
     lines = (
-        ("`import dovetail`", [f"`{n}`" for n in dovetail.api.__all__]),
+        ("`import dovetail`", [f"`{n}`" for n in dovetail.__all__ if n != "__version__"]),
         ("`dovetail.live.client.Client`", members(Client)),
         ("arguments of `dovetail.train.Job`", [f"`{n}`" for n in arguments]),
         ("its members", members(dovetail.train.Job)),

@@ -12,7 +12,6 @@ import numpy as np
 from dovetail.algorithms.stage_cycle import barrier_s, orderings
 from dovetail.core.beliefs import Interleaving
 from dovetail.physics.sharing.interleave import (
-    FixedStages,
     InterleaveCycles,
     InterleaveRule,
     interleaving_of,
@@ -80,7 +79,7 @@ def _shares(known: Interleaving) -> list[float]:
     """Returns each kind's speed in the best set of all of them, over its speed alone."""
     _, offsets = best_ordering(known.stage_s.tolist(), known.cycle)
     seats = list(enumerate(offsets))
-    turns = InterleaveCycles(FixedStages(known))
+    turns = InterleaveCycles(lambda: known)
     return [1 / turns.slowdown(kind, seats) for kind, _ in seats]
 
 

@@ -7,21 +7,20 @@ the texts of the command line (`cluster="32x8"`, `switching="none"`), see
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import polars as pl
 
 import dovetail.policies  # registers the policies
 from dovetail.algorithms.bounds import Powers
-from dovetail.core.errors import InputError
+from dovetail.core.errors import InputError as InputError
 from dovetail.core.policy import parse_policy, registered, spell
-from dovetail.core.trace import Trace
+from dovetail.core.trace import Trace as Trace
 from dovetail.core.units import DAY_S
 from dovetail.record.result import Comparison, RunResult
 from dovetail.replaying.decisions import replay as run_replay
@@ -36,7 +35,8 @@ from dovetail.study.option_texts import OptionTexts, check_window, read_options
 from dovetail.study.run import simulate as run_one
 from dovetail.study.run import whole_directory, with_bound
 from dovetail.study.traces import open_traces, with_models
-from dovetail.traces.canonical import to_frame, write_trace
+from dovetail.traces.canonical import to_frame as to_frame
+from dovetail.traces.canonical import write_trace as write_trace
 from dovetail.traces.cluster_file import read_cluster
 from dovetail.traces.generate import Recipe
 from dovetail.traces.generate import generate as make_trace
@@ -46,25 +46,7 @@ if TYPE_CHECKING:
 
 assert dovetail.policies
 
-__all__ = [
-    "Bounds",
-    "InputError",
-    "Ranking",
-    "Run",
-    "Trace",
-    "bound",
-    "compare",
-    "generate",
-    "import_trace",
-    "list_models",
-    "list_policies",
-    "read_trace",
-    "replay",
-    "simulate",
-    "to_frame",
-    "write_trace",
-]
-
+T = TypeVar("T")
 Source = Trace | str | Path
 """A trace, or the path of its file."""
 
@@ -99,7 +81,7 @@ class Ranking(Comparison):
     @property
     def runs(self) -> dict[str, Run]:
         """Returns the run of each policy by its full name."""
-        return {name: _run(result) for name, result in self.results.items()}
+        return {name: _as(Run, result) for name, result in self.results.items()}
 
     def save(self, folder: str | Path) -> Path:
         """Writes a folder with tables, report and plots, atomically."""
@@ -191,7 +173,8 @@ def simulate(
     log_to = None if log is None else Path(log)
     result = run_one(jobs, chosen, options, log_to=log_to, keep_spans=spans)
     lower_bound = bound_for(jobs, options, chosen) if judge else None
-    return _run(with_bound(result, None if lower_bound is None else lower_bound.mean_jct_s))
+    bound_s = None if lower_bound is None else lower_bound.mean_jct_s
+    return _as(Run, with_bound(result, bound_s))
 
 
 def compare(
@@ -223,7 +206,7 @@ def compare(
         processes=processes,
         keep_spans=True,
     )
-    return Ranking(**{f.name: getattr(comparison, f.name) for f in fields(Comparison)})
+    return _as(Ranking, comparison)
 
 
 def bound(
@@ -306,8 +289,8 @@ def _trace(source: Source) -> Trace:
     return source if isinstance(source, Trace) else read_trace(source)
 
 
-def _run(result: RunResult) -> Run:
-    return Run(**{f.name: getattr(result, f.name) for f in dataclasses.fields(RunResult)})
+def _as(kind: Callable[..., T], record: RunResult | Comparison) -> T:
+    return kind(**{f.name: getattr(record, f.name) for f in fields(record)})
 
 
 def _as_text(view: RenderableType) -> str:

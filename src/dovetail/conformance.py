@@ -23,7 +23,7 @@ or `PhysicsConformance.check(physics=my_physics)`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isclose
 from typing import ClassVar, cast
@@ -39,7 +39,6 @@ from dovetail.core.job import JobTable, Labels
 from dovetail.core.messages import Ended, Fact, Recorder, Started, Stopped
 from dovetail.core.placement import Placement
 from dovetail.core.placing import Placing
-from dovetail.core.plan import Change
 from dovetail.core.policy import Decision, Policy, name_of, parse_policy, spell
 from dovetail.core.switching import Switching
 from dovetail.core.trace import Trace
@@ -121,10 +120,7 @@ class PolicyConformance:
     @classmethod
     def check(cls, policy: str) -> None:
         """Runs every check on a policy; raises AssertionError at the first that fails."""
-        suite = type("_Suite", (cls,), {"policy": policy})()
-        for name in vars(PolicyConformance):
-            if name.startswith("test_"):
-                getattr(suite, name)()
+        _run_all(PolicyConformance, type("_Suite", (cls,), {"policy": policy})())
 
     def test_it_is_a_pure_function_of_the_view(self) -> None:
         """Asked twice at the same instant, it answers the same, and the view is as it was."""
@@ -230,6 +226,12 @@ class PolicyConformance:
         return file.getvalue()
 
 
+def _run_all(suite: type, checks: object) -> None:
+    for name in vars(suite):
+        if name.startswith("test_"):
+            getattr(checks, name)()
+
+
 class PhysicsConformance:
     """Inherit and set `physics` to a function from a job table to its physics.
 
@@ -242,10 +244,7 @@ class PhysicsConformance:
     @classmethod
     def check(cls, physics: Callable[[JobTable], Physics]) -> None:
         """Runs every check on a physics; raises AssertionError at the first that fails."""
-        suite = type("_Suite", (cls,), {"physics": staticmethod(physics)})()
-        for name in vars(PhysicsConformance):
-            if name.startswith("test_"):
-                getattr(suite, name)()
+        _run_all(PhysicsConformance, type("_Suite", (cls,), {"physics": staticmethod(physics)})())
 
     def test_jobs_of_one_kind_have_the_same_answers(self) -> None:
         """A kind stands for its jobs in every answer."""
@@ -422,47 +421,40 @@ class RestartingWorld(SimWorld):
         self.restarts += 1
 
 
-class Forgetful:
-    """A policy whose memory is lost with the tables of its `world`."""
+class _Wrapped:
+    """A policy that passes as the one inside it."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
-        self.world: RestartingWorld
         self.name = name_of(inner)
         self.knows, self.powers, self.order = inner.knows, inner.powers, inner.order
         self.initial = inner.initial
+
+
+class Forgetful(_Wrapped):
+    """A policy whose memory is lost with the tables of its `world`."""
+
+    world: RestartingWorld
 
     def decide(self, view: View, memory: object) -> Decision:
         """Decides as the inner policy does, from its first memory after a restart."""
         return self._inner.decide(view, self.initial if self.world.restarted else memory)
 
 
-class _AskedTwice:
+class _AskedTwice(_Wrapped):
     """Asks a policy twice at every instant and compares."""
-
-    def __init__(self, inner: Policy) -> None:
-        self._inner = inner
-        self.name = getattr(inner, "name", "policy")
-        self.knows = inner.knows
-        self.powers = inner.powers
-        self.order = inner.order
-        self.initial = inner.initial
 
     def decide(self, view: View, memory: object) -> Decision:
         before = _fingerprint(view)
         first = self._inner.decide(view, memory)
-        wanted = _changes(first.draft.changes() if first.draft is not None else ())
+        wanted = tuple(first.draft.changes()) if first.draft is not None else ()
         view.plan.discard()
         assert _fingerprint(view) == before, f"{self.name} changes the view"
         second = self._inner.decide(view, memory)
-        again = _changes(second.draft.changes() if second.draft is not None else ())
+        again = tuple(second.draft.changes()) if second.draft is not None else ()
         assert wanted == again, f"{self.name} decides differently when asked twice"
         assert (first.memory, first.wake_at) == (second.memory, second.wake_at)
         return second
-
-
-def _changes(changes: Iterable[Change]) -> tuple[Change, ...]:
-    return tuple(changes)
 
 
 def _fingerprint(view: View) -> tuple[object, ...]:

@@ -175,3 +175,15 @@ def test_a_file_that_is_nearly_a_trace_is_told_what_it_lacks(
     file = tmp_path / "t.csv"
     file.write_text(text)
     assert expected in shell.refused("simulate", file, "-p", "fifo")
+
+
+def test_run_times_of_three_jobs_are_forecast_though_none_ended_before(
+    shell: Shell, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("job_id,submit_s,gpus,duration_s\n1,0,1,10\n2,5,1,20\n3,9,2,30\n")
+    errors = json.loads(run("forecast", file, "--json").output)["forecasts"]
+    assert {one["method"] for one in errors} >= {"boosted", "median", "mean", "forest"}
+    assert all(one["errors"]["jobs"] == 1 for one in errors)
+    file.write_text("job_id,submit_s,gpus,duration_s\n1,0,1,10\n")
+    assert "too few to learn from some" in shell.refused("trace", "forecast", file)

@@ -21,7 +21,6 @@ from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.interleave import (
     ALONE,
     MEASURED_FACTORS,
-    FixedStages,
     InterleaveCycles,
     InterleaveRule,
     interleaving_of,
@@ -101,7 +100,7 @@ def test_no_member_is_faster_than_alone_unless_the_floor_is_taken_away() -> None
 def test_the_floor_is_that_of_the_slowest_member() -> None:
     stage_s = np.array([(1.0, 0, 0, 0), (1.0, 0, 0, 0)])
     known = Interleaving(stage_s, np.array([2.0, 6.0]), "barrier", ALONE, True)
-    turns = InterleaveCycles(FixedStages(known))
+    turns = InterleaveCycles(lambda: known)
     # A cycle of 2 s by the stages, but the second needs 6 s alone; the first waits for it.
     assert [turns.slowdown(kind, [(0, 0), (1, 1)]) for kind in (0, 1)] == [3.0, 1.0]
 

@@ -21,7 +21,6 @@ from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.limits import (
     Demand,
     alone_slowdown,
-    dump_demand,
     parse_demand,
     shared_slowdown,
     shipped_demand,
@@ -33,6 +32,7 @@ from dovetail.physics.zoo.models import Catalogue, shipped
 from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 from tools.zoo.limits import (
+    dump_demand,
     fit_demand,
     fit_known_demand,
     models_held_out,

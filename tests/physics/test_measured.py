@@ -15,9 +15,8 @@ from dovetail.core.job import JobRequest, JobTable
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.reading import SpeedMeasurement
 from dovetail.physics.beliefs.learning import Learning
-from dovetail.physics.beliefs.measured import SAME
+from dovetail.physics.beliefs.measured import SAME, rescale_curve
 from dovetail.physics.beliefs.measurements import LEAST, NEWS, MeasurementKey, Measurements
-from dovetail.physics.beliefs.rescaling import rescale_curve
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.placed import placed_physics
 from dovetail.physics.sharing.pair_law import Injected

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dovetail.core.cluster import DEFAULT_LINKS, Link
 from dovetail.core.errors import InputError
-from dovetail.physics.speed.network import Network, RingLink, slowest_link
+from dovetail.physics.speed.network import Network, RingLink
 
 RACKED = (
     Link("node", 12e9, 5e-6, nodes=1),
@@ -41,15 +41,13 @@ def test_exactly_two_nodes_may_have_a_ring_of_their_own() -> None:
     assert network.ring((4, 4, 4)) == RingLink(0, 3e9)
 
 
-def test_workers_in_one_rack_do_not_meet_the_fabric() -> None:
-    assert slowest_link(RACKED, [2]) == RingLink(5e-6, 12e9)
-    assert slowest_link(RACKED, [0, 3, 3]) == RingLink(1e-5, 5e9)
-    assert slowest_link(RACKED, [3, 4]) == RingLink(3e-5, 1.25e9)
+def test_a_ring_across_nodes_passes_the_slowest_level_of_the_tree() -> None:
+    network = Network.of(RACKED)
+    assert network.within == RingLink(5e-6, 12e9)
+    assert network.across == RingLink(3e-5, 1.25e9)
 
 
-def test_a_tree_that_does_not_join_the_nodes_is_refused() -> None:
-    with pytest.raises(InputError, match="nodes = 0"):
-        slowest_link(RACKED[:2], [0, 7])
+def test_a_tree_without_a_level_between_nodes_is_refused() -> None:
     with pytest.raises(InputError, match="between nodes"):
         Network.of(RACKED[:1])
 

@@ -6,7 +6,6 @@ import pytest
 
 from dovetail.physics.sharing.contention import (
     Contention,
-    dump_contention,
     parse_contention,
     shipped_contention,
 )
@@ -16,6 +15,7 @@ from tools.zoo.pairs import (
     PairFit,
     PairRows,
     config_of,
+    dump_contention,
     fit_contention,
     fit_law,
     loads,

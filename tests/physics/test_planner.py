@@ -8,16 +8,17 @@ from hypothesis import strategies as st
 
 from dovetail.algorithms.job_graph import trouble_with
 from dovetail.algorithms.pipeline_time import packed_s, spread_s
-from dovetail.physics.pipelines.blocks import Block
-from dovetail.physics.pipelines.pipelined import FP32_BYTES, Pipelined, pipelined
+from dovetail.physics.pipelines.pipelined import LAUNCH_S, Block, Pipelined, pipelined
 from dovetail.physics.pipelines.planner import (
     MEMORY_BYTES,
     TESTBED,
-    even_cuts,
     held_bytes,
     plan,
 )
 from dovetail.physics.zoo.architecture import CONTEXT_BYTES
+from dovetail.physics.zoo.provenance import shipped_text
+from tools.zoo.networks import FP32_BYTES, dump_networks, networks
+from tools.zoo.plans import even_cuts
 
 PUBLISHED = {
     # Parameters, and billions of operations of a forward pass of one sample.
@@ -40,6 +41,11 @@ def test_blocks_add_up_to_the_published_model(name: str) -> None:
     assert model.parameters == pytest.approx(parameters, rel=0.03)
     if operations:
         assert sum(b.flops for b in model.blocks) / 1e9 == pytest.approx(operations, rel=0.01)
+
+
+def test_the_shipped_networks_are_what_the_published_shapes_make() -> None:
+    assert shipped_text("networks.toml") == dump_networks()
+    assert tuple(pipelined().values()) == networks()
 
 
 def test_table_one_gives_the_batches() -> None:
@@ -78,9 +84,11 @@ def test_one_gpu_runs_one_stage_with_nothing_to_exchange() -> None:
     model = pipelined()["resnet152"]
     (stage,) = plan(model, 1)
     assert stage.replicas == 1
+    launch_s = LAUNCH_S * sum(block.layers for block in model.blocks)
+    sample_s = sum(block.flops for block in model.blocks) / model.flops_per_s
     assert packed_s((stage,), TESTBED) == spread_s((stage,), TESTBED)
     assert packed_s((stage,), TESTBED) == pytest.approx(
-        (1 + model.backward_factor) * (model.launch_s + model.batch * model.sample_s)
+        (1 + model.backward_factor) * (launch_s + model.batch * sample_s)
     )
 
 

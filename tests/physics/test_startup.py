@@ -10,7 +10,7 @@ from dovetail.core.errors import InputError
 from dovetail.core.messages import MOVE, RESIZE, RESUME, START
 from dovetail.core.policy import parse_policy
 from dovetail.core.switching import Switching
-from dovetail.physics.speed.startup import startups_s
+from dovetail.physics.placed import startups_s
 from dovetail.physics.zoo.models import shipped
 from dovetail.study.options import Options
 from dovetail.study.run import simulate

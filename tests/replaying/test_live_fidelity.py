@@ -4,12 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dovetail.core.cluster import Cluster
-from dovetail.core.job import JobTable
-from dovetail.core.policy import registered
-from dovetail.core.trace import Trace
-from dovetail.live.serving.virtual_live import MESSAGE_S, play
-from dovetail.replaying.fidelity import (
+from benchmarks.run_outcomes import (
     POLICIES,
     Fidelity,
     RunOutcome,
@@ -18,6 +13,11 @@ from dovetail.replaying.fidelity import (
     served,
     simulated,
 )
+from dovetail.core.cluster import Cluster
+from dovetail.core.job import JobTable
+from dovetail.core.policy import registered
+from dovetail.core.trace import Trace
+from dovetail.live.serving.virtual_live import MESSAGE_S, play
 from dovetail.study.option_texts import OptionTexts
 
 TRACE = drawn_trace(12, 0.5, 4, load=1.5, seed=3)

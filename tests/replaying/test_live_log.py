@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.run_outcomes import drawn_trace, served, simulated
 from cluster_by_hand import ByHand, spec
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
@@ -24,7 +25,6 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.replaying.decisions import read_recording
-from dovetail.replaying.fidelity import drawn_trace, served, simulated
 from dovetail.replaying.live_log import called_in, exported, log_lines, write_log
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.run_outcomes import POLICIES, drawn_trace
 from dovetail.core.cluster import Cluster
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
@@ -16,7 +17,6 @@ from dovetail.live.jobs.lifecycle import State
 from dovetail.live.serving.virtual_live import TimedRequest, play, specs_of
 from dovetail.live.store.queries import Queries
 from dovetail.replaying.decisions import read_recording
-from dovetail.replaying.fidelity import POLICIES, drawn_trace
 from dovetail.replaying.live_log import write_log
 from dovetail.replaying.predicted import predict
 from dovetail.replaying.script import happened

@@ -16,10 +16,9 @@ import pytest
 from dovetail.core.errors import InputError
 from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
-from dovetail.traces.canonical import read_trace, write_trace
+from dovetail.traces.canonical import read_trace, write_apart, write_trace
 from dovetail.traces.importing import import_trace, sniff
 from dovetail.traces.json_list import json_entries
-from dovetail.traces.several_files import write_apart
 
 HEADER = "job_id,submit_s,gpus,duration_s\n"
 

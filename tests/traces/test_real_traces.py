@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.core.errors import InputError
 from dovetail.core.trace import Trace
-from dovetail.traces.importing import import_trace, open_trace
+from dovetail.traces.importing import import_trace
 from dovetail.traces.readers.format import ReadOptions
 from dovetail.traces.step_times import read_step_times
 from dovetail.traces.transform import gpu_seconds, offered_load
@@ -25,6 +25,11 @@ VIRTUAL_CLUSTERS = {
     "ed69ec": 1400,
     "ee9e8c": 5452,
 }
+
+
+def open_trace(path: Path) -> Trace:
+    """Returns the trace of a file in any known format."""
+    return import_trace([path])
 
 
 @pytest.fixture(scope="module")

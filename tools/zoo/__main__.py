@@ -12,12 +12,13 @@ import click
 
 from dovetail.cli.main import run_command
 from dovetail.core.errors import InputError
-from dovetail.physics.sharing.contention import dump_contention
+from dovetail.physics.pipelines.pipeline import FAMILY
 from dovetail.physics.zoo.profile import FitError
 from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles, field_values
 from tools.zoo.accuracy import errors_by_region
 from tools.zoo.fit import FITS, refit
-from tools.zoo.pairs import HeldOut, PairReport, fit_contention, pair_report
+from tools.zoo.networks import dump_networks
+from tools.zoo.pairs import HeldOut, PairReport, dump_contention, fit_contention, pair_report
 
 Errors = Mapping[str, FitError | None]
 
@@ -74,6 +75,8 @@ def fit(data: Path, families: tuple[str, ...], output: Path | None, as_json: boo
     if output:
         for one in refitted:
             _write(output, f"{one.family}.toml", dump_profiles(one))
+        if any(one.family == FAMILY for one in refitted):
+            _write(output, "networks.toml", dump_networks())
     regions = {
         profile.full_name: errors_by_region(profile, data)
         for one in refitted

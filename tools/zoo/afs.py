@@ -15,6 +15,7 @@ from dovetail.profiling.fit_curve import Servers, fit_curve
 from dovetail.profiling.fit_placements import read_csv
 from dovetail.profiling.from_curve import DERIVED, FITTED, MEASURED, names_of, profile_from_curve
 from tools.zoo.input_pipeline import derived_stages
+from tools.zoo.largest_batch import largest_batch
 
 SOURCE = (
     "AFS model curves (TuftsNATLab/PCS, simulation/models.py, MIT): iteration times of the "
@@ -52,7 +53,7 @@ def fit_afs(data: Path) -> ProfileSet:
 def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
     facts = architectures()[f"afs/{name}"]
     gpu = device("gtx1080")
-    fitting = facts.memory.value.largest_batch(gpu.memory_bytes.value) or global_batch
+    fitting = largest_batch(facts.memory.value, gpu.memory_bytes.value) or global_batch
     batch = Batch(global_batch, per_gpu=False, max_per_gpu=min(global_batch, fitting))
     fit = fit_curve(curve, batch, SERVERS, facts.gradient_bytes.value)
     bed = f"{SOURCE}; section 5 of the AFS paper"

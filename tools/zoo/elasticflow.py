@@ -29,6 +29,7 @@ from dovetail.profiling.from_curve import (
     profile_from_curve,
 )
 from tools.zoo.input_pipeline import derived_stages
+from tools.zoo.largest_batch import largest_batch
 
 SOURCE = (
     "ElasticFlow artifact (pkusys/ElasticFlow, scheduler, throughputs_A100, Apache-2.0): "
@@ -58,7 +59,7 @@ def _model(name: str, path: Path) -> ModelProfile:
     curves = _curves(path)
     size = max(batch for batch in curves if batch <= DEFAULT_BATCH)
     facts = architectures()[f"elasticflow/{name}"]
-    fitting = facts.memory.value.largest_batch(device("a100").memory_bytes.value) or size
+    fitting = largest_batch(facts.memory.value, device("a100").memory_bytes.value) or size
     batch = Batch(size, per_gpu=False, max_per_gpu=min(max(curves), fitting))
     fit = fit_curve(curves[size], batch, SERVERS, facts.gradient_bytes.value)
     profile = profile_from_curve(

@@ -8,7 +8,7 @@ predicted one is `max(1, u_1 + u_2)`. Models are held out whole, then pairs at r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from tools.zoo.pairs import (
     config_of,
     loads,
     read_pairs,
+    toml_lines,
 )
 
 Floats = NDArray[np.float64]
@@ -191,3 +192,12 @@ def fit_known_demand(data: Path) -> KnownDemand:
         float(np.median(used)),
         {"pollux/ncf": Sourced(fit.outside_share, Provenance.ASSUMED, nearest)},
     )
+
+
+def dump_demand(known: KnownDemand) -> str:
+    """Returns it as TOML that `parse_demand` reads back to an equal value."""
+    law = {**asdict(known.law.value), "median": known.median}
+    lines = ["[law]", *toml_lines(law, known.law)]
+    for model, share in known.shares.items():
+        lines += ["", "[[share]]", *toml_lines({"model": model, "value": share.value}, share)]
+    return "\n".join(lines) + "\n"

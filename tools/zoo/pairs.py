@@ -7,9 +7,10 @@ pairs at random; the law is also held against the two other types, which it has 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from dovetail.physics.sharing.contention import Contention, MeasuredContention
 from dovetail.physics.sharing.pairs import MeasuredPair, PairRatio
 from dovetail.physics.zoo.profile import FitError
+from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.zoo.provenance import Provenance, Sourced
 from dovetail.profiling.fit_placements import error_of, read_csv
 from dovetail.profiling.least_squares import solve_least_squares
@@ -347,3 +349,30 @@ def _measured_pairs(pairs: Sequence[dict[str, str]], names: Sequence[str]) -> li
             rounded = [round(ratio, 4) for ratio in ratios]
             found.append(PairRatio(first, batch, second, other, *rounded))
     return found
+
+
+def dump_contention(known: MeasuredContention) -> str:
+    """Returns it as TOML that `parse_contention` reads back to an equal value."""
+    pairs = ProfileSet(
+        family="gavel",
+        title="Pairs of models on one V100, and the law of contention fitted to them",
+        licence="MIT (measurements); the ratios and the constants here are derived",
+        sources=(("gavel", known.law.source),),
+        profiles=(),
+        pairs=known.pairs,
+    )
+    head, _, rows = dump_profiles(pairs).partition("\n[[pair]]")
+    law = {**asdict(known.law.value), "median_ratio": known.median_ratio}
+    lines = [head, "[law]", *toml_lines(law, replace(known.law, source="gavel"))]
+    for model, share in known.shares.items():
+        lines += ["", "[[gpu_share]]", *toml_lines({"model": model, "value": share.value}, share)]
+    for model, name in known.measured_as.items():
+        lines += ["", "[[measured_as]]", *toml_lines({"model": model, "name": name.value}, name)]
+    return "\n".join(lines) + "\n\n[[pair]]" + rows
+
+
+def toml_lines(values: Mapping[str, object], entry: Sourced[object]) -> list[str]:
+    """Returns values and where they come from as lines of TOML."""
+    row = {**values, "provenance": str(entry.provenance), "source": entry.source}
+    # A JSON text or number is a TOML one.
+    return [f"{key} = {json.dumps(value)}" for key, value in row.items()]

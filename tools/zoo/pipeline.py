@@ -86,7 +86,9 @@ def _check_rate(path: Path) -> None:
 def _profile(model: Pipelined) -> ModelProfile:
     both = 1 + model.backward_factor
     rate = RATES.get(model.name, _MEGATRON)
-    compute = Compute(both * model.launch_s, both * model.sample_s)
+    launch_s = LAUNCH_S * sum(block.layers for block in model.blocks)
+    sample_s = sum(block.flops for block in model.blocks) / model.flops_per_s
+    compute = Compute(both * launch_s, both * sample_s)
     gradient_bytes = model.number_bytes * model.parameters
     precision = "FP16" if model.recomputed else "FP32"
     return ModelProfile(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,12 +18,12 @@ import numpy as np
 
 from dovetail.algorithms.pipeline_time import Links, replicas_held, stage_parts
 from dovetail.core.job import Floats, PipelineStage
-from dovetail.physics.pipelines.blocks import Transformer, transformer
-from dovetail.physics.pipelines.pipelined import FP16_BYTES, Pipelined
-from dovetail.physics.pipelines.planner import even_cuts, slice_bytes
+from dovetail.physics.pipelines.pipelined import Pipelined
+from dovetail.physics.pipelines.planner import slice_bytes
 from dovetail.physics.zoo.profile import FitError
 from dovetail.profiling.fit_placements import error_of, read_csv
 from dovetail.profiling.least_squares import solve_least_squares
+from tools.zoo.networks import FP16_BYTES, Transformer, transformer
 
 GPUS_PER_NODE = 8
 PEAK_FLOPS_PER_S = 312e12
@@ -166,6 +167,13 @@ def barrier_s(
     bubble = (micro_batches + len(stages) - 1) / micro_batches
     busy_s = max(part.compute_s + part.exchange_s for part in parts)
     return bubble * busy_s + max(part.all_reduce_s for part in parts)
+
+
+def even_cuts(model: Pipelined, stages: int) -> tuple[tuple[int, int], ...]:
+    """Returns the first block and the end of each of so many about equally busy stages."""
+    flops = [0.0, *accumulate(block.flops for block in model.blocks)]
+    edges = np.searchsorted(flops, flops[-1] * np.arange(1, stages) / stages).tolist()
+    return tuple(pairwise([0, *edges, len(model.blocks)]))
 
 
 def _stage(

@@ -51,7 +51,7 @@ def simulate(
     from dovetail.report.tables import run_view
     from dovetail.study.folder import run_dict, write_run
     from dovetail.study.option_texts import check_window, read_options
-    from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
+    from dovetail.study.unused_powers import limit_notes
 
     options = read_options(option_texts)
     chosen = parse_policy(policy)
@@ -70,12 +70,7 @@ def simulate(
 
     modelled = len(jobs) - int(result.number("jobs_without_model") or 0)
     powers = {policy: chosen.powers}
-    notes = [
-        *idle_powers(jobs, options, powers, modelled),
-        *assumed_memory(jobs, options, powers, modelled),
-        *unknown_models(jobs, options, modelled),
-    ]
-    show(run_view(result, notes))
+    show(run_view(result, limit_notes(jobs, options, powers, modelled)))
     if output is not None:
         click.echo(f"written to {output}", err=True)
 

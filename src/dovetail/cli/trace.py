@@ -86,8 +86,8 @@ def import_command(
       dovetail trace import log.txt --timezone Europe/Berlin -o month.csv
       dovetail trace import philly/afs_vcs/*.csv.gz -o philly.csv.gz
     """
+    from dovetail.traces.canonical import write_apart
     from dovetail.traces.importing import import_apart, import_trace, sniff
-    from dovetail.traces.several_files import write_apart
 
     name = format_name or sniff(files[0])
     options = _read_options(name, timezone, work, step_times, iterations)

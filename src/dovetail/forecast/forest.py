@@ -78,7 +78,9 @@ class Forest(GroupLengths):
         self._ran_s.append(ran_s)
 
     def train(self) -> None:
-        """Trains on all that has been learned."""
+        """Trains on all that has been learned, if anything has."""
+        if not self._jobs:
+            return
         jobs = np.asarray(self._jobs, dtype=np.int64)
         ran_s = np.asarray(self._ran_s)
         self._forest = PairForest(self._known.key[jobs], self._known.user[jobs], ran_s, self._seed)

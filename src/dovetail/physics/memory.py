@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -26,24 +25,6 @@ class MemoryLaw:
     def used_bytes(self, micro_batch: float) -> float:
         """Returns the bytes held on each GPU with micro-batches of this size."""
         return self.fixed_bytes + self.per_sample_bytes * micro_batch
-
-    def fits(
-        self, micro_batch: float, gpu_memory_bytes: float, neighbours_bytes: float = 0.0
-    ) -> bool:
-        """True if the job fits beside neighbours that hold `neighbours_bytes`."""
-        return self.used_bytes(micro_batch) + neighbours_bytes <= gpu_memory_bytes
-
-    def largest_batch(self, gpu_memory_bytes: float, neighbours_bytes: float = 0.0) -> int | None:
-        """Returns the largest whole micro-batch that fits; 0: none does; None: any does."""
-        room = gpu_memory_bytes - neighbours_bytes - self.fixed_bytes
-        if room < self.per_sample_bytes or room < 0:
-            return 0
-        if self.per_sample_bytes == 0:
-            return None
-        # NOTE: the quotient may round up across an integer; the comparison decides, as in `fits`.
-        batch = math.floor(room / self.per_sample_bytes)
-        fits = self.fits(batch, gpu_memory_bytes, neighbours_bytes)
-        return batch if fits else batch - 1
 
 
 def interleaved_bytes(members: Iterable[tuple[float, float]]) -> float:

@@ -6,19 +6,19 @@ GPU type: that is what `duration_s` of a trace means.
 
 from __future__ import annotations
 
+import numpy as np
+
 from dovetail.core.beliefs import Physics
 from dovetail.core.cluster import Cluster
 from dovetail.core.job import JobTable
 from dovetail.physics.linear import LinearBatches, LinearSpeed, LinearStructure
 from dovetail.physics.modelled.batches import ModelBatches
-from dovetail.physics.modelled.job_models import JobModels
+from dovetail.physics.modelled.job_models import JobModels, ModelStructure
 from dovetail.physics.modelled.memory import ModelMemory
-from dovetail.physics.modelled.sharing import ModelSharing
+from dovetail.physics.modelled.sharing import ModelSharing, WorkerSlowdowns
 from dovetail.physics.modelled.speed import ModelSpeed
-from dovetail.physics.modelled.structure import ModelStructure
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import Injected, Interference
-from dovetail.physics.sharing.worker_slowdowns import WorkerSlowdowns
 from dovetail.physics.zoo.device import time_factor
 from dovetail.physics.zoo.models import Catalogue
 
@@ -49,6 +49,21 @@ def placed_physics(
         batches=batches,
         structure=ModelStructure(models, structure),
     )
+
+
+def startups_s(jobs: JobTable, catalogue: Catalogue) -> tuple[float, ...]:
+    """Returns the seconds from a start to the first iteration of each job; NaN if not known.
+
+    They are linear between two GPU counts that were timed, and constant beyond the last.
+    """
+    profiles = [catalogue.find(name) for name in jobs.model.names]
+    timed = [None if p is None or p.startup is None else p.startup.value for p in profiles]
+    startups = []
+    for code, gpus in zip(jobs.model.codes.tolist(), jobs.gpus.tolist(), strict=True):
+        startup = timed[code] if code >= 0 else None
+        known_s = np.nan if startup is None else np.interp(gpus, startup.gpus, startup.start_s)
+        startups.append(float(known_s))
+    return tuple(startups)
 
 
 def _time_factors(cluster: Cluster) -> list[float]:

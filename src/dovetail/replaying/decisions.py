@@ -196,21 +196,8 @@ def _submit_s(record: LogRecord) -> float:
     return _float(record, "submit_s", _float(record, "t"))
 
 
-def _requeued_s(records: Iterable[LogRecord]) -> dict[str, float]:
-    """Returns the time of the last requeue of each job that was requeued after its end."""
-    over, again_s = set[str](), dict[str, float]()
-    for record in records:
-        job = str(record.get("job"))
-        if record["e"] == "ended":
-            over.add(job)
-        elif record["e"] == "submitted" and job in over:
-            over.discard(job)
-            again_s[job] = _submit_s(record)
-    return again_s
-
-
-def _split_lives(records: Iterable[LogRecord]) -> Iterator[LogRecord]:
-    """Yields records in which each restart of a job after its end has a name of its own."""
+def _restarts(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, int]]:
+    """Yields each record, and how often its job was submitted again after an end until then."""
     over, restarts = set[str](), dict[str, int]()
     for record in records:
         job = str(record.get("job"))
@@ -219,7 +206,24 @@ def _split_lives(records: Iterable[LogRecord]) -> Iterator[LogRecord]:
         elif record["e"] == "submitted" and job in over:
             over.discard(job)
             restarts[job] = restarts.get(job, 0) + 1
-        yield {**record, "job": f"{job}{ANEW}{restarts[job]}"} if job in restarts else record
+        yield record, restarts.get(job, 0)
+
+
+def _requeued_s(records: Iterable[LogRecord]) -> dict[str, float]:
+    """Returns the time of the last requeue of each job that was requeued after its end."""
+    requeued: dict[str, tuple[int, float]] = {}
+    for record, restart in _restarts(records):
+        job = str(record.get("job"))
+        # A job that is withdrawn is submitted once more without an end: the first time counts.
+        if record["e"] == "submitted" and restart > requeued.get(job, (0, 0.0))[0]:
+            requeued[job] = restart, _submit_s(record)
+    return {job: t for job, (_, t) in requeued.items()}
+
+
+def _split_lives(records: Iterable[LogRecord]) -> Iterator[LogRecord]:
+    """Yields records in which each restart of a job after its end has a name of its own."""
+    for record, restart in _restarts(records):
+        yield {**record, "job": f"{record['job']}{ANEW}{restart}"} if restart else record
 
 
 def plain_name(job: str) -> str:

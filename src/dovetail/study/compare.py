@@ -22,7 +22,7 @@ from dovetail.study.options import Options
 from dovetail.study.parallel import Flow, Progress, ReplayInput, Task, run_tasks
 from dovetail.study.run import granted, with_bound
 from dovetail.study.uncertainty import Interval, Samples, blocks, intervals, replicates
-from dovetail.study.unused_powers import assumed_memory, idle_powers, unknown_models
+from dovetail.study.unused_powers import limit_notes
 
 Assign = Callable[[Trace, int], Trace]
 """Assigns random attributes to the jobs of a trace by seed, such as models."""
@@ -267,9 +267,7 @@ def _notes(
         notes.append(f"{left_out:.0f} jobs can never fit this cluster and were left out.")
     linear = first.number("jobs_without_model") or 0
     powers = {name: policy.powers for name, policy in policy_of.items()}
-    notes += idle_powers(trace, options, powers, len(trace) - int(linear))
-    notes += assumed_memory(trace, options, powers, len(trace) - int(linear))
-    notes += unknown_models(trace, options, len(trace) - int(linear))
+    notes += limit_notes(trace, options, powers, len(trace) - int(linear))
     if any(run.gpu_seconds.get("slowdown", 0.0) < 0 for run in runs.values()):
         notes.append(
             "GPU-time slowed is below zero where sharing, or fewer GPUs than asked for, did more "

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -109,12 +109,7 @@ class _Results:
     def __init__(self, baseline: str | None) -> None:
         self.runs: Runs = {}
         self.flows: Flows = {}
-        self._baseline = baseline
-
-    @property
-    def with_spans(self) -> bool:
-        """True if spans are needed."""
-        return self._baseline is not None
+        self.baseline = baseline
 
     def add(self, task: Task, result: RunResult | None, flow: Flow) -> None:
         """Adds the result of one task, and drops spans that no plot shows."""
@@ -124,7 +119,7 @@ class _Results:
         self.runs[task.name] = result
         best = min(self.runs, key=lambda n: (self._mean_s(n), n))
         for name, run in self.runs.items():
-            if name not in (best, self._baseline) and len(run.spans):
+            if name not in (best, self.baseline) and len(run.spans):
                 self.runs[name] = replace(run, spans=run.spans.clear())
 
     def _mean_s(self, name: str) -> float:
@@ -194,14 +189,6 @@ def _run(number: int, task: Task, progress: Progress | None) -> tuple[RunResult 
     return (result if whole else None), flow
 
 
-def _quiet(share: float) -> None:
-    """Ignores progress."""
-
-
-def _run_task(number: int, task: Task) -> tuple[RunResult | None, Flow]:
-    return _run(number, task, None)
-
-
 def _run_in_pool(
     scenes: Sequence[ReplayInput],
     tasks: Sequence[Task],
@@ -210,12 +197,17 @@ def _run_in_pool(
     progress: Progress | None,
 ) -> None:
     done = get_context("spawn").RawArray("d", len(tasks) + 1)
-    arguments = (scenes, done, results.with_spans)
+    arguments = (scenes, done, results.baseline is not None)
     with working_pool(processes, _set_up_runs, arguments) as pool:
         try:
             with undisturbed():
-                waiting = {pool.submit(_run_task, i, t): t for i, t in enumerate(tasks)}
-            _collect(waiting, results, lambda: (progress or _quiet)(sum(done[:-1]) / len(tasks)))
+                waiting = {pool.submit(_run, i, t, None): t for i, t in enumerate(tasks)}
+            while waiting:
+                ready, _ = wait(waiting, POLL_S, FIRST_COMPLETED)
+                for future in ready:
+                    results.add(waiting.pop(future), *future.result())
+                if progress is not None:
+                    progress(sum(done[:-1]) / len(tasks))
         except BaseException:
             done[STOP] = 1.0
             raise
@@ -240,18 +232,6 @@ def working_pool(
             for worker in workers:
                 worker.terminate()
             raise
-
-
-def _collect(
-    waiting: dict[Future[tuple[RunResult | None, Flow]], Task],
-    results: _Results,
-    report: Callable[[], None],
-) -> None:
-    while waiting:
-        ready, _ = wait(waiting, POLL_S, FIRST_COMPLETED)
-        for future in ready:
-            results.add(waiting.pop(future), *future.result())
-        report()
 
 
 @contextmanager

@@ -27,10 +27,9 @@ from dovetail.core.trace import Trace
 from dovetail.forecast.forecasts import parse_forecast
 from dovetail.physics.beliefs.noisy import believed
 from dovetail.physics.linear import linear_physics
-from dovetail.physics.placed import placed_physics
+from dovetail.physics.placed import placed_physics, startups_s
 from dovetail.physics.sharing.interleave import InterleaveRule
 from dovetail.physics.sharing.pair_law import parse_interference
-from dovetail.physics.speed.startup import startups_s
 from dovetail.physics.zoo.models import Catalogue, shipped_sets
 from dovetail.physics.zoo.profile_file import ProfileSet, load_profiles
 from dovetail.record.log import LogWriter
@@ -98,20 +97,24 @@ def granted(forecast: Forecast) -> frozenset[str]:
     return forecast.knows | (frozenset(KNOWLEDGE) - {"length"})
 
 
-def _given(options: Options) -> tuple[ProfileSet, ...]:
+def _own_sets(options: Options) -> tuple[ProfileSet, ...]:
     return tuple(load_profiles(Path(p)) for p in options.profiles)
+
+
+def _catalogue(options: Options) -> Catalogue:
+    """Returns the models of the zoo and those of `--profiles`."""
+    return Catalogue((*shipped_sets(), *_own_sets(options)))
 
 
 def build_physics(trace: Trace, options: Options) -> Physics:
     """Returns the true physics of a run."""
-    given = _given(options)
-    interference = parse_interference(options.interference, given)
+    interference = parse_interference(options.interference, _own_sets(options))
     if options.physics == "linear" or not trace.jobs.model.names:
         return linear_physics(trace.jobs, interference)
     return placed_physics(
         trace.jobs,
         options.cluster,
-        Catalogue((*shipped_sets(), *given)),
+        _catalogue(options),
         interference=interference,
         interleaving=InterleaveRule.parse(options.cycle),
         by_count=options.physics == "counted",
@@ -123,7 +126,7 @@ def _without_model(trace: Trace, options: Options) -> int:
     labels = trace.jobs.model
     if options.physics == "linear" or not labels.names:
         return len(trace)
-    catalogue = Catalogue((*shipped_sets(), *_given(options)))
+    catalogue = _catalogue(options)
     unknown = [catalogue.find(name) is None for name in labels.names]
     return sum(code < 0 or unknown[code] for code in labels.codes.tolist())
 
@@ -133,7 +136,7 @@ def build_scene(trace: Trace, options: Options) -> Scene:
     truth = build_physics(trace, options)
     startup_s: tuple[float, ...] = ()
     if options.switching.by_profile:
-        startup_s = startups_s(trace.jobs, Catalogue((*shipped_sets(), *_given(options))))
+        startup_s = startups_s(trace.jobs, _catalogue(options))
     return Scene(
         trace=trace,
         cluster=options.cluster,

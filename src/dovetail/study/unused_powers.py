@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from dovetail.core.cluster import ASSUMED_GPU_MEMORY_BYTES, GIB
+from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.physics.zoo.device import device_memory_bytes
 from dovetail.study.options import Options, adopted
@@ -12,14 +13,24 @@ from dovetail.study.options import Options, adopted
 NEEDS = (("resize", "elastic"), ("share", "shareable"), ("interleave", "shareable"))
 
 
-def idle_powers(
+def limit_notes(
     trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
 ) -> list[str]:
-    """Returns a note with the remedy for each power that the policies cannot use on this trace.
+    """Returns the notes on the limits of a run.
 
-    `modelled` is the number of jobs whose model the physics knows; only these have stages.
+    `powers_of` has the powers by policy; `modelled` is the number of jobs whose model the physics
+    knows: only these have stages and known footprints.
     """
     jobs = adopted(trace, options.adopt, options.seed).jobs
+    return [
+        *_idle_powers(jobs, powers_of, modelled),
+        *_assumed_memory(jobs, options, powers_of, modelled),
+        *_unknown_models(trace.jobs, options, modelled),
+    ]
+
+
+def _idle_powers(jobs: JobTable, powers_of: Mapping[str, Set[str]], modelled: int) -> list[str]:
+    """Returns a note with the remedy for each power that the policies cannot use on this trace."""
     allows = {"elastic": jobs.elastic.any(), "shareable": jobs.shareable.any()}
     notes = []
     for power, flag in NEEDS:
@@ -35,12 +46,11 @@ def idle_powers(
     return notes
 
 
-def assumed_memory(
-    trace: Trace, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
+def _assumed_memory(
+    jobs: JobTable, options: Options, powers_of: Mapping[str, Set[str]], modelled: int
 ) -> list[str]:
     """Returns a note if an assumed GPU memory decides which jobs may share a GPU."""
     shares = any({"share", "interleave"} & set(powers) for powers in powers_of.values())
-    jobs = adopted(trace, options.adopt, options.seed).jobs
     if options.physics == "linear" or not (shares and modelled and jobs.shareable.any()):
         return []
     assumed = any(
@@ -56,9 +66,8 @@ def assumed_memory(
     ]
 
 
-def unknown_models(trace: Trace, options: Options, modelled: int) -> list[str]:
+def _unknown_models(jobs: JobTable, options: Options, modelled: int) -> list[str]:
     """Returns a note on the number of jobs whose model the physics does not know."""
-    jobs = trace.jobs
     named = sum(bool(name) for name in jobs.model.texts())
     if options.physics == "linear" or jobs.graphs or named <= modelled:
         return []

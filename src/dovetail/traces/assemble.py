@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,7 @@ from dovetail.core.cluster import GIB
 from dovetail.core.errors import InputError
 from dovetail.core.job import NO_LABEL, Bools, Floats, Ints, JobTable, Labels
 from dovetail.core.trace import ENDS, Trace
-from dovetail.traces.rows import FLAGS, NUMBERS, TEXTS, Rows, adjusted, rejected
+from dovetail.traces.rows import FLAGS, NUMBERS, REQUIRED, TEXTS, Rows, adjusted, rejected
 
 SECONDS_MAX = 1e9
 """The longest plausible duration or limit: 31 years."""
@@ -69,25 +68,18 @@ def _nothing_usable(counts: Counter[str]) -> str:
 
 def _complete(frame: pl.DataFrame) -> pl.DataFrame:
     """Returns the frame with all canonical columns, each of its type."""
-    have = set(frame.columns)
-    numbers = ["submit_s", "gpus", "duration_s", *NUMBERS]
-    casts = [
-        (
-            pl.col(c).cast(pl.Float64).fill_nan(None) if c in have else pl.lit(None, pl.Float64)
-        ).alias(c)
-        for c in numbers
-    ]
-    texts = [
-        (pl.col(c).cast(pl.String).fill_null("") if c in have else pl.lit("")).alias(c)
-        for c in ("job_id", *TEXTS)
-    ]
-    flags = [
-        (
-            pl.col(c).fill_null(c == "preemptible") if c in have else pl.lit(c == "preemptible")
-        ).alias(c)
-        for c in FLAGS
-    ]
-    return frame.select(*casts, *texts, *flags)
+
+    def column(name: str, kind: type[pl.DataType], missing: object) -> pl.Expr:
+        known = pl.col(name).cast(kind) if name in frame.columns else pl.lit(None, kind)
+        if kind is pl.Float64:
+            return known.fill_nan(None).alias(name)
+        return known.fill_null(pl.lit(missing)).alias(name)
+
+    return frame.select(
+        *(column(c, pl.Float64, None) for c in (*REQUIRED[1:], *NUMBERS)),
+        *(column(c, pl.String, "") for c in ("job_id", *TEXTS)),
+        *(column(c, pl.Boolean, c == "preemptible") for c in FLAGS),
+    )
 
 
 def _reject(frame: pl.DataFrame, counts: Counter[str]) -> pl.DataFrame:
@@ -226,8 +218,3 @@ def _ends(status: pl.Series) -> tuple[np.ndarray[tuple[int], np.dtype[np.int8]],
     known = words.replace_strict(codes, default=None, return_dtype=pl.Int8)
     unknown = known.null_count()
     return np.array(known.fill_null(0).to_numpy(), dtype=np.int8), unknown
-
-
-def renamed(trace: Trace, name: str) -> Trace:
-    """Returns the trace with another name."""
-    return replace(trace, name=name)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import gzip
 import io
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -54,6 +56,35 @@ def write_trace(trace: Trace, path: Path | str) -> None:
         write_output(path, lambda stream: stream.write(frame.write_csv().encode()))
     else:
         raise InputError(str(path), "unknown file type", "use .csv, .csv.gz or .parquet")
+
+
+def write_apart(parts: Mapping[str, Trace], folder: Path) -> dict[Path, Trace]:
+    """Writes NAME.csv for each part into a new folder; returns the traces by their paths.
+
+    Raises InputError if the folder exists or cannot be written.
+    """
+    if folder.exists():
+        raise InputError(str(folder), "already exists", "specify a new folder")
+    written: dict[Path, Trace] = {}
+    try:
+        with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            inside = Path(temporary) / folder.name
+            inside.mkdir()
+            for name, part in parts.items():
+                path = folder / f"{_as_file(name)}.csv"
+                if path in written:
+                    path = path.with_stem(f"{path.stem}-{len(written)}")
+                write_trace(part, inside / path.name)
+                written[path] = part
+            inside.rename(folder)
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be written: {error.strerror or error}") from None
+    return written
+
+
+def _as_file(name: str) -> str:
+    """Returns the file name of a virtual cluster."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "none"
 
 
 def _parquet_bytes(frame: pl.DataFrame) -> bytes:
@@ -157,7 +188,7 @@ def _typed(path: Path, column: pl.Series) -> pl.Series:
 
 def to_frame(trace: Trace) -> pl.DataFrame:
     """Returns the trace as a frame of canonical columns, without empty ones."""
-    jobs = trace.jobs
+    jobs, ends = trace.jobs, pl.Series(list(ENDS), dtype=pl.String)
     columns: dict[str, pl.Series] = {
         "job_id": pl.Series(jobs.job_id, dtype=pl.String),
         "submit_s": pl.Series(jobs.submit_s),
@@ -168,14 +199,14 @@ def to_frame(trace: Trace) -> pl.DataFrame:
         "priority": _given(jobs.priority, 0.0),
         "deadline_s": _given(jobs.deadline_s, np.inf),
         "time_limit_s": _given(jobs.time_limit_s, np.inf),
-        "min_gpus": _unlike(jobs.min_gpus, jobs.gpus),
-        "max_gpus": _unlike(jobs.max_gpus, jobs.gpus),
+        "min_gpus": _unless((jobs.min_gpus == jobs.gpus).all(), pl.Series(jobs.min_gpus)),
+        "max_gpus": _unless((jobs.max_gpus == jobs.gpus).all(), pl.Series(jobs.max_gpus)),
         "cpus": _given(jobs.cpus, 0.0),
         "memory_gb": _given(jobs.memory_bytes / GIB, 0.0),
-        "elastic": _raised(jobs.elastic, False),
-        "shareable": _raised(jobs.shareable, False),
-        "preemptible": _raised(jobs.preemptible, True),
-        "status": _given_status(trace),
+        "elastic": _unless(not jobs.elastic.any(), pl.Series(jobs.elastic)),
+        "shareable": _unless(not jobs.shareable.any(), pl.Series(jobs.shareable)),
+        "preemptible": _unless(jobs.preemptible.all(), pl.Series(jobs.preemptible)),
+        "status": _unless(not trace.end.any(), ends.gather(trace.end.astype(np.int64))),
     }
     for name in ("model", "user", "recurrence", "queue", "gpu_type"):
         label = getattr(jobs, name)
@@ -192,20 +223,6 @@ def _given(values: Floats, neutral: float = np.nan) -> pl.Series:
     return pl.Series(values).set(pl.Series(silent), None)
 
 
-def _unlike(
-    values: np.ndarray[tuple[int], np.dtype[np.int64]],
-    gpus: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> pl.Series:
-    same = bool((values == gpus).all())
-    return pl.Series([None] * len(gpus), dtype=pl.Int64) if same else pl.Series(values)
-
-
-def _raised(values: np.ndarray[tuple[int], np.dtype[np.bool_]], neutral: bool) -> pl.Series:
-    same = bool((values == neutral).all())
-    return pl.Series([None] * len(values), dtype=pl.Boolean) if same else pl.Series(values)
-
-
-def _given_status(trace: Trace) -> pl.Series:
-    if not trace.end.any():
-        return pl.Series([None] * len(trace), dtype=pl.String)
-    return pl.Series(list(ENDS), dtype=pl.String).gather(trace.end.astype(np.int64))
+def _unless(usual: bool | np.bool_, values: pl.Series) -> pl.Series:
+    """Returns a column, or nulls where all its values are the usual ones."""
+    return pl.Series([None] * len(values), dtype=values.dtype) if usual else values

@@ -24,21 +24,21 @@ Timeline = list[tuple[float, list[tuple[int, str]]]]
 
 def read_capacity(path: Path, cluster: Cluster) -> Timeline:
     """Returns the changes in order of time. Raises InputError."""
-    rows = _rows(path)
-    header = next(rows, None)
+    lines = _lines(path)
+    header = next(lines, None)
     if header is None:
         raise InputError(str(path), "it is empty")
     columns = [c.strip().lower() for c in header[1]]
     if {"t_s", "node", "state"} <= set(columns):
-        return _by_node(path, rows, columns, cluster)
+        return _by_node(_rows(path, lines, columns), cluster)
     if {"time", "active"} <= set(columns):
-        return _by_count(path, rows, columns, cluster)
+        return _by_count(_rows(path, lines, columns), cluster.nodes)
     raise InputError(
         f"{path}, line 1", f"columns {columns} are unknown", "use t_s,node,state or time,active"
     )
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
@@ -49,22 +49,26 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield number, row
 
 
-def _by_node(
-    path: Path, rows: Iterator[tuple[int, list[str]]], columns: list[str], cluster: Cluster
-) -> Timeline:
-    timeline: Timeline = []
-    at = {name: columns.index(name) for name in ("t_s", "node", "state")}
-    for number, row in rows:
+def _rows(
+    path: Path, lines: Iterator[tuple[int, list[str]]], columns: list[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields where each row is, and its fields by column. Raises InputError."""
+    for number, row in lines:
         where = f"{path}, line {number}"
         if len(row) != len(columns):
             raise InputError(where, f"{len(row)} fields, expected {len(columns)}")
-        t_s = _seconds(where, row[at["t_s"]])
-        state = row[at["state"]].strip().lower()
+        yield where, dict(zip(columns, row, strict=True))
+
+
+def _by_node(rows: Iterator[tuple[str, dict[str, str]]], cluster: Cluster) -> Timeline:
+    timeline: Timeline = []
+    for where, row in rows:
+        t_s, state, node = _seconds(where, row["t_s"]), row["state"].strip().lower(), row["node"]
         if state not in (UP, DRAINING, DOWN):
             raise InputError(
                 where, f"unknown state '{state}'", nearest(state, (UP, DRAINING, DOWN))
             )
-        node = row[at["node"]].strip()
+        node = node.strip()
         if not node.isdecimal() or int(node) >= cluster.nodes:
             raise InputError(where, f"no node '{node}'", f"nodes are 0 to {cluster.nodes - 1}")
         if timeline and t_s < timeline[-1][0]:
@@ -76,26 +80,20 @@ def _by_node(
     return timeline
 
 
-def _by_count(
-    path: Path, rows: Iterator[tuple[int, list[str]]], columns: list[str], cluster: Cluster
-) -> Timeline:
+def _by_count(rows: Iterator[tuple[str, dict[str, str]]], nodes: int) -> Timeline:
     counts: list[tuple[float, int]] = []
     first_s = 0.0
-    at_time, at_active = columns.index("time"), columns.index("active")
-    for number, row in rows:
-        where = f"{path}, line {number}"
-        if len(row) != len(columns):
-            raise InputError(where, f"{len(row)} fields, expected {len(columns)}")
-        t_s = _seconds(where, row[at_time])
+    for where, row in rows:
+        t_s = _seconds(where, row["time"])
         first_s = t_s if not counts else first_s
         try:
-            active = int(float(row[at_active]))
+            active = int(float(row["active"]))
         except ValueError:
-            raise InputError(where, f"'{row[at_active]}' is not a count of nodes") from None
+            raise InputError(where, f"'{row['active']}' is not a count of nodes") from None
         if active < 0 or (counts and t_s - first_s < counts[-1][0]):
             raise InputError(where, "counts must not be negative, and times must not decrease")
         counts.append((t_s - first_s, active))
-    return _changes(counts, cluster.nodes)
+    return _changes(counts, nodes)
 
 
 def _changes(counts: list[tuple[float, int]], nodes: int) -> Timeline:

@@ -20,6 +20,9 @@ _FIRST_MONDAY_S = 4 * DAY_S
 _BELIEVED_S = 1e11
 """Times more than 3,000 years from 1970 are invalid; no time zone has an offset there."""
 
+REPEATED_HOUR = "local time in an hour that happened twice, read as its first pass"
+"""The reason under which readers count `Moments.repeated`."""
+
 _OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"
 _Pass = Literal["earliest", "latest"]
 _PASSES: tuple[_Pass, _Pass] = ("earliest", "latest")

@@ -26,34 +26,37 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from dovetail.core.cluster import DEFAULT_LINKS, GIB, Cluster, Link, NodeGroup, QueueSpec
 from dovetail.core.errors import InputError, nearest
 
 BYTES_PER_GBIT = 0.125e9
 
-_GROUP = {
-    "name": ("name", 1),
-    "nodes": ("nodes", 1),
-    "gpus_per_node": ("gpus_per_node", 1),
-    "gpu_type": ("gpu_type", 1),
-    "gpu_memory_gb": ("gpu_memory_bytes", GIB),
-    "cpus": ("cpus", 1),
-    "memory_gb": ("memory_bytes", GIB),
-    "storage_gb_per_s": ("storage_bytes_per_s", 1e9),
+_FIELDS: Mapping[str, Mapping[str, tuple[str, float]]] = {
+    "group": {
+        "name": ("name", 1),
+        "nodes": ("nodes", 1),
+        "gpus_per_node": ("gpus_per_node", 1),
+        "gpu_type": ("gpu_type", 1),
+        "gpu_memory_gb": ("gpu_memory_bytes", GIB),
+        "cpus": ("cpus", 1),
+        "memory_gb": ("memory_bytes", GIB),
+        "storage_gb_per_s": ("storage_bytes_per_s", 1e9),
+    },
+    "link": {
+        "name": ("name", 1),
+        "gbit_per_s": ("bandwidth_bytes_per_s", BYTES_PER_GBIT),
+        "latency_us": ("latency_s", 1e-6),
+        "nodes": ("nodes", 1),
+    },
+    "queue": {
+        "name": ("name", 1),
+        "quota_gpus": ("quota_gpus", 1),
+        "priority": ("priority", 1),
+    },
 }
-_LINK = {
-    "name": ("name", 1),
-    "gbit_per_s": ("bandwidth_bytes_per_s", BYTES_PER_GBIT),
-    "latency_us": ("latency_s", 1e-6),
-    "nodes": ("nodes", 1),
-}
-_QUEUE = {
-    "name": ("name", 1),
-    "quota_gpus": ("quota_gpus", 1),
-    "priority": ("priority", 1),
-}
+"""The fields of each kind of table: the name in the code, and the unit over the base unit."""
+_REQUIRED = {"group": ("nodes", "gpus_per_node"), "link": ("gbit_per_s",), "queue": ("name",)}
 _TEXTS = {"name", "gpu_type"}
 _WHOLE = {"nodes", "gpus_per_node", "quota_gpus"}
 
@@ -71,69 +74,39 @@ def read_cluster(text: str, memory_of: Callable[[str], float | None] = lambda _:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(text, f"cannot be read as TOML: {error}") from None
     for key in table:
-        if key not in ("group", "link", "queue"):
-            raise InputError(
-                text, f"unknown table '{key}'", nearest(key, ("group", "link", "queue"))
-            )
-    groups = [
-        _group(_fields(text, "group", row, _GROUP, ("nodes", "gpus_per_node"), i), memory_of)
-        for i, row in enumerate(_rows(text, table, "group"))
-    ]
-    links = [
-        _link(_fields(text, "link", row, _LINK, ("gbit_per_s",), i))
-        for i, row in enumerate(_rows(text, table, "link"))
-    ]
-    queues = [
-        _queue(_fields(text, "queue", row, _QUEUE, ("name",), i))
-        for i, row in enumerate(_rows(text, table, "queue"))
-    ]
+        if key not in _FIELDS:
+            raise InputError(text, f"unknown table '{key}'", nearest(key, _FIELDS))
+    groups, links, queues = (_tables(text, table, kind) for kind in _FIELDS)
     if not groups:
         raise InputError(text, "it contains no [[group]] of nodes", "write at least one [[group]]")
-    return Cluster(tuple(groups), tuple(links) or DEFAULT_LINKS, tuple(queues))
+    for group in groups:
+        default_bytes = memory_of(str(group.get("gpu_type", "")))
+        if default_bytes is not None:
+            group.setdefault("gpu_memory_bytes", default_bytes)
+    return Cluster(
+        tuple(NodeGroup(**group) for group in groups),  # type: ignore[arg-type]
+        tuple(Link(**link) for link in links) or DEFAULT_LINKS,  # type: ignore[arg-type]
+        tuple(QueueSpec(**queue) for queue in queues),  # type: ignore[arg-type]
+    )
 
 
-def _group(fields: Mapping[str, object], memory_of: Callable[[str], float | None]) -> NodeGroup:
-    values: dict[str, Any] = {**fields}
-    default_bytes = memory_of(str(fields.get("gpu_type", "")))
-    if default_bytes is not None:
-        values.setdefault("gpu_memory_bytes", default_bytes)
-    return NodeGroup(**values)
-
-
-def _link(fields: Mapping[str, object]) -> Link:
-    values: dict[str, Any] = {**fields}
-    return Link(**values)
-
-
-def _queue(fields: Mapping[str, object]) -> QueueSpec:
-    values: dict[str, Any] = {**fields}
-    return QueueSpec(**values)
-
-
-def _rows(text: str, table: Mapping[str, object], key: str) -> list[dict[str, object]]:
-    rows = table.get(key, [])
+def _tables(text: str, table: Mapping[str, object], kind: str) -> list[dict[str, object]]:
+    """Returns the checked fields of each table of a kind, in base units. Raises InputError."""
+    rows = table.get(kind, [])
     if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-        raise InputError(text, f"'{key}' must be a list of tables", f"write [[{key}]]")
-    return rows
+        raise InputError(text, f"'{kind}' must be a list of tables", f"write [[{kind}]]")
+    return [_fields(f"{text}, {kind} {n + 1}", kind, row, n) for n, row in enumerate(rows)]
 
 
-def _fields(
-    text: str,
-    kind: str,
-    row: Mapping[str, object],
-    known: Mapping[str, tuple[str, float]],
-    required: tuple[str, ...],
-    number: int,
-) -> dict[str, object]:
-    """Returns the checked fields of one table, in base units. Raises InputError."""
-    where = f"{text}, {kind} {number + 1}"
+def _fields(where: str, kind: str, row: Mapping[str, object], number: int) -> dict[str, object]:
+    known = _FIELDS[kind]
     fields: dict[str, object] = {"name": f"{kind}{number}"}
     for key, value in row.items():
         if key not in known:
             raise InputError(where, f"unknown field '{key}'", nearest(key, known))
         name, unit = known[key]
         fields[name] = _value(where, key, value, unit)
-    for key in required:
+    for key in _REQUIRED[kind]:
         if key not in row:
             raise InputError(where, f"field '{key}' is missing")
     return fields

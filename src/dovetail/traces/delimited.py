@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import polars as pl
 
 from dovetail.core.errors import InputError, nearest
+from dovetail.traces.rows import TEXTS
 from dovetail.traces.source import LINE_LIMIT_BYTES, read_text_bytes
 
 MISSING = ("", "None", "none", "NULL", "null", "NaN", "nan", "NA", "N/A", "n/a", "\\N", "-")
 """Texts for a missing number or time."""
+
+NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 
 _ROW = "\0row"
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
@@ -71,6 +75,21 @@ class Delimited:
             if bad.any():
                 raise self.error(column, bad, "is not a number")
         return values.fill_nan(None)
+
+    def canonical(
+        self, needed: Mapping[str, str], also: Mapping[str, str] = NOTHING_MORE
+    ) -> list[pl.Series]:
+        """Returns columns under their canonical names: `needed`, and those of `also` that exist.
+
+        Both map canonical names to the names of the file. The canonical name decides whether a
+        column has texts or numbers. Raises InputError for a missing column or an invalid number.
+        """
+        self.need(*needed.values())
+        present = {ours: theirs for ours, theirs in also.items() if self.has(theirs)}
+        return [
+            (self.text(theirs) if ours in ("job_id", *TEXTS) else self.number(theirs)).alias(ours)
+            for ours, theirs in {**needed, **present}.items()
+        ]
 
     def error(self, column: str, bad: pl.Series, trouble: str) -> InputError:
         """Returns an error with the line and the value of the first bad row of a column."""

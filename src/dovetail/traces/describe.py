@@ -6,9 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dovetail.core.job import Labels
+from dovetail.core.job import Bools, Floats, Ints, Labels
 from dovetail.core.trace import ENDS, Trace
 from dovetail.core.units import DAY_S, HOUR_S
 from dovetail.traces.transform import offered_load
@@ -142,13 +141,13 @@ def describe(trace: Trace, gpus: int | None = None) -> Description:
     )
 
 
-def class_rows(gpus: NDArray[np.int64], low: int, high: int) -> NDArray[np.bool_]:
+def class_rows(gpus: Ints, low: int, high: int) -> Bools:
     """Returns which jobs are of the size class `low` to `high` GPUs (0: no upper end)."""
     return (gpus >= low) & ((gpus <= high) if high else True)
 
 
 def class_name(low: int, high: int) -> str:
-    """Returns the class as people write it: 1, 2-4, 17+."""
+    """Returns the class as text: 1, 2-4, 17+."""
     return f"{low}+" if not high else str(low) if low == high else f"{low}-{high}"
 
 
@@ -157,7 +156,7 @@ def _distinct(labels: Labels) -> int:
     return int((codes >= 0).sum())
 
 
-def _sizes(trace: Trace, hours: NDArray[np.float64]) -> tuple[SizeRow, ...]:
+def _sizes(trace: Trace, hours: Floats) -> tuple[SizeRow, ...]:
     sizes, inverse, jobs = np.unique(trace.jobs.gpus, return_inverse=True, return_counts=True)
     per_size = np.bincount(inverse.ravel(), weights=hours)
     return tuple(
@@ -175,18 +174,13 @@ def _durations(trace: Trace) -> tuple[DurationRow, ...]:
     return tuple(rows)
 
 
-def _duration_row(name: str, seconds: NDArray[np.float64]) -> DurationRow:
-    levels = np.quantile(seconds, QUANTILES)
-    return DurationRow(
-        name,
-        len(seconds),
-        float(seconds.mean()),
-        tuple(float(x) for x in levels),
-        float(seconds.max()),
-    )
+def _duration_row(name: str, seconds: Floats) -> DurationRow:
+    quantiles_s = tuple(np.quantile(seconds, QUANTILES).tolist())
+    mean_s, longest_s = float(seconds.mean()), float(seconds.max())
+    return DurationRow(name, len(seconds), mean_s, quantiles_s, longest_s)
 
 
-def _ends(trace: Trace, hours: NDArray[np.float64]) -> tuple[EndRow, ...]:
+def _ends(trace: Trace, hours: Floats) -> tuple[EndRow, ...]:
     jobs = np.bincount(trace.end, minlength=len(ENDS))
     share = np.bincount(trace.end, weights=hours, minlength=len(ENDS)) / hours.sum()
     return tuple(
@@ -196,7 +190,7 @@ def _ends(trace: Trace, hours: NDArray[np.float64]) -> tuple[EndRow, ...]:
     )
 
 
-def _arrivals(submit: NDArray[np.float64]) -> ArrivalSummary:
+def _arrivals(submit: Floats) -> ArrivalSummary:
     first_hour = int(submit[0] // HOUR_S)
     hour = (submit // HOUR_S).astype(np.int64)
     by_hour = np.bincount(hour - first_hour)
@@ -215,16 +209,20 @@ def _arrivals(submit: NDArray[np.float64]) -> ArrivalSummary:
     )
 
 
-def _mean_by(jobs: NDArray[np.int64], kind: NDArray[np.int64], kinds: int) -> tuple[float, ...]:
+def _mean_by(jobs: Ints, kind: Ints, kinds: int) -> tuple[float, ...]:
     """Returns jobs an hour for each kind of hour, 0 for a kind that does not occur."""
     total = np.bincount(kind, weights=jobs, minlength=kinds)
     hours = np.bincount(kind, minlength=kinds)
     return tuple((total / np.maximum(hours, 1)).tolist())
 
 
-def _load(trace: Trace, gpus: int) -> LoadSummary:
+def gpu_seconds_by_day(trace: Trace) -> Floats:
+    """Returns the requested GPU-seconds by day of submission, counted from the first one."""
     day = ((trace.jobs.submit_s - trace.jobs.submit_s[0]) // DAY_S).astype(np.int64)
-    asked = np.bincount(day, weights=trace.jobs.gpus * trace.duration_s)
-    by_day = asked / (gpus * DAY_S)
+    return np.bincount(day, weights=trace.jobs.gpus * trace.duration_s)
+
+
+def _load(trace: Trace, gpus: int) -> LoadSummary:
+    by_day = gpu_seconds_by_day(trace) / (gpus * DAY_S)
     too_large = int((trace.jobs.min_gpus > gpus).sum())
     return LoadSummary(gpus, offered_load(trace, gpus), tuple(by_day.tolist()), too_large)

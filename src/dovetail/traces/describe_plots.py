@@ -9,8 +9,16 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.core.job import Floats
 from dovetail.core.trace import Trace
-from dovetail.traces.describe import CLASSES, Description, class_name, class_rows
+from dovetail.core.units import HOUR_S
+from dovetail.traces.describe import (
+    CLASSES,
+    Description,
+    class_name,
+    class_rows,
+    gpu_seconds_by_day,
+)
 from dovetail.traces.describe_text import WEEKDAYS
 from dovetail.traces.output_file import write_output
 
@@ -89,11 +97,7 @@ def _run_times(axes: Axes, trace: Trace) -> None:
     axes.legend(loc="upper left", frameon=False, fontsize=8)
 
 
-def _thinned(
-    x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> tuple[
-    np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]
-]:
+def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Returns at most 1,000 points: an SVG with a million points is too large to open."""
     rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), 1000)).astype(np.int64))
     return x[rows], y[rows]
@@ -137,22 +141,20 @@ def _pairs(axes: Axes, names: Sequence[str], jobs: Sequence[float], hours: Seque
 
 def _over_time(axes: Axes, d: Description) -> None:
     jobs = np.asarray(d.arrivals.by_hour, dtype=np.float64)
-    begin = d.first_submit_s // 3600 / 24
-    days = begin + np.arange(len(jobs)) / 24
-    edges = begin + np.arange(len(jobs) + 1) / 24
+    edges = d.first_submit_s // HOUR_S / 24 + np.arange(len(jobs) + 1) / 24
     axes.stairs(jobs, edges, fill=True, color=COLOURS[4], linewidth=0.4)
     if len(jobs) > 48:
         smooth = np.convolve(jobs, np.ones(24) / 24, mode="valid")
-        axes.plot(days[12 : 12 + len(smooth)], smooth, color=COLOURS[0], label="mean over 24 h")
+        axes.plot(edges[12 : 12 + len(smooth)], smooth, color=COLOURS[0], label="mean over 24 h")
         axes.legend(frameon=False, loc="upper right")
     axes.set(xlabel="day", ylabel="jobs an hour", title="Arrivals over time", ylim=(0, None))
     axes.margins(x=0)
 
 
 def _day_cycle(axes: Axes, d: Description) -> None:
-    """Draws mean arrivals by hour of day, weekdays and weekends apart."""
+    """Draws mean arrivals by hour of day, for weekdays and for weekends."""
     jobs = np.asarray(d.arrivals.by_hour, dtype=np.float64)
-    clock = int(d.first_submit_s // 3600) + np.arange(len(jobs))
+    clock = int(d.first_submit_s // HOUR_S) + np.arange(len(jobs))
     weekend = clock // 24 % 7 >= 5
     for colour, label, rows in (
         (COLOURS[0], f"{WEEKDAYS[0]} to {WEEKDAYS[4]}", ~weekend),
@@ -170,10 +172,8 @@ def _day_cycle(axes: Axes, d: Description) -> None:
 
 
 def _load(axes: Axes, d: Description, trace: Trace) -> None:
-    submit = trace.jobs.submit_s
-    day = ((submit - submit[0]) // 86400).astype(np.int64)
-    asked = np.bincount(day, weights=trace.jobs.gpus * trace.duration_s)
-    values = asked / 3600 if d.load is None else np.asarray(d.load.by_day)
+    by_day = gpu_seconds_by_day(trace)
+    values = by_day / HOUR_S if d.load is None else np.asarray(d.load.by_day)
     axes.bar(np.arange(len(values)) + 0.5, values, 0.9, color=COLOURS[2])
     if d.load is None:
         axes.set(ylabel="GPU-hours asked for", title="GPU-hours by day of submission")

@@ -8,7 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dovetail.traces.describe import QUANTILES, Description
+from dovetail.core.units import DAY_S, HOUR_S
+from dovetail.traces.describe import QUANTILES, Description, LoadSummary
 
 WIDTH = 80
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -16,35 +17,27 @@ _SIZES_SHOWN = 12
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-def print_description(description: Description, console: Console) -> None:
-    """Prints the description; fits 80 columns."""
-    console.print(render(description))
-
-
-def render(d: Description) -> RenderableType:
-    """Returns the description as tables."""
+def print_description(d: Description, console: Console) -> None:
+    """Prints the description as tables; fits 80 columns."""
     parts: list[RenderableType] = [_head(d), _sizes(d), _durations(d), _ends(d), _arrivals(d)]
     if d.load is not None:
-        parts.append(_load(d))
+        parts.append(_load(d.load))
     if d.counts:
         parts.append(_counts(d))
-    return Group(*parts)
+    console.print(Group(*parts))
 
 
 def span(seconds: float) -> str:
-    """Returns a duration as text: 45 s, 12 min, 3.2 h, 5.1 d."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= size * (1.0 if unit != "min" else 2.0):
+    """Returns a duration as text: 45 s, 12.5 min, 3.2 h, 5.1 d."""
+    for unit, size, least in (("d", DAY_S, DAY_S), ("h", HOUR_S, HOUR_S), ("min", 60.0, 120.0)):
+        if seconds >= least:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
 
 
 def _short(seconds: float) -> str:
     """Returns a duration in at most six characters, for tables: 45s, 12.5m, 3.2h, 5.1d."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 120.0)):
-        if seconds >= size:
-            return f"{seconds / (60.0 if unit == 'm' else size):.1f}{unit}"
-    return f"{seconds:.0f}s"
+    return span(seconds).replace(" ", "").removesuffix("in")
 
 
 def _titled(title: str, table: Table) -> Group:
@@ -52,8 +45,14 @@ def _titled(title: str, table: Table) -> Group:
     return Group(Text(f"\n{title}", style="bold"), table)
 
 
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def _table(*numbers: str, text: str = "") -> Table:
+    """Returns an empty table: a column of texts, if named, and columns of numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    if text:
+        table.add_column(text)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def _head(d: Description) -> Text:
@@ -79,9 +78,7 @@ def _or_none(count: int) -> str:
 
 
 def _sizes(d: Description) -> Group:
-    table = _table()
-    for name in ("GPUs", "jobs", "jobs %", "GPU-hours", "GPU-hours %"):
-        table.add_column(name, justify="right")
+    table = _table("GPUs", "jobs", "jobs %", "GPU-hours", "GPU-hours %")
     largest = sorted(d.sizes, key=lambda r: -r.jobs)[:_SIZES_SHOWN]
     shown = sorted(largest, key=lambda r: r.gpus)
     for row in shown:
@@ -105,9 +102,8 @@ def _sizes(d: Description) -> Group:
 
 
 def _durations(d: Description) -> Group:
-    table = _table()
-    for name in ("GPUs", "jobs", "mean", *(f"p{q * 100:g}" for q in QUANTILES), "longest"):
-        table.add_column(name, justify="right", no_wrap=True)
+    quantiles = (f"p{q * 100:g}" for q in QUANTILES)
+    table = _table("GPUs", "jobs", "mean", *quantiles, "longest")
     for row in d.durations:
         values = (row.mean_s, *row.quantiles_s, row.longest_s)
         table.add_row(row.sizes, f"{row.jobs:,}", *(_short(v) for v in values))
@@ -115,9 +111,7 @@ def _durations(d: Description) -> Group:
 
 
 def _ends(d: Description) -> Group:
-    table = _table()
-    for name in ("end", "jobs", "jobs %", "GPU-hours %"):
-        table.add_column(name, justify="left" if name == "end" else "right")
+    table = _table("jobs", "jobs %", "GPU-hours %", text="end")
     for row in d.ends:
         table.add_row(
             row.end, f"{row.jobs:,}", f"{row.jobs_share:.1%}", f"{row.gpu_hours_share:.1%}"
@@ -148,9 +142,7 @@ def _bars(values: tuple[float, ...]) -> str:
     return "".join(_BARS[round(v / top * (len(_BARS) - 1))] for v in values)
 
 
-def _load(d: Description) -> Text:
-    assert d.load is not None
-    load = d.load
+def _load(load: LoadSummary) -> Text:
     days = sorted(load.by_day)
     mean = f"mean {load.mean:.2f}" if math.isfinite(load.mean) else "all jobs arrive at once"
     text = (
@@ -163,9 +155,7 @@ def _load(d: Description) -> Text:
 
 
 def _counts(d: Description) -> Group:
-    table = _table()
-    table.add_column("what")
-    table.add_column("rows", justify="right")
+    table = _table("rows", text="what")
     for what, rows in d.counts.items():
         table.add_row(what, f"{rows:,}")
     return _titled("Rows of the source", table)

@@ -83,11 +83,6 @@ def import_trace(
     return assemble(rows, name, _where(files), cpu_only=cpu_only)
 
 
-def open_trace(path: Path | str, options: ReadOptions | None = None) -> Trace:
-    """Returns the trace of a file in any known format. Raises InputError."""
-    return import_trace([path], options=options)
-
-
 def import_apart(
     paths: Sequence[Path | str],
     format_name: str | None = None,

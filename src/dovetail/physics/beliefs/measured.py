@@ -1,7 +1,7 @@
 """A belief corrected by what was measured while jobs trained.
 
 Where a model's throughput was measured it is as measured; elsewhere it is overestimated first and
-re-adjusted later (`rescaling`). Interference, memory and stages are as measured, or else those of
+re-adjusted later (`rescale_curve`). Interference, memory and stages are as measured, or those of
 the prior. A belief is fixed: when something is learned another one replaces it (`learning`), so
 that what was computed from the older one can be recognised as stale.
 """
@@ -20,7 +20,6 @@ from dovetail.core.job import Floats, Ints, JobTable
 from dovetail.core.placement import Placement
 from dovetail.physics.beliefs.learning_groups import LearningGroups
 from dovetail.physics.beliefs.measurements import MeasurementKey, Measurements
-from dovetail.physics.beliefs.rescaling import rescale_curve
 from dovetail.physics.memory import fit_together
 
 SAME = 0.005
@@ -134,6 +133,36 @@ class SpeedFactors:
         prior = self._basis.prior
         row: Floats = prior.speed.rates(width)[int(prior.kind_of[job])]
         return row
+
+
+def rescale_curve(guess: Floats, measured: Mapping[int, float], *, trusted: bool) -> Floats:
+    """Returns the throughput on 0, 1, ... GPUs: as measured, overestimated where it was not.
+
+    Overestimate first and re-adjust later (CoDDL, AFS section 4.5): a policy that shares out GPUs
+    by it tries what looks good and learns what it is worth. Beyond the largest measured number of
+    GPUs throughput is taken to be linear; between and below measured numbers it is as much as a
+    job can reach that never gains more than in proportion and never gets slower with more GPUs.
+
+    `guess` is a throughput in any unit, by GPUs; with `trusted` its shape is kept, unless it is 0
+    where the job ran.
+    """
+    counts = np.arange(len(guess))
+    known = np.array(sorted(measured), np.int64)
+    values = np.array([measured[n] for n in known.tolist()])
+    if trusted and (guess[known] > 0).all():
+        factor = np.interp(counts, known, values / guess[known])
+        curve: Floats = guess * factor
+    else:
+        above = np.minimum(np.searchsorted(known, counts), len(known) - 1)
+        below = np.maximum(np.searchsorted(known, counts, side="right") - 1, 0)
+        in_proportion = np.where(
+            counts >= known[0], values[below] * counts / known[below], values[0]
+        )
+        ceiling = np.where(counts <= known[-1], np.maximum(values[above], values[below]), np.inf)
+        curve = np.minimum(in_proportion, ceiling)
+    curve[known] = values
+    curve[0] = 0.0
+    return curve
 
 
 class MeasuredSpeed:

@@ -167,7 +167,7 @@ class NoisySharing:
         self._stage_s = Growing(known.stage_s[:0])
         self._iteration_s = Growing(known.iteration_s[:0])
         self._interleaving: Interleaving | None = None
-        self._turns = InterleaveCycles(self)
+        self._turns = InterleaveCycles(lambda: self.interleaving)
 
     def slowdown(self, job: int, placement: Placement, neighbours: Sequence[Neighbour]) -> float:
         """Returns the believed slowdown."""
@@ -204,11 +204,6 @@ class NoisySharing:
         if self._interleaving is None or missing:
             self._interleaving = self._with_stages_of(missing)
         return self._interleaving
-
-    @property
-    def known(self) -> Interleaving:
-        """Returns `interleaving`."""
-        return self.interleaving
 
     def _error(self, job: int, gpus: int, others: Sequence[int]) -> float:
         text = self._jobs.model.text

@@ -10,7 +10,8 @@ from dovetail.core.units import NEVER_S
 from dovetail.physics.batches import goodput
 from dovetail.physics.linear import LinearBatches
 from dovetail.physics.modelled.job_models import JobModels
-from dovetail.physics.sharing.worker_slowdowns import WorkerSlowdowns, forward_times
+from dovetail.physics.modelled.sharing import WorkerSlowdowns
+from dovetail.physics.sharing.worker_slowdowns import forward_times
 
 
 class ModelBatches:

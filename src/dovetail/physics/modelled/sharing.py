@@ -8,8 +8,75 @@ from dovetail.core.beliefs import Interleaving, Neighbour, Side
 from dovetail.core.job import Floats
 from dovetail.core.placement import Placement
 from dovetail.physics.modelled.job_models import JobModels
+from dovetail.physics.sharing.interleave import InterleaveCycles
+from dovetail.physics.sharing.limits import shipped_demand
 from dovetail.physics.sharing.pair_law import GpuLoad, Interference
-from dovetail.physics.sharing.worker_slowdowns import WorkerSlowdowns, split_slowdown, straggling
+from dovetail.physics.sharing.worker_slowdowns import (
+    Sharer,
+    split_slowdown,
+    straggling,
+    worker_slowdowns,
+)
+
+
+class WorkerSlowdowns:
+    """How many times slower each worker of a job is than alone on a whole GPU of the first type.
+
+    `devices` is the iteration time on each node over that on the first type, empty if all alike.
+    """
+
+    def __init__(
+        self, models: JobModels, interference: Interference, devices: Sequence[float]
+    ) -> None:
+        self._models, self._interference, self._devices = models, interference, devices
+        self._turns = InterleaveCycles(lambda: models.stages.known)
+        self._utilizations: dict[tuple[int, int, int], float] = {}
+
+    def utilization(self, job: int, gpus: int, steps: int) -> float:
+        """Returns how busy a job on so many GPUs, with so many steps, keeps each of them."""
+        models = self._models
+        key = (models.kind[job], gpus, steps)
+        used = self._utilizations.get(key)
+        if used is None:
+            micro_batch = models.micro_batch(job, gpus, steps)
+            used = shipped_demand().utilization(models.profile[job], micro_batch)
+            self._utilizations[key] = used
+        return used
+
+    def of_workers(
+        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
+    ) -> list[float]:
+        """Returns the slowdown of each worker by its limit, its neighbour or set, its device."""
+        if placement.interleave and all(there.interleave for _, there in neighbours):
+            slow = [self._in_turns(job, placement, neighbours)] * placement.gpus
+        else:
+            slow = self._side_by_side(job, placement, neighbours)
+        if self._devices:
+            devices = [self._devices[node] for node, count in placement.spans for _ in range(count)]
+            slow = [s * d for s, d in zip(slow, devices, strict=True)]
+        return slow
+
+    def _in_turns(self, job: int, placement: Placement, members: Sequence[Neighbour]) -> float:
+        if not members:
+            return 1.0
+        kind, everybody = self._models.kind, ((job, placement), *members)
+        seats = [(kind[j], p.interleave.phase) for j, p in everybody if p.interleave]
+        return self._turns.slowdown(kind[job], seats)
+
+    def _side_by_side(
+        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
+    ) -> list[float]:
+        models = self._models
+        gpus, steps = placement.gpus, placement.accumulation_steps
+        profile, mine = models.profile[job], models.micro_batch(job, gpus, steps)
+        sharers = []
+        for other, there in neighbours:
+            as_placed = there.gpus, there.accumulation_steps
+            theirs = models.micro_batch(other, *as_placed)
+            ratio = self._interference.ratio(profile, mine, models.profile[other], theirs)
+            sharers.append(Sharer(self.utilization(other, *as_placed), ratio))
+        used = self.utilization(job, gpus, steps)
+        return worker_slowdowns(placement, used, neighbours, sharers)
 
 
 class ModelSharing:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import ceil, sqrt
 from typing import NamedTuple
 
@@ -18,8 +18,7 @@ import numpy as np
 
 from dovetail.algorithms.pipeline_time import Links, packed_s, spread_s
 from dovetail.core.job import Floats, PipelineStage
-from dovetail.physics.pipelines.blocks import Block
-from dovetail.physics.pipelines.pipelined import LAUNCH_S, Pipelined
+from dovetail.physics.pipelines.pipelined import LAUNCH_S, Block, Pipelined
 from dovetail.physics.zoo.architecture import CONTEXT_BYTES
 
 TESTBED = Links(300e9, 1.25e9, 8)
@@ -77,11 +76,6 @@ def _cuts(model: Pipelined, gpus: int) -> tuple[Cut, ...]:
     return min(worth or graphs, key=lambda c: (_mean_s(graphs[c]), len(c)), default=())
 
 
-def plans(model: Pipelined, gpus: int) -> tuple[tuple[PipelineStage, ...], ...]:
-    """Returns all the plans that one is taken of, for who would choose another way."""
-    return tuple(_stages(model, cuts) for cuts in _candidates(model, gpus))
-
-
 def _candidates(model: Pipelined, gpus: int) -> tuple[tuple[Cut, ...], ...]:
     """Returns the best plan under each outlook, and one stage on all GPUs.
 
@@ -101,14 +95,6 @@ def _candidates(model: Pipelined, gpus: int) -> tuple[tuple[Cut, ...], ...]:
 def _mean_s(graph: tuple[PipelineStage, ...]) -> float:
     """Returns the geometric mean of the shortest and the longest iteration."""
     return sqrt(packed_s(graph, TESTBED) * spread_s(graph, TESTBED))
-
-
-def even_cuts(model: Pipelined, stages: int) -> tuple[tuple[int, int], ...]:
-    """Returns first and last-but-one block of so many stages that work about as much each."""
-    flops = _sums(model)[Block._fields.index("flops")]
-    edges = np.searchsorted(flops, flops[-1] * np.arange(1, stages) / stages).tolist()
-    ends = [0, *edges, len(model.blocks)]
-    return tuple(pairwise(ends))
 
 
 class _Programme:

@@ -9,12 +9,10 @@ processes share takes turns between their kernels, so long ones press and short 
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,8 +21,8 @@ from dovetail.core.job import Floats
 from dovetail.physics.sharing.pairs import PairRatio
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.profile import ModelProfile
-from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles, parse_profiles
-from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.physics.zoo.profile_file import parse_profiles
+from dovetail.physics.zoo.provenance import Provenance, Sourced, shipped_text
 
 T = TypeVar("T")
 
@@ -113,13 +111,12 @@ class MeasuredContention:
 
 @lru_cache(maxsize=1)
 def shipped_contention() -> MeasuredContention:
-    """Returns what the package knows, fitted to Gavel's pairs (`dovetail models pairs`)."""
-    folder = resources.files("dovetail.physics.zoo").joinpath("profiles")
-    return parse_contention(folder.joinpath("interference.toml").read_text())
+    """Returns what the package knows, fitted to Gavel's pairs (`python -m tools.zoo pairs`)."""
+    return parse_contention(shipped_text("interference.toml"))
 
 
 def parse_contention(text: str) -> MeasuredContention:
-    """Returns what `fit_pairs` wrote: a profile set of pairs with the law beside them."""
+    """Returns the contents of `interference.toml`: a profile set of pairs, and the law."""
     pairs = parse_profiles(text, where="interference.toml").pairs
     root = tomllib.loads(text)
     law, sources = root["law"], root["sources"]
@@ -136,34 +133,3 @@ def parse_contention(text: str) -> MeasuredContention:
         measured_as={row["model"]: sourced(row, row["name"]) for row in root["measured_as"]},
         pairs=pairs,
     )
-
-
-def dump_contention(known: MeasuredContention) -> str:
-    """Returns it as TOML that `parse_contention` reads back to an equal value."""
-    pairs = ProfileSet(
-        family="gavel",
-        title="Pairs of models on one V100, and the law of contention fitted to them",
-        licence="MIT (measurements); the ratios and the constants here are derived",
-        sources=(("gavel", known.law.source),),
-        profiles=(),
-        pairs=known.pairs,
-    )
-    head, _, rows = dump_profiles(pairs).partition("\n[[pair]]")
-    law = {**asdict(known.law.value), "median_ratio": known.median_ratio}
-    lines = [head, "[law]", *_lines({**law, **_origin(known.law, "gavel")})]
-    for model, share in known.shares.items():
-        lines += ["", "[[gpu_share]]"]
-        lines += _lines({"model": model, "value": share.value, **_origin(share)})
-    for model, name in known.measured_as.items():
-        lines += ["", "[[measured_as]]"]
-        lines += _lines({"model": model, "name": name.value, **_origin(name)})
-    return "\n".join(lines) + "\n\n[[pair]]" + rows
-
-
-def _origin(entry: Sourced[T], key: str = "") -> dict[str, str]:
-    return {"provenance": str(entry.provenance), "source": key or entry.source}
-
-
-def _lines(values: Mapping[str, object]) -> list[str]:
-    # A JSON text or number is a TOML one.
-    return [f"{key} = {json.dumps(value)}" for key, value in values.items()]

@@ -6,9 +6,8 @@ their phases. Where a member's stages are not known the set takes turns on the G
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -83,22 +82,6 @@ def interleaving_of(
     return Interleaving(stage_s, iteration, rule.cycle, rule.contention, rule.floor)
 
 
-class KnownStages(Protocol):
-    """The stages of kinds that may become more; the rows of known kinds stay."""
-
-    @property
-    def known(self) -> Interleaving:
-        """Returns the stages of all kinds so far."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FixedStages:
-    """The stages of a fixed number of kinds."""
-
-    known: Interleaving
-
-
 class GrowingStages:
     """The stages of kinds that are added as they appear."""
 
@@ -132,22 +115,25 @@ def _row(times: StageTimes, resources: int) -> tuple[float, ...]:
 
 
 class InterleaveCycles:
-    """The cycles of interleave sets, each computed once."""
+    """The cycles of interleave sets, each computed once.
 
-    def __init__(self, stages: KnownStages) -> None:
+    `stages` returns the stages of all kinds so far; the rows of known kinds stay as they are.
+    """
+
+    def __init__(self, stages: Callable[[], Interleaving]) -> None:
         self._stages = stages
         self._slowdown: dict[tuple[Seat, ...], dict[int, float]] = {}
 
     def slowdown(self, kind: int, seats: Sequence[Seat]) -> float:
         """Returns the cycle of the set over the iteration alone of one of its kinds."""
         key = tuple(sorted(seats))
-        found = self._slowdown.get(key)
-        if found is None:
-            found = self._slowdown[key] = self._slowdowns(key)
-        return found[kind]
+        slowdowns = self._slowdown.get(key)
+        if slowdowns is None:
+            slowdowns = self._slowdown[key] = self._slowdowns(key)
+        return slowdowns[kind]
 
     def _slowdowns(self, seats: Sequence[Seat]) -> dict[int, float]:
-        known = self._stages.known
+        known = self._stages()
         alone = {kind: float(known.iteration_s[kind]) for kind, _ in seats}
         if not all(alone.values()):
             return dict.fromkeys(alone, float(len(seats)))

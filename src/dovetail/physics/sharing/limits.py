@@ -7,16 +7,14 @@ runs at 1 over the ratio of the run's `Interference`; where the caps do not meet
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 
 from dovetail.physics.sharing.contention import load, shipped_contention
 from dovetail.physics.zoo.profile import ModelProfile
-from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.physics.zoo.provenance import Provenance, Sourced, shipped_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +89,12 @@ def shared_slowdown(
 
 @lru_cache(maxsize=1)
 def shipped_demand() -> KnownDemand:
-    """Returns what the package knows, fitted to Gavel's pairs (`fit_limits`)."""
-    folder = resources.files("dovetail.physics.zoo").joinpath("profiles")
-    return parse_demand(folder.joinpath("limits.toml").read_text())
+    """Returns what the package knows, fitted to Gavel's pairs (`tools/zoo/limits.py`)."""
+    return parse_demand(shipped_text("limits.toml"))
 
 
 def parse_demand(text: str) -> KnownDemand:
-    """Returns what `dump_demand` wrote."""
+    """Returns the law and the shares in the text of `limits.toml`."""
     root = tomllib.loads(text)
     law = root["law"]
     constants = Demand(*(law[key] for key in ("half", "power", "heaviest")))
@@ -109,23 +106,3 @@ def parse_demand(text: str) -> KnownDemand:
             for row in root["share"]
         },
     )
-
-
-def dump_demand(known: KnownDemand) -> str:
-    """Returns it as TOML that `parse_demand` reads back to an equal value."""
-    law = known.law
-    head = {**asdict(law.value), "median": known.median, **_origin(law.provenance, law.source)}
-    lines = ["[law]", *_lines(head)]
-    for model, share in known.shares.items():
-        row = {"model": model, "value": share.value, **_origin(share.provenance, share.source)}
-        lines += ["", "[[share]]", *_lines(row)]
-    return "\n".join(lines) + "\n"
-
-
-def _origin(provenance: Provenance, source: str) -> dict[str, str]:
-    return {"provenance": str(provenance), "source": source}
-
-
-def _lines(values: Mapping[str, object]) -> list[str]:
-    # A JSON text or number is a TOML one.
-    return [f"{key} = {json.dumps(value)}" for key, value in values.items()]

@@ -8,13 +8,11 @@ computing and the backward pass the rest, in proportion: forward times show all 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from dovetail.core.beliefs import Neighbour, WorkerTime
 from dovetail.core.placement import Placement
-from dovetail.physics.sharing.interleave import InterleaveCycles, KnownStages
-from dovetail.physics.sharing.limits import alone_slowdown, shared_slowdown, shipped_demand
-from dovetail.physics.sharing.pair_law import Interference
+from dovetail.physics.sharing.limits import alone_slowdown, shared_slowdown
 from dovetail.physics.speed.throughput import correction, fewest_steps, stretched
 from dovetail.physics.zoo.profile import ModelProfile
 
@@ -112,86 +110,3 @@ def forward_times(
 def _steps(profile: ModelProfile, placement: Placement, batch: float) -> int:
     per_gpu = (placement.batch_size or batch) / placement.gpus
     return max(placement.accumulation_steps, fewest_steps(profile, per_gpu))
-
-
-class JobLoads(Protocol):
-    """What the slowdown of workers depends on, by job."""
-
-    @property
-    def profile(self) -> Sequence[ModelProfile | None]:
-        """Returns the profile of each job, None without a model."""
-        ...
-
-    @property
-    def kind(self) -> Sequence[int]:
-        """Returns the kind of each job."""
-        ...
-
-    @property
-    def stages(self) -> KnownStages:
-        """Returns the stages of each kind."""
-        ...
-
-    def micro_batch(self, job: int, gpus: int, steps: int) -> float:
-        """Returns the samples that a GPU works on at once."""
-        ...
-
-
-class WorkerSlowdowns:
-    """How many times slower each worker of a job is than alone on a whole GPU of the first type.
-
-    `devices` is the iteration time on each node over that on the first type, empty if all alike.
-    """
-
-    def __init__(
-        self, models: JobLoads, interference: Interference, devices: Sequence[float]
-    ) -> None:
-        self._models, self._interference, self._devices = models, interference, devices
-        self._turns = InterleaveCycles(models.stages)
-        self._utilizations: dict[tuple[int, int, int], float] = {}
-
-    def utilization(self, job: int, gpus: int, steps: int) -> float:
-        """Returns how busy a job on so many GPUs, with so many steps, keeps each of them."""
-        models = self._models
-        key = (models.kind[job], gpus, steps)
-        used = self._utilizations.get(key)
-        if used is None:
-            micro_batch = models.micro_batch(job, gpus, steps)
-            used = shipped_demand().utilization(models.profile[job], micro_batch)
-            self._utilizations[key] = used
-        return used
-
-    def of_workers(
-        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
-    ) -> list[float]:
-        """Returns the slowdown of each worker by its limit, its neighbour or set, its device."""
-        if placement.interleave and all(there.interleave for _, there in neighbours):
-            slow = [self._in_turns(job, placement, neighbours)] * placement.gpus
-        else:
-            slow = self._side_by_side(job, placement, neighbours)
-        if self._devices:
-            devices = [self._devices[node] for node, count in placement.spans for _ in range(count)]
-            slow = [s * d for s, d in zip(slow, devices, strict=True)]
-        return slow
-
-    def _in_turns(self, job: int, placement: Placement, members: Sequence[Neighbour]) -> float:
-        if not members:
-            return 1.0
-        kind, everybody = self._models.kind, ((job, placement), *members)
-        seats = [(kind[j], p.interleave.phase) for j, p in everybody if p.interleave]
-        return self._turns.slowdown(kind[job], seats)
-
-    def _side_by_side(
-        self, job: int, placement: Placement, neighbours: Sequence[Neighbour]
-    ) -> list[float]:
-        models = self._models
-        gpus, steps = placement.gpus, placement.accumulation_steps
-        profile, mine = models.profile[job], models.micro_batch(job, gpus, steps)
-        sharers = []
-        for other, there in neighbours:
-            as_placed = there.gpus, there.accumulation_steps
-            theirs = models.micro_batch(other, *as_placed)
-            ratio = self._interference.ratio(profile, mine, models.profile[other], theirs)
-            sharers.append(Sharer(self.utilization(other, *as_placed), ratio))
-        used = self.utilization(job, gpus, steps)
-        return worker_slowdowns(placement, used, neighbours, sharers)

@@ -67,10 +67,7 @@ class Network:
 
     @staticmethod
     def of(links: Sequence[Link]) -> Network:
-        """Returns the rings of a cluster's link tree, for jobs that may lie anywhere in it.
-
-        Use `slowest_link` where the nodes are known and the tree has racks.
-        """
+        """Returns the rings of a cluster's link tree, for jobs that may lie anywhere in it."""
         inside = [link for link in links if link.nodes == 1]
         if not inside or len(inside) == len(links):
             raise InputError(
@@ -79,22 +76,6 @@ class Network:
                 "give one link with nodes = 1 and one with nodes = 0",
             )
         return Network(_slowest(inside), _slowest(links))
-
-
-def slowest_link(links: Sequence[Link], nodes: Sequence[int]) -> RingLink:
-    """Returns the slowest link on the way between workers on `nodes` (node ids, repeats allowed).
-
-    A level whose `nodes` is k joins the blocks of k nodes with following ids; a ring passes
-    every level up to the first that holds all its nodes.
-    """
-    passed: list[Link] = []
-    for link in sorted(links, key=lambda level: level.nodes or float("inf")):
-        passed.append(link)
-        if link.nodes == 0 or len({node // link.nodes for node in nodes}) == 1:
-            return _slowest(passed)
-    raise InputError(
-        "links", f"no level joins nodes {sorted(set(nodes))}", "add a level with nodes = 0"
-    )
 
 
 def _slowest(links: Sequence[Link]) -> RingLink:

@@ -6,10 +6,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 
 from dovetail.physics.memory import MemoryLaw
-from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.physics.zoo.provenance import (
+    Provenance,
+    Sourced,
+    aliases_of,
+    shipped_text,
+    sourced_number,
+)
 
 CONTEXT_BYTES = 0.8e9
 """What a framework with its device libraries holds before the first tensor (assumed)."""
@@ -32,8 +37,7 @@ class Architecture:
 @lru_cache(maxsize=1)
 def architectures() -> Mapping[str, Architecture]:
     """Returns the facts by full model name (`family/name`)."""
-    folder = resources.files("dovetail.physics.zoo").joinpath("profiles")
-    rows = tomllib.loads(folder.joinpath("architectures.toml").read_text())["architecture"]
+    rows = tomllib.loads(shipped_text("architectures.toml"))["architecture"]
     return {row["model"]: _architecture(row) for row in rows}
 
 
@@ -41,17 +45,16 @@ def _architecture(row: Mapping[str, object]) -> Architecture:
     def number(key: str) -> float:
         return float(str(row[key]))
 
-    aliases = row["aliases"]
-    assert isinstance(aliases, list)
-    counted = Provenance(str(row["parameters_provenance"]))
-    parameters = Sourced(number("parameters"), counted, str(row["parameters_source"]))
+    parameters = sourced_number(row, "parameters")
     fixed_bytes = CONTEXT_BYTES + number("state_bytes") * parameters.value
     return Architecture(
         title=str(row["title"]),
-        aliases=tuple(str(alias) for alias in aliases),
+        aliases=aliases_of(row),
         parameters=parameters,
         gradient_bytes=Sourced(
-            BYTES_PER_GRADIENT * parameters.value, counted, "parameters x 4 bytes (FP32)"
+            BYTES_PER_GRADIENT * parameters.value,
+            parameters.provenance,
+            "parameters x 4 bytes (FP32)",
         ),
         memory=Sourced(
             MemoryLaw(fixed_bytes, number("sample_bytes")),

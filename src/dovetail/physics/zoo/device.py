@@ -6,11 +6,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from types import MappingProxyType
 
 from dovetail.core.errors import InputError, nearest
-from dovetail.physics.zoo.provenance import Provenance, Sourced
+from dovetail.physics.zoo.provenance import Sourced, aliases_of, shipped_text, sourced_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +25,17 @@ class Device:
 @lru_cache(maxsize=1)
 def devices() -> Mapping[str, Device]:
     """Returns the GPU types by name."""
-    text = resources.files("dovetail.physics.zoo").joinpath("profiles/devices.toml").read_text()
-    rows = tomllib.loads(text)["device"]
-    return MappingProxyType({row["name"]: _device(row) for row in rows})
-
-
-def _device(row: Mapping[str, object]) -> Device:
-    def sourced(key: str) -> Sourced[float]:
-        provenance = Provenance(str(row[f"{key}_provenance"]))
-        return Sourced(float(str(row[key])), provenance, str(row[f"{key}_source"]))
-
-    aliases = row.get("aliases", [])
-    assert isinstance(aliases, list)
-    return Device(
-        name=str(row["name"]),
-        aliases=tuple(str(alias) for alias in aliases),
-        speed=sourced("speed"),
-        memory_bytes=sourced("memory_bytes"),
+    rows = tomllib.loads(shipped_text("devices.toml"))["device"]
+    known = (
+        Device(
+            name=str(row["name"]),
+            aliases=aliases_of(row),
+            speed=sourced_number(row, "speed"),
+            memory_bytes=sourced_number(row, "memory_bytes"),
+        )
+        for row in rows
     )
+    return MappingProxyType({device.name: device for device in known})
 
 
 def device(name: str) -> Device:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib import resources
 from types import MappingProxyType
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.profile import ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet, parse_profiles
+from dovetail.physics.zoo.provenance import shipped_text
 
 FAMILIES = ("pollux", "muri", "elasticflow", "afs", "asrpt")
 """The sets we ship. A short name that two of them have means that of the earlier one."""
@@ -19,11 +19,8 @@ FAMILIES = ("pollux", "muri", "elasticflow", "afs", "asrpt")
 @lru_cache(maxsize=1)
 def shipped_sets() -> tuple[ProfileSet, ...]:
     """Returns the profile sets of the package, in the order of `FAMILIES`."""
-    folder = resources.files("dovetail.physics.zoo").joinpath("profiles")
-    return tuple(
-        parse_profiles(folder.joinpath(f"{family}.toml").read_text(), where=f"{family}.toml")
-        for family in FAMILIES
-    )
+    names = [f"{family}.toml" for family in FAMILIES]
+    return tuple(parse_profiles(shipped_text(name), where=name) for name in names)
 
 
 @lru_cache(maxsize=1)

@@ -6,9 +6,11 @@ is a key of the file's `[sources]` or a sentence of its own.
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,9 +46,9 @@ def load_profiles(path: Path) -> ProfileSet:
     """Returns the profile set of a file. Raises InputError with the field that is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as trouble:
-        why = trouble.strerror if isinstance(trouble, OSError) else trouble
-        raise InputError(str(path), f"cannot be read: {why}") from trouble
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(str(path), f"cannot be read: {why}") from error
     return parse_profiles(text, where=str(path))
 
 
@@ -54,13 +56,13 @@ def parse_profiles(text: str, *, where: str) -> ProfileSet:
     """Returns the profile set written in `text`. Raises InputError."""
     try:
         root = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as trouble:
-        raise InputError(where, f"is not TOML: {trouble}") from trouble
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(where, f"is not TOML: {error}") from error
     if root.get("format") != FORMAT:
-        found = root.get("format")
-        raise InputError(where, f"format is {found!r}", f"this version reads format = {FORMAT}")
-    reader = _Reader(where, root)
-    return reader.profile_set()
+        raise InputError(
+            where, f"format is {root.get('format')!r}", f"this version reads format = {FORMAT}"
+        )
+    return _Reader(where, root).profile_set()
 
 
 class _Reader:
@@ -75,14 +77,14 @@ class _Reader:
 
     def profile_set(self) -> ProfileSet:
         """Returns the whole file as a value."""
-        family = self._text(self._root, "family", self._where)
+        family = _text(self._root, "family", self._where)
         models = [self._model(family, row) for row in self._rows("model")]
         if len({m.name for m in models}) < len(models):
             raise InputError(self._where, "two models have the same name")
         return ProfileSet(
             family=family,
-            title=self._text(self._root, "title", self._where),
-            licence=self._text(self._root, "licence", self._where),
+            title=_text(self._root, "title", self._where),
+            licence=_text(self._root, "licence", self._where),
             sources=tuple(self._sources.items()),
             profiles=tuple(models),
             pairs=tuple(self._pair(row) for row in self._rows("pair")),
@@ -95,7 +97,7 @@ class _Reader:
         return rows
 
     def _model(self, family: str, row: Table) -> ModelProfile:
-        name = self._text(row, "name", f"{self._where}: a model")
+        name = _text(row, "name", f"{self._where}: a model")
         where = f"{self._where}: model {name}"
         aliases = row.get("aliases", [])
         if not isinstance(aliases, list):
@@ -104,169 +106,140 @@ class _Reader:
             return ModelProfile(
                 name=name,
                 family=family,
-                title=self._text(row, "title", where),
+                title=_text(row, "title", where),
                 aliases=tuple(str(alias) for alias in aliases),
                 **self._fields(row, where),  # type: ignore[arg-type]
             )
-        except (ValueError, TypeError) as trouble:
-            raise InputError(where, str(trouble)) from trouble
+        except (ValueError, TypeError) as error:
+            raise InputError(where, str(error)) from error
 
     def _fields(self, row: Table, where: str) -> dict[str, object]:
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         for field, read in _FIELDS.items():
             if field in row:
                 table = self._table(row[field], f"{where}, field {field}")
-                found[field] = self._sourced(table, read(table, f"{where}, {field}"), where)
+                values[field] = self._sourced(table, read(table, f"{where}, {field}"), where)
             elif field not in _OPTIONAL:
                 raise InputError(where, f"field {field} is missing")
         compute = self._table(row.get("compute"), f"{where}, field compute")
-        found["compute"] = tuple(
+        values["compute"] = tuple(
             (gpu_type, self._compute(entry, f"{where}, compute.{gpu_type}"))
             for gpu_type, entry in compute.items()
         )
-        return found
+        return values
 
     def _compute(self, entry: object, where: str) -> Sourced[Compute]:
         table = self._table(entry, where)
-        value = Compute(_number(table, "a_s", where), _number(table, "b_s_per_sample", where))
-        return self._sourced(table, value, where)
+        return self._sourced(table, _record(Compute, table, where), where)
 
     def _sourced(self, table: Table, value: T, where: str) -> Sourced[T]:
-        given = str(table.get("provenance", ""))
-        if given not in list(Provenance):
+        provenance = str(table.get("provenance", ""))
+        if provenance not in list(Provenance):
             known = ", ".join(Provenance)
-            raise InputError(where, f"provenance '{given}' is unknown", f"one of {known}")
-        source = self._text(table, "source", where)
-        return Sourced(value, Provenance(given), self._sources.get(source, source))
+            raise InputError(where, f"provenance '{provenance}' is unknown", f"one of {known}")
+        source = _text(table, "source", where)
+        return Sourced(value, Provenance(provenance), self._sources.get(source, source))
 
     def _pair(self, row: Table) -> PairRatio:
         where = f"{self._where}: a pair"
         try:
-            return PairRatio(
-                self._text(row, "first", where),
-                _count(row, "first_batch", where),
-                self._text(row, "second", where),
-                _count(row, "second_batch", where),
-                _number(row, "first_ratio", where),
-                _number(row, "second_ratio", where),
-            )
-        except ValueError as trouble:
-            raise InputError(where, str(trouble)) from trouble
+            return _record(PairRatio, row, where)
+        except ValueError as error:
+            raise InputError(where, str(error)) from error
 
-    def _table(self, found: object, where: str) -> Table:
-        if not isinstance(found, dict):
+    def _table(self, entry: object, where: str) -> Table:
+        if not isinstance(entry, dict):
             raise InputError(where, "must be a table with provenance and source")
-        return found
+        return entry
 
-    def _text(self, table: Table, key: str, where: str) -> str:
-        found = table.get(key)
-        if not isinstance(found, str) or not found:
-            raise InputError(where, f"{key} is missing or not a text")
-        return found
+
+def _text(table: Table, key: str, where: str) -> str:
+    text = table.get(key)
+    if not isinstance(text, str) or not text:
+        raise InputError(where, f"{key} is missing or not a text")
+    return text
 
 
 def _number(table: Table, key: str, where: str) -> float:
-    found = table.get(key)
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    value = table.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(where, f"{key} is missing or not a number")
-    if not -HUGE < found < HUGE:
-        raise InputError(where, f"{key} is not a number that can be: {found}")
-    return float(found)
+    if not -HUGE < value < HUGE:
+        raise InputError(where, f"{key} is not a number that can be: {value}")
+    return float(value)
 
 
 def _count(table: Table, key: str, where: str) -> int:
-    found = _number(table, key, where)
-    if found != int(found):
-        raise InputError(where, f"{key} must be a whole number, not {found}")
-    return int(found)
+    value = _number(table, key, where)
+    if value != int(value):
+        raise InputError(where, f"{key} must be a whole number, not {value}")
+    return int(value)
 
 
 def _numbers(table: Table, key: str, where: str) -> tuple[float, ...]:
-    found = table.get(key)
-    if not isinstance(found, list) or not found:
+    values = table.get(key)
+    if not isinstance(values, list) or not values:
         raise InputError(where, f"{key} is missing or not a list of numbers")
-    return tuple(_number({key: entry}, key, where) for entry in found)
+    return tuple(_number({key: value}, key, where) for value in values)
 
 
 def _counts(table: Table, key: str, where: str) -> tuple[int, ...]:
     return tuple(_count({key: n}, key, where) for n in _numbers(table, key, where))
 
 
-def _read_batch(table: Table, where: str) -> Batch:
-    size, largest = _count(table, "size", where), _count(table, "max_per_gpu", where)
-    return Batch(size, table.get("per_gpu") is True, largest)
+def _flag(table: Table, key: str, where: str) -> bool:
+    return table.get(key) is True
 
 
-def _read_memory(table: Table, where: str) -> MemoryLaw:
-    return MemoryLaw(
-        _number(table, "fixed_bytes", where), _number(table, "per_sample_bytes", where)
-    )
+_READERS: Mapping[str, Callable[[Table, str, str], object]] = {
+    "str": _text,
+    "int": _count,
+    "float": _number,
+    "bool": _flag,
+    "tuple[int, ...]": _counts,
+    "tuple[float, ...]": _numbers,
+}
+"""How a field of a dataclass is read, by its annotation."""
+
+
+def _record(kind: Callable[..., T], table: Table, where: str, prefix: str = "") -> T:
+    """Returns a dataclass whose fields are keys of the table, with a prefix."""
+    annotations: Mapping[str, str] = kind.__annotations__
+    return kind(*(_READERS[of](table, prefix + key, where) for key, of in annotations.items()))
 
 
 def _read_network(table: Table, where: str) -> Network:
-    def ring(side: str) -> RingLink:
-        return RingLink(
-            _number(table, f"{side}_latency_s", where),
-            _number(table, f"{side}_bandwidth_bytes_per_s", where),
-        )
-
-    return Network(
-        ring("within"), ring("across"), ring("pair") if "pair_latency_s" in table else None
-    )
-
-
-def _read_curve(table: Table, where: str) -> Curve:
-    return Curve(_counts(table, "gpus", where), _numbers(table, "iteration_s", where))
+    within, across = (_record(RingLink, table, where, side) for side in ("within_", "across_"))
+    pair = _record(RingLink, table, where, "pair_") if "pair_latency_s" in table else None
+    return Network(within, across, pair)
 
 
 def _read_stages(table: Table, where: str) -> tuple[StageTimes, ...]:
     columns = [_numbers(table, key, where) for key in _STAGES]
     try:
         rows = list(zip(_counts(table, "gpus", where), *columns, strict=True))
-    except ValueError as trouble:
-        raise InputError(where, "columns differ in length") from trouble
+    except ValueError as error:
+        raise InputError(where, "columns differ in length") from error
     return tuple(StageTimes(*row) for row in rows)
-
-
-def _read_startup(table: Table, where: str) -> Startup:
-    return Startup(_counts(table, "gpus", where), _numbers(table, "start_s", where))
-
-
-def _read_fit_error(table: Table, where: str) -> FitError:
-    rows, mean, p90, worst = (
-        _number(table, key, where) for key in ("rows", "mean", "p90", "worst")
-    )
-    return FitError(int(rows), mean, p90, worst)
-
-
-def _read_efficiency(table: Table, where: str) -> Efficiency:
-    return Efficiency(
-        _count(table, "initial_batch", where),
-        _count(table, "max_batch", where),
-        _count(table, "least_per_gpu", where),
-        _count(table, "most_per_gpu", where),
-        _numbers(table, "progress", where),
-        _numbers(table, "noise_scale", where),
-    )
 
 
 _STAGES = ("storage_s", "cpu_s", "gpu_s", "network_s")
 _OPTIONAL = ("curve", "stages", "startup", "fit_error", "efficiency")
-_FIELDS = {
+_FIELDS: Mapping[str, Callable[[Table, str], object]] = {
     "gpu_type": lambda table, where: str(table.get("value", "")),
     "gpus_per_node": lambda table, where: _count(table, "value", where),
-    "batch": _read_batch,
+    "batch": partial(_record, Batch),
     "max_gpus": lambda table, where: _count(table, "value", where),
     "parameters": lambda table, where: _number(table, "value", where),
     "gradient_bytes": lambda table, where: _number(table, "value", where),
     "overlap": lambda table, where: _number(table, "value", where),
     "network": _read_network,
-    "memory": _read_memory,
-    "curve": _read_curve,
+    "memory": partial(_record, MemoryLaw),
+    "curve": partial(_record, Curve),
     "stages": _read_stages,
-    "startup": _read_startup,
-    "fit_error": _read_fit_error,
-    "efficiency": _read_efficiency,
+    "startup": partial(_record, Startup),
+    "fit_error": partial(_record, FitError),
+    "efficiency": partial(_record, Efficiency),
 }
 """How each sourced field of a model is read; the name is that of the `ModelProfile` field."""
 
@@ -295,15 +268,9 @@ _PAIR_FIELDS = tuple(PairRatio.__dataclass_fields__)
 
 
 def _model_lines(profile: ModelProfile, key_of: Mapping[str, str]) -> list[str]:
-    lines = [
-        f"name = {_toml(profile.name)}",
-        f"title = {_toml(profile.title)}",
-        f"aliases = {_toml(list(profile.aliases))}",
-    ]
-    lines += [
-        f"{field} = {_inline(entry, key_of)}" for field, entry in profile_fields(profile).items()
-    ]
-    return lines
+    lines = [f"{key} = {_toml(getattr(profile, key))}" for key in ("name", "title", "aliases")]
+    fields = profile_fields(profile).items()
+    return [*lines, *(f"{field} = {_inline(entry, key_of)}" for field, entry in fields)]
 
 
 def _inline(entry: Sourced[object], key_of: Mapping[str, str]) -> str:
@@ -321,9 +288,9 @@ def profile_fields(profile: ModelProfile) -> dict[str, Sourced[object]]:
         f"compute.{gpu_type}": entry for gpu_type, entry in profile.compute
     }
     for field in _FIELDS:
-        found = getattr(profile, field)
-        if found is not None:
-            fields[field] = found
+        entry = getattr(profile, field)
+        if entry is not None:
+            fields[field] = entry
     return fields
 
 
@@ -348,18 +315,5 @@ def field_values(value: object) -> dict[str, object]:
 
 
 def _toml(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            return f'"{escaped}"'
-        case int() | float():
-            return repr(value)
-        case list() | tuple():
-            return "[" + ", ".join(_toml(entry) for entry in _sequence(value)) + "]"
-    raise TypeError(f"cannot write {value!r}")
-
-
-def _sequence(value: Sequence[object]) -> Sequence[object]:
-    return value
+    # A JSON text, number, truth or list of them is a TOML one.
+    return json.dumps(value, ensure_ascii=False)

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import resources
 from typing import Generic, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+def sourced_number(row: Mapping[str, object], key: str) -> Sourced[float]:
+    """Returns a number of a row of the zoo, with the provenance and source beside it."""
+    provenance = Provenance(str(row[f"{key}_provenance"]))
+    return Sourced(float(str(row[key])), provenance, str(row[f"{key}_source"]))
+
+
+def aliases_of(row: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns the other names in a row of the zoo."""
+    aliases = row.get("aliases", [])
+    assert isinstance(aliases, list)
+    return tuple(str(alias) for alias in aliases)
+
+
+def shipped_text(name: str) -> str:
+    """Returns a file of numbers that the package ships, such as `devices.toml`."""
+    return resources.files("dovetail.physics.zoo").joinpath("profiles", name).read_text()
 
 
 class Provenance(StrEnum):

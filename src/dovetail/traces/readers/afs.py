@@ -14,7 +14,7 @@ import polars as pl
 
 from dovetail.traces.clock import moments, utc_offset_s
 from dovetail.traces.delimited import read_delimited
-from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse, step_times
+from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse, step_times
 from dovetail.traces.rows import Rows
 
 PHILLY_ZONE = "America/Los_Angeles"
@@ -37,46 +37,45 @@ _WHOLE_S = 1e-3
 """The log has whole seconds: a wall time this near to one is that one."""
 
 NO_STEP_TIME = "no step time for the model at that size"
-
-
-def _matches_service(head: Head) -> bool:
-    return head.has("app_id", "submit_time", "service", "num_jobs", "model_name")
+_SERVICE = {
+    "job_id": "app_id",
+    "submit_s": "submit_time",
+    "gpus": "num_jobs",
+    "model": "model_name",
+}
+_SIMULATOR = {
+    "job_id": "jid",
+    "submit_s": "submit_s",
+    "model": "model",
+    "iterations": "iterations",
+    "gpus": "req_gpus",
+}
 
 
 def _read_service(path: Path, options: ReadOptions) -> Rows:
     table = read_delimited(path)
-    table.need("app_id", "submit_time", "service", "num_jobs", "model_name")
-    models, gpus, service = (
-        table.text("model_name"),
-        table.number("num_jobs"),
-        table.number("service"),
-    )
+    frame = pl.DataFrame(table.canonical(_SERVICE))
+    service, models, gpus = table.number("service"), frame["model"], frame["gpus"]
     alone = step_times(path, options, models, gpus.clip(1, 1))
     wall = service * step_times(path, options, models, gpus) / alone
     near = (wall - wall.round()).abs() < _WHOLE_S
-    cluster = virtual_cluster(path)
-    frame = pl.DataFrame(
-        {
-            "job_id": table.text("app_id"),
-            "submit_s": table.number("submit_time"),
-            "gpus": gpus,
-            "duration_s": wall.round().zip_with(near, wall),
-            "iterations": service / alone,
-            "model": models,
-            "queue": pl.repeat(cluster, len(table), eager=True, dtype=pl.String),
-            "step_s": wall,
-        }
+    cluster = _virtual_cluster(path)
+    frame = frame.with_columns(
+        wall.round().zip_with(near, wall).alias("duration_s"),
+        (service / alone).alias("iterations"),
+        pl.lit(cluster).alias("queue"),
     )
     counts: Counter[str] = Counter()
-    unknown = wall.is_null() & service.is_not_null() & (gpus >= 1)
-    frame = refuse(frame, unknown, NO_STEP_TIME, counts).drop("step_s")
+    frame = refuse(
+        frame, wall.is_null() & service.is_not_null() & (gpus >= 1), NO_STEP_TIME, counts
+    )
     epoch = _start(cluster)
     offset = 0.0 if epoch is None else utc_offset_s(epoch, PHILLY_ZONE)
     return Rows(frame, len(table), counts, epoch, offset)
 
 
-def virtual_cluster(path: Path) -> str:
-    """Returns the virtual cluster that a file name such as trace_0e4a51.csv.gz tells, or ''."""
+def _virtual_cluster(path: Path) -> str:
+    """Returns the virtual cluster in a file name such as trace_0e4a51.csv.gz, or ''."""
     match = re.search(r"(?<![0-9a-f])([0-9a-f]{6})(?![0-9a-f])", path.name)
     return match.group(1) if match else ""
 
@@ -87,32 +86,14 @@ def _start(cluster: str) -> float | None:
     return float(moments(pl.Series([STARTS[cluster]]), PHILLY_ZONE).first[0])
 
 
-def _matches_simulator(head: Head) -> bool:
-    return head.has("jid", "submit_s", "model", "iterations", "req_gpus")
-
-
 def _read_simulator(path: Path, options: ReadOptions) -> Rows:
     table = read_delimited(path)
-    table.need("jid", "submit_s", "model", "iterations", "req_gpus")
-    models, gpus, iterations = (
-        table.text("model"),
-        table.number("req_gpus"),
-        table.number("iterations"),
+    frame = pl.DataFrame(table.canonical(_SIMULATOR, {"max_gpus": "max_gpus_model"}))
+    iterations, gpus = frame["iterations"], frame["gpus"]
+    duration = iterations * step_times(path, options, frame["model"], gpus)
+    frame = frame.with_columns(
+        duration.alias("duration_s"), pl.lit(_virtual_cluster(path)).alias("queue")
     )
-    duration = iterations * step_times(path, options, models, gpus)
-    frame = pl.DataFrame(
-        {
-            "job_id": table.text("jid"),
-            "submit_s": table.number("submit_s"),
-            "gpus": gpus,
-            "duration_s": duration,
-            "iterations": iterations,
-            "model": models,
-            "queue": pl.repeat(virtual_cluster(path), len(table), eager=True, dtype=pl.String),
-        }
-    )
-    if table.has("max_gpus_model"):
-        frame = frame.with_columns(table.number("max_gpus_model").alias("max_gpus"))
     counts: Counter[str] = Counter()
     unknown = duration.is_null() & iterations.is_not_null() & (gpus >= 1)
     return Rows(refuse(frame, unknown, NO_STEP_TIME, counts), len(table), counts)
@@ -121,14 +102,14 @@ def _read_simulator(path: Path, options: ReadOptions) -> Rows:
 AFS = Format(
     "afs",
     "Philly virtual cluster, AFS/PCS conversion (CSV with `service`)",
-    _matches_service,
+    has_columns(*_SERVICE.values(), "service"),
     _read_service,
     needs="step times",
 )
 AFS_SIM = Format(
     "afs-sim",
     "AFS simulator jobs (CSV with jid and iterations)",
-    _matches_simulator,
+    has_columns(*_SIMULATOR.values()),
     _read_simulator,
     needs="step times",
 )

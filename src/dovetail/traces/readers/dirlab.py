@@ -7,35 +7,37 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.traces.delimited import read_delimited
-from dovetail.traces.readers.format import Format, Head, ReadOptions
+from dovetail.traces.readers.format import Format, ReadOptions, has_columns
 from dovetail.traces.rows import Rows
 
-
-def _matches(head: Head) -> bool:
-    return head.has("u_id", "user", "gpu_num", "interval", "run_time", "new_status")
+_COLUMNS = {
+    "job_id": "u_id",
+    "user": "user",
+    "gpus": "gpu_num",
+    "duration_s": "run_time",
+    "status": "new_status",
+}
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
     """Reads submissions as the running sum of intervals; user numbers become u1, u2, ..."""
     table = read_delimited(path)
-    table.need("u_id", "user", "gpu_num", "interval", "run_time", "new_status")
     interval = table.number("interval")
     unusable = interval.is_null() | (interval < 0) | interval.is_infinite()
     if unusable.any():
         # One missing interval would move every later job.
         raise table.error("interval", unusable, "is not a time since the previous job")
-    user = table.text("user")
-    columns = [
-        table.text("u_id").alias("job_id"),
-        interval.cum_sum().alias("submit_s"),
-        table.number("gpu_num").alias("gpus"),
-        table.number("run_time").alias("duration_s"),
-        ("u" + user).set(user == "", "").alias("user"),
-        table.text("new_status").alias("status"),
-    ]
-    if table.has("cpu_num"):
-        columns.append(table.number("cpu_num").alias("cpus"))
-    return Rows(pl.DataFrame(columns), len(table))
+    frame = pl.DataFrame(table.canonical(_COLUMNS, {"cpus": "cpu_num"}))
+    user = frame["user"]
+    frame = frame.with_columns(
+        interval.cum_sum().alias("submit_s"), ("u" + user).set(user == "", "").alias("user")
+    )
+    return Rows(frame, len(table))
 
 
-DIRLAB = Format("dirlab", "DIR-LAB Philly or Helios extract (CSV)", _matches, _read)
+DIRLAB = Format(
+    "dirlab",
+    "DIR-LAB Philly or Helios extract (CSV)",
+    has_columns(*_COLUMNS.values(), "interval"),
+    _read,
+)

@@ -54,9 +54,14 @@ class Head:
         return set(columns) <= set(self.columns)
 
 
+def has_columns(*columns: str) -> Callable[[Head], bool]:
+    """Returns the test whether a file has all these columns."""
+    return lambda head: head.has(*columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A log format. `read` makes rows of one file; `join`, where given, of several together."""
+    """A log format. `read` returns the rows of one file, `join` those of several files together."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""SenseTime's Helios job log: local China time, user, virtual cluster and how the job ended."""
+"""SenseTime's Helios log, and Acme's Seren and Kalos logs: China time, and how each job ended."""
 
 from __future__ import annotations
 
@@ -7,45 +7,60 @@ from pathlib import Path
 
 import polars as pl
 
-from dovetail.traces.clock import moments
+from dovetail.traces.clock import REPEATED_HOUR, moments
 from dovetail.traces.delimited import Delimited, read_delimited
-from dovetail.traces.readers.format import Format, Head, ReadOptions
-from dovetail.traces.readers.philly_csv import REPEATED_HOUR
+from dovetail.traces.readers.format import Format, ReadOptions, has_columns
 from dovetail.traces.rows import Rows, adjusted
 
 CHINA = "Asia/Shanghai"
 FROM_TIMES = "duration from start and end"
+_HELIOS = {
+    "job_id": "job_id",
+    "user": "user",
+    "queue": "vc",
+    "gpus": "gpu_num",
+    "status": "state",
+}
+_ACME = {
+    "job_id": "job_id",
+    "user": "user",
+    "gpus": "gpu_num",
+    "model": "type",
+    "status": "state",
+}
 
 
-def _matches(head: Head) -> bool:
-    return head.has("job_id", "user", "vc", "gpu_num", "state", "submit_time")
-
-
-def _read(path: Path, options: ReadOptions) -> Rows:
+def _read_helios(path: Path, options: ReadOptions) -> Rows:
     table = read_delimited(path)
-    table.need("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
+    return _rows(table, options, table.canonical(_HELIOS, {"cpus": "cpu_num"}))
+
+
+def _read_acme(path: Path, options: ReadOptions) -> Rows:
+    """Reads both clusters; `type` (such as Pretrain) becomes the model, memory is per pod.
+
+    Times have an offset, and CPU-only jobs 0 GPUs.
+    """
+    table = read_delimited(path)
+    columns = table.canonical(_ACME, {"cpus": "cpu_num"})
+    if table.has("mem_per_pod_GB"):
+        pods = table.number("node_num")
+        columns.append((table.number("mem_per_pod_GB") * pods).alias("memory_gb"))
+    return _rows(table, options, columns)
+
+
+def _rows(table: Delimited, options: ReadOptions, columns: list[pl.Series]) -> Rows:
     zone = options.timezone or CHINA
     submitted = moments(table.text("submit_time"), zone)
-    duration, from_times = ran(table, zone)
-    columns = [
-        table.text("job_id"),
-        submitted.first.alias("submit_s"),
-        table.number("gpu_num").alias("gpus"),
-        duration,
-        table.text("user"),
-        table.text("vc").alias("queue"),
-        table.text("state").alias("status"),
-    ]
-    if table.has("cpu_num"):
-        columns.append(table.number("cpu_num").alias("cpus"))
+    duration, from_times = _durations(table, zone)
+    frame = pl.DataFrame([*columns, submitted.first.alias("submit_s"), duration])
     counts = Counter(
         {adjusted(REPEATED_HOUR): submitted.repeated, adjusted(FROM_TIMES): from_times}
     )
-    return Rows(pl.DataFrame(columns), len(table), counts, 0.0, submitted.offset_s(zone))
+    return Rows(frame, len(table), counts, 0.0, submitted.offset_s(zone))
 
 
-def ran(table: Delimited, zone: str) -> tuple[pl.Series, int]:
-    """Returns the run times, from start and end where the log leaves the duration out."""
+def _durations(table: Delimited, zone: str) -> tuple[pl.Series, int]:
+    """Returns the run times, and how many follow from start and end as the log has none."""
     duration = table.number("duration").alias("duration_s")
     absent = duration.is_null()
     if not (absent.any() and table.has("start_time") and table.has("end_time")):
@@ -55,4 +70,15 @@ def ran(table: Delimited, zone: str) -> tuple[pl.Series, int]:
     return filled, int((absent & filled.is_not_null()).sum())
 
 
-HELIOS = Format("helios", "Helios cluster_log (CSV, China local times)", _matches, _read)
+HELIOS = Format(
+    "helios",
+    "Helios cluster_log (CSV, China local times)",
+    has_columns("job_id", "user", "vc", "gpu_num", "state", "submit_time"),
+    _read_helios,
+)
+ACME = Format(
+    "acme",
+    "Acme Seren or Kalos trace (CSV, times with offset)",
+    has_columns("job_id", "user", "node_num", "gpu_num", "type", "state", "submit_time"),
+    _read_acme,
+)

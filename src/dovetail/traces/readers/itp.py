@@ -6,30 +6,25 @@ from pathlib import Path
 
 import polars as pl
 
-from dovetail.traces.delimited import Delimited, read_delimited
+from dovetail.traces.delimited import read_delimited
 from dovetail.traces.readers.format import Format, Head, ReadOptions
 from dovetail.traces.rows import Rows
 
+_RAW = {
+    "job_id": "job_id",
+    "submit_s": "submission_time",
+    "gpus": "num_gpu",
+    "duration_s": "duration",
+}
+
 
 def _matches_raw(head: Head) -> bool:
-    return head.has("job_id", "submission_time", "duration", "num_gpu") and not head.has(
-        "num_iteration"
-    )
+    return head.has(*_RAW.values()) and not head.has("num_iteration")
 
 
 def _read_raw(path: Path, options: ReadOptions) -> Rows:
     table = read_delimited(path)
-    table.need("job_id", "submission_time", "duration", "num_gpu")
-    return Rows(pl.DataFrame(_measured(table, "submission_time", "duration")), len(table))
-
-
-def _measured(table: Delimited, submit: str, duration: str) -> list[pl.Series]:
-    return [
-        table.text("job_id"),
-        table.number(submit).alias("submit_s"),
-        table.number("num_gpu").alias("gpus"),
-        table.number(duration).alias("duration_s"),
-    ]
+    return Rows(pl.DataFrame(table.canonical(_RAW)), len(table))
 
 
 def _matches_elasticflow(head: Head) -> bool:
@@ -42,27 +37,26 @@ def _read_elasticflow(path: Path, options: ReadOptions) -> Rows:
     """Reads the published layout, and the simulator's (ddl; real_ columns where it has them)."""
     table = read_delimited(path)
     published = table.has("submission_time")
-    submit = "submission_time" if published else "submit_time"
-    deadline = "deadline" if published else "ddl"
     iterations = "num_iteration" if published else "iteration"
     if table.has("real_iteration"):
         iterations = "real_iteration"
-    duration = "real_duration" if table.has("real_duration") else "duration"
-    table.need(
-        "job_id", submit, "num_gpu", duration, iterations, deadline, "model_name", "batch_size"
-    )
-    due = table.number(deadline)
+    columns = {
+        "job_id": "job_id",
+        "submit_s": "submission_time" if published else "submit_time",
+        "gpus": "num_gpu",
+        "duration_s": "real_duration" if table.has("real_duration") else "duration",
+        "iterations": iterations,
+        "deadline_s": "deadline" if published else "ddl",
+        "model": "model_name",
+        "batch_size": "batch_size",
+    }
+    frame = pl.DataFrame(table.canonical(columns))
     if table.has("best_effort"):
-        due = due.set((table.number("best_effort") > 0).fill_null(False), None)
-    columns = [
-        *_measured(table, submit, duration),
-        table.number(iterations).alias("iterations"),
-        # The models share names with others' of other speeds; the family tells them apart.
-        ("elasticflow/" + table.text("model_name")).alias("model"),
-        table.number("batch_size"),
-        due.alias("deadline_s"),
-    ]
-    return Rows(pl.DataFrame(columns), len(table))
+        best_effort = (table.number("best_effort") > 0).fill_null(False)
+        frame = frame.with_columns(frame["deadline_s"].set(best_effort, None))
+    # The models share names with others' of other speeds; the family tells them apart.
+    frame = frame.with_columns(("elasticflow/" + frame["model"]).alias("model"))
+    return Rows(frame, len(table))
 
 
 ITP = Format("itp", "Microsoft ITP, measured columns (CSV)", _matches_raw, _read_raw)

@@ -8,14 +8,13 @@ import polars as pl
 
 from dovetail.core.errors import InputError, nearest
 from dovetail.traces.delimited import read_delimited
-from dovetail.traces.readers.format import Format, Head, ReadOptions
+from dovetail.traces.readers.format import Format, ReadOptions, has_columns
 from dovetail.traces.rows import Rows
 
 WORKS = ("iterations", "duration")
 
 
-def _matches(head: Head) -> bool:
-    return head.has("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
+_COLUMNS = {"job_id": "job_id", "gpus": "num_gpu", "iterations": "iterations"}
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
@@ -26,25 +25,26 @@ def _read(path: Path, options: ReadOptions) -> Rows:
     if options.work not in WORKS:
         raise InputError(f"work '{options.work}'", "is unknown", nearest(options.work, WORKS))
     table = read_delimited(path)
-    table.need("job_id", "num_gpu", "submit_time", "iterations", "iteration_time", "duration")
-    iterations = table.number("iterations")
+    columns = table.canonical(_COLUMNS, {"batch_size": "batch_size", "priority": "priority"})
+    table.need("submit_time", "iteration_time", "duration")
     duration_ms = (
         table.number("duration")
         if options.work == "duration"
-        else iterations * table.number("iteration_time")
+        else table.number("iterations") * table.number("iteration_time")
     )
-    columns = [
-        table.text("job_id"),
+    columns += [
         (table.number("submit_time") / 1000).alias("submit_s"),
-        table.number("num_gpu").alias("gpus"),
         (duration_ms / 1000).alias("duration_s"),
-        iterations,
     ]
     if table.has("model_name"):
         # Muri's models share names with others' of other speeds; the family tells them apart.
         columns.append(("muri/" + table.text("model_name")).alias("model"))
-    columns += [table.number(c) for c in ("batch_size", "priority") if table.has(c)]
     return Rows(pl.DataFrame(columns), len(table))
 
 
-MURI = Format("muri", "Muri simulator trace (CSV, times in ms)", _matches, _read)
+MURI = Format(
+    "muri",
+    "Muri simulator trace (CSV, times in ms)",
+    has_columns("job_id", "num_gpu", "submit_time", "iterations", "iteration_time"),
+    _read,
+)

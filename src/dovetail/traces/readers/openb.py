@@ -9,7 +9,7 @@ import polars as pl
 
 from dovetail.core.errors import InputError
 from dovetail.traces.delimited import read_delimited
-from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
+from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse
 from dovetail.traces.rows import Rows, adjusted
 
 _PHASES = {
@@ -18,10 +18,6 @@ _PHASES = {
     "Failed": "failed",
     "Pending": "cancelled",
 }
-
-
-def _matches(head: Head) -> bool:
-    return head.has("name", "cpu_milli", "num_gpu", "gpu_milli")
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
@@ -64,4 +60,9 @@ def _blank(n: int) -> pl.Series:
     return pl.repeat("", n, eager=True, dtype=pl.String)
 
 
-OPENB = Format("openb", "Alibaba 2023 openb pods (CSV)", _matches, _read)
+OPENB = Format(
+    "openb",
+    "Alibaba 2023 openb pods (CSV)",
+    has_columns("name", "cpu_milli", "num_gpu", "gpu_milli"),
+    _read,
+)

@@ -10,7 +10,7 @@ import polars as pl
 
 from dovetail.core.errors import InputError
 from dovetail.traces.delimited import Delimited, read_delimited
-from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse
+from dovetail.traces.readers.format import Format, Head, ReadOptions, has_columns, refuse
 from dovetail.traces.rows import Rows, adjusted
 
 TABLES = {
@@ -36,10 +36,6 @@ def _matches_tables(head: Head) -> bool:
 
 def _kind(path: Path) -> str | None:
     return next((k for k in TABLES if path.name.startswith(f"pai_{k}_table")), None)
-
-
-def _read_one(path: Path, options: ReadOptions) -> Rows:
-    return _join([path], options)
 
 
 def _join(paths: Sequence[Path], options: ReadOptions) -> Rows:
@@ -168,25 +164,18 @@ def _with_groups(jobs: pl.DataFrame, table: Delimited) -> pl.DataFrame:
     return jobs.join(tags, on="inst_id", how="left", maintain_order="left")
 
 
-def _matches_simulator(head: Head) -> bool:
-    return head.has("job_id", "num_inst", "submit_time", "num_gpu", "duration")
-
-
 def _read_simulator(path: Path, options: ReadOptions) -> Rows:
     """Reads the simulator's list; its GPUs are those of the whole job, fractions rounded up."""
     table = read_delimited(path)
-    table.need("job_id", "submit_time", "num_gpu", "duration")
-    columns = [
-        table.text("job_id"),
-        table.number("submit_time").alias("submit_s"),
-        table.number("num_gpu").alias("gpus"),
-        table.number("duration").alias("duration_s"),
-    ]
-    for ours, theirs in (("user", "user"), ("gpu_type", "gpu_type"), ("recurrence", "group")):
-        if table.has(theirs):
-            columns.append(table.text(theirs).alias(ours))
-    if table.has("num_cpu"):
-        columns.append(table.number("num_cpu").alias("cpus"))
+    columns = table.canonical(
+        {
+            "job_id": "job_id",
+            "submit_s": "submit_time",
+            "gpus": "num_gpu",
+            "duration_s": "duration",
+        },
+        {"user": "user", "gpu_type": "gpu_type", "recurrence": "group", "cpus": "num_cpu"},
+    )
     return Rows(pl.DataFrame(columns), len(table))
 
 
@@ -224,6 +213,17 @@ def _whole_seconds(hours: pl.Series) -> pl.Series:
     return (hours * 3600).round(3)
 
 
-PAI = Format("pai", "Alibaba PAI 2020 tables (no header)", _matches_tables, _read_one, _join)
-PAI_SIM = Format("pai-sim", "Alibaba PAI simulator jobs (CSV)", _matches_simulator, _read_simulator)
+PAI = Format(
+    "pai",
+    "Alibaba PAI 2020 tables (no header)",
+    _matches_tables,
+    lambda path, options: _join([path], options),
+    _join,
+)
+PAI_SIM = Format(
+    "pai-sim",
+    "Alibaba PAI simulator jobs (CSV)",
+    has_columns("job_id", "num_inst", "submit_time", "num_gpu", "duration"),
+    _read_simulator,
+)
 GAIA = Format("gaia", "GAIA's sample of PAI (CSV)", _matches_gaia, _read_gaia)

@@ -11,37 +11,26 @@ import polars as pl
 from dovetail.core.errors import InputError
 from dovetail.traces.assemble import GPUS_MAX
 from dovetail.traces.delimited import read_delimited
-from dovetail.traces.readers.format import Format, Head, ReadOptions, refuse, step_times
+from dovetail.traces.readers.format import Format, ReadOptions, has_columns, refuse, step_times
 from dovetail.traces.rows import Rows
 
-
-def _matches(head: Head) -> bool:
-    return head.has("name", "time", "application", "num_replicas", "batch_size")
+_COLUMNS = {
+    "job_id": "name",
+    "submit_s": "time",
+    "model": "application",
+    "gpus": "num_replicas",
+    "batch_size": "batch_size",
+}
 
 
 def _read(path: Path, options: ReadOptions) -> Rows:
     """Reads work as the supplied iterations of the application, or as its whole training."""
     table = read_delimited(path)
-    table.need("name", "time", "application", "num_replicas", "batch_size")
-    models, gpus, batch = (
-        table.text("application"),
-        table.number("num_replicas"),
-        table.number("batch_size"),
-    )
-    iterations, duration = _work(path, options, models, gpus, batch)
-    frame = pl.DataFrame(
-        {
-            "job_id": table.text("name"),
-            "submit_s": table.number("time"),
-            "gpus": gpus,
-            "duration_s": duration,
-            "iterations": iterations,
-            "model": models,
-            "batch_size": batch,
-        }
-    )
+    frame = pl.DataFrame(table.canonical(_COLUMNS))
+    iterations, duration = _work(path, options, frame["model"], frame["gpus"], frame["batch_size"])
+    frame = frame.with_columns(iterations.alias("iterations"), duration.alias("duration_s"))
     counts: Counter[str] = Counter()
-    unknown = duration.is_null() & (gpus >= 1)
+    unknown = duration.is_null() & (frame["gpus"] >= 1)
     frame = refuse(frame, unknown, "no work or step time for the application", counts)
     return Rows(frame, len(table), counts)
 
@@ -79,7 +68,7 @@ def _whole(number: float | None) -> int:
 POLLUX = Format(
     "pollux",
     "Pollux workload (CSV: name, time, application, replicas, batch)",
-    _matches,
+    has_columns(*_COLUMNS.values()),
     _read,
     needs="what a training of each model takes, or step times and iterations by model",
 )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dovetail.traces.readers.acme import ACME
 from dovetail.traces.readers.afs import AFS, AFS_SIM
 from dovetail.traces.readers.dirlab import DIRLAB
 from dovetail.traces.readers.format import Format
 from dovetail.traces.readers.gavel import GAVEL
-from dovetail.traces.readers.helios import HELIOS
+from dovetail.traces.readers.helios import ACME, HELIOS
 from dovetail.traces.readers.itp import ELASTICFLOW, ITP
 from dovetail.traces.readers.muri import MURI
 from dovetail.traces.readers.openb import OPENB
 from dovetail.traces.readers.pai import GAIA, PAI, PAI_SIM
-from dovetail.traces.readers.philly_csv import PHILLY_CSV
-from dovetail.traces.readers.philly_json import PHILLY_JSON
+from dovetail.traces.readers.philly import PHILLY_CSV, PHILLY_JSON
 from dovetail.traces.readers.pollux import POLLUX
 from dovetail.traces.readers.slurm import SLURM
 from dovetail.traces.readers.swf import SWF

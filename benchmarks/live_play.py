@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
+from benchmarks.run_outcomes import RunOutcome, served
 from dovetail.core.errors import DovetailError
 from dovetail.live.client.client import Client
 from dovetail.live.store.folder import Folder
 from dovetail.live.store.queries import StoreReader
-from dovetail.replaying.fidelity import RunOutcome, served
 from dovetail.wire.spec import JobSpec
 
 COMMAND_S = 900.0

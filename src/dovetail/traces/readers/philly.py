@@ -1,4 +1,4 @@
-"""The official Philly `cluster_job_log`: a JSON list of jobs with their attempts."""
+"""Philly: the official `cluster_job_log`, a JSON list, and the conversion by the Pollux authors."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 import polars as pl
 
 from dovetail.core.errors import InputError
-from dovetail.traces.clock import moments
+from dovetail.traces.clock import REPEATED_HOUR, moments
+from dovetail.traces.delimited import read_delimited
 from dovetail.traces.json_list import json_entries
 from dovetail.traces.readers.afs import PHILLY_ZONE
-from dovetail.traces.readers.format import Format, Head, ReadOptions
-from dovetail.traces.readers.philly_csv import REPEATED_HOUR
+from dovetail.traces.readers.format import Format, Head, ReadOptions, has_columns
 from dovetail.traces.rows import Rows, adjusted
 
 _LEFT_OUT = "attempt without start or end, left out"
 _DIFFER = "attempts with different GPU counts, largest kept"
 
 
-def _matches(head: Head) -> bool:
+def _matches_json(head: Head) -> bool:
     return head.text.lstrip().startswith(b"[") and b'"attempts"' in head.text
 
 
-def _read(path: Path, options: ReadOptions) -> Rows:
+def _read_json(path: Path, options: ReadOptions) -> Rows:
     """Reads run time as the sum over attempts that have a start and an end."""
     zone = options.timezone or PHILLY_ZONE
     jobs, attempts = _tables(path)
@@ -89,4 +89,25 @@ def _sequence(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-PHILLY_JSON = Format("philly-json", "Philly cluster_job_log (JSON)", _matches, _read)
+_COLUMNS = {"gpus": "num_gpus", "duration_s": "duration", "queue": "cluster"}
+
+
+def _read_csv(path: Path, options: ReadOptions) -> Rows:
+    """Reads local times; ids are row numbers from 0, because the file has none."""
+    table = read_delimited(path)
+    columns = table.canonical(_COLUMNS)
+    zone = options.timezone or PHILLY_ZONE
+    times = moments(table.text("timestamp"), zone)
+    ids = pl.int_range(len(table), eager=True).cast(pl.String)
+    frame = pl.DataFrame([ids.alias("job_id"), times.first.alias("submit_s"), *columns])
+    counts = Counter({adjusted(REPEATED_HOUR): times.repeated})
+    return Rows(frame, len(table), counts, 0.0, times.offset_s(zone))
+
+
+PHILLY_JSON = Format("philly-json", "Philly cluster_job_log (JSON)", _matches_json, _read_json)
+PHILLY_CSV = Format(
+    "philly-csv",
+    "Philly, Pollux conversion (CSV, US Pacific local times)",
+    has_columns(*_COLUMNS.values(), "timestamp"),
+    _read_csv,
+)

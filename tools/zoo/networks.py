@@ -1,26 +1,25 @@
-"""What a network is made of, block by block: parameters, work and the data between blocks.
+"""Counts the blocks of the networks of A-SRPT (Table I): parameters, work and data between blocks.
 
-A block is the smallest part a pipeline stage may hold. All follow from published layer shapes by
-counting; nothing here is measured. Convolutions count with their normalisation and activation.
+All follow from published layer shapes by counting; nothing here is measured. Convolutions count
+with their normalisation and activation. `python -m tools.zoo fit` writes the result to
+`profiles/networks.toml`, which the planner reads. The rates are those of a V100; the sources are
+in `profiles/asrpt.toml`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
+from dovetail.physics.pipelines.pipelined import Block, Pipelined
 
-class Block(NamedTuple):
-    """Per sample: `flops` of a forward pass, values handed on, and values kept for the way back.
-
-    `layers` is how many layers of kernels it launches one after another.
-    """
-
-    parameters: float
-    flops: float
-    out_values: float
-    kept_values: float
-    layers: int
+FP32_BYTES, FP16_BYTES = 4, 2
+DENSE_FP32 = 0.5 * 15.7e12
+"""A transformer in FP32: half of the V100's peak (assumed)."""
+DENSE_FP16 = 39e12
+"""A transformer in FP16: what Megatron-LM reports for one V100 (Shoeybi et al. 2019)."""
 
 
 class Conv(NamedTuple):
@@ -183,3 +182,55 @@ def _layer(shape: Transformer, attentions: int) -> Block:
         kept_values=float(tokens * hidden) if shape.recomputed else kept * attentions,
         layers=LAUNCHED,
     )
+
+
+def networks() -> tuple[Pipelined, ...]:
+    """Returns the networks of Table I with its batches."""
+    bert = Transformer(24, 1024, 4096, 16, 30522, tokens=384, head=False)
+    # XLNet has a matrix for relative positions in each layer.
+    xlnet = bert._replace(vocabulary=32000, extra_matrices=1)
+    t5 = Transformer(24, 1024, 65536, 128, 32128, tokens=512, decoders=24, inner=16384)
+    return (
+        _vision("vgg19", vgg19(), 32, 23.6e12),
+        _vision("resnet152", resnet152(), 4, 10.9e12),
+        _vision("inception3", inception3(), 32, 8.4e12),
+        _tuned("bert-large", bert, 4),
+        _tuned("xlnet-large", xlnet, 4),
+        _language("t5-11b", t5, 8),
+        _language("gpt-6.7b", _gpt(32, 4096, 32), 32),
+        _language("gpt-13b", _gpt(40, 5120, 40), 32),
+        _language("gpt-175b", _gpt(96, 12288, 96), 16, slices=8),
+    )
+
+
+def _vision(name: str, blocks: tuple[Block, ...], batch: int, flops_per_s: float) -> Pipelined:
+    return Pipelined(name, blocks, batch, flops_per_s, FP32_BYTES, state_bytes=12)
+
+
+def _language(name: str, shape: Transformer, batch: int, *, slices: int = 1) -> Pipelined:
+    """Returns a model too large for one GPU: FP16, with the optimizer's state on the host."""
+    blocks = transformer(shape._replace(recomputed=True))
+    return Pipelined(name, blocks, batch, DENSE_FP16, FP16_BYTES, 4, slices, recomputed=True)
+
+
+def _tuned(name: str, shape: Transformer, batch: int) -> Pipelined:
+    return Pipelined(name, transformer(shape), batch, DENSE_FP32, FP32_BYTES, state_bytes=16)
+
+
+def _gpt(layers: int, hidden: int, heads: int) -> Transformer:
+    return Transformer(layers, hidden, 4 * hidden, heads, 50257, tokens=512)
+
+
+def dump_networks() -> str:
+    """Returns `networks.toml`; equal blocks in a row are one line with their number."""
+    lines = ["# Written by `python -m tools.zoo fit`. Of a block: how many in a row, parameters,"]
+    lines += ["# operations and values handed on and kept for a sample, layers of kernels."]
+    for network in networks():
+        lines += ["", "[[network]]"]
+        for field in ("name", "batch", "flops_per_s", "number_bytes", "state_bytes", "slices"):
+            lines.append(f"{field} = {json.dumps(getattr(network, field))}")
+        lines += [f"recomputed = {json.dumps(network.recomputed)}", "blocks = ["]
+        for block, equal in groupby(network.blocks):
+            lines.append(f"  {json.dumps([len(list(equal)), *map(float, block[:-1]), block[-1]])},")
+        lines.append("]")
+    return "\n".join(lines) + "\n"
