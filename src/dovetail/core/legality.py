@@ -64,19 +64,20 @@ def _check_placement(
     powers: frozenset[str],
     found: list[str],
 ) -> None:
-    _check_size(view, job, after, powers, found)
+    shape = view.shape(job)
+    if after.gpus != shape.gpus:
+        _check_size(view, job, after, powers, found)
     if before is not None:
         _check_move(view, job, before, after, powers, found)
     _check_settings(view, job, after, powers, found)
-    _check_nodes(view, job, before, after, found)
+    if shape.gpu_type or view.plan.occupancy.closed:
+        _check_nodes(view, job, before, after, found)
 
 
 def _check_size(
     view: View, job: int, after: Placement, powers: frozenset[str], found: list[str]
 ) -> None:
     requested = view.shape(job).gpus
-    if after.gpus == requested:
-        return
     low, high = int(view.jobs.min_gpus[job]), int(view.jobs.max_gpus[job])
     if "resize" not in powers or not view.jobs.elastic[job]:
         without = "" if "resize" in powers else " without the power to resize"
@@ -123,8 +124,6 @@ def _check_nodes(
     view: View, job: int, before: Placement | None, after: Placement, found: list[str]
 ) -> None:
     closed, wanted = view.plan.occupancy.closed, view.shape(job).gpu_type
-    if not (closed or wanted):
-        return
     held = {} if before is None else before.by_node()
     for node, gpus in after.by_node().items():
         if node in closed and gpus > held.get(node, 0):

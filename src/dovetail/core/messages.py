@@ -6,7 +6,7 @@ puts ids in its place. Orders to workers are derived from `Started` and `Stopped
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from dovetail.core.placement import Placement
@@ -206,6 +206,27 @@ Fact = (
     | Refused
     | Explained
 )
+
+
+KINDS: Mapping[str, type[Fact]] = {
+    "submitted": Submitted,
+    "started": Started,
+    "switched": Switched,
+    "shrunk": Shrunk,
+    "retimed": Retimed,
+    "measured": Measured,
+    "foreseen": Foreseen,
+    "stopped": Stopped,
+    "withdrawn": Withdrawn,
+    "ended": Ended,
+    "node": NodeChanged,
+    "woke": Woke,
+    "learned": Learned,
+    "controller": ControllerChanged,
+    "refused": Refused,
+    "explained": Explained,
+}
+"""What the event log calls each fact."""
 
 
 class Recorder(Protocol):

@@ -157,17 +157,18 @@ def keep_settled(view: View, draft: Draft) -> None:
 def _preempt(view: View, keys: Keys, bypass: str) -> tuple[Draft | None, Because]:
     draft = view.plan.draft()
     contest = _Contest(view, draft, keys)
+    evicted, shape_of = contest.evicted, view.shape_of
     scan = view.waiting.scan()
     failed: set[int] = set()
     placed = 0
     head = scan.next()
-    while head is not None or contest.evicted:
-        if head is None or (contest.evicted and contest.evicted[0] < (scan.key(), head)):
-            key, job = heapq.heappop(contest.evicted)
+    while head is not None or evicted:
+        if head is None or (evicted and evicted[0] < (scan.key(), head)):
+            key, job = heapq.heappop(evicted)
             waits = False
         else:
             key, job, waits = scan.key(), head, True
-        shape = view.shape_of[job]
+        shape = shape_of[job]
         if shape not in failed:
             if contest.seat(key, job):
                 placed += 1
@@ -192,13 +193,15 @@ class _Contest:
     candidate that finds no free GPUs need be sorted.
     """
 
+    __slots__ = ("_draft", "_gpus", "_jobs", "_keys", "_keys_of", "_victims", "_view", "evicted")
+
     def __init__(self, view: View, draft: Draft, keys: Keys) -> None:
         self._view = view
         self._draft = draft
         self._keys_of = keys
-        self._jobs: Ints = np.empty(0, np.int64)
+        self._jobs: Ints
+        self._gpus: Floats
         self._keys: Floats | None = None
-        self._gpus: Floats = np.empty(0)
         self._victims: list[tuple[float, int]] | None = None
         self.evicted: list[tuple[float, int]] = []
 
@@ -215,11 +218,11 @@ class _Contest:
 
     def open_to(self, head: tuple[float, int] | None) -> bool:
         """Tells whether any candidate left has a smaller key than the last victim."""
-        candidates = [c for c in (head, self.evicted[0] if self.evicted else None) if c]
-        if not candidates:
+        if self.evicted and (head is None or self.evicted[0] < head):
+            head = self.evicted[0]
+        if head is None:
             return False
-        first = min(candidates)[0]
-        keys = self._rank_above(first)
+        first, keys = head[0], self._rank_above(head[0])
         if self._victims is not None:
             return bool(self._victims) and first < self._victims[-1][0]
         return len(keys) > 0 and first < float(keys.max())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,29 +16,21 @@ from dovetail.core.beliefs import Physics
 from dovetail.core.errors import IllegalPlan, InputError
 from dovetail.core.job import LABELS, JobTable
 from dovetail.core.messages import (
+    KINDS,
     READY,
     RECOVERING,
     ControllerChanged,
     Ended,
-    Explained,
     Fact,
-    Foreseen,
-    Learned,
-    Measured,
-    NodeChanged,
     Reason,
-    Refused,
     Retimed,
-    Shrunk,
     Started,
     Stopped,
     Submitted,
-    Switched,
-    Withdrawn,
-    Woke,
 )
 from dovetail.core.placement import Interleave, Placement
 from dovetail.core.trace import Trace
+from dovetail.core.units import NEVER_S
 
 VERSION = 2
 READABLE = (1, VERSION)
@@ -83,72 +76,58 @@ class FactLines:
 
     def __init__(self, name: Callable[[int], str], submitted: Callable[[Submitted], str]) -> None:
         self._name = name
-        self._submitted = submitted
         self._spans: dict[Placement, str] = {}
+        formats: dict[str, Callable[..., str]] = {
+            "job": lambda job: f',"job":{name(job)}',
+            "how": lambda how: f',"how":{_quoted(how)}',
+            "why": lambda why: f',"why":{_quoted(why)}',
+            "state": lambda state: f',"state":{_quoted(state)}',
+            "policy": lambda policy: f',"policy":{_quoted(policy)}' if policy else "",
+            "placement": self._placement,
+            "rate": lambda rate: f',"rate":{rate!r}',
+            "from_s": lambda from_s: f',"from":{from_s!r}',
+            "done_s": lambda done_s: f',"done_s":{done_s!r}',
+            "length_s": lambda length_s: f',"length_s":{_number(length_s)}',
+            "preparing": lambda gpus: f',"preparing":{gpus}' if gpus else "",
+            "node": lambda node: f',"node":{node}',
+            "epoch": lambda epoch: f',"epoch":{epoch}',
+            "reasons": self._reasons,
+        }
+        self._lines: dict[type[Fact], Callable[..., str]] = {
+            cls: partial(_line, kind, [formats[field] for field in cls._fields[1:]])
+            for kind, cls in KINDS.items()
+        }
+        self._lines |= {Started: self._started, Ended: self._ended, Submitted: submitted}
+        self._lines |= {Retimed: self._retimed, Stopped: self._stopped}
 
     def line(self, fact: Fact) -> str:
         """Returns the line of one fact, without the line break."""
-        kind, name = type(fact), self._name
-        if kind is Started:
-            started: Started = fact  # type: ignore[assignment]
-            where = self._spans.get(started.placement)
-            if where is None:
-                where = self._spell(started.placement)
-            return (
-                f'{{"t":{started.t!r},"e":"started","job":{name(started.job)},'
-                f'"how":"{started.how}",{where},"rate":{started.rate!r},"from":{started.from_s!r}'
-                + (f',"preparing":{started.preparing}}}' if started.preparing else "}")
-            )
-        if kind is Submitted:
-            return self._submitted(fact)  # type: ignore[arg-type]
-        if kind is Ended:
-            return f'{{"t":{fact.t!r},"e":"ended","job":{name(fact.job)},"how":"{fact.how}"}}'  # type: ignore[union-attr]
-        return self._rare(repr(fact.t), fact)
+        return self._lines[type(fact)](fact)
 
-    def _rare(self, t: str, fact: Fact) -> str:
-        name = self._name
-        match fact:
-            case Stopped(_, job, why, done_s):
-                return (
-                    f'{{"t":{t},"e":"stopped","job":{name(job)},"why":"{why}","done_s":{done_s!r}}}'
-                )
-            case Switched(_, job, rate, from_s, preparing):
-                return (
-                    f'{{"t":{t},"e":"switched","job":{name(job)},"rate":{rate!r},'
-                    f'"from":{from_s!r}{_preparing(preparing)}}}'
-                )
-            case Shrunk(_, job, placement, rate, from_s, preparing):
-                return (
-                    f'{{"t":{t},"e":"shrunk","job":{name(job)},{self._spell(placement)},'
-                    f'"rate":{rate!r},"from":{from_s!r}{_preparing(preparing)}}}'
-                )
-            case Retimed(_, job, rate):
-                return f'{{"t":{t},"e":"retimed","job":{name(job)},"rate":{rate!r}}}'
-            case Measured(_, job, done_s, rate):
-                return (
-                    f'{{"t":{t},"e":"measured","job":{name(job)},"done_s":{done_s!r},'
-                    f'"rate":{rate!r}}}'
-                )
-            case Foreseen(_, job, length_s):
-                length = _number(length_s)
-                return f'{{"t":{t},"e":"foreseen","job":{name(job)},"length_s":{length}}}'
-            case Refused(_, why):
-                return f'{{"t":{t},"e":"refused","why":{json.dumps(why)}}}'
-            case Withdrawn(_, job):
-                return f'{{"t":{t},"e":"withdrawn","job":{name(job)}}}'
-            case Explained(_, reasons):
-                texts = ",".join(self._reason(r) for r in reasons)
-                return f'{{"t":{t},"e":"explained","reasons":[{texts}]}}'
-            case Woke():
-                return f'{{"t":{t},"e":"woke"}}'
-            case NodeChanged(_, node, state):
-                return f'{{"t":{t},"e":"node","node":{node},"state":"{state}"}}'
-            case Learned():
-                return f'{{"t":{t},"e":"learned"}}'
-            case ControllerChanged(_, epoch, state, policy):
-                under = f',"policy":{json.dumps(policy)}' if policy else ""
-                return f'{{"t":{t},"e":"controller","epoch":{epoch},"state":"{state}"{under}}}'
-        raise AssertionError(f"unknown fact {fact}")
+    # NOTE: the kinds that a simulation writes most take half as long by themselves.
+
+    def _started(self, fact: Started) -> str:
+        t, job, how, placement, rate, from_s, preparing = fact
+        where = self._spans.get(placement) or self._placement(placement)
+        return (
+            f'{{"t":{t!r},"e":"started","job":{self._name(job)},"how":"{how}"{where},'
+            f'"rate":{rate!r},"from":{from_s!r}'
+            + (f',"preparing":{preparing}}}' if preparing else "}")
+        )
+
+    def _ended(self, fact: Ended) -> str:
+        return f'{{"t":{fact.t!r},"e":"ended","job":{self._name(fact.job)},"how":"{fact.how}"}}'
+
+    def _retimed(self, fact: Retimed) -> str:
+        return f'{{"t":{fact.t!r},"e":"retimed","job":{self._name(fact.job)},"rate":{fact.rate!r}}}'
+
+    def _stopped(self, fact: Stopped) -> str:
+        t, job, why, done_s = fact
+        head = f'{{"t":{t!r},"e":"stopped","job":{self._name(job)},"why":{_quoted(why)}'
+        return f'{head},"done_s":{done_s!r}}}'
+
+    def _reasons(self, reasons: Sequence[Reason]) -> str:
+        return ',"reasons":[' + ",".join([self._reason(reason) for reason in reasons]) + "]"
 
     def _reason(self, reason: Reason) -> str:
         text = f'{{"code":"{reason.code}"'
@@ -160,23 +139,41 @@ class FactLines:
             text += f',"behind":{self._name(reason.behind)}'
         return text + "}"
 
-    def _spell(self, placement: Placement) -> str:
-        text = '"on":[' + ",".join(f"[{n},{g}]" for n, g in placement.spans) + "]"
-        if placement.gpu_ids:
-            text += f',"gpu_ids":{json.dumps(placement.gpu_ids)}'
-        if placement.accumulation_steps > 1:
-            text += f',"steps":{placement.accumulation_steps}'
-        if placement.fractions:
-            text += f',"fractions":{json.dumps(placement.fractions)}'
-        if placement.samples:
-            text += f',"samples":{json.dumps(placement.samples)}'
-        if placement.batch_size:
-            text += f',"batch":{placement.batch_size}'
-        if placement.interleave is not None:
-            text += f',"seat":[{placement.interleave.set_id},{placement.interleave.phase}]'
-        if len(self._spans) < 100_000:
-            self._spans[placement] = text
+    def _placement(self, placement: Placement) -> str:
+        text = self._spans.get(placement)
+        if text is None:
+            text = _placement_text(placement)
+            if len(self._spans) < 100_000:
+                self._spans[placement] = text
         return text
+
+
+def _line(kind: str, formats: Sequence[Callable[..., str]], fact: Fact) -> str:
+    t, *values = fact
+    parts = [form(value) for form, value in zip(formats, values, strict=True)]
+    return f'{{"t":{t!r},"e":"{kind}"{"".join(parts)}}}'
+
+
+def _placement_text(placement: Placement) -> str:
+    text = ',"on":[' + ",".join(f"[{n},{g}]" for n, g in placement.spans) + "]"
+    if placement.gpu_ids:
+        text += f',"gpu_ids":{json.dumps(placement.gpu_ids)}'
+    if placement.accumulation_steps > 1:
+        text += f',"steps":{placement.accumulation_steps}'
+    if placement.fractions:
+        text += f',"fractions":{json.dumps(placement.fractions)}'
+    if placement.samples:
+        text += f',"samples":{json.dumps(placement.samples)}'
+    if placement.batch_size:
+        text += f',"batch":{placement.batch_size}'
+    if placement.interleave is not None:
+        text += f',"seat":[{placement.interleave.set_id},{placement.interleave.phase}]'
+    return text
+
+
+@lru_cache(maxsize=1000)
+def _quoted(text: str) -> str:
+    return json.dumps(text)
 
 
 class LogLines:
@@ -218,10 +215,6 @@ _NUMBER_DEFAULTS: dict[str, float] = {
     "deadline_s": float("inf"),
 }
 _FLAG_DEFAULTS = {"elastic": False, "shareable": False, "preemptible": True}
-
-
-def _preparing(gpus: int) -> str:
-    return f',"preparing":{gpus}' if gpus else ""
 
 
 def _number(value: float) -> str:
@@ -316,106 +309,65 @@ def fact_of(record: Mapping[str, object], index_of: Mapping[str, int]) -> Fact:
     Raises InputError for a record with a missing or invalid field.
     """
     try:
-        return _fact(record, index_of)
+        kind = str(record["e"])
+        if kind not in KINDS:
+            raise InputError("event log", f"unknown record '{kind}'")
+        cls = KINDS[kind]
+        fact = cls(*[_PARSERS[field](record, index_of) for field in cls._fields])  # type: ignore[arg-type]
+        if isinstance(fact, ControllerChanged) and fact.state not in (RECOVERING, READY):
+            raise ValueError(f"unknown state '{fact.state}'")
+        return fact
     except (KeyError, TypeError, ValueError, IllegalPlan) as error:
         text = json.dumps(record)[:80]
         raise InputError("event log", f"the record {text} is damaged: {error!r}") from None
 
 
-class _Fields:
-    """Typed access to the fields of a record. Raises KeyError, TypeError or ValueError."""
+def _index(name: str, r: _Record, index_of: Mapping[str, int]) -> int:
+    """Returns the row of the job in a field; -1 without one."""
+    return index_of.get(str(r.get(name)), -1)
 
-    def __init__(self, record: Mapping[str, object], index_of: Mapping[str, int]) -> None:
-        self._record: Mapping[str, Any] = record
-        self._index_of = index_of
 
-    @property
-    def t(self) -> float:
-        return self.number("t")
+def _parse_placement(r: _Record, _: Mapping[str, int]) -> Placement:
+    seat = r.get("seat")
+    return Placement(
+        tuple((int(n), int(g)) for n, g in r["on"]),
+        tuple(tuple(ids) for ids in r.get("gpu_ids", ())),
+        int(r.get("steps", 1)),
+        tuple(r.get("fractions", ())),
+        tuple(r.get("samples", ())),
+        Interleave(*seat) if seat else None,
+        int(r.get("batch", 0)),
+    )
 
-    @property
-    def job(self) -> int:
-        return self.index("job")
 
-    def index(self, name: str) -> int:
-        """Returns the row of the job in a field; -1 without one."""
-        return self._index_of.get(str(self._record.get(name)), -1)
-
-    def text(self, name: str, default: str | None = None) -> str:
-        return str(self._record[name] if default is None else self._record.get(name, default))
-
-    def number(self, name: str) -> float:
-        return float(self._record[name])
-
-    def speed(self) -> tuple[float, float]:
-        """Returns the rate of a job, and the time from which it makes progress."""
-        return self.number("rate"), self.number("from")
-
-    def length_s(self) -> float:
-        """Returns the forecast length, inf for null, which means unknown."""
-        return float("inf") if self._record["length_s"] is None else self.number("length_s")
-
-    def count(self, name: str, default: int | None = None) -> int:
-        value = self._record[name] if default is None else self._record.get(name, default)
-        return int(value)
-
-    def placement(self) -> Placement:
-        r = self._record
-        seat = r.get("seat")
-        return Placement(
-            tuple((int(n), int(g)) for n, g in r["on"]),
-            tuple(tuple(ids) for ids in r.get("gpu_ids", ())),
-            self.count("steps", 1),
-            tuple(r.get("fractions", ())),
-            tuple(r.get("samples", ())),
-            Interleave(*seat) if seat else None,
-            self.count("batch", 0),
+def _parse_reasons(r: _Record, index_of: Mapping[str, int]) -> tuple[Reason, ...]:
+    return tuple(
+        Reason(
+            str(reason["code"]),
+            _index("job", reason, index_of),
+            int(reason.get("shape", -1)),
+            _index("behind", reason, index_of),
         )
-
-    def reasons(self) -> tuple[Reason, ...]:
-        return tuple(
-            Reason(
-                fields.text("code"),
-                fields.index("job"),
-                fields.count("shape", -1),
-                fields.index("behind"),
-            )
-            for fields in (_Fields(reason, self._index_of) for reason in self._record["reasons"])
-        )
+        for reason in r["reasons"]
+    )
 
 
-_FACTS: dict[str, Callable[[_Fields], Fact]] = {
-    "submitted": lambda r: Submitted(r.t, r.job, r.length_s()),
-    "started": lambda r: Started(
-        r.t, r.job, r.text("how"), r.placement(), *r.speed(), r.count("preparing", 0)
-    ),
-    "switched": lambda r: Switched(r.t, r.job, *r.speed(), r.count("preparing", 0)),
-    "shrunk": lambda r: Shrunk(r.t, r.job, r.placement(), *r.speed(), r.count("preparing", 0)),
-    "retimed": lambda r: Retimed(r.t, r.job, r.number("rate")),
-    "measured": lambda r: Measured(r.t, r.job, r.number("done_s"), r.number("rate")),
-    "foreseen": lambda r: Foreseen(r.t, r.job, r.length_s()),
-    "refused": lambda r: Refused(r.t, r.text("why")),
-    "stopped": lambda r: Stopped(r.t, r.job, r.text("why"), r.number("done_s")),
-    "withdrawn": lambda r: Withdrawn(r.t, r.job),
-    "ended": lambda r: Ended(r.t, r.job, r.text("how")),
-    "woke": lambda r: Woke(r.t),
-    "learned": lambda r: Learned(r.t),
-    "controller": lambda r: _controller(r),
-    "node": lambda r: NodeChanged(r.t, r.count("node"), r.text("state")),
-    "explained": lambda r: Explained(r.t, r.reasons()),
+_Record = Mapping[str, Any]
+_PARSERS: dict[str, Callable[[_Record, Mapping[str, int]], object]] = {
+    "t": lambda r, _: float(r["t"]),
+    "job": lambda r, index_of: _index("job", r, index_of),
+    "how": lambda r, _: str(r["how"]),
+    "why": lambda r, _: str(r["why"]),
+    "state": lambda r, _: str(r["state"]),
+    "policy": lambda r, _: str(r.get("policy", "")),
+    "placement": _parse_placement,
+    "rate": lambda r, _: float(r["rate"]),
+    "from_s": lambda r, _: float(r["from"]),
+    "done_s": lambda r, _: float(r["done_s"]),
+    "length_s": lambda r, _: NEVER_S if r["length_s"] is None else float(r["length_s"]),
+    "preparing": lambda r, _: int(r.get("preparing", 0)),
+    "node": lambda r, _: int(r["node"]),
+    "epoch": lambda r, _: int(r["epoch"]),
+    "reasons": _parse_reasons,
 }
-"""The parser of each kind of record; docs/reference/event-log describes the kinds."""
-
-
-def _fact(record: Mapping[str, object], index_of: Mapping[str, int]) -> Fact:
-    kind = record["e"]
-    if kind not in _FACTS:
-        raise InputError("event log", f"unknown record '{kind}'")
-    return _FACTS[str(kind)](_Fields(record, index_of))
-
-
-def _controller(fields: _Fields) -> ControllerChanged:
-    state = fields.text("state")
-    if state not in (RECOVERING, READY):
-        raise ValueError(f"unknown state '{state}'")
-    return ControllerChanged(fields.t, fields.count("epoch"), state, fields.text("policy", ""))
+"""The parser of each field of a fact; docs/reference/event-log describes the records."""

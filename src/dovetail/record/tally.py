@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,22 @@ class Point(NamedTuple):
     blocking_index: float
 
 
+_POINT_FIELDS = len(Point._fields)
+
+
+@dataclass(slots=True)
+class _Stay:
+    """The open segment of a running job: progress counts up to `mark_s`, at `rate` from then on."""
+
+    placement: Placement
+    start_s: float
+    from_s: float
+    rate: float
+    mark_s: float
+    preparing: int
+    progress_s: float = 0.0
+
+
 class Tally:
     """Accumulates facts. `work_s` (solo seconds), `scale` (speed-up over one GPU) are per job."""
 
@@ -83,7 +100,7 @@ class Tally:
         self.running_s = [0.0] * n
         self.done_s = [0.0] * n
         self.segments: list[Segment] = []
-        self._columns = tuple(array("d") for _ in Point._fields)
+        self._points = array("d")
         self._last_point_s = NEVER_S
         self.facts = 0
         self.integrals = dict.fromkeys(
@@ -95,11 +112,7 @@ class Tally:
         self._waiting = 0
         self._blocked, self._blocked_since = 0.0, 0.0
         self._weight: dict[int, tuple[float, float]] = {}
-        self._running: dict[int, tuple[Placement, float, float]] = {}
-        self._rate: dict[int, float] = {}
-        self._mark: dict[int, float] = {}
-        self._progress: dict[int, float] = {}
-        self._preparing: dict[int, int] = {}
+        self._running: dict[int, _Stay] = {}
         self._named: dict[tuple[int, int], int] = {}
         self._held = 0
         self._speed = 0.0
@@ -157,10 +170,10 @@ class Tally:
     def _advance(self, now: float) -> None:
         while self._ramps and self._ramps[0][0] <= now:
             at, job, since = heapq.heappop(self._ramps)
-            placed = self._running.get(job)
-            if placed is not None and placed[1] == since:
+            stay = self._running.get(job)
+            if stay is not None and stay.start_s == since:
                 self._integrate(at)
-                self._speed += self._rate[job] * self.scale[job]
+                self._speed += stay.rate * self.scale[job]
                 self._point()
         self._integrate(now)
 
@@ -184,7 +197,7 @@ class Tally:
         self._t = now
 
     def _point(self) -> None:
-        # NOTE: columns of doubles cost half of what a list of tuples does, to write and to read.
+        # NOTE: an array of doubles costs half of what a list of tuples does, to write and to read.
         t, waiting, capacity = self._t, self._waiting, self.capacity_gpus
         row = (
             t,
@@ -196,18 +209,9 @@ class Tally:
             max(0.0, (t * self._blocked - self._blocked_since) / waiting) if waiting else 0.0,
         )
         if t == self._last_point_s:
-            for column, value in zip(self._columns, row, strict=True):
-                column[-1] = value
-            return
+            del self._points[-_POINT_FIELDS:]
         self._last_point_s = t
-        times, queue, running, held, gpus, efficiency, blocking = self._columns
-        times.append(t)
-        queue.append(waiting)
-        running.append(row[2])
-        held.append(row[3])
-        gpus.append(capacity)
-        efficiency.append(row[5])
-        blocking.append(row[6])
+        self._points.extend(row)
 
     @property
     def points(self) -> list[Point]:
@@ -220,7 +224,7 @@ class Tally:
     @property
     def columns(self) -> tuple[Floats, ...]:
         """Returns the states of the cluster over time, as the columns of `Point`."""
-        return tuple(np.array(column, dtype=np.float64) for column in self._columns)
+        return tuple(np.array(self._points).reshape(-1, _POINT_FIELDS).T.copy())
 
     def _wait(self, job: int, t: float, left_s: float) -> None:
         alone_s = max(left_s, 1e-9) * self.scale[job]
@@ -264,7 +268,7 @@ class Tally:
 
     def _switched(self, fact: Switched) -> None:
         t, job, rate, from_s, preparing = fact
-        placement = self._running[job][0]
+        placement = self._running[job].placement
         self._leave(job, t)
         self._enter(job, placement, t, rate, from_s, preparing)
 
@@ -278,12 +282,7 @@ class Tally:
         self, job: int, placement: Placement, t: float, rate: float, from_s: float, preparing: int
     ) -> None:
         """Opens a segment of a running job."""
-        if preparing:
-            self._preparing[job] = preparing
-        self._running[job] = (placement, t, from_s)
-        self._rate[job] = rate
-        self._mark[job] = from_s
-        self._progress[job] = 0.0
+        self._running[job] = _Stay(placement, t, from_s, rate, from_s, preparing)
         self._hold(placement, 1)
         if from_s > t:
             heapq.heappush(self._ramps, (from_s, job, t))
@@ -292,50 +291,42 @@ class Tally:
 
     def _leave(self, job: int, t: float) -> None:
         """Closes the segment of a running job and accounts for its use."""
-        placement, start_s, from_s = self._running.pop(job)
-        self._book(job, t)
-        rate = self._rate.pop(job)
+        stay = self._running.pop(job)
+        _book(stay, t)
+        placement, start_s, from_s = stay.placement, stay.start_s, stay.from_s
         if from_s <= t and not (from_s > start_s and self._pending_ramp(job, start_s)):
-            self._speed -= rate * self.scale[job]
+            self._speed -= stay.rate * self.scale[job]
         if not self._running:
             self._speed = 0.0
-        progress = self._progress.pop(job)
-        del self._mark[job]
+        progress = stay.progress_s
         self.done_s[job] += progress
         self.running_s[job] += t - start_s
         self.service_gpu_s[job] += placement.gpus * (t - start_s)
         self._hold(placement, -1)
-        preparing = self._preparing.pop(job, 0)
-        self.segments.append(Segment(job, placement, start_s, from_s, t, progress, preparing))
+        self.segments.append(Segment(job, placement, start_s, from_s, t, progress, stay.preparing))
 
     def _pending_ramp(self, job: int, start_s: float) -> bool:
         return any(j == job and since == start_s for _, j, since in self._ramps)
 
-    def _book(self, job: int, t: float) -> None:
-        mark = self._mark[job]
-        if t > mark:
-            self._progress[job] += self._rate[job] * (t - mark)
-            self._mark[job] = t
-
     def _retimed(self, fact: Retimed) -> None:
         t, job, rate = fact
-        self._book(job, t)
-        if self._running[job][2] <= t:
-            self._speed += (rate - self._rate[job]) * self.scale[job]
-        self._rate[job] = rate
+        stay = self._running[job]
+        _book(stay, t)
+        if stay.from_s <= t:
+            self._speed += (rate - stay.rate) * self.scale[job]
+        stay.rate = rate
 
     def _measured(self, fact: Measured) -> None:
         t, job, done_s, rate = fact
-        placement, _, from_s = self._running[job]
-        if from_s > t:
+        stay = self._running[job]
+        if stay.from_s > t:
             # It trains before it was expected to.
-            preparing = self._preparing.get(job, 0)
             self._leave(job, t)
-            self._enter(job, placement, t, rate, t, preparing)
+            self._enter(job, stay.placement, t, rate, t, stay.preparing)
         else:
             self._retimed(Retimed(t, job, rate))
         # What is booked of earlier stays is no more in doubt.
-        self._progress[job] = done_s - self.done_s[job]
+        self._running[job].progress_s = done_s - self.done_s[job]
 
     def _stopped(self, fact: Stopped) -> None:
         t, job, _, done_s = fact
@@ -359,3 +350,10 @@ class Tally:
             self._named[gpu] = count
             if count == (1 if sign > 0 else 0):
                 self._held += sign
+
+
+def _book(stay: _Stay, t: float) -> None:
+    """Adds the progress made up to a time."""
+    if t > stay.mark_s:
+        stay.progress_s += stay.rate * (t - stay.mark_s)
+        stay.mark_s = t

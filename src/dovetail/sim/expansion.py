@@ -27,16 +27,17 @@ class Expansions:
     def __init__(self, switching: Switching) -> None:
         self._switching = switching
         self._training: dict[int, Placement] = {}
-        self._steps: dict[int, list[ExpansionStep]] = {}
+        self.steps: dict[int, list[ExpansionStep]] = {}
+        """The steps under way of each job that grows, in order of time. Others only read it."""
 
     def due_s(self, job: int) -> float:
         """Returns when the next switch of a job is due, never if none is under way."""
-        steps = self._steps.get(job)
+        steps = self.steps.get(job)
         return steps[0].due_s if steps else NEVER_S
 
     def done_s(self, job: int) -> float:
         """Returns when all orders for a job will be carried out; in the past if none is open."""
-        steps = self._steps.get(job)
+        steps = self.steps.get(job)
         return steps[-1].due_s + self._switching.resize_s if steps else -NEVER_S
 
     def training(self, job: int, placed: Placement) -> Placement:
@@ -61,7 +62,7 @@ class Expansions:
         """
         switching = self._switching
         trained = self.training(job, before)
-        steps = [] if switching.cancels else self._steps.get(job, [])
+        steps = [] if switching.cancels else self.steps.get(job, [])
         self.forget(job)
         kept = trained.kept_in(after)
         if kept is None:
@@ -77,32 +78,32 @@ class Expansions:
             steps.append(ExpansionStep(begin_s + switching.prepare_s, after))
         if not steps:
             return after, pause_s
-        self._training[job], self._steps[job] = kept, steps
+        self._training[job], self.steps[job] = kept, steps
         return kept, pause_s
 
     def carry_out(self, job: int) -> None:
         """Starts the next step of a job: it trains on more GPUs from now on."""
-        step = self._steps[job].pop(0)
+        step = self.steps[job].pop(0)
         self._training[job] = step.training
-        if not self._steps[job]:
+        if not self.steps[job]:
             self.forget(job)
 
     def lose(self, job: int, nodes: Collection[int]) -> None:
         """Takes lost nodes out of what trains and is to train; some of what trains must be left."""
-        if job not in self._steps:
+        if job not in self.steps:
             return
         kept = self._training[job].without(nodes)
         assert kept is not None
-        left = [ExpansionStep(s.due_s, s.training.without(nodes) or kept) for s in self._steps[job]]
+        left = [ExpansionStep(s.due_s, s.training.without(nodes) or kept) for s in self.steps[job]]
         self.forget(job)
         steps = _growing(kept, left)
         if steps:
-            self._training[job], self._steps[job] = kept, steps
+            self._training[job], self.steps[job] = kept, steps
 
     def forget(self, job: int) -> None:
         """Drops the steps of a job that stops, ends or has switched."""
         self._training.pop(job, None)
-        self._steps.pop(job, None)
+        self.steps.pop(job, None)
 
 
 def _growing(training: Placement, steps: list[ExpansionStep]) -> list[ExpansionStep]:

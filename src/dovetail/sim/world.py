@@ -55,6 +55,7 @@ OVER = -1
 """The version of a job that has ended: every entry of the heap that names it is stale."""
 IDLE_WAKES_MAX = 100_000
 """Wake-ups in a row in which nothing at all happens; then the policy is taken to be stuck."""
+_NO_HANDOVER = Handover()
 
 
 class SimWorld:
@@ -89,6 +90,7 @@ class SimWorld:
         self._heap: list[tuple[float, int, int, int]] = []
         self._version: list[int] = [0] * len(trace)
         self._quit_s: dict[int, float] = {}
+        self._coalesce_s = scene.coalesce_s
         self._expansions = Expansions(scene.switching)
         self._reasons: tuple[Reason, ...] | None = None
         self._instants = 0
@@ -113,26 +115,18 @@ class SimWorld:
 
     def _step(self, until: float) -> bool:
         self._hand_over()
-        heap, version = self._heap, self._version
-        while heap and heap[0][3] != version[heap[0][2]]:
-            heapq.heappop(heap)
-        if not heap and self._submit[self._next] == NEVER_S and not self.state.waiting:
+        event_s = self._next_event_s()
+        if not self._heap and self._submit[self._next] == NEVER_S and not self.state.waiting:
             return False
-        now = self._submit[self._next]
-        if heap and heap[0][0] < now:
-            now = heap[0][0]
-        if self._capacity_next_s < now:
-            now = self._capacity_next_s
-        woke = until <= now
-        now = min(now, until)
+        now = event_s if event_s < until else until
         if now == NEVER_S:
             raise stuck(self._scene, self._policy, self.state.view)
-        if not woke and self._scene.coalesce_s:
-            now = min(self._last_within(now + self._scene.coalesce_s), until)
-            woke = until <= now
+        if now < until and self._coalesce_s:
+            now = min(self._last_within(now + self._coalesce_s), until)
+        woke = now == until
         if woke or self._idle_wakes:
-            self._check_life(woke, until)
-        state = self.state
+            self._check_life(woke)
+        heap, state = self._heap, self.state
         state.now = now
         set_now(state.view, now)
         self._instants += 1
@@ -151,6 +145,16 @@ class SimWorld:
             arrived = self._submit_jobs(now, facts)
         set_changes(state.view, Changes(arrived, ended, evicted, capacity, woke))
         return True
+
+    def _next_event_s(self) -> float:
+        """Returns when the next event is due, dropping the stale ends before it."""
+        heap, version = self._heap, self._version
+        while heap and heap[0][3] != version[heap[0][2]]:
+            heapq.heappop(heap)
+        event_s = self._submit[self._next]
+        if heap and heap[0][0] < event_s:
+            event_s = heap[0][0]
+        return event_s if event_s < self._capacity_next_s else self._capacity_next_s
 
     def _hand_over(self) -> None:
         """Hands the facts of the last instant to the recorder, all at once."""
@@ -193,9 +197,9 @@ class SimWorld:
 
     def _handover(self, changes: Sequence[Change]) -> Handover:
         """Returns the GPUs that change hands late, where orders under way are not cancelled."""
-        handover, now = Handover(), self.state.now
         if self._scene.switching.cancels:
-            return handover
+            return _NO_HANDOVER
+        handover, now = Handover(), self.state.now
         for job, before, after in changes:
             if before is not None and self._busy_s(job) > now:
                 handover.give_up(before, after, self._busy_s(job))
@@ -439,8 +443,10 @@ class SimWorld:
     def _own_moment_s(self, job: int) -> float:
         """Returns when a job switches to GPUs made ready, or reaches another phase of speed."""
         state = self.state
-        due = self._expansions.due_s(job)
         placement = state.plan.placed[job]
+        if not placement.batch_size and job not in self._expansions.steps:
+            return NEVER_S
+        due = self._expansions.due_s(job)
         changed = self._expansions.training(job, placement).batch_size
         if not changed or not state.rate[job]:
             return due
@@ -481,7 +487,7 @@ class SimWorld:
         others = self._on_gpus_of(placement) - {job}
         return tuple((j, placed[j]) for j in sorted(others))
 
-    def _check_life(self, woke: bool, until: float) -> None:
+    def _check_life(self, woke: bool) -> None:
         quiet = woke and not self._heap and self._submit[self._next] == NEVER_S
         self._idle_wakes = self._idle_wakes + 1 if quiet else 0
         if self._idle_wakes > IDLE_WAKES_MAX:

@@ -131,12 +131,13 @@ class Budget:
         low = self.least(job)
         if low > self.gpus:
             return False
-        touched = self._touched(job) if self._limits else []
-        if any(self._left[i] < low for i in touched):
-            return False
+        if self._limits:
+            touched = self._touched(job)
+            if any(self._left[i] < low for i in touched):
+                return False
+            for i in touched:
+                self._left[i] -= low
         self.gpus -= low
-        for i in touched:
-            self._left[i] -= low
         return True
 
     def reserve(self, job: int) -> bool:
