@@ -21,8 +21,8 @@ from dovetail.physics.pipelines.blocks import Transformer, transformer
 from dovetail.physics.pipelines.pipelined import FP16_BYTES, Pipelined
 from dovetail.physics.pipelines.planner import even_cuts, slice_bytes
 from dovetail.physics.zoo.profile import FitError
-from dovetail.profiling.fit_placements import error_of, read_csv
-from dovetail.profiling.least_squares import solve_least_squares
+from dovetail.profiling.least_squares import error_of, solve_least_squares
+from tools.zoo.fit_placements import read_csv
 
 GPUS_PER_NODE = 8
 PEAK_FLOPS_PER_S = 312e12
