@@ -146,6 +146,36 @@ def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
     assert one._announced == 4
 
 
+class Racing:
+    """A lock that an order of the agent gets ahead of, the first time that it is taken."""
+
+    def __init__(self, one: Membership, order: Regroup) -> None:
+        self._lock, self._orders = threading.Lock(), [order]
+        self._deliver = one._context.mailbox.receive
+
+    def __enter__(self) -> None:
+        while self._orders:
+            self._deliver(self._orders.pop())
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_group_ordered_while_old_ones_are_dropped_is_kept() -> None:
+    """If it were dropped too, the worker would never join that generation."""
+    one, _ = member(0, 2, step=5, known=True)
+
+    def prepare(regroup: Regroup) -> None:
+        with one._lock:
+            one._builders[regroup.generation] = GroupBuilder(regroup, one._context, one._device)
+
+    one._context.mailbox.listen(prepare=prepare, stop=one._stop, show_life=one._show_life)
+    one._lock = Racing(one, Regroup(4, (10,)))  # type: ignore[assignment]
+    one._drop_builders()
+    assert list(one._builders) == [4] and not one._builders[4]._unwanted
+
+
 @pytest.mark.parametrize(("theirs", "switches"), [(3, False), (4, True), (5, False)])
 def test_nobody_switches_unless_all_announce_the_same(theirs: int, *, switches: bool) -> None:
     one, others = member(0, 2, step=5, known=True)

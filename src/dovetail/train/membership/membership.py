@@ -453,9 +453,10 @@ class Membership:
     def _drop_builders(self, *, all_of_them: bool = False) -> None:
         """Gives up the groups of generations that can no longer be entered."""
         mailbox = self._context.mailbox
-        with mailbox.lock:
+        # Read under the lock that `_prepare` takes: a builder that is added after the look would
+        # count as closed, and the worker would never join its generation.
+        with self._lock, mailbox.lock:
             still_open = [] if all_of_them else mailbox.generations.open_generations
-        with self._lock:
             old = [self._builders.pop(g) for g in sorted(self._builders) if g not in still_open]
         for builder in old:
             builder.drop()
