@@ -40,7 +40,7 @@ def solve_least_squares(
     from scipy.optimize import least_squares
 
     low, high = np.asarray(bounds[0], float), np.asarray(bounds[1], float)
-    found = [
+    searches = [
         least_squares(
             residuals,
             np.clip(start, low, high),
@@ -52,7 +52,7 @@ def solve_least_squares(
         )
         for start in starts
     ]
-    best = min(found, key=lambda one: float(one.cost))
+    best = min(searches, key=lambda search: float(search.cost))
     refined = least_squares(
         residuals,
         best.x,
