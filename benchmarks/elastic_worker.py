@@ -18,7 +18,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from dovetail.train import Job  # noqa: E402
-from dovetail.train.membership.membership import Membership  # noqa: E402
+from dovetail.train.membership.membership import Membership, MemberState  # noqa: E402
 
 IMPORTED_S = time.time()
 
@@ -38,6 +38,16 @@ class Large(nn.Module):
         return sum((p.mean() for p in self.parts), torch.zeros(())) * x.mean()
 
 
+def send_before_training() -> None:
+    """Makes all workers wait at a switch until joiners have the whole state."""
+    compare = Membership._compare_states
+
+    def compare_as_if_new(self: Membership, step: int, trained: bool) -> list[MemberState]:
+        return compare(self, step, False)
+
+    Membership._compare_states = compare_as_if_new  # type: ignore[method-assign]
+
+
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=float, default=2.0)
@@ -50,7 +60,8 @@ def main(words: list[str] | None = None) -> None:
     options = parser.parse_args(words)
     began_s, imported_s = (BEGAN_S, IMPORTED_S) if words is None else (time.time(),) * 2
     torch.set_num_threads(1)
-    Membership.sends_while_training = not options.at_once
+    if options.at_once:
+        send_before_training()
     time.sleep(options.start_s)  # for imports and a GPU's context, in a worker that was forked
     model = Large(options.megabytes * 1e6)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

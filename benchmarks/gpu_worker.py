@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from dovetail.train import Job
-from dovetail.train.process.device_memory import DeviceMemory
+from dovetail.train.process.device import DeviceMemory
 
 WARM_UP = 3
 

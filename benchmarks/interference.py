@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from dovetail.physics.sharing.contention import shipped_contention
-from dovetail.profiling.fit_placements import error_of, read_csv
+from dovetail.profiling.least_squares import error_of
+from tools.zoo.fit_placements import read_csv
 from tools.zoo.pairs import (
     FITTED_ON,
     OTHER_TYPES,

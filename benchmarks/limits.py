@@ -32,7 +32,8 @@ from dovetail.physics.sharing.pair_law import MeasuredInterference
 from dovetail.physics.speed.throughput import fewest_steps
 from dovetail.physics.zoo.models import lookup, zoo
 from dovetail.physics.zoo.profile import FitError
-from dovetail.profiling.fit_placements import error_of, read_csv
+from dovetail.profiling.least_squares import error_of
+from tools.zoo.fit_placements import read_csv
 from tools.zoo.limits import (
     DemandFit,
     WholePairs,

@@ -20,8 +20,8 @@ from dovetail.core.job import JobTable
 from dovetail.core.placement import Placement
 from dovetail.core.trace import Trace
 from dovetail.physics.batches.goodput import LATE_S
-from dovetail.profiling.fit_placements import read_csv
 from tools.zoo.efficiency import EPOCHS, MOST_PER_GPU, read_trainings
+from tools.zoo.fit_placements import read_csv
 
 PER_NODE = 4
 

@@ -41,7 +41,7 @@ from dovetail.physics.speed.network import Network
 from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
 from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.zoo.provenance import Provenance, Sourced
-from dovetail.profiling.fit_placements import error_of
+from dovetail.profiling.least_squares import error_of
 
 MEASURED, FITTED, DERIVED, ASSUMED = Provenance
 

@@ -11,7 +11,7 @@ from command_runner import Shell
 from dovetail.cli.profile import _print_wall_time
 from dovetail.physics.speed.throughput import iteration_s
 from dovetail.physics.zoo.profile_file import load_profiles
-from dovetail.profiling.dry_run import Alone, MeasuredSubBatch, Together
+from dovetail.profiling.dry_run import MeasuredSubBatch, ParallelRun, SingleWorkerRun
 from dovetail.profiling.profile_script import profile_set
 from patience import is_there, until
 
@@ -73,10 +73,10 @@ def test_a_script_is_measured_alone_and_the_set_is_read_by_other_commands(
 
 
 def test_the_curve_is_as_measured_and_fitted_between(tmp_path: Path) -> None:
-    alone = Alone(
+    alone = SingleWorkerRun(
         "Net", 10**6, 64, "cpu", (MeasuredSubBatch(64, 1, 0.1, 10**8, (0.0, 0.0, 0.1, 0.0)),)
     )
-    together = [Together(n, t, 10**8, (0.0, 0.0, t, 0.0)) for n, t in ((2, 0.06), (4, 0.05))]
+    together = [ParallelRun(n, t, 10**8, (0.0, 0.0, t, 0.0)) for n, t in ((2, 0.06), (4, 0.05))]
     (model,) = profile_set("net", alone, together, slots=4, where="here", family="A b").profiles
     assert (model.full_name, model.aliases) == ("a-b/net", ("Net",))
     for gpus, seconds in ((1, 0.1), (2, 0.06), (4, 0.05)):

@@ -9,15 +9,13 @@ from dovetail.physics.speed.compute import Compute, iteration_s
 from dovetail.physics.zoo.models import shipped_sets, zoo
 from dovetail.physics.zoo.profile import Batch, Curve
 from dovetail.physics.zoo.profile_file import ProfileSet, field_values, profile_fields
-from dovetail.profiling.fit_curve import (
-    Servers,
-    fit_curve,
-    fit_timed_exchange,
-    measured_points,
-)
-from dovetail.profiling.fit_placements import Steps, error_of, fit_steps, read_steps
+from dovetail.profiling.fit_curve import Servers, fit_curve
+from dovetail.profiling.least_squares import error_of
 from tools.zoo.accuracy import errors_by_region
 from tools.zoo.fit import FITS, refit
+from tools.zoo.fit_placements import Steps, fit_steps, read_steps
+from tools.zoo.from_curve import left_out_error, measured_points
+from tools.zoo.muri import fit_timed_exchange
 
 TRUE = Compute(0.02, 0.003)
 GRADIENT_BYTES = 1e8
@@ -90,12 +88,13 @@ def test_a_strong_curve_is_fitted_within_what_its_links_can_carry() -> None:
     batch = Batch(128, per_gpu=False, max_per_gpu=128)
     servers = Servers(gpus_per_node=4, within=1e10, across=1e9)
 
-    fit = fit_curve(curve(1.0, 0.52, 0.28, 0.3, 0.2).value, batch, servers, GRADIENT_BYTES)
+    points = measured_points(curve(1.0, 0.52, 0.28, 0.3, 0.2).value)
+    fit = fit_curve(points, batch, servers, GRADIENT_BYTES)
 
     assert fit.network.within.bandwidth_bytes_per_s <= 1e10
     assert fit.network.across.bandwidth_bytes_per_s <= 1e9 * (1 + 1e-9)
     assert fit.compute.time_s(128) == pytest.approx(1.0, rel=0.1)
-    assert fit.left_out is None
+    assert left_out_error(points, batch, servers, GRADIENT_BYTES) is None
 
 
 def test_links_are_fitted_to_an_exchange_that_was_timed() -> None:

@@ -16,6 +16,7 @@ from dovetail.physics.zoo.profile_file import field_values, profile_fields
 from dovetail.profiling.fit_curve import PULL, CurveFit, fit_curve
 from dovetail.profiling.least_squares import OPEN, solve_least_squares
 from tools.zoo.fit import FITS
+from tools.zoo.from_curve import measured_points
 
 Floats = NDArray[np.float64]
 Residuals = Callable[[Floats], Floats]
@@ -51,7 +52,9 @@ def a_fit_of(name: str, data_dir: Path) -> CurveFit:
     gpus = tuple(int(row["num_gpus"]) for row in rows)
     seconds = tuple(int(row["step_time_us"]) / 1e6 for row in rows)
     batch: Batch = shipped.batch.value
-    return fit_curve(Curve(gpus, seconds), batch, SERVERS, facts.gradient_bytes.value)
+    return fit_curve(
+        measured_points(Curve(gpus, seconds)), batch, SERVERS, facts.gradient_bytes.value
+    )
 
 
 def numbers_of(fit: CurveFit) -> list[float]:

@@ -28,6 +28,6 @@ def in_pieces(job: Job, steps: int, size: int) -> None:
 
     def entered(since_s: float) -> None:
         enter(since_s)
-        job._membership.manner = BatchSplit(size, steps=steps)
+        job._membership.batch_split = BatchSplit(size, steps=steps)
 
     job._membership.enter_next = entered  # type: ignore[method-assign]

@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("torch")
 
 from dovetail.train.measure.stages import StageTimer
-from dovetail.train.membership.agent_connection import WAITING_MAX, AgentConnection, WorkerIdentity
+from dovetail.train.membership.agent_connection import WAITING_MAX, AgentConnection
 from dovetail.train.membership.mailbox import Mailbox
-from dovetail.wire.generation import ShowLife
+from dovetail.train.process.environment import WorkerEnvironment
+from dovetail.wire.generation import CheckpointDone, ShowLife
 from dovetail.wire.worker import (
     FROM_WORKER,
     TO_WORKER,
@@ -58,8 +59,8 @@ def hear(peer: socket.socket, count: int) -> list[FromWorker]:
 
 
 def line_to(place: Path, desk: Mailbox, generation: int = 4) -> AgentConnection:
-    line = AgentConnection(WorkerIdentity(str(place), "1/7", "secret"), desk)
-    line.open(generation=lambda: generation, again=lambda: [Entered(generation, 1, 2)])
+    line = AgentConnection(WorkerEnvironment(str(place), "1/7", "secret"), desk)
+    line.open(generation=lambda: generation, first_messages=lambda: [Entered(generation, 1, 2)])
     return line
 
 
@@ -145,7 +146,7 @@ def test_a_broken_line_is_called_again_and_nonsense_breaks_it(place: Path) -> No
             peer.sendall(TO_WORKER.encode(Regroup(5, (7,)))[10:] + b'{"m":"Format disk"}\n')
         with ear.accept()[0] as peer:
             assert isinstance(hear(peer, 1)[0], Hello)
-            assert desk.regroup == Regroup(5, (7,))
+            assert desk.generations.ordered == Regroup(5, (7,))
             line.close(PATIENCE_S)
 
 
@@ -153,32 +154,32 @@ def test_older_and_repeated_orders_do_no_harm() -> None:
     desk, heard, probed, stopped = Mailbox(1), list[Regroup](), list[ShowLife](), list[int]()
     desk.listen(prepare=heard.append, stop=stopped.append, show_life=probed.append)
     for message in (Regroup(3, (1,)), Regroup(2, (2,)), Regroup(3, (1,)), Meet(3, "here")):
-        desk.hear(message)
+        desk.receive(message)
     assert heard == [Regroup(3, (1,))]
-    assert desk.address_of(3) == "here"
-    assert not desk.is_overtaken(3) and desk.is_overtaken(2)
-    desk.hear(Abandon(3))
-    desk.hear(Abandon(3))
-    assert desk.is_overtaken(3) and desk.is_abandoned(3)
+    assert desk.generations.address_of(3) == "here"
+    assert not desk.generations.is_overtaken(3) and desk.generations.is_overtaken(2)
+    desk.receive(Abandon(3))
+    desk.receive(Abandon(3))
+    assert desk.generations.is_overtaken(3) and desk.generations.is_abandoned(3)
     assert probed == 2 * [ShowLife(Lost(3, "abandoned"))]
     assert not stopped
 
 
 def test_an_order_to_leave_outlives_a_checkpoint_that_was_on_its_way() -> None:
     desk = Mailbox()
-    desk.hear(Checkpoint(leave=True))
-    desk.checkpoint_done(left=False)
-    assert desk.leave
-    desk.checkpoint_done(left=True)
-    assert not desk.leave
+    desk.receive(Checkpoint(leave=True))
+    desk.handle(CheckpointDone(leaves=False))
+    assert desk.generations.leave
+    desk.handle(CheckpointDone(leaves=True))
+    assert not desk.generations.leave
 
 
 def test_who_is_wanted_in_a_newer_generation_does_not_leave_by_an_older_order() -> None:
     """Another controller took it on: all would leave with it, and the job would count as done."""
     desk = Mailbox()
-    desk.hear(Regroup(3, (1,)))
-    desk.hear(Checkpoint(leave=True))
-    desk.hear(Regroup(3, (1,)))
-    assert desk.leave
-    desk.hear(Regroup(4, (1, 2)))
-    assert not desk.leave
+    desk.receive(Regroup(3, (1,)))
+    desk.receive(Checkpoint(leave=True))
+    desk.receive(Regroup(3, (1,)))
+    assert desk.generations.leave
+    desk.receive(Regroup(4, (1, 2)))
+    assert not desk.generations.leave

@@ -23,7 +23,7 @@ def drawn(pieces: int, noise: int) -> list[float]:
 
     def entered(since_s: float) -> None:
         enter(since_s)
-        job._membership.manner = BatchSplit(4, steps=pieces)
+        job._membership.batch_split = BatchSplit(4, steps=pieces)
 
     job._membership.enter_next = entered  # type: ignore[method-assign]
     found = []

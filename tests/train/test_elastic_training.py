@@ -38,12 +38,12 @@ def test_a_job_that_grows_from_1_to_4_and_shrinks_to_1_trains_as_alone(tmp_path:
         stage.entered(stage.regroup(2))
         let_end(tmp_path / "log")
         assert stage.ended(1, 2) == [0, 0]
-        assert [m.generation for m in stage.all_said(0, WorkerLeft)] == [4]
-        done = stage.all_said(2, Finished)
+        assert [m.generation for m in stage.messages(0, WorkerLeft)] == [4]
+        done = stage.messages(2, Finished)
         assert [(f.step, f.samples) for f in done] == [(96, 1500)]
-        steps = [e.step for e in stage.all_said(2, Entered)]
+        steps = [e.step for e in stage.messages(2, Entered)]
         assert steps == sorted(steps)
-        assert len(stage.all_said(2, Ready)) == 3
+        assert len(stage.messages(2, Ready)) == 3
     assert_untouched(PACED, read(tmp_path / "log"))
 
 
@@ -116,8 +116,8 @@ def test_orders_that_overtake_each_other_end_alike_everywhere(tmp_path: Path) ->
         storm(stage, 20, seed=7, most=4)
         let_end(tmp_path / "log")
         # One whose order was overtaken before it could hear it still waits for its turn.
-        codes = stage.ended(*(n for n in stage.workers if stage.all_said(n, Ready)))
-        entered = {e.generation for e in stage.all_said(0, Entered)}
+        codes = stage.ended(*(n for n in stage.workers if stage.messages(n, Ready)))
+        entered = {e.generation for e in stage.messages(0, Entered)}
         assert codes == [0] * len(codes)
         assert 4 < len(entered) < 22
     assert_untouched(scene, read(tmp_path / "log"))
@@ -130,9 +130,9 @@ def test_55_orders_for_up_to_6_workers_end_alike_everywhere(tmp_path: Path, seed
     with rehearse(scene, tmp_path / "log") as stage:
         storm(stage, 55, seed=seed, most=6)
         let_end(tmp_path / "log")
-        codes = stage.ended(*(n for n in stage.workers if stage.all_said(n, Ready)))
+        codes = stage.ended(*(n for n in stage.workers if stage.messages(n, Ready)))
         assert codes == [0] * len(codes)
-        assert len({e.generation for e in stage.all_said(0, Entered)}) > 10
+        assert len({e.generation for e in stage.messages(0, Entered)}) > 10
     assert_untouched(scene, read(tmp_path / "log"))
 
 
@@ -144,9 +144,9 @@ def test_a_job_stopped_with_2_workers_goes_on_with_3(tmp_path: Path) -> None:
         stage.until(lambda: len(read(first).losses) > 7)
         stage.tell(Checkpoint(leave=True))
         assert stage.ended(0, 1) == [0, 0]
-        (saved,) = stage.all_said(0, Saved)
-        assert stage.all_said(1, Saved) == []
-        assert [m.step for n in (0, 1) for m in stage.all_said(n, WorkerLeft)] == [saved.step] * 2
+        (saved,) = stage.messages(0, Saved)
+        assert stage.messages(1, Saved) == []
+        assert [m.step for n in (0, 1) for m in stage.messages(n, WorkerLeft)] == [saved.step] * 2
     with rehearse(PACED, second, folder=folder) as stage:
         stage.start(10, 11, 12)
         entered = stage.entered(stage.regroup(12, 10, 11))
@@ -168,7 +168,7 @@ def test_a_worker_trains_on_while_its_agent_is_away(tmp_path: Path) -> None:
         stage.until(lambda: len(read(tmp_path / "log").losses) > before + 20)
         stage.answer()
         stage.entered(stage.regroup(0, 1))
-        stage.until(lambda: len(stage.all_said(0, Training)) > 2)
+        stage.until(lambda: len(stage.messages(0, Training)) > 2)
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
     assert_untouched(scene, read(tmp_path / "log"))
@@ -190,4 +190,4 @@ def test_who_has_ended_was_heard_to_the_end(
         stage.entered(stage.regroup(0))
         let_end(tmp_path / "log")
         assert stage.ended(0) == [0]
-        assert len(stage.all_said(0, Finished)) == 1
+        assert len(stage.messages(0, Finished)) == 1

@@ -58,7 +58,7 @@ def test_killed_workers_leave_the_others_training(tmp_path: Path) -> None:
         let_end(log)
         assert stage.ended(*members) == [0, 0, 0]
         assert [stage.workers[n].process.poll() for n in (0, 1)] == [-signal.SIGKILL] * 2
-        assert any(stage.all_said(n, Lost) for n in members)
+        assert any(stage.messages(n, Lost) for n in members)
     assert_untouched(scene, read(tmp_path / "log"), all_told=False)
 
 
@@ -71,7 +71,7 @@ def test_a_step_that_some_have_made_and_some_not_is_made_once(
     with rehearse(scene, tmp_path / "log") as stage:
         stage.start(0, 1)
         stage.entered(stage.regroup(0, 1))
-        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1)))
+        stage.until(lambda: all(stage.messages(n, Lost) for n in (0, 1)))
         entered = {e.step for e in stage.entered(stage.regroup(*members))}
         assert entered == ({10} if 0 in members else {9})
         let_end(tmp_path / "log")
@@ -106,10 +106,10 @@ def test_a_frozen_worker_is_noticed_and_left_behind(tmp_path: Path) -> None:
         stage.entered(generation)
         hit(stage, 2, signal.SIGSTOP)
         stage.until(lambda: stands_still(stage.workers[2].process.pid))
-        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1)))
+        stage.until(lambda: all(stage.messages(n, Lost) for n in (0, 1)))
         stage.tell(Abandon(generation))
         stage.entered(stage.regroup(0, 1))
-        assert all(m.why != "abandoned" for m in stage.all_said(2, Lost)), "it does not answer"
+        assert all(m.why != "abandoned" for m in stage.messages(2, Lost)), "it does not answer"
         hit(stage, 2, signal.SIGKILL)
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
@@ -140,7 +140,7 @@ def test_a_probe_is_answered_though_nothing_broke(tmp_path: Path) -> None:
         stage.entered(generation)
         for answers in (1, 2):
             stage.tell(Abandon(generation))
-            stage.until(lambda n=answers: all(len(stage.all_said(w, Lost)) >= n for w in (0, 1)))
+            stage.until(lambda n=answers: all(len(stage.messages(w, Lost)) >= n for w in (0, 1)))
         stage.entered(stage.regroup(0, 1))
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
@@ -166,7 +166,7 @@ def test_a_worker_that_nobody_can_continue_from_says_so(tmp_path: Path) -> None:
         stage.until(lambda: len(read(tmp_path / "log").losses) > 2)
         stage.start(1)
         stage.regroup(0, 1)
-        stage.until(lambda: bool(stage.all_said(1, Entered)))
+        stage.until(lambda: bool(stage.messages(1, Entered)))
         hit(stage, 0, signal.SIGKILL)
         stage.ended(0)
         stage.abandon()
@@ -213,13 +213,13 @@ def test_an_order_that_cannot_be_carried_out_does_not_disturb_training(tmp_path:
     with rehearse(scene, tmp_path / "log") as stage:
         stage.start(0, 1, 2)
         stage.entered(stage.regroup(0, 1))
-        stage.until(lambda: bool(stage.all_said(2, Hello)))
+        stage.until(lambda: bool(stage.messages(2, Hello)))
         never = stage.regroup(0, 1, 2, 7)
         before = len(read(tmp_path / "log").losses)
         stage.tell(Abandon(never))
-        stage.until(lambda: all(stage.all_said(n, Lost) for n in (0, 1, 2)))
+        stage.until(lambda: all(stage.messages(n, Lost) for n in (0, 1, 2)))
         stage.until(lambda: len(read(tmp_path / "log").losses) > before + 10)
-        assert all(e.generation < never for e in stage.all_said(0, Entered))
+        assert all(e.generation < never for e in stage.messages(0, Entered))
         stage.entered(stage.regroup(1, 2))
         let_end(tmp_path / "log")
         assert stage.ended(0, 1, 2) == [0, 0, 0]

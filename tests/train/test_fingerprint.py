@@ -24,10 +24,11 @@ from torch.utils.data import (
 )
 from train_scene import let_end, lines
 
-from dovetail.train import Job, iterations
+from dovetail.train import Job
 from dovetail.train.data.fingerprint import fingerprint
 from dovetail.train.data.source import DataSource
 from dovetail.train.rehearsal import Rehearsal
+from dovetail.train.sync import replicas
 
 COUNT = 400
 
@@ -104,9 +105,7 @@ def test_what_a_sampler_draws_is_looked_at_too() -> None:
     def seen(seed: int) -> int:
         sampler = SubsetRandomSampler(shuffled(seed)[:300])
         loader = DataLoader(Unread(), batch_size=8, sampler=sampler)
-        given = DataSource.of(loader, batch_size=None, shuffle=True, drop_last=False, loaders=0,
-                         collate=None, seed=0)  # fmt: skip
-        return given.fingerprint()
+        return DataSource(loader).resolve(seed=0).fingerprint()
 
     assert seen(1) == seen(1)
     assert seen(1) != seen(2)
@@ -122,7 +121,7 @@ def of_a_split(tell: Callable[[Job], None], folder: Path | None = None) -> tuple
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(iterations, "warn", told.append)
+        patch.setattr(replicas, "warn", told.append)
         job = Job(model, optimizer, data=data, batch_size=15, epochs=3, folder=folder)
         for a, b in job.batches():
             job.backward(cross_entropy(model(a), b))

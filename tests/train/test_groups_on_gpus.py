@@ -107,7 +107,7 @@ def on_bus(monkeypatch: pytest.MonkeyPatch, *bus: int) -> Callable[[str], HashSt
 def a_group(gives_up: Callable[[], str | None] = lambda: None) -> tuple[WorkerGroup, PlayedNccl]:
     data = PlayedNccl(None, 0, 2, SimpleNamespace(_timeout=None))
     made = WorkerGroup(5, 0, 2, control=SimpleNamespace(), data=data, by_nccl=True)  # type: ignore[arg-type]
-    made.have(WaitPolicy(gives_up=gives_up, stalls=lambda what: None, stall_s=60))
+    made.patience = WaitPolicy(gives_up=gives_up, stalls=lambda what: None, stall_s=60)
     return made, data
 
 
@@ -223,14 +223,14 @@ def test_an_operation_that_cannot_be_ended_keeps_its_buffer_and_the_loop_takes_a
     ours, model = gradients()
     an_iteration(ours, model, made)
     late = model.weight.grad
-    ours.take_back()
+    ours.roll_back()
     an_iteration(ours, model, made)
     assert late is not None and model.weight.grad is not None
     late.fill_(1e9)  # what a slow member sends arrives after all
     assert model.weight.grad.tolist() == [[1.0, 1.0]]
     data.works[1].complete = True
     kept = model.weight.grad
-    ours.take_back()
+    ours.roll_back()
     an_iteration(ours, model, made)
     assert model.weight.grad.data_ptr() == kept.data_ptr(), "one that ended leaves its buffer"
 
@@ -245,13 +245,13 @@ def test_after_an_abort_the_gpu_is_waited_for_before_its_buffers_are_used_again(
     monkeypatch.setattr(group, "RELEASE_TIMEOUT_S", PATIENCE_S)
     timer = threading.Timer(0.05, data.works[0].__setattr__, ("complete", True))
     timer.start()
-    ours.take_back()
+    ours.roll_back()
     assert data.works[0].complete
     an_iteration(ours, model, made)
     assert model.weight.grad.data_ptr() == before.data_ptr()  # type: ignore[union-attr]
     monkeypatch.setattr(group, "RELEASE_TIMEOUT_S", 0.01)
     with pytest.raises(OperationStuck, match="NCCL did not end"):
-        ours.take_back()
+        ours.roll_back()
 
 
 def test_a_worker_that_joins_can_step_with_a_scaler_before_its_first_loss() -> None:
@@ -263,7 +263,7 @@ def test_a_worker_that_joins_can_step_with_a_scaler_before_its_first_loss() -> N
     for p in model.parameters():
         p.grad = torch.full_like(p, scaler.get_scale())
     before = model.bias.item()
-    job._how.make(optimizer, list(model.parameters()))
+    job._update.make(optimizer, list(model.parameters()))
     assert model.bias.item() == pytest.approx(before - 0.1)
 
 

@@ -26,14 +26,14 @@ from dovetail.wire.worker import TOKEN, Checkpoint
 SCENE = Scene(samples=90, batch_size=16, epochs=2)
 
 
-def run(scene: Scene, manner: BatchSplit | None = None, **more: Any) -> tuple[list[float], Job]:
+def run(scene: Scene, split: BatchSplit | None = None, **more: Any) -> tuple[list[float], Job]:
     parts = scene.parts()
     job = job_of(scene, parts, environment={}, **more)
-    if manner is not None:
+    if split is not None:
         keep = job._membership.enter_next
         job._membership.enter_next = lambda since_s: (  # type: ignore[method-assign]
             keep(since_s),
-            setattr(job._membership, "manner", manner),
+            setattr(job._membership, "batch_split", split),
         )[0]
     losses: list[float] = []
     train(job, parts.model, lambda told: losses.append(told["loss"]))
@@ -89,7 +89,7 @@ def test_nobody_leaves_before_what_it_has_is_saved(
     monkeypatch.setattr(aside, "_leaving", None)  # or the tests themselves would end with 0
     parts = SCENE.parts()
     job = job_of(SCENE, parts, folder=tmp_path, environment={})
-    job._mailbox.hear(Checkpoint(leave=True))
+    job._mailbox.receive(Checkpoint(leave=True))
     with monkeypatch.context() as disk:
         if full:
             disk.setattr(os, "fsync", no_room)
@@ -194,7 +194,7 @@ def test_a_weight_of_ones_own_gives_the_mean_over_it() -> None:
     batches = job.batches()
     job._membership.enter_next(0.0)
     job._membership.enter_next = lambda since_s: None  # type: ignore[method-assign]
-    job._membership.manner = BatchSplit(12, steps=5)
+    job._membership.batch_split = BatchSplit(12, steps=5)
     for a, n in batches:
         job.backward((split(a).squeeze() * n).sum() / n.sum(), weight=n.sum())
         job.step()
@@ -239,8 +239,8 @@ def test_clipping_scaling_and_a_schedule_by_pass_are_those_of_an_ordinary_loop()
             optimizer.step()
         scheduler.step()
     torch.testing.assert_close(mine.weight, plain.weight)
-    assert job._how.scheduler is not None
-    assert job._how.scheduler.get_last_lr() == scheduler.get_last_lr() == [0.125]
+    assert job._update.scheduler is not None
+    assert job._update.scheduler.get_last_lr() == scheduler.get_last_lr() == [0.125]
 
 
 def test_a_dry_run_tries_sub_batches_and_saves_nothing(tmp_path: Path) -> None:

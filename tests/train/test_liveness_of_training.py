@@ -49,7 +49,7 @@ class Looker:
                 os.write(self._opener, b".")
 
     def _look(self) -> int:
-        self._pulse.look()
+        self._pulse.check()
         return self._beats
 
     def _wait_until_it_stands(self, where: str) -> None:

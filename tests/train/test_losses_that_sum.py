@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as f
 
 from dovetail.train import Job
-from dovetail.train.sync.loss_reduction import is_sum
+from dovetail.train.guards import is_sum
 
 N = 6
 Loss = Callable[[Tensor, nn.Module], Tensor]

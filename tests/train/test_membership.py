@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 
@@ -14,8 +15,8 @@ from train_scene import Scene
 
 from dovetail.train.data.samples import BatchSplit
 from dovetail.train.membership.mailbox import Mailbox
-from dovetail.train.membership.membership import Membership, StateLost, WorkerContext
-from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer
+from dovetail.train.membership.membership import Membership, StateLost
+from dovetail.train.membership.rendezvous import GroupBuilder, RendezvousServer, WorkerContext
 from dovetail.train.state.checkpoint import TrainingPosition
 from dovetail.train.sync.process_group import COMPLETED, Operation, WorkerGroup
 from dovetail.wire.generation import Entering, Joined, Trains
@@ -23,19 +24,6 @@ from dovetail.wire.worker import Abandon, FromWorker, Lost, Ready, Regroup
 
 SCRIPT = 11
 STALL_S = 60.0
-
-
-class Told:
-    """An agent that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[FromWorker] = []
-
-    def send(self, message: FromWorker) -> None:
-        self.said.append(message)
-
-    def close(self, wait_s: float) -> None:
-        pass
 
 
 class Others(WorkerGroup):
@@ -56,6 +44,11 @@ class Others(WorkerGroup):
         return COMPLETED
 
 
+def context_of(number: int, send: Callable[[FromWorker], None]) -> WorkerContext:
+    host = "127.0.0.1"
+    return WorkerContext(number, send, Mailbox(number), RendezvousServer(host), host, STALL_S)
+
+
 def member(
     rank: int = 0,
     size: int = 2,
@@ -66,9 +59,7 @@ def member(
     begin: Callable[[], TrainingPosition] = lambda: TrainingPosition(known=True),
 ) -> tuple[Membership, Others]:
     """Returns worker 10 + rank of generation 3, among others that are 10, 11, ..."""
-    context = WorkerContext(
-        10 + rank, Told(), Mailbox(10 + rank), RendezvousServer("127.0.0.1"), "127.0.0.1", STALL_S
-    )
+    context = context_of(10 + rank, lambda _: None)
     progress = TrainingPosition(step, 16 * step, known)
     one = Membership(
         context,
@@ -86,7 +77,7 @@ def member(
     for event in (Regroup(3, one._members), Joined(3), Entering(3), Trains(step, 16 * step)):
         one._context.mailbox.handle(event)
     one._trained, one.learning = known, (False,) * size
-    one.manner = BatchSplit(16, size)
+    one.batch_split = BatchSplit(16, size)
     one._start_transfer = lambda **_: None  # type: ignore[method-assign]
     return one, others
 
@@ -146,7 +137,7 @@ def test_who_has_half_a_state_begins_only_from_a_checkpoint() -> None:
 
 def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
     one, _ = member(0, 2, step=5, known=True)
-    one._context.mailbox.hear(Regroup(4, (11, 12)))
+    one._context.mailbox.receive(Regroup(4, (11, 12)))
     one.learning = (False, True)
     one.announce(save=False)
     assert one._announced == 3
@@ -155,11 +146,41 @@ def test_who_has_the_state_does_not_leave_before_others_have_it() -> None:
     assert one._announced == 4
 
 
+class Racing:
+    """A lock that an order of the agent gets ahead of, the first time that it is taken."""
+
+    def __init__(self, one: Membership, order: Regroup) -> None:
+        self._lock, self._orders = threading.Lock(), [order]
+        self._deliver = one._context.mailbox.receive
+
+    def __enter__(self) -> None:
+        while self._orders:
+            self._deliver(self._orders.pop())
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_group_ordered_while_old_ones_are_dropped_is_kept() -> None:
+    """If it were dropped too, the worker would never join that generation."""
+    one, _ = member(0, 2, step=5, known=True)
+
+    def prepare(regroup: Regroup) -> None:
+        with one._lock:
+            one._builders[regroup.generation] = GroupBuilder(regroup, one._context, one._device)
+
+    one._context.mailbox.listen(prepare=prepare, stop=one._stop, show_life=one._show_life)
+    one._lock = Racing(one, Regroup(4, (10,)))  # type: ignore[assignment]
+    one._drop_builders()
+    assert list(one._builders) == [4] and not one._builders[4]._unwanted
+
+
 @pytest.mark.parametrize(("theirs", "switches"), [(3, False), (4, True), (5, False)])
 def test_nobody_switches_unless_all_announce_the_same(theirs: int, *, switches: bool) -> None:
     one, others = member(0, 2, step=5, known=True)
     others.add = (theirs, theirs * theirs)
-    one._context.mailbox.hear(Regroup(4, (11,)))
+    one._context.mailbox.receive(Regroup(4, (11,)))
     one.announce(save=False)
     assert one.agree().switch is switches
 
@@ -174,15 +195,15 @@ def test_all_are_well_only_if_each_is() -> None:
 
 def test_a_training_loop_that_hangs_does_not_answer() -> None:
     """The thread that listens lives on; if it answered nobody would ever find the loop."""
+    sent: list[FromWorker] = []
     one, _ = member(0, 2, step=5, known=True)
-    told = one._context.agent
-    assert isinstance(told, Told)
+    one._context = dataclasses.replace(one._context, send=sent.append)
     one.mark_alive()
-    one._context.mailbox.hear(Abandon(3))
-    assert told.said == [Lost(3, "abandoned")]
+    one._context.mailbox.receive(Abandon(3))
+    assert sent == [Lost(3, "abandoned")]
     one._alive_s -= STALL_S + 1
-    one._context.mailbox.hear(Abandon(3))
-    assert told.said == [Lost(3, "abandoned")]
+    one._context.mailbox.receive(Abandon(3))
+    assert sent == [Lost(3, "abandoned")]
 
 
 class Greedy:
@@ -196,24 +217,17 @@ class Greedy:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-        if self._builder.built:
+        if self._builder._group is not None:
             self._builder.take()
 
 
 def test_who_enters_at_once_has_said_that_it_is_ready() -> None:
-    told, mailbox = Told(), Mailbox(10)
-    mailbox.hear(Regroup(4, (10,)))
-    builder = GroupBuilder(
-        Regroup(4, (10,)),
-        10,
-        mailbox=mailbox,
-        agent=told,
-        server=RendezvousServer("127.0.0.1"),
-        own_address="127.0.0.1",
-        device=torch.device("cpu"),
-    )
+    sent: list[FromWorker] = []
+    context = context_of(10, sent.append)
+    context.mailbox.receive(Regroup(4, (10,)))
+    builder = GroupBuilder(Regroup(4, (10,)), context, torch.device("cpu"))
     builder._lock = Greedy(builder)  # type: ignore[assignment]
     builder._run()
-    (ready,) = told.said
+    (ready,) = sent
     assert isinstance(ready, Ready) and ready.generation == 4
-    assert not builder.built and builder.done
+    assert builder._group is None

@@ -27,7 +27,7 @@ def test_who_has_the_state_stays_until_the_one_that_is_to_go_on_alone_has_it(
         stage.entered(stage.regroup(1))
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
-        (left,) = stage.all_said(0, WorkerLeft)
+        (left,) = stage.messages(0, WorkerLeft)
         assert left.step > joined.step + 5, "the state takes so many iterations to arrive"
     assert_untouched(scene, read(tmp_path / "log"))
 
@@ -44,13 +44,13 @@ def test_a_generation_under_construction_outlives_that_an_older_one_is_entered(
         frozen = stage.workers[1].process
         os.kill(frozen.pid, signal.SIGSTOP)
         stage.until(lambda: stands_still(frozen.pid))
-        stage.until(lambda: bool(stage.all_said(0, Lost)))
+        stage.until(lambda: bool(stage.messages(0, Lost)))
         without, newest = stage.regroup(0), stage.regroup(0, 2)
         frozen.kill()
-        stage.until(lambda: len(stage.all_said(0, Entered)) == 2)
+        stage.until(lambda: len(stage.messages(0, Entered)) == 2)
         stage.start(2)
         stage.entered(newest)
-        assert [e.generation for e in stage.all_said(0, Entered)] == [first, without, newest]
+        assert [e.generation for e in stage.messages(0, Entered)] == [first, without, newest]
         let_end(tmp_path / "log")
         assert stage.ended(0, 2) == [0, 0]
     assert_untouched(scene, read(tmp_path / "log"), all_told=False)
@@ -65,6 +65,6 @@ def test_no_script_comes_to_see_a_model_that_is_not_all_there(tmp_path: Path) ->
         stage.entered(stage.regroup(0, 1))
         let_end(tmp_path / "log")
         assert stage.ended(0, 1) == [0, 0]
-        assert len(stage.all_said(1, Finished)) == 1
+        assert len(stage.messages(1, Finished)) == 1
     assert (tmp_path / "log" / "1.jsonl").read_text() == ""
     assert_untouched(scene, read(tmp_path / "log"))

@@ -434,7 +434,7 @@ def test_who_waits_for_a_checkpoint_before_leaving_does_not_complain() -> None:
     group, seen = WorkerGroup(1, 0, 1), []
 
     def seen_in_between(values: Tensor) -> CompletedOperation:
-        seen.append(group.patience._stall_s)
+        seen.append(group.patience.stall_s)
         return COMPLETED
 
     next(job.batches())
@@ -442,4 +442,4 @@ def test_who_waits_for_a_checkpoint_before_leaving_does_not_complain() -> None:
     group.sum_control = seen_in_between  # type: ignore[method-assign,assignment]
     assert job._membership.agree_all_well(True)
     assert seen == [math.inf]
-    assert math.isfinite(group.patience._stall_s)
+    assert math.isfinite(group.patience.stall_s)

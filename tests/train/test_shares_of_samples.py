@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from dovetail.train.data.samples import (
     BatchSplit,
     SampleOrder,
-    even_split,
     merge_small_shares,
     split,
 )
@@ -48,16 +47,16 @@ def test_each_sample_is_used_once_a_pass_whoever_trains(
     while position < order.total:
         members = draws.randint(1, 5)  # type: ignore[attr-defined]
         weights = tuple(draws.randint(0, 4) for _ in range(members))  # type: ignore[attr-defined]
-        manner = BatchSplit(
+        split = BatchSplit(
             draws.randint(1, 40),  # type: ignore[attr-defined]
             members,
             draws.randint(1, 4),  # type: ignore[attr-defined]
             weights if sum(weights) else (),
         )
         learning = [draws.random() < 0.3 for _ in range(members - 1)] + [False]  # type: ignore[attr-defined]
-        batch = order.batch_at(position, manner.batch_size)
+        batch = order.batch_at(position, split.batch_size)
         for rank in range(members):
-            mine = manner.micro_batches(batch, rank, learning)
+            mine = split.micro_batches(batch, rank, learning)
             assert all(len(m) > 0 for m in mine)
             if learning[rank]:
                 assert mine == []
@@ -83,18 +82,18 @@ def test_passes_have_orders_of_their_own_and_seeds_too() -> None:
 
 def test_while_some_learn_the_others_compute_their_samples_at_once() -> None:
     batch = np.arange(60)
-    manner = BatchSplit(60, members=3)
-    alone = manner.micro_batches(batch, 0, (False, True, True))
+    split = BatchSplit(60, members=3)
+    alone = split.micro_batches(batch, 0, (False, True, True))
     assert [len(m) for m in alone] == [60]
-    asked = manner.micro_batches(batch, 0, (False, True, True), at_most=30)
+    asked = split.micro_batches(batch, 0, (False, True, True), at_most=30)
     assert [len(m) for m in asked] == [30, 30]
 
 
 def test_where_memory_is_short_no_micro_batch_is_larger_than_it_will_be() -> None:
     batch = np.arange(60)
-    manner = BatchSplit(60, members=3, steps=2)
-    assert [len(m) for m in manner.micro_batches(batch, 0)] == [10, 10]
-    alone = manner.micro_batches(batch, 0, (False, True, True), in_pieces=True)
+    split = BatchSplit(60, members=3, steps=2)
+    assert [len(m) for m in split.micro_batches(batch, 0)] == [10, 10]
+    alone = split.micro_batches(batch, 0, (False, True, True), in_pieces=True)
     assert [len(m) for m in alone] == [10] * 6
 
 
@@ -109,12 +108,10 @@ def test_no_worker_is_given_a_single_sample_if_the_model_cannot_train_on_one(
     count: int, weights: list[int], steps: int, at_most: int
 ) -> None:
     """Batch normalization fails on one, which the last batch of a pass left some workers."""
-    manner = BatchSplit(16, len(weights), steps, tuple(weights), at_least=2)
+    split = BatchSplit(16, len(weights), steps, tuple(weights), at_least=2)
     batch = np.arange(count)
     parts = [
-        m
-        for rank in range(len(weights))
-        for m in manner.micro_batches(batch, rank, at_most=at_most)
+        m for rank in range(len(weights)) for m in split.micro_batches(batch, rank, at_most=at_most)
     ]
     assert np.array_equal(np.concatenate(parts), batch)
     assert min(map(len, parts)) >= 2
@@ -128,10 +125,10 @@ def test_single_samples_go_to_who_has_least() -> None:
 
 
 def test_even_shares_put_the_larger_first() -> None:
-    assert even_split(7, 3) == (3, 2, 2)
+    assert split(7, (1, 1, 1)) == (3, 2, 2)
 
 
 @pytest.mark.parametrize("more", [{"members": 2, "samples": (1,)}, {"steps": 0}, {"batch_size": 0}])
-def test_manners_that_cannot_be_are_refused(more: dict[str, object]) -> None:
+def test_splits_that_cannot_be_are_refused(more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"shares|at least"):
         BatchSplit(**{"batch_size": 4, **more})  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ class Late(WorkerGroup):
         def at_once() -> str:
             return "abandoned"
 
-        self.have(WaitPolicy(gives_up=at_once, stalls=lambda what: None, stall_s=60.0))
+        self.patience = WaitPolicy(gives_up=at_once, stalls=lambda what: None, stall_s=60.0)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Operation:
         if tag != transfer.TAG_SLICE:
@@ -54,11 +54,10 @@ def test_a_slice_that_comes_after_giving_up_is_not_written(
     learning = transfer.StateReceiver(group, 0, mine)
     before = mine.digest()
     learning.begin()
-    background = learning._thread
-    assert background is not None
+    call = learning._call
+    assert call is not None
     with pytest.raises(GroupBroken, match="abandoned"):
         learning.end()
     group.come.set()
-    background._thread.join(300.0)
-    assert not background._thread.is_alive()
+    call.result(300.0)
     assert mine.digest() == before and not learning.complete

@@ -153,7 +153,7 @@ def test_state_is_read_without_executing_anything() -> None:
 def test_a_checkpoint_gives_everything_back(tmp_path: Path) -> None:
     one, other = parts(0), parts(1)
     said: list[tuple[int, int]] = []
-    writer = CheckpointWriter(tmp_path, lambda *done: said.append(done), failed=pytest.fail)
+    writer = CheckpointWriter(tmp_path, lambda *done: said.append(done), on_failure=pytest.fail)
     writer.begin(snapshot(one, TrainingPosition(7, 70), {"seed": 3}))
     writer.wait()
     assert said == [(7, 70)]
@@ -174,7 +174,7 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, told = parts(0), []
-    writer = CheckpointWriter(tmp_path, lambda *done: None, failed=told.append)
+    writer = CheckpointWriter(tmp_path, lambda *done: None, on_failure=told.append)
     assert writer.write(snapshot(one, TrainingPosition(1, 10), {}))
 
     def full(*_: object) -> None:

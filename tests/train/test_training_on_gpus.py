@@ -16,9 +16,8 @@ from dovetail.train import Job, iterations
 from dovetail.train.data.samples import BatchSplit
 from dovetail.train.dry_run import DryRun
 from dovetail.train.measure import stages
-from dovetail.train.process import device_memory
-from dovetail.train.process.device_memory import OUTSIDE_BYTES_MAX, DeviceMemory
-from dovetail.train.process.device_stream import CopyStream, synchronize
+from dovetail.train.process import device
+from dovetail.train.process.device import OUTSIDE_BYTES_MAX, CopyStream, DeviceMemory, synchronize
 from dovetail.train.state.state import TrainingState
 from dovetail.train.sync import state_transfer as transfer
 from dovetail.train.sync.process_group import WaitPolicy
@@ -188,15 +187,11 @@ def test_a_worker_is_within_a_new_bound_before_it_says_that_it_trains_by_it(
 ) -> None:
     done: list[int | str] = []
 
-    class Telling:
-        def send(self, message: FromWorker) -> None:
-            if isinstance(message, Entered):
-                done.append(f"entered {message.generation}")
+    def send(self: Job, message: FromWorker) -> None:
+        if isinstance(message, Entered):
+            done.append(f"entered {message.generation}")
 
-        def close(self, wait_s: float) -> None:
-            pass
-
-    monkeypatch.setattr(iterations, "NoAgent", Telling)
+    monkeypatch.setattr(Job, "_send", send)
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=2, environment={})
@@ -205,9 +200,9 @@ def test_a_worker_is_within_a_new_bound_before_it_says_that_it_trains_by_it(
         if job.steps_done in (4, 8):
             generation = job.steps_done // 4
             bound = GIB if generation == 1 else 0
-            job._mailbox.hear(Regroup(generation, (0,), memory_bytes=bound))
+            job._mailbox.receive(Regroup(generation, (0,), memory_bytes=bound))
             give_up_s = time.monotonic() + 300.0
-            while not job._mailbox.is_ready(generation):
+            while not job._mailbox.generations.is_ready(generation):
                 assert time.monotonic() < give_up_s
                 time.sleep(0.001)
         job.backward(model(x).mean())
@@ -220,7 +215,7 @@ def test_on_a_cpu_the_process_counts_and_nothing_is_bounded_here(gpu: PlayedGpu)
     memory.bound(GIB)
     memory.renew()
     assert gpu.fraction == -1.0 and gpu.reserved == 2 * GIB
-    assert memory.held_bytes() > device_memory.resource.getpagesize()
+    assert memory.held_bytes() > device.resource.getpagesize()
 
 
 def test_waiting_for_the_gpu_is_computing_and_not_the_network(
@@ -237,7 +232,7 @@ def test_waiting_for_the_gpu_is_computing_and_not_the_network(
     for (x,) in job.batches():
         job.backward(model(x).mean())
         job.step()
-    assert job._watch.stage_s[stages.COMPUTE] == 5.0 and job._watch.stage_s[stages.NETWORK] == 0.0
+    assert job._timer.stage_s[stages.COMPUTE] == 5.0 and job._timer.stage_s[stages.NETWORK] == 0.0
 
 
 def test_alone_the_loop_waits_for_the_gpu_in_few_iterations_and_times_those(
@@ -254,7 +249,7 @@ def test_alone_the_loop_waits_for_the_gpu_in_few_iterations_and_times_those(
         job.backward(model(x).mean())
         job.step()
     timed = stages.TIMED_FIRST + 4
-    assert len(job._watch._iterations) == timed
+    assert len(job._timer._iterations) == timed
     assert len(waits) == 2 * timed, "before each that is timed, and at its end"
 
 
@@ -267,7 +262,7 @@ def test_memory_is_given_back_when_micro_batches_get_another_size(
     renewed: list[int] = []
     monkeypatch.setattr(job._memory, "renew", lambda: renewed.append(job._largest))
     for steps, count in ((1, 1), (1, 1), (4, 2), (4, 2), (2, 3)):
-        job._membership.manner = BatchSplit(16, steps=steps)
+        job._membership.batch_split = BatchSplit(16, steps=steps)
         job._fit_memory()
         assert len(renewed) == count
 
@@ -282,9 +277,9 @@ def test_who_computes_for_a_joiner_does_so_at_once_where_the_gpu_is_its_own(
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     job = Job(model, optimizer, data=(torch.ones(64, 2),), batch_size=16, environment={})
-    job._mailbox.hear(Regroup(1, (0, 1), memory_bytes=bound))
+    job._mailbox.receive(Regroup(1, (0, 1), memory_bytes=bound))
     job._was_cut = was_cut
-    job._membership.manner = BatchSplit(16, members=2, steps=steps)
+    job._membership.batch_split = BatchSplit(16, members=2, steps=steps)
     job._membership.group.rank, job._membership.learning = 0, (False, True)
     assert [len(m) for m in job._share(0)] == pieces
 
@@ -295,13 +290,13 @@ def test_a_dry_run_begins_with_the_smallest_for_what_was_held_never_falls(
     run = DryRun(1, tmp_path / "said", batch_size=4, at_least=1, model="M")
     watch, memory = stages.StageTimer(0), DeviceMemory(GPU)
     tried = []
-    while not run.over:
-        tried.append(run.manner().steps)
-        gpu.peak = max(gpu.peak, (4 // run.manner().steps) * GIB)
+    while not run.is_over:
+        tried.append(run.next_split().steps)
+        gpu.peak = max(gpu.peak, (4 // run.next_split().steps) * GIB)
         watch.begin()
         watch.end()
         watch._iterations.append(1.0)
-        run.iterated(watch, memory)
+        run.record_iteration(watch, memory)
     run.report(3, CPU)
     said = json.loads((tmp_path / "said").read_text())["sub_batches"]
     assert tried == sorted(tried, reverse=True) and set(tried) == {1, 2, 4}

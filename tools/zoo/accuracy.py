@@ -8,7 +8,8 @@ import numpy as np
 
 from dovetail.physics.speed.throughput import iteration_s, spread
 from dovetail.physics.zoo.profile import FitError, ModelProfile
-from dovetail.profiling.fit_placements import REGIONS, Steps, error_of, read_steps, region_of
+from dovetail.profiling.least_squares import error_of
+from tools.zoo.fit_placements import REGIONS, Steps, read_steps, region_of
 
 
 def errors_by_region(profile: ModelProfile, data: Path) -> dict[str, FitError]:

@@ -12,8 +12,16 @@ from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Sourced
 from dovetail.profiling.fit_curve import Servers, fit_curve
-from dovetail.profiling.fit_placements import read_csv
-from dovetail.profiling.from_curve import DERIVED, FITTED, MEASURED, names_of, profile_from_curve
+from tools.zoo.fit_placements import read_csv
+from tools.zoo.from_curve import (
+    DERIVED,
+    FITTED,
+    MEASURED,
+    left_out_error,
+    measured_points,
+    names_of,
+    profile_from_curve,
+)
 from tools.zoo.input_pipeline import derived_stages
 from tools.zoo.largest_batch import largest_batch
 
@@ -55,7 +63,8 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
     gpu = device("gtx1080")
     fitting = largest_batch(facts.memory.value, gpu.memory_bytes.value) or global_batch
     batch = Batch(global_batch, per_gpu=False, max_per_gpu=min(global_batch, fitting))
-    fit = fit_curve(curve, batch, SERVERS, facts.gradient_bytes.value)
+    points, gradient_bytes = measured_points(curve), facts.gradient_bytes.value
+    fit = fit_curve(points, batch, SERVERS, gradient_bytes)
     bed = f"{SOURCE}; section 5 of the AFS paper"
     profile = profile_from_curve(
         name,
@@ -67,5 +76,6 @@ def _afs_model(name: str, curve: Curve, global_batch: int) -> ModelProfile:
         gpus_per_node=Sourced(SERVERS.gpus_per_node, MEASURED, bed),
         batch=Sourced(batch, DERIVED, "global batch of the source; per GPU what 8 GB hold"),
         compute=Sourced(fit.compute, FITTED, SOURCE),
+        left_out=left_out_error(points, batch, SERVERS, gradient_bytes),
     )
     return replace(profile, stages=derived_stages(profile))

@@ -16,8 +16,9 @@ import numpy as np
 
 from dovetail.physics.speed.throughput import iteration_s, throughput_table
 from dovetail.physics.zoo.models import lookup, zoo
-from dovetail.profiling.fit_placements import error_of, read_csv
+from dovetail.profiling.least_squares import error_of
 from tools.zoo.fit import FITS
+from tools.zoo.fit_placements import read_csv
 
 
 def against_elasticflow(data: Path) -> None:

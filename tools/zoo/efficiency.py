@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dovetail.core.errors import InputError
 from dovetail.physics.batches.efficiency import Efficiency
-from dovetail.profiling.fit_placements import read_csv
+from tools.zoo.fit_placements import read_csv
 
 Floats = NDArray[np.float64]
 

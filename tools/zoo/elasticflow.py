@@ -19,12 +19,14 @@ from dovetail.physics.zoo.profile import Batch, Curve, FitError, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Sourced
 from dovetail.profiling.fit_curve import Servers, fit_curve
-from dovetail.profiling.fit_placements import error_of, read_csv
-from dovetail.profiling.from_curve import (
+from dovetail.profiling.least_squares import error_of
+from tools.zoo.fit_placements import read_csv
+from tools.zoo.from_curve import (
     ASSUMED,
     DERIVED,
     FITTED,
     MEASURED,
+    measured_points,
     names_of,
     profile_from_curve,
 )
@@ -61,7 +63,7 @@ def _model(name: str, path: Path) -> ModelProfile:
     facts = architectures()[f"elasticflow/{name}"]
     fitting = largest_batch(facts.memory.value, device("a100").memory_bytes.value) or size
     batch = Batch(size, per_gpu=False, max_per_gpu=min(max(curves), fitting))
-    fit = fit_curve(curves[size], batch, SERVERS, facts.gradient_bytes.value)
+    fit = fit_curve(measured_points(curves[size]), batch, SERVERS, facts.gradient_bytes.value)
     profile = profile_from_curve(
         name,
         "elasticflow",

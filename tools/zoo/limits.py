@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from dovetail.physics.sharing.limits import Demand, KnownDemand
 from dovetail.physics.zoo.provenance import Provenance, Sourced
-from dovetail.profiling.fit_placements import error_of
-from dovetail.profiling.least_squares import solve_least_squares
+from dovetail.profiling.least_squares import error_of, solve_least_squares
 from tools.zoo.pairs import (
     FITTED_ON,
     HELD_OUT_SHARE,

@@ -6,20 +6,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dovetail.core.errors import InputError
+from dovetail.physics.speed.compute import Compute, overlapped_s
+from dovetail.physics.speed.network import Network, RingLink
 from dovetail.physics.zoo.architecture import architectures
 from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes, Startup
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Sourced
-from dovetail.profiling.fit_curve import fit_timed_exchange
-from dovetail.profiling.fit_placements import read_csv
-from dovetail.profiling.from_curve import ASSUMED, MEASURED, names_of, profile_from_curve
+from dovetail.profiling.fit_curve import FIXED_SHARE, OVERLAP_MAX, CurveFit
+from tools.zoo.fit_placements import read_csv
+from tools.zoo.from_curve import ASSUMED, MEASURED, names_of, profile_from_curve
 
 SOURCE = (
     "Muri artifact (Rivendile/Muri, simulator/trace-data, Apache-2.0): iteration and stage times "
     "on V100, eight per server"
 )
+Floats = NDArray[np.float64]
 GPUS_PER_NODE = 8
+FASTEST_LINK = 150e9
+"""Bytes/s one GPU can send over NVLink of the V100's generation, in one direction."""
 RL_MODELS = ("a2c", "dqn")
 """Their load stage is simulation of the environment on the CPU; elsewhere it is storage."""
 
@@ -95,3 +103,56 @@ def _muri_stages(name: str, row: dict[str, str]) -> StageTimes:
         gpu_s=gpu_s,
         network_s=network_s,
     )
+
+
+def fit_timed_exchange(
+    curve: Curve,
+    exchange_s: Sequence[float],
+    batch: Batch,
+    *,
+    gpus_per_node: int,
+    gradient_bytes: float,
+) -> CurveFit:
+    """Returns the parameters of a weak scaling curve whose all-reduce was timed by itself.
+
+    The links are a non-negative least squares on the exchange times; the overlap is what
+    brings equation (7) nearest to the iteration times.
+    """
+    from scipy.optimize import minimize_scalar
+
+    gpus, times = np.array(curve.gpus, float), np.array(curve.iteration_s)
+    rows = _ring_rows(gpus, gpus_per_node)
+    x = _timed_ring(rows, np.array(exchange_s), gradient_bytes / FASTEST_LINK)
+    comm_s = rows @ x
+
+    def misfit(overlap: float) -> float:
+        return float(np.sum(np.log(overlapped_s(times[0], comm_s, overlap) / times) ** 2))
+
+    found = minimize_scalar(misfit, bounds=(1.0, OVERLAP_MAX), method="bounded")
+    alone_s = curve.iteration_s[0]
+    return CurveFit(
+        compute=Compute(FIXED_SHARE * alone_s, (1 - FIXED_SHARE) * alone_s / batch.size),
+        overlap=float(found.x),
+        network=Network(
+            RingLink(float(x[0]), gradient_bytes / float(x[1])),
+            RingLink(float(x[0] + x[2]), gradient_bytes / float(x[1] + x[3])),
+        ),
+    )
+
+
+def _timed_ring(rows: Floats, timed_s: Floats, least_s: float) -> Floats:
+    """Returns seconds a hop, for all bytes (at least `least_s`), and what both grow by outside."""
+    from scipy.optimize import nnls
+
+    seen = timed_s > 0
+    above_s = np.maximum(timed_s - rows[:, 1] * least_s, 0)
+    x = nnls(rows[seen] / timed_s[seen, None], above_s[seen] / timed_s[seen])[0]
+    x[1] += least_s
+    return np.asarray(x)
+
+
+def _ring_rows(gpus: Floats, gpus_per_node: int) -> Floats:
+    """Returns what multiplies a hop and all bytes, and what both grow by across nodes."""
+    hops = 2 * (gpus - 1)
+    across = gpus > gpus_per_node
+    return np.column_stack([hops, hops / gpus, hops * across, hops / gpus * across])

@@ -21,8 +21,8 @@ from dovetail.physics.sharing.pairs import MeasuredPair, PairRatio
 from dovetail.physics.zoo.profile import FitError
 from dovetail.physics.zoo.profile_file import ProfileSet, dump_profiles
 from dovetail.physics.zoo.provenance import Provenance, Sourced
-from dovetail.profiling.fit_placements import error_of, read_csv
-from dovetail.profiling.least_squares import solve_least_squares
+from dovetail.profiling.least_squares import error_of, solve_least_squares
+from tools.zoo.fit_placements import read_csv
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

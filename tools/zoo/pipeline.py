@@ -20,8 +20,8 @@ from dovetail.physics.speed.network import Network, RingLink
 from dovetail.physics.zoo.profile import Batch, Curve, ModelProfile, StageTimes
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Sourced
-from dovetail.profiling.fit_placements import read_csv
-from dovetail.profiling.from_curve import ASSUMED, DERIVED
+from tools.zoo.fit_placements import read_csv
+from tools.zoo.from_curve import ASSUMED, DERIVED
 from tools.zoo.input_pipeline import LOADERS, input_costs
 
 GPU_TYPE = "v100m32"

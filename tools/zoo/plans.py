@@ -21,8 +21,8 @@ from dovetail.core.job import Floats, PipelineStage
 from dovetail.physics.pipelines.pipelined import Pipelined
 from dovetail.physics.pipelines.planner import slice_bytes
 from dovetail.physics.zoo.profile import FitError
-from dovetail.profiling.fit_placements import error_of, read_csv
-from dovetail.profiling.least_squares import solve_least_squares
+from dovetail.profiling.least_squares import error_of, solve_least_squares
+from tools.zoo.fit_placements import read_csv
 from tools.zoo.networks import FP16_BYTES, Transformer, transformer
 
 GPUS_PER_NODE = 8

@@ -14,9 +14,9 @@ from dovetail.physics.zoo.architecture import architectures
 from dovetail.physics.zoo.profile import Batch, ModelProfile
 from dovetail.physics.zoo.profile_file import ProfileSet
 from dovetail.physics.zoo.provenance import Sourced
-from dovetail.profiling.fit_placements import fit_steps, read_csv, read_steps
-from dovetail.profiling.from_curve import ASSUMED, DERIVED, FITTED, MEASURED, names_of
 from tools.zoo.efficiency import EPOCHS, MOST_PER_GPU, fit_efficiency, read_trainings
+from tools.zoo.fit_placements import fit_steps, read_csv, read_steps
+from tools.zoo.from_curve import ASSUMED, DERIVED, FITTED, MEASURED, names_of
 from tools.zoo.input_pipeline import derived_stages
 
 SOURCE = (

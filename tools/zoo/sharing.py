@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dovetail.core.errors import InputError
 from dovetail.physics.speed.compute import Compute, iteration_s
 from dovetail.physics.zoo.profile import FitError
-from dovetail.profiling.fit_placements import error_of
-from dovetail.profiling.least_squares import solve_least_squares
+from dovetail.profiling.least_squares import error_of, solve_least_squares
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from dovetail.core.errors import InputError
 
 if TYPE_CHECKING:
     from dovetail.physics.zoo.profile_file import ProfileSet
-    from dovetail.profiling.dry_run import Alone, Together, TrainingScript
+    from dovetail.profiling.dry_run import ParallelRun, SingleWorkerRun, TrainingScript
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -81,19 +81,19 @@ def profile(
         return
     if not script:
         raise InputError("SCRIPT", "the script is missing", "as in `dovetail profile train.py`")
-    from dovetail.profiling.dry_run import TrainingScript, places
+    from dovetail.profiling.dry_run import TrainingScript, worker_slots
 
-    here, notes = places()
+    slots, notes = worker_slots()
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    counts = _counts(workers, len(here))
-    training_script = TrainingScript((*_words(script), *arguments), Path.cwd(), here, limit_s)
-    alone = training_script.alone(iterations)
-    if isinstance(alone, float):
-        _print_wall_time(script, alone, as_json)
+    counts = _counts(workers, len(slots))
+    training_script = TrainingScript((*_words(script), *arguments), Path.cwd(), slots, limit_s)
+    single = training_script.run_single(iterations)
+    if isinstance(single, float):
+        _print_wall_time(script, single, as_json)
         return
-    together = [training_script.together(n, iterations) for n in counts if n > 1]
-    _write(training_script, alone, together, name or alone.model, output, as_json)
+    parallel = [training_script.run_parallel(n, iterations) for n in counts if n > 1]
+    _write(training_script, single, parallel, name or single.model, output, as_json)
 
 
 def _words(script: str) -> tuple[str, ...]:
@@ -139,8 +139,8 @@ def _print_wall_time(script: str, wall_s: float, as_json: bool) -> None:
 
 def _write(
     script: TrainingScript,
-    alone: Alone,
-    together: Sequence[Together],
+    single: SingleWorkerRun,
+    parallel: Sequence[ParallelRun],
     name: str,
     output: Path | None,
     as_json: bool,
@@ -149,16 +149,16 @@ def _write(
 
     host, day = _here()
     command = " ".join(["dovetail profile", *(w for w in script.command if w != sys.executable)])
-    where = f"{command} on {host}, {day}, {alone.device}"
+    where = f"{command} on {host}, {day}, {single.device}"
     profiles = profile_set(
-        name, alone, together, slots=len(script.places), where=where, family=host
+        name, single, parallel, slots=len(script.slots), where=where, family=host
     )
     file = output or Path(f"{name}.toml")
     _keep(profiles, file)
     if as_json:
-        click.echo(json.dumps(_summary(alone, together, file)))
+        click.echo(json.dumps(_summary(single, parallel, file)))
     else:
-        _print(alone, together, name, file)
+        _print(single, parallel, name, file)
 
 
 def _here() -> tuple[str, str]:
@@ -204,25 +204,29 @@ def _export(home: Path, file: Path, as_json: bool) -> None:
     click.echo(f"Wrote {file}: {', '.join(names)}; {len(profiles.pairs)} pairs on one GPU.")
 
 
-def _summary(alone: Alone, together: Sequence[Together], file: Path) -> dict[str, object]:
+def _summary(
+    single: SingleWorkerRun, parallel: Sequence[ParallelRun], file: Path
+) -> dict[str, object]:
     return {
-        "model": alone.model,
-        "batch_size": alone.batch_size,
-        "device": alone.device,
-        "sub_batches": [row._asdict() for row in alone.sub_batches],
-        "workers": [row._asdict() for row in together],
+        "model": single.model,
+        "batch_size": single.batch_size,
+        "device": single.device,
+        "sub_batches": [row._asdict() for row in single.sub_batches],
+        "workers": [row._asdict() for row in parallel],
         "profile": str(file),
     }
 
 
-def _print(alone: Alone, together: Sequence[Together], name: str, file: Path) -> None:
-    click.echo(f"{name}: batch {alone.batch_size}, {alone.parameters:,} parameters, {alone.device}")
+def _print(single: SingleWorkerRun, parallel: Sequence[ParallelRun], name: str, file: Path) -> None:
+    click.echo(
+        f"{name}: batch {single.batch_size}, {single.parameters:,} parameters, {single.device}"
+    )
     click.echo(f"{'workers':>8} {'steps':>6} {'samples/s':>10} {'iteration':>10} {'memory':>9}")
-    rows = [(1, s.steps, s.iteration_s, s.memory_bytes) for s in alone.sub_batches]
-    rows += [(t.workers, 1, t.iteration_s, t.memory_bytes) for t in together]
+    rows = [(1, s.steps, s.iteration_s, s.memory_bytes) for s in single.sub_batches]
+    rows += [(t.workers, 1, t.iteration_s, t.memory_bytes) for t in parallel]
     for workers, steps, iteration_s, memory_bytes in rows:
         click.echo(
-            f"{workers:>8} {steps:>6} {alone.batch_size / iteration_s:>10.1f} "
+            f"{workers:>8} {steps:>6} {single.batch_size / iteration_s:>10.1f} "
             f"{1000 * iteration_s:>7.1f} ms {memory_bytes / 2**20:>5.0f} MiB"
         )
     click.echo(f"Wrote {file}; use it as --profiles {file}, and call the model '{name}' in jobs.")

@@ -1,8 +1,8 @@
-"""Runs a training script for a few iterations, in each of several manners, and reads what it took.
+"""Runs a training script for a few iterations per configuration, and reads what it measured.
 
-One worker tries smaller and smaller sub-batches by itself (`DOVETAIL_PROFILE_STEPS`); more workers
-are played on a rehearsal stage, without any scheduler. A script that is not written with
-`dovetail.train` runs as it is, and only its wall time is known.
+One worker tries smaller and smaller sub-batches by itself (`DOVETAIL_PROFILE_STEPS`). Several
+workers run in a rehearsal, without any scheduler. A script that is not written with
+`dovetail.train` runs to its end, and only its wall time is known.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dovetail.wire.worker import PROFILE_FILE, PROFILE_STEPS, REPORT, Training
 
 REPORT_EVERY_S = 0.1
 ERROR_CHARACTERS = 300
+KILL_TIMEOUT_S = 10.0
 BIND = (
     "import os,sys;os.sched_setaffinity(0,{int(sys.argv[1])});os.execvp(sys.argv[2],sys.argv[2:])"
 )
@@ -34,7 +35,7 @@ BIND = (
 
 
 class MeasuredSubBatch(NamedTuple):
-    """One worker with its batch cut into so many steps, of so many samples each."""
+    """One worker with its batch cut into `steps` micro-batches of `samples` samples."""
 
     samples: int
     steps: int
@@ -43,8 +44,8 @@ class MeasuredSubBatch(NamedTuple):
     stage_s: tuple[float, ...]
 
 
-class Alone(NamedTuple):
-    """What one worker told of the script."""
+class SingleWorkerRun(NamedTuple):
+    """The report of one worker: its model, and a row per sub-batch, the whole batch first."""
 
     model: str
     parameters: int
@@ -53,34 +54,8 @@ class Alone(NamedTuple):
     sub_batches: tuple[MeasuredSubBatch, ...]
 
 
-class Place(NamedTuple):
-    """A GPU, or a core, for one worker alone: by its environment, and by being bound to it."""
-
-    environment: Mapping[str, str]
-    core: int | None = None
-
-    def of(self, command: Sequence[str]) -> list[str]:
-        """Returns the command bound to the core of this place."""
-        if self.core is None:
-            return list(command)
-        return [sys.executable, "-c", BIND, str(self.core), *command]
-
-
-def places() -> tuple[tuple[Place, ...], tuple[str, ...]]:
-    """Returns the GPUs of this machine, or its cores where it has none, and what to know of them.
-
-    A worker on a core computes with one thread and sees no GPU, as one in a CPU slot of a cluster.
-    """
-    found = gpus()
-    if found.devices is not None:
-        return tuple(Place({VISIBLE: name}) for name in found.devices.names), found.notes
-    alone = {"OMP_NUM_THREADS": "1", VISIBLE: ""}
-    cores = sorted(os.sched_getaffinity(0))
-    return tuple(Place(alone, core) for core in cores), found.notes
-
-
-class Together(NamedTuple):
-    """What so many workers took for an iteration, its batch shared evenly among them."""
+class ParallelRun(NamedTuple):
+    """The iteration of several workers that share the batch evenly."""
 
     workers: int
     iteration_s: float
@@ -88,85 +63,148 @@ class Together(NamedTuple):
     stage_s: tuple[float, ...]
 
 
+class WorkerSlot(NamedTuple):
+    """A GPU, or a core, for one worker: its environment, and the core to bind it to."""
+
+    environment: Mapping[str, str]
+    core: int | None = None
+
+    def bind(self, command: Sequence[str]) -> list[str]:
+        """Returns the command bound to the core of this slot."""
+        if self.core is None:
+            return list(command)
+        return [sys.executable, "-c", BIND, str(self.core), *command]
+
+
+def worker_slots() -> tuple[tuple[WorkerSlot, ...], tuple[str, ...]]:
+    """Returns the GPUs of this machine, or its cores where it has none, and notes for the user.
+
+    A worker on a core computes with one thread and sees no GPU, as one in a CPU slot of a cluster.
+    """
+    inventory = gpus()
+    if inventory.devices is not None:
+        slots = tuple(WorkerSlot({VISIBLE: name}) for name in inventory.devices.names)
+        return slots, inventory.notes
+    environment = {"OMP_NUM_THREADS": "1", VISIBLE: ""}
+    cores = sorted(os.sched_getaffinity(0))
+    return tuple(WorkerSlot(environment, core) for core in cores), inventory.notes
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingScript:
-    """A command of the user's, and the places at which its workers run."""
+    """A command of the user, and the slots that its workers run in."""
 
     command: tuple[str, ...]
     directory: Path
-    places: tuple[Place, ...]
+    slots: tuple[WorkerSlot, ...]
     limit_s: float = 600.0
 
     @property
     def name(self) -> str:
-        """Returns what messages call it: the last word of its path."""
+        """Returns its name in messages: the file of the script, else the program."""
         return next((Path(w).name for w in self.command if w.endswith(".py")), self.command[0])
 
-    def alone(self, iterations: int) -> Alone | float:
-        """Returns what one worker tells, or the wall time of a script that tells nothing.
+    def run_single(self, iterations: int) -> SingleWorkerRun | float:
+        """Returns the report of one worker, or the wall time of a script that writes none.
 
         Raises InputError when the script fails or takes longer than the limit.
         """
         with tempfile.TemporaryDirectory(prefix="dvt") as folder:
-            said = Path(folder) / "said.json"
-            asked = {PROFILE_STEPS: str(iterations), PROFILE_FILE: str(said)}
+            report = Path(folder) / "report.json"
+            variables = {PROFILE_STEPS: str(iterations), PROFILE_FILE: str(report)}
             began = time.monotonic()
             with (Path(folder) / "output").open("w+b") as output:
-                worker = _Worker(self, self.places[0], asked, output)
+                process = self._start(self.slots[0], variables, output)
+                code = None
                 try:
-                    code = worker.wait(self.limit_s)
+                    with suppress(subprocess.TimeoutExpired):
+                        code = process.wait(self.limit_s)
                 finally:
-                    worker.kill()
+                    _kill_session(process)
                 self._check(code, output)
             wall_s = time.monotonic() - began
-            return self._read(said) if said.exists() else wall_s
+            return self._read(report) if report.exists() else wall_s
 
-    def together(self, workers: int, iterations: int) -> Together:
-        """Returns what so many workers take. Raises InputError when they cannot train."""
-        # Not at the top: it brings PyTorch, which one worker alone does not need.
+    def run_parallel(self, workers: int, iterations: int) -> ParallelRun:
+        """Returns the iteration of several workers. Raises InputError when they cannot train."""
+        # Imported here: it brings PyTorch, which a single worker does not need.
         from dovetail.train.rehearsal import Rehearsal
 
         with tempfile.TemporaryFile() as output:
-            free = list(self.places[:workers])
+            free = list(self.slots[:workers])
+            processes: list[subprocess.Popen[bytes]] = []
 
-            def started(environment: dict[str, str]) -> _Worker:
-                return _Worker(self, free.pop(0), environment, output)
+            def start(environment: dict[str, str]) -> subprocess.Popen[bytes]:
+                processes.append(self._start(free.pop(0), environment, output))
+                return processes[-1]
 
-            with Rehearsal(started) as stage:
-                stage.start(*range(workers), environment={REPORT: str(REPORT_EVERY_S)})
-                generation = stage.regroup(*range(workers))
-                processes = [worker.process for worker in stage.workers.values()]
+            try:
+                with Rehearsal(start) as stage:
+                    stage.start(*range(workers), environment={REPORT: str(REPORT_EVERY_S)})
+                    generation = stage.regroup(*range(workers))
 
-                def enough() -> bool:
-                    reports = _of(generation, stage.all_said(0, Training))
-                    gone = any(worker.is_over for worker in stage.workers.values())
-                    return gone or _spans(reports, iterations)
+                    def reports() -> list[Training]:
+                        messages = stage.messages(0, Training)
+                        return [m for m in messages if m.generation == generation]
 
-                with suppress(TimeoutError):
-                    stage.until(enough, self.limit_s)
-                reports = _of(generation, stage.all_said(0, Training))
-                codes = [process.poll() for process in processes]
+                    def is_over() -> bool:
+                        ended = any(worker.is_over for worker in stage.workers.values())
+                        return ended or _cover(reports(), iterations)
+
+                    with suppress(TimeoutError):
+                        stage.until(is_over, self.limit_s)
+                    rows = reports()
+                    # Before the rehearsal ends, which kills the workers that still train.
+                    codes = [process.poll() for process in processes]
+            finally:
+                for process in processes:
+                    _kill_session(process)
             self._check(next((code for code in codes if code), 0), output)
-        if not _spans(reports, iterations):
+        if not _cover(rows, iterations):
             raise InputError(
                 self.name,
                 f"{workers} workers did not get through {iterations} iterations",
                 "give it more samples or epochs, more time with --limit, or ask for less with -n",
             )
-        return _mean(workers, reports[1:])
+        # The first report covers the start, when workers still wait for each other.
+        measured = rows[1:]
+        return ParallelRun(
+            workers,
+            median(row.iteration_s for row in measured),
+            max(row.memory_bytes for row in measured),
+            measured[-1].stage_s,
+        )
+
+    def _start(
+        self, slot: WorkerSlot, environment: Mapping[str, str], output: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        """Starts a worker in a session of its own, so that its children can be killed with it."""
+        try:
+            return subprocess.Popen(
+                slot.bind(self.command),
+                cwd=self.directory,
+                env={**os.environ, **slot.environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise InputError(self.name, f"cannot be started: {error.strerror}") from None
 
     def _check(self, code: int | None, output: IO[bytes]) -> None:
+        """Raises InputError for a worker that failed, or that did not end (None)."""
         if code is None:
             raise InputError(self.name, f"it did not end within {self.limit_s:g} s", "see --limit")
         if code:
             output.seek(0)
             text = output.read().decode(errors="replace").strip()
-            last = text.splitlines()[-1][-ERROR_CHARACTERS:] if text else "it said nothing"
+            last = text.splitlines()[-1][-ERROR_CHARACTERS:] if text else "it printed nothing"
             raise InputError(self.name, f"it ended with exit code {code}", last)
 
-    def _read(self, said: Path) -> Alone:
+    def _read(self, report: Path) -> SingleWorkerRun:
         try:
-            line = json.loads(said.read_text(encoding="utf-8"))
+            line = json.loads(report.read_text(encoding="utf-8"))
             rows = tuple(
                 MeasuredSubBatch(
                     int(row["samples"]),
@@ -178,74 +216,21 @@ class TrainingScript:
                 for row in line["sub_batches"]
             )
             device = str(line.get("device_name") or line["device"])
-            return Alone(
+            return SingleWorkerRun(
                 str(line["model"]), int(line["parameters"]), int(line["batch_size"]), device, rows
             )
-        except (ValueError, KeyError, TypeError) as trouble:
-            raise InputError(self.name, f"its measurements cannot be read: {trouble!r}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(self.name, f"its measurements cannot be read: {error!r}") from None
 
 
-class _Worker:
-    """A process of the script, in a session of its own so that all of it can be ended."""
-
-    def __init__(
-        self,
-        script: TrainingScript,
-        place: Place,
-        environment: Mapping[str, str],
-        output: IO[bytes],
-    ) -> None:
-        try:
-            self._process = subprocess.Popen(
-                place.of(script.command),
-                cwd=script.directory,
-                env={**os.environ, **place.environment, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise InputError(script.name, f"cannot be started: {error.strerror}") from None
-
-    @property
-    def pid(self) -> int:
-        """Returns its number."""
-        return self._process.pid
-
-    def poll(self) -> int | None:
-        """Returns its exit code, or None while it runs."""
-        return self._process.poll()
-
-    def wait(self, limit_s: float) -> int | None:
-        """Returns its exit code, None if the limit came first."""
-        try:
-            return self._process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def kill(self) -> None:
-        """Kills it and all that it started."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kills a worker and everything it started, also if the worker itself has ended."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(KILL_TIMEOUT_S)
 
 
-def _of(generation: int, reports: Sequence[Training]) -> list[Training]:
-    return [said for said in reports if said.generation == generation]
-
-
-def _spans(reports: Sequence[Training], iterations: int) -> bool:
-    """Tells whether the reports after the first speak of so many iterations."""
+def _cover(reports: Sequence[Training], iterations: int) -> bool:
+    """Returns whether the reports after the first cover enough iterations."""
     return len(reports) > 1 and reports[-1].step - reports[0].step >= iterations
-
-
-def _mean(workers: int, reports: Sequence[Training]) -> Together:
-    last = reports[-1]
-    return Together(
-        workers,
-        median(said.iteration_s for said in reports),
-        max(said.memory_bytes for said in reports),
-        last.stage_s,
-    )

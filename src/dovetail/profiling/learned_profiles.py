@@ -1,7 +1,7 @@
-"""What a live cluster learned while jobs trained, as a profile set: the simulator's next guess.
+"""The measurements of a live cluster as a profile set, which the simulator can read.
 
-A profile needs more than was measured; what is missing is assumed and says so. Its curve decides,
-and passes through the measured points.
+A profile needs more than was measured. What is missing is assumed, and marked so. Its curve, which
+decides, passes through the measured points.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MEASURED, FITTED, DERIVED, ASSUMED = Provenance
 UNKNOWN = "nobody said; what the curve shows stands in for it"
 
 
-def learned_set(said: str, *, family: str, where: str) -> ProfileSet:
-    """Returns the models that a cluster measured, from what it keeps of them.
+def learned_set(stored: str, *, family: str, where: str) -> ProfileSet:
+    """Returns the models that a cluster measured, from the measurements in its store.
 
-    `where` says which cluster and when. Raises InputError where no model was measured.
+    `where` names the cluster and the day. Raises InputError where no model was measured.
     """
-    measurements = Measurements.load(said)
+    measurements = Measurements.load(stored)
     keys = _models(measurements)
     if not keys:
         raise InputError(
@@ -51,9 +51,9 @@ def learned_set(said: str, *, family: str, where: str) -> ProfileSet:
 
 
 def _models(measurements: Measurements) -> list[MeasurementKey]:
-    """Returns each model's key of the batch that was measured on most numbers of GPUs.
+    """Returns for each model the key of the batch that was measured on most numbers of GPUs.
 
-    Clocks of emulated nodes (`@`) and jobs known by recurrence (`~`) are no models.
+    Synthetic jobs (`@`) and jobs that are only known by their recurrence (`~`) are not models.
     """
     named = [
         key
@@ -97,7 +97,7 @@ def _profile(
 
 
 def _memory(held: Mapping[int, float], batch: int, where: str) -> Sourced[MemoryLaw]:
-    """Returns the line through what was held by samples; all of it fixed where one is known."""
+    """Returns memory as a line over the samples of a micro-batch; constant if one is known."""
     if not held:
         return Sourced(MemoryLaw(0.0, 0.0), ASSUMED, "nobody said what it holds")
     samples = np.array([batch / parts for parts in held])
@@ -114,23 +114,21 @@ def _stages(
     measurements: Measurements, key: MeasurementKey, where: str
 ) -> Sourced[tuple[StageTimes, ...]] | None:
     rows = [(n, measurements.stage_s(key, n)) for n in measurements.rates(key)]
-    found = tuple(StageTimes(n, *row[:4]) for n, row in rows if len(row) == 5)
-    return Sourced(found, MEASURED, where) if found else None
+    stages = tuple(StageTimes(n, *row[:4]) for n, row in rows if len(row) == 5)
+    return Sourced(stages, MEASURED, where) if stages else None
 
 
 def _pairs(measurements: Measurements, keys: list[MeasurementKey]) -> list[PairRatio]:
     """Returns the pairs of which both sides were measured, by the micro-batches of both."""
-    found = []
+    pairs = []
     for mine, other in measurements.pairs():
         if mine not in keys or other not in keys or mine > other:
             continue
-        back = measurements.ratios(other, mine)
+        other_ratios = measurements.ratios(other, mine)
         for (steps, other_steps), ratio in measurements.ratios(mine, other).items():
-            theirs = back.get((other_steps, steps))
-            if theirs is not None:
-                sizes = (
-                    measurements.batch(k) // s for k, s in ((mine, steps), (other, other_steps))
-                )
-                first, second = (max(1, size) for size in sizes)
-                found.append(PairRatio(mine.name, first, other.name, second, ratio, theirs))
-    return found
+            other_ratio = other_ratios.get((other_steps, steps))
+            if other_ratio is not None:
+                first = max(1, measurements.batch(mine) // steps)
+                second = max(1, measurements.batch(other) // other_steps)
+                pairs.append(PairRatio(mine.name, first, other.name, second, ratio, other_ratio))
+    return pairs

@@ -15,6 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail.physics.zoo.profile import FitError
+
 Floats = NDArray[np.float64]
 
 OPEN = 1e-6
@@ -38,7 +40,7 @@ def solve_least_squares(
     from scipy.optimize import least_squares
 
     low, high = np.asarray(bounds[0], float), np.asarray(bounds[1], float)
-    found = [
+    searches = [
         least_squares(
             residuals,
             np.clip(start, low, high),
@@ -50,7 +52,7 @@ def solve_least_squares(
         )
         for start in starts
     ]
-    best = min(found, key=lambda one: float(one.cost))
+    best = min(searches, key=lambda search: float(search.cost))
     refined = least_squares(
         residuals,
         best.x,
@@ -65,3 +67,10 @@ def solve_least_squares(
     )
     moves = np.linalg.norm(np.asarray(refined.jac), axis=0)
     return np.where(moves < OPEN, low, refined.x)
+
+
+def error_of(predicted_s: Floats, measured_s: Floats) -> FitError:
+    """Returns the relative errors of predictions: mean, 90th percentile (nearest rank), worst."""
+    error = np.sort(np.abs(predicted_s / measured_s - 1))
+    p90 = error[max(0, int(np.ceil(0.9 * len(error))) - 1)]
+    return FitError(len(error), float(error.mean()), float(p90), float(error[-1]))

@@ -17,7 +17,7 @@ import torch
 
 from dovetail.train.data.samples import BatchSplit
 from dovetail.train.measure.stages import StageTimer
-from dovetail.train.process.device_memory import DeviceMemory
+from dovetail.train.process.device import DeviceMemory
 
 WARM_UP = 2
 """Iterations that are not counted, at the start and after each change of the sub-batch."""
@@ -47,11 +47,11 @@ class DryRun:
         self._measurements: list[dict[str, object]] = []
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Returns whether every sub-batch is measured."""
         return len(self._measurements) == len(self._step_counts)
 
-    def manner(self) -> BatchSplit:
+    def next_split(self) -> BatchSplit:
         """Returns how the next iteration splits its batch."""
         return BatchSplit(
             self._batch_size,
@@ -59,13 +59,13 @@ class DryRun:
             at_least=self._at_least,
         )
 
-    def iterated(self, watch: StageTimer, memory: DeviceMemory) -> None:
+    def record_iteration(self, timer: StageTimer, memory: DeviceMemory) -> None:
         """Records an iteration."""
         self._done += 1
         if self._done == 1:
             memory.renew()
         if self._done == WARM_UP:
-            watch.forget()
+            timer.forget()
         if self._done < WARM_UP + self._iterations:
             return
         steps = self._step_counts[len(self._measurements)]
@@ -74,10 +74,10 @@ class DryRun:
             {
                 "samples": -(-self._batch_size // steps),
                 "steps": steps,
-                "iteration_s": watch.iteration_s,
-                "rate": self._batch_size / watch.iteration_s,
+                "iteration_s": timer.iteration_s,
+                "rate": self._batch_size / timer.iteration_s,
                 "memory_bytes": memory.held_bytes(),
-                "stage_s": list(watch.stage_s),
+                "stage_s": list(timer.stage_s),
             },
         )
         self._done = 0

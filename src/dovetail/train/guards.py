@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from dovetail.train.state.save_policy import warn
+from dovetail.train.process.environment import warn
 from dovetail.train.state.state import KEPT, ModuleExtraState, Stateful, from_bytes, to_bytes
 from dovetail.train.sync.state_transfer import is_dense
 
@@ -22,6 +22,9 @@ UNSUITABLE = {
     "SparseAdam": "takes sparse gradients, and gradients are summed over workers as dense tensors",
 }
 SCHEDULES = ("step", "epoch")
+SUM = 2
+"""The value of `reduction="sum"` in torch's autograd nodes."""
+TERMS_MAX = 100
 
 
 def check_model(model: object) -> None:
@@ -104,6 +107,32 @@ def refers_to(part: object, optimizer: torch.optim.Optimizer, depth: int = 4) ->
         contents = part
     # Bounded: objects may refer to each other in cycles.
     return depth > 0 and any(refers_to(one, optimizer, depth - 1) for one in contents)
+
+
+def is_sum(loss: Tensor, samples: int) -> bool:
+    """Returns whether a term of the loss is a plain sum over `samples` samples.
+
+    On one worker a sum trains as well as a mean. Split among workers, its gradient changes with
+    their number, and its value does not show that. The autograd graph that computed it does.
+    """
+    terms = [loss.grad_fn]
+    for _ in range(TERMS_MAX):
+        term = terms.pop() if terms else None
+        if term is None:
+            return False
+        # One of several terms may be a penalty on parameters that happens to have as many rows.
+        is_only_term = term is loss.grad_fn
+        is_rows = is_only_term and term.name() == "SumBackward0" and _rows(term) == samples
+        if term.name().startswith(("AddBackward", "SubBackward")):
+            terms += [node for node, _ in term.next_functions if node is not None]
+        elif is_rows or getattr(term, "_saved_reduction", None) == SUM:
+            return True
+    return False
+
+
+def _rows(term: object) -> int:
+    shape = tuple(getattr(term, "_saved_self_sym_sizes", ()))
+    return int(shape[0]) if shape else 0
 
 
 class ScriptGuard:

@@ -19,8 +19,8 @@ from dovetail.train.data.samples import Indices, SampleOrder
 from dovetail.train.dry_run import DryRun
 from dovetail.train.guards import ScriptGuard
 from dovetail.train.measure.reporter import TrainingReporter
-from dovetail.train.measure.stages import StageTimer
-from dovetail.train.membership.agent_connection import AgentChannel, AgentConnection, NoAgent
+from dovetail.train.measure.stages import INPUT, NETWORK, StageTimer
+from dovetail.train.membership.agent_connection import AgentConnection
 from dovetail.train.membership.liveness import LivenessThread
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.membership.membership import (
@@ -28,28 +28,26 @@ from dovetail.train.membership.membership import (
     LeavingJob,
     Membership,
     StateLost,
-    WorkerContext,
 )
-from dovetail.train.membership.rendezvous import RendezvousServer
+from dovetail.train.membership.rendezvous import RendezvousServer, WorkerContext
 from dovetail.train.process import out_of_memory
 from dovetail.train.process.background import exit_process
-from dovetail.train.process.device_memory import DeviceMemory
-from dovetail.train.process.device_stream import synchronize
-from dovetail.train.process.environment import WorkerEnvironment, hide_secret
-from dovetail.train.state.checkpoint import TrainingPosition
-from dovetail.train.state.save_policy import CheckpointContents, SavePolicy, warn
+from dovetail.train.process.device import DeviceMemory, synchronize
+from dovetail.train.process.environment import WorkerEnvironment, hide_secret, warn
+from dovetail.train.state.checkpoint import DATA, SavePolicy, TrainingPosition
 from dovetail.train.state.state import TrainingState, hash_values
-from dovetail.train.sync.broadcast import broadcast_settings
 from dovetail.train.sync.gradients import Gradients
 from dovetail.train.sync.process_group import GroupBroken, OperationStuck
-from dovetail.train.sync.replica_check import broadcast_replica, compare_replicas
-from dovetail.train.sync.state_transfer import flatten, is_dense
-from dovetail.wire.worker import Regroup, Saved
+from dovetail.train.sync.replicas import ModelReplicas
+from dovetail.wire.generation import CheckpointDone
+from dovetail.wire.worker import FromWorker, Regroup, Saved
 
 CLOSING_S = 30.0
 """How long an exiting worker waits to deliver its last messages."""
 SPOILED_EXIT = 4
 """The exit code of a worker that has no state to continue from; a new worker can start over."""
+NOTHING, BACKWARD, STEP, IN_CALL = range(4)
+"""What the script must call next for its batch; `IN_CALL`: a call is running, or has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,8 @@ class TrainingLoop:
         self,
         parts: TrainingState,
         order: SampleOrder,
-        how: Step,
-        about: WorkerEnvironment,
+        update: Step,
+        environment: WorkerEnvironment,
         *,
         loader: BatchLoader,
         folder: Path | None,
@@ -99,29 +97,37 @@ class TrainingLoop:
         data: int,
     ) -> None:
         """Connects to the agent. `data` is a checksum of the data."""
-        self._parts, self._order, self._how = parts, order, how
+        self._parts, self._order, self._update = parts, order, update
         self._gradients = Gradients(parts.model, parts.optimizer)
         self.device = self._gradients.device
         self._memory = DeviceMemory(self.device)
-        self._memory.bound(about.memory_bytes)
+        self._memory.bound(environment.memory_bytes)
         self._largest = 0
         self._was_cut = False  # whether the policy had split batches when no worker was joining
         self._loader = loader
-        self._guard = ScriptGuard(parts.optimizer, how.scheduler, parts.others)
+        self._guard = ScriptGuard(parts.optimizer, update.scheduler, parts.others)
         self._progress = TrainingPosition()
-        self._watch = StageTimer(loader.loaders)
-        place = folder or about.folder
-        self._folder = place if not about.dry_run_steps else None
-        self._checkpoint_s = about.checkpoint_s or checkpoint_s
+        self._timer = StageTimer(loader.loaders)
         self._batch: Indices = order.batch_at(0)
         self._mine: list[Indices] = []
         self._shares: tuple[int, ...] = (0,)
-        # What a batch needs next: 1 backward, 2 step, 0 nothing; 3: a call runs or has failed.
-        self._due = 0
-        self._data, self._compared_in, self._told = data, -1, set[str]()
+        self._due = NOTHING
+        self._replicas = ModelReplicas(parts, self._gradients, data)
         self._outcome: IterationOutcome | GroupBroken | None = None
         self._under_way = self._stopping = self._ends = self._stopped = False
-        self._open(about)
+        self._mailbox = Mailbox(environment.number)
+        self._saving = SavePolicy(
+            None if environment.dry_run_steps else folder or environment.folder,
+            environment.checkpoint_s or checkpoint_s,
+            parts,
+            self._progress,
+            {**order.identity(), DATA: data},
+            loss=self._loss,
+            on_saved=lambda step, samples: self._send(Saved(step, samples)),
+            while_waiting=self._mark_alive,
+        )
+        self._dry_run = self._prepare_dry_run(environment)
+        self._connect(environment)
 
     @property
     def _complete_or_stopped(self) -> bool:
@@ -137,7 +143,7 @@ class TrainingLoop:
 
     @contextmanager
     def _exits(self) -> Iterator[None]:
-        """Ends the process when the job continues without it, or cannot continue here."""
+        """Exits the process when the job continues without it, or cannot continue here."""
         try:
             yield
         except LeavingJob:
@@ -146,7 +152,7 @@ class TrainingLoop:
             raise exit_process(0) from None
         except StateLost:
             self._close()
-            warn("nobody is left with the state of the job")
+            warn("no worker is left with the state of the job")
             raise exit_process(SPOILED_EXIT) from None
         except OperationStuck as stuck:
             warn(str(stuck))
@@ -156,6 +162,8 @@ class TrainingLoop:
 
     def _iteration(self) -> Iterator[Batch]:
         self._under_way, self._outcome = True, None
+        # A broken group ends the iteration, which `_conclude` rolls back. As an exception here, it
+        # would end the loop of the script.
         try:
             self._begin()
         except GroupBroken as broken:
@@ -164,9 +172,9 @@ class TrainingLoop:
             self._complete()
         while self._outcome is None:
             batch = self._load(self._mine[0])
-            self._due = 1
+            self._due = BACKWARD
             yield batch
-            if self._due:
+            if self._due != NOTHING:
                 raise RuntimeError(
                     "each batch needs job.backward(loss) and job.step(), and none may fail: to"
                     " skip a batch, call job.backward(loss, weight=0)"
@@ -177,40 +185,42 @@ class TrainingLoop:
         members = self._membership
         seldom = self._runs_ahead
         # Waiting for the device costs the overlap of loop and GPU, so only some steps are timed.
-        if self._watch.look(seldom=seldom) and seldom:
+        if self._timer.look(seldom=seldom) and seldom:
             synchronize(self.device)  # or kernels of earlier iterations would count
-        self._watch.begin()
+        self._timer.begin()
         if self._dry_run is not None:
-            members.manner = self._dry_run.manner()
+            members.batch_split = self._dry_run.next_split()
+        # A stop() from here on counts for the next iteration: all workers must announce before the
+        # sums of this one whether they have samples.
         self._ends = self._stopping
-        self._batch = self._order.batch_at(self._progress.samples, members.manner.batch_size)
-        self._shares = members.manner.shares(len(self._batch), members.learning)
+        self._batch = self._order.batch_at(self._progress.samples, members.batch_split.batch_size)
+        self._shares = members.batch_split.shares(len(self._batch), members.learning)
         self._mine = [] if self._ends else self._share(self._progress.samples)
         self._gradients.begin(members.group)
         members.announce(save=members.leads and self._saving.due)
 
     def _share(self, position: int) -> list[Indices]:
         members = self._membership
-        batch = self._order.batch_at(position, members.manner.batch_size)
-        return members.manner.micro_batches(
+        batch = self._order.batch_at(position, members.batch_split.batch_size)
+        return members.batch_split.micro_batches(
             batch,
             members.group.rank,
             members.learning,
-            at_most=self._how.micro_batch,
+            at_most=self._update.micro_batch,
             in_pieces=self._memory_is_short,
         )
 
     @property
     def _memory_is_short(self) -> bool:
         """Returns whether larger micro-batches may not fit, on a GPU shared with others."""
-        ordered = self._mailbox.regroup
-        bounded = ordered is not None and ordered.memory_bytes > 0
-        return bounded or self._was_cut or self._membership.manner.steps > 1
+        order = self._mailbox.generations.ordered
+        bounded = order is not None and order.memory_bytes > 0
+        return bounded or self._was_cut or self._membership.batch_split.steps > 1
 
     def _load(self, indices: Indices) -> Batch:
-        with self._watch.input():
+        with self._timer.waiting(INPUT):
             read = self._loader.take(self._pass, indices, self._upcoming)
-        self._watch.read(read.storage_s, read.cpu_s)
+        self._timer.read(read.storage_s, read.cpu_s)
         # Random numbers (dropout) depend only on the position in the order of samples, so a step
         # that is repeated, or made by another worker, draws the same ones.
         seed_all(mix_seeds(self._order.seed, self._progress.samples, int(indices[0])))
@@ -219,7 +229,7 @@ class TrainingLoop:
     def _upcoming(self) -> Iterator[tuple[int, Indices]]:
         """Yields the micro-batches from now on, if the split does not change."""
         position, mine = self._progress.samples, list(self._mine)
-        batch_size = self._membership.manner.batch_size
+        batch_size = self._membership.batch_split.batch_size
         while position < self._order.total:
             yield from ((position // self._order.per_epoch, indices) for indices in mine)
             position += len(self._order.batch_at(position, batch_size))
@@ -232,42 +242,46 @@ class TrainingLoop:
         return next(i for i, count in enumerate(self._shares) if count)
 
     def _complete(self) -> None:
-        """Makes the step that all workers make, or none."""
+        """Makes the step, if all workers do; else records that the generation broke."""
         members, p = self._membership, self._progress
         rank = members.group.rank
-        if self._watch.is_timing:
+        if self._timer.is_timing:
             synchronize(self.device)  # or the rest of the backward pass would count as network
         try:
-            with self._watch.network():
+            with self._timer.waiting(NETWORK):
+                # Collectives, so all workers make them in this order.
                 stopped = self._gradients.finish(
                     self._shares[rank] / len(self._batch),
                     first=rank == self._source,
                     end=self._ends,
                 )
                 verdict = members.agree()
+                # Before the step, which changes the tensors that the transfer reads.
                 members.finish_transfer()
+                # Before the step too, which needs the learning rates that the loop has set.
                 if not stopped:
-                    self._level(new_pass=p.samples % self._order.per_epoch == 0)
+                    self._broadcast_settings(new_pass=p.samples % self._order.per_epoch == 0)
         except GroupBroken as broken:
             self._outcome = broken
             return
         self._outcome, self._stopped = verdict, stopped
-        # All workers have the same sums and verdict, so all make this step, or all stop.
+        # From here on nothing can fail on one worker alone. All have the same sums and the same
+        # outcome, so all make this step, or all stop.
         if not stopped:
             self._guard.allow(True)
-            self._how.make(self._parts.optimizer, self._gradients.parameters)
+            self._update.make(self._parts.optimizer, self._gradients.parameters)
             self._guard.allow(False)
-            self._gradients.made()
+            self._gradients.commit()
             p.step += 1
             p.samples += len(self._batch)
-            if self._how.scheduler is not None and (
-                self._how.schedule == "step" or p.samples % self._order.per_epoch == 0
+            if self._update.scheduler is not None and (
+                self._update.schedule == "step" or p.samples % self._order.per_epoch == 0
             ):
                 self._guard.scheduled()
             if not any(members.learning):
-                self._was_cut = members.manner.steps > 1
+                self._was_cut = members.batch_split.steps > 1
             members.record_step(verdict)
-            self._watch.end()
+            self._timer.end()
 
     @property
     def _runs_ahead(self) -> bool:
@@ -275,12 +289,12 @@ class TrainingLoop:
         alone = self._membership.group.size == 1 and self._dry_run is None
         return alone and self.device.type == "cuda"
 
-    def _level(self, *, new_pass: bool = False, whole: bool = False) -> None:
+    def _broadcast_settings(self, *, new_pass: bool = False, whole: bool = False) -> None:
         """Broadcasts settings to workers that do not run the loop, or ran it with other values."""
         group = self._membership.group
         if group.size > 1 and (whole or new_pass or 0 in self._shares):
             takes = new_pass or not self._shares[group.rank]
-            broadcast_settings(group, self._parts, source=self._source, takes=takes, whole=whole)
+            self._replicas.broadcast_settings(group, source=self._source, takes=takes, whole=whole)
             self._guard.forget()
 
     # Between two iterations.
@@ -301,76 +315,52 @@ class TrainingLoop:
         """Carries out what the workers agreed on. Raises GroupBroken, LeavingJob."""
         since_s = time.monotonic()
         if self._dry_run is not None:
-            self._tried(self._dry_run)
+            self._measure(self._dry_run)
         if self._complete_or_stopped:
             return
         if self._membership.leads:
-            self._reporter.iterated(self._membership.generation, self._gradients)
+            self._reporter.record_iteration(self._membership.generation, self._gradients)
+        # While a worker is catching up it has no parameters to compare yet.
         if not verdict.learning:
-            self._level_all()
+            self._synchronize_replicas()
+        # Before the switch, in which workers with the state may leave.
         if verdict.save or verdict.leave:
             self._save(leave=verdict.leave)
         if verdict.switch:
             self._gradients.release()
             self._membership.switch(since_s)
-            self._regrouped()
+            self._forget_old_split()
         elif verdict.again:
             self._membership.restart_transfer()
 
-    def _level_all(self) -> None:
-        """Broadcasts what the script may change in its loop. Raises GroupBroken."""
-        members = self._membership
-        group, without = members.group, 0 in self._shares
-        if without:
-            self._level(whole=True)
-            self._gradients.level_buffers(group, group.rank == self._source)
-        if without or (group.size > 1 and self._progress.samples % self._order.per_epoch == 0):
-            self._level_model()
-        if without:
-            members.mark_whole()
-        if group.size > 1 and self._compared_in != group.generation:
-            self._compared_in = group.generation
-            self._compare_data()
-
-    def _compare_data(self) -> None:
-        """Warns, once, if workers have different data. Raises GroupBroken."""
-        checksums = self._membership.group.gather(torch.tensor([self._data]))
-        if self._membership.leads and not (checksums == self._data).all():
-            self._warn_once(
-                "workers do not have the same data: what the script draws without a seed (a split,"
-                " for example) differs between workers, and it may train on its validation samples"
-            )
-
-    def _warn_once(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            warn(message)
-
-    def _level_model(self) -> None:
-        group = self._membership.group
-        tensors = flatten([t for t in self._parts.trained() if is_dense(t)])
-        same, as_large = compare_replicas(group, tensors)
-        if same:
-            return
-        if self._membership.leads:
-            self._warn_once(
-                "workers did not have the same model: if the body of the loop changes parameters,"
-                " move that into optimizer.register_step_post_hook(...)"
-            )
-        if as_large:
-            broadcast_replica(group, tensors, first=group.rank == self._source)
+    def _synchronize_replicas(self) -> None:
+        """Broadcasts what the script may have changed in its loop. Raises GroupBroken."""
+        group, some_idle = self._membership.group, 0 in self._shares
+        if some_idle:
+            self._broadcast_settings(whole=True)
+        self._replicas.synchronize(
+            group,
+            source=self._source,
+            leads=self._membership.leads,
+            some_idle=some_idle,
+            pass_ended=self._progress.samples % self._order.per_epoch == 0,
+        )
+        if some_idle:
+            self._membership.mark_whole()
 
     def _recover(self, broken: GroupBroken) -> None:
         """Rolls back the current iteration; the workers that are left repeat it."""
         since_s = time.monotonic()
         self._membership.give_up_generation(broken)
-        self._gradients.take_back()
+        # Before the next generation, which sends this state to workers that lack it.
+        self._gradients.roll_back()
         self._membership.enter_next(since_s)
-        self._regrouped()
+        self._forget_old_split()
 
-    def _regrouped(self) -> None:
+    def _forget_old_split(self) -> None:
+        """Drops what depends on how the former generation split the batches."""
         self._loader.forget()
-        self._watch.forget()
+        self._timer.forget()
         self._reporter.restart()
         self._guard.forget()
         self._fit_memory()
@@ -384,87 +374,90 @@ class TrainingLoop:
             self._memory.renew()
         self._largest = largest
 
-    def _keep_within_bound(self) -> None:
+    def _apply_memory_bound(self) -> None:
         """Applies the newest memory limit: other jobs may have come to the GPU."""
-        if self._mailbox.regroup is not None:
-            self._memory.bound(self._mailbox.regroup.memory_bytes)
+        order = self._mailbox.generations.ordered
+        if order is not None:
+            self._memory.bound(order.memory_bytes)
 
     def _save(self, *, leave: bool) -> None:
         """Saves; with `leave`, leaves once the file is safe. Raises GroupBroken, LeavingJob."""
         safe = not self._membership.leads or self._saving.save(at_once=leave)
-        self._mailbox.checkpoint_done(left=leave)
+        self._mailbox.handle(CheckpointDone(leave))
+        # No worker leaves unless the checkpoint is on disk: else the job would have lost its state.
         if leave and self._membership.agree_all_well(safe):
             raise LeavingJob
 
     # The beginning and the end.
 
-    def _open(self, about: WorkerEnvironment) -> None:
+    def _prepare_dry_run(self, environment: WorkerEnvironment) -> DryRun | None:
+        if not environment.dry_run_steps:
+            return None
+        return DryRun(
+            environment.dry_run_steps,
+            environment.dry_run_file,
+            batch_size=self._order.batch_size,
+            at_least=min(self._parts.at_least, self._order.batch_size),
+            model=type(self._parts.model).__name__,
+        )
+
+    def _connect(self, environment: WorkerEnvironment) -> None:
         """Connects to the agent, if there is one."""
         hide_secret()
-        identity, order = about.identity, self._order
-        if identity is not None:
+        order = self._order
+        self._agent: AgentConnection | None = None
+        if environment.socket:
             if TrainingLoop._with_agent:
                 raise RuntimeError("a submitted script can have only one Job: split the script")
             TrainingLoop._with_agent = True
             out_of_memory.watch()
-        number = identity.number if identity is not None else 0
-        self._mailbox = mailbox = Mailbox(number)
-        line = AgentConnection(identity, mailbox) if identity is not None else None
-        self._agent: AgentChannel = line or NoAgent()
-        self._dry_run: DryRun | None = None
-        if about.dry_run_steps:
-            self._dry_run = DryRun(
-                about.dry_run_steps,
-                about.dry_run_file,
-                batch_size=order.batch_size,
-                at_least=min(self._parts.at_least, order.batch_size),
-                model=type(self._parts.model).__name__,
-            )
-        what = CheckpointContents(self._parts, self._progress, order, self._loss, self._data)
-        self._saving = SavePolicy(
-            self._folder,
-            self._checkpoint_s,
-            what,
-            told=lambda step, samples: self._agent.send(Saved(step, samples)),
-            waits=self._lives,
-        )
+            self._agent = AgentConnection(environment, self._mailbox)
         self._membership = Membership(
             WorkerContext(
-                me=number,
-                agent=self._agent,
-                mailbox=mailbox,
-                server=RendezvousServer(about.at),
-                address=about.at,
-                stall_s=about.stall_s,
+                me=environment.number,
+                send=self._send,
+                mailbox=self._mailbox,
+                server=RendezvousServer(environment.host),
+                address=environment.host,
+                stall_s=environment.stall_s,
             ),
             self._parts,
             self._progress,
             batch_size=order.batch_size,
-            script=hash_values(what.identity(), order.batch_size, order.total),
+            script=hash_values(order.identity(), order.batch_size, order.total),
             begin=self._saving.first_state,
-            enters=self._keep_within_bound,
+            enters=self._apply_memory_bound,
         )
         self._reporter = TrainingReporter(
-            self._agent,
+            self._send,
             self._progress,
-            self._watch,
+            self._timer,
             self._memory,
             total=order.total,
-            every_s=about.report_s,
+            every_s=environment.report_s,
         )
-        self._pulse = LivenessThread(self._lives)
-        if line is None:
-            mailbox.hear(Regroup(0, (0,)))
+        self._liveness = LivenessThread(self._mark_alive)
+        # Last: the threads that start here call back into all of the above.
+        if self._agent is None:
+            self._mailbox.receive(Regroup(0, (0,)))
         else:
-            self._pulse.start()
-            line.open(generation=lambda: self._membership.generation, again=self._membership.again)
+            self._liveness.start()
+            self._agent.open(
+                generation=lambda: self._membership.generation,
+                first_messages=self._membership.first_messages,
+            )
 
-    def _tried(self, dry_run: DryRun) -> None:
-        dry_run.iterated(self._watch, self._memory)
+    def _send(self, message: FromWorker) -> None:
+        """Sends a message to the agent; a script that was started by hand has none."""
+        if self._agent is not None:
+            self._agent.send(message)
+
+    def _measure(self, dry_run: DryRun) -> None:
+        dry_run.record_iteration(self._timer, self._memory)
         if self._progress.samples >= self._order.total:
             self._progress.samples = 0  # a small data set is read again
             self._reporter.restart()
-        if dry_run.over:
+        if dry_run.is_over:
             dry_run.report(sum(p.numel() for p in self._gradients.parameters), self.device)
             self._close()
             raise SystemExit(0)
@@ -474,18 +467,21 @@ class TrainingLoop:
             self._saving.save_the_end()
         self._membership.finish()
         self._close()
-        if self._membership.is_catching_up:  # it has half a model: no script must come to see that
+        if self._membership.is_catching_up:
+            # It has half a model, which the rest of the script (a last evaluation) must not see.
             raise exit_process(0)
 
-    def _lives(self) -> None:
-        """Reports, from another thread, that the main thread is running."""
+    def _mark_alive(self) -> None:
+        """Records, on any thread, that the main thread is running."""
         self._membership.mark_alive()
-        self._reporter.lives()
+        self._reporter.repeat_old_report()
 
     def _close(self) -> None:
-        self._pulse.close()
+        # The connection to the agent comes last: what ends before may still send messages.
+        self._liveness.close()
         self._guard.end()
         self._saving.close()
         self._loader.close()
         self._membership.close()
-        self._agent.close(CLOSING_S)
+        if self._agent is not None:
+            self._agent.close(CLOSING_S)

@@ -25,13 +25,11 @@ from torch import Tensor, nn
 
 from dovetail.train.data.loader import Batch, Collate, SampleReader, mix_seeds, seed_all
 from dovetail.train.data.source import DataSource
-from dovetail.train.guards import check_arguments
-from dovetail.train.iterations import Step, TrainingLoop
+from dovetail.train.guards import check_arguments, is_sum
+from dovetail.train.iterations import BACKWARD, IN_CALL, NOTHING, STEP, Step, TrainingLoop
 from dovetail.train.membership.membership import IterationOutcome
-from dovetail.train.process.environment import WorkerEnvironment
-from dovetail.train.state.save_policy import warn
+from dovetail.train.process.environment import WorkerEnvironment, warn
 from dovetail.train.state.state import Stateful, TrainingState
-from dovetail.train.sync.loss_reduction import is_sum
 
 
 class Job(TrainingLoop):
@@ -70,17 +68,9 @@ class Job(TrainingLoop):
         written to `folder` (by default the job's own) every `checkpoint_s` seconds.
         """
         check_arguments(model, optimizer, scheduler, schedule, keep or {})
-        data_source = DataSource.of(
-            data,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            loaders=loaders,
-            collate=collate,
-            seed=seed,
-        )
-        reader = SampleReader(data_source.data, seed=seed, collate=data_source.collate)
-        order = data_source.order(len(reader), seed=seed, epochs=epochs, steps=steps)
+        source = DataSource(data, batch_size, shuffle, drop_last, loaders, collate).resolve(seed)
+        reader = SampleReader(source.data, seed=seed, collate=source.collate)
+        order = source.order(len(reader), seed=seed, epochs=epochs, steps=steps)
         device = next(model.parameters()).device
         if scaler is not None:
             # A scaler has no factor before its first loss, and a joining worker steps before that.
@@ -91,10 +81,10 @@ class Job(TrainingLoop):
             order,
             Step(scheduler, schedule, scaler, clip_norm, micro_batch),
             WorkerEnvironment.of(environment),
-            loader=data_source.loader(reader, device),  # forks, so before any thread starts
+            loader=source.loader(reader, device),  # forks, so before any thread starts
             folder=Path(folder) if folder else None,
             checkpoint_s=checkpoint_s,
-            data=data_source.fingerprint(),
+            data=source.fingerprint(),
         )
         self._joined = self._begun = self._by_pass = self._broken_off = self._looked_at_loss = False
 
@@ -168,12 +158,12 @@ class Job(TrainingLoop):
         The loss is weighted by the samples of the micro-batch, or by `weight`: what the loss is a
         mean over, such as the number of tokens that are not padding.
         """
-        if self._due != 1:
+        if self._due != BACKWARD:
             raise RuntimeError(
                 "call job.backward(loss) once for each batch of job.batches(): add several losses"
                 " up before"
             )
-        self._due = 3
+        self._due = IN_CALL
         self._membership.mark_alive()
         if weight is None and not self._looked_at_loss:
             self._look_at_loss(loss)
@@ -181,10 +171,10 @@ class Job(TrainingLoop):
             loss,
             part=len(self._mine[0]) / len(self._batch),
             weight=weight,
-            scale=self._how.scaled,
+            scale=self._update.scaled,
             last=len(self._mine) == 1,
         )
-        self._due = 2
+        self._due = STEP
 
     def step(self) -> bool:
         """Ends a micro-batch; after the last one, all workers step together.
@@ -192,15 +182,15 @@ class Job(TrainingLoop):
         Replaces `optimizer.step()`, `optimizer.zero_grad()` and `scheduler.step()`. Returns whether
         the optimizer was stepped, which only the last micro-batch does.
         """
-        if self._due != 2:
+        if self._due != STEP:
             raise RuntimeError("call job.step() once, after job.backward(loss)")
-        self._due = 3
+        self._due = IN_CALL
         if len(self._mine) > 1:
             self._gradients.end_micro_batch()
         else:
             self._complete()
         del self._mine[0]
-        self._due = 0
+        self._due = NOTHING
         if self._mine:
             return False
         return isinstance(self._outcome, IterationOutcome) and not self._stopped
@@ -299,7 +289,7 @@ class Job(TrainingLoop):
 
     def _end_for_all(self) -> None:
         """Ends training on all workers without the current iteration."""
-        self._broken_off, self._stopping, self._due = False, True, 0
+        self._broken_off, self._stopping, self._due = False, True, NOTHING
         if self._under_way:
             self._mine, self._ends = [], True
             if self._outcome is None:

@@ -71,22 +71,19 @@ ProcessStarter = Callable[[dict[str, str]], RehearsalProcess]
 
 @dataclass(slots=True)
 class RehearsedWorker:
-    """A worker of a rehearsal, and all its messages, each with the time it arrived.
-
-    `ear` is the thread that reads its connection.
-    """
+    """A worker of a rehearsal, and all its messages. `reader` reads its connection."""
 
     number: int
     process: RehearsalProcess
-    said: list[tuple[float, FromWorker]] = field(default_factory=list)
+    messages: list[FromWorker] = field(default_factory=list)
     peer: socket.socket | None = None
-    ear: threading.Thread | None = None
+    reader: threading.Thread | None = None
 
     @property
     def is_over(self) -> bool:
         """Returns whether the process has ended and all its messages were read."""
         ended = self.process.poll() is not None
-        return ended and (self.ear is None or not self.ear.is_alive())
+        return ended and (self.reader is None or not self.reader.is_alive())
 
 
 class Rehearsal:
@@ -101,7 +98,7 @@ class Rehearsal:
         self._regroup: Regroup | None = None
         self._meets: dict[int, Meet] = {}
         self._lock = threading.Condition()
-        self._ear: socket.socket | None = None
+        self._listener: socket.socket | None = None
         self.answer()
 
     @classmethod
@@ -168,46 +165,46 @@ class Rehearsal:
                 self._tell(self.workers[number], message)
 
     def abandon(self) -> None:
-        """Tells all workers that a member of the newest generation is gone."""
+        """Orders all workers to abandon the newest generation: a member of it is gone."""
         assert self._regroup is not None
         self.tell(Abandon(self._regroup.generation))
 
     def hang_up(self) -> None:
-        """Closes all connections, as an agent that died; workers must train on."""
+        """Closes all connections, as if the agent had died; workers must train on."""
         with self._lock:
-            ear, self._ear = self._ear, None
+            listener, self._listener = self._listener, None
             for worker in self.workers.values():
                 self._close(worker)
-        if ear is not None:
+        if listener is not None:
             with suppress(OSError):
-                ear.shutdown(socket.SHUT_RDWR)
-            ear.close()
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in `accept`
+            listener.close()
             (self._place / "agent").unlink(missing_ok=True)
 
     def answer(self) -> None:
         """Accepts connections, also after `hang_up`."""
-        ear = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        ear.bind(str(self._place / "agent"))
-        ear.listen(64)
-        self._ear = ear
-        threading.Thread(target=self._accept, args=(ear,), daemon=True).start()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._place / "agent"))
+        listener.listen(64)
+        self._listener = listener
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     # Observing workers.
 
-    def until(self, so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-        """Waits until a condition holds. Raises TimeoutError."""
+    def until(self, condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+        """Waits until a condition is true. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
-        while not so():
+        while not condition():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError(self._story())
+                raise TimeoutError(self._description())
             with self._lock:
                 self._lock.wait(min(0.02, left_s))
 
-    def all_said(self, number: int, kind: type[M]) -> list[M]:
+    def messages(self, number: int, kind: type[M]) -> list[M]:
         """Returns all messages of a type that a worker sent."""
         with self._lock:
-            return [m for _, m in self.workers[number].said if isinstance(m, kind)]
+            return [m for m in self.workers[number].messages if isinstance(m, kind)]
 
     def entered(self, generation: int, timeout_s: float = PATIENCE_S) -> list[Entered]:
         """Waits until all members entered this generation or a newer one; returns reports."""
@@ -215,7 +212,7 @@ class Rehearsal:
         members = self._regroup.members
 
         def reached(number: int) -> Entered | None:
-            messages = self.all_said(number, Entered)
+            messages = self.messages(number, Entered)
             return messages[-1] if messages and messages[-1].generation >= generation else None
 
         self.until(lambda: all(reached(m) for m in members), timeout_s)
@@ -227,10 +224,10 @@ class Rehearsal:
         self.until(lambda: all(w.is_over for w in workers), timeout_s)
         return [code for w in workers if (code := w.process.poll()) is not None]
 
-    def _story(self) -> str:
+    def _description(self) -> str:
         lines = [f"newest order: {self._regroup}"]
         for w in self.workers.values():
-            last = [str(m)[:160] for _, m in w.said[-4:]]
+            last = [str(m)[:160] for m in w.messages[-4:]]
             lines.append(f"worker {w.number} (exit code {w.process.poll()}): {last}")
         return "\n".join(lines)
 
@@ -249,22 +246,22 @@ class Rehearsal:
                 worker.peer.shutdown(socket.SHUT_RDWR)
             worker.peer = None
 
-    def _accept(self, ear: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                peer, _ = ear.accept()
+                peer, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._hear, args=(peer,), daemon=True).start()
+            threading.Thread(target=self._read, args=(peer,), daemon=True).start()
 
-    def _hear(self, peer: socket.socket) -> None:
+    def _read(self, peer: socket.socket) -> None:
         worker: RehearsedWorker | None = None
         with LineConnection(peer) as connection, suppress(OSError):
             for line in connection.lines():
                 message = FROM_WORKER.decode(line)
                 if isinstance(message, Hello):
                     worker = self._greet(message, peer)
-                assert worker is not None, "a worker says who it is first"
+                assert worker is not None, "the first message is Hello"
                 self._note(worker, message)
         with self._lock:
             if worker is not None and worker.peer is peer:
@@ -277,7 +274,7 @@ class Rehearsal:
         self.until(lambda: number in self.workers)
         with self._lock:
             worker = self.workers[number]
-            worker.peer, worker.ear = peer, threading.current_thread()
+            worker.peer, worker.reader = peer, threading.current_thread()
             if self._regroup is not None:
                 self._tell(worker, self._regroup)
             for meet in self._meets.values():
@@ -286,7 +283,7 @@ class Rehearsal:
 
     def _note(self, worker: RehearsedWorker, message: FromWorker) -> None:
         with self._lock:
-            worker.said.append((time.monotonic(), message))
+            worker.messages.append(message)
             if isinstance(message, Meeting):
                 meet = Meet(message.generation, message.address)
                 self._meets[message.generation] = meet

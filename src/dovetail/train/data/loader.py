@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -35,17 +35,6 @@ SEED_MASK = (1 << 63) - 1
 Batch = Any
 """A micro-batch, of any type that the script's data set and `collate` produce."""
 Collate = Callable[[list[Any]], Batch]
-T = TypeVar("T")
-
-
-class MapStyleDataset(Protocol):
-    """A data set with a length and indexed samples."""
-
-    def __len__(self) -> int:
-        """Returns the number of samples."""
-
-    def __getitem__(self, index: int, /) -> object:
-        """Returns the sample at an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +55,16 @@ def mix_seeds(*numbers: int) -> int:
     return value & SEED_MASK
 
 
-def seed_torch(seed: int) -> None:
-    """Seeds torch's generators.
+def seed_all(seed: int) -> None:
+    """Seeds the generators of random, numpy and torch.
 
     NOTE: unless a GPU is in use, `torch.manual_seed` would record the stack, 0.4 ms each time.
     """
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
-
-
-def seed_all(seed: int) -> None:
-    """Seeds the generators of random, numpy and torch."""
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
-    seed_torch(seed)
 
 
 class SampleReader:
@@ -89,10 +73,10 @@ class SampleReader:
     def __init__(self, data: object, *, seed: int, collate: Collate | None) -> None:
         self._seed = seed
         self._collate = collate or default_collate
-        self._data: tuple[torch.Tensor, ...] | MapStyleDataset
+        self._data: tuple[torch.Tensor, ...] | Sequence[object]
         if isinstance(data, tuple):
             _check_tensors(data)
-            self._data = data if collate is None else TensorDataset(*data)
+            self._data = data if collate is None else cast(Sequence[object], TensorDataset(*data))
         elif isinstance(data, IterableDataset) or not (
             hasattr(data, "__getitem__") and hasattr(data, "__len__")
         ):
@@ -101,7 +85,7 @@ class SampleReader:
                 " a stream (IterableDataset) cannot be split among workers and resumed"
             )
         else:
-            self._data = cast(MapStyleDataset, data)
+            self._data = cast(Sequence[object], data)
 
     def __len__(self) -> int:
         """Returns the number of samples."""
@@ -109,8 +93,8 @@ class SampleReader:
 
     def read(self, epoch: int, indices: Indices) -> ReadBatch:
         """Returns the samples at some indices as one batch."""
-        wall, cpu = time.perf_counter(), time.thread_time()
         # Wall time without CPU time is the time spent waiting for storage.
+        wall, cpu = time.perf_counter(), time.thread_time()
         at, times = sample_of(indices)
         if isinstance(self._data, tuple):
             places = torch.from_numpy(at)
@@ -121,7 +105,7 @@ class SampleReader:
         cpu_s = time.thread_time() - cpu
         return ReadBatch(batch, max(0.0, time.perf_counter() - wall - cpu_s), cpu_s)
 
-    def _sample(self, data: MapStyleDataset, epoch: int, index: int, repeat: int) -> object:
+    def _sample(self, data: Sequence[object], epoch: int, index: int, repeat: int) -> object:
         """Returns a sample; each `repeat` of it in a pass draws other random numbers."""
         seed_all(mix_seeds(self._seed, epoch, index, *([repeat] if repeat else ())))
         return data[index]
@@ -146,7 +130,8 @@ def _become_loader(source: SampleReader, parent: int) -> None:
     # Loaders run side by side; each with all threads would only slow the others down.
     torch.set_num_threads(1)
     if sys.platform == "linux":
-        # NOTE: a loader that outlives its worker would keep the worker's connections open.
+        # NOTE: a loader that outlives its worker would keep the worker's connections open, and the
+        # other workers would wait for it as for one that hangs.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     # The worker may have died before prctl took effect.
     if os.getppid() != parent:
@@ -207,7 +192,7 @@ class BatchLoader:
         key = (epoch, indices.tobytes())
         if not self._ahead or self._ahead[0][0] != key:
             self.forget()
-            # Another micro-batch than the one read ahead: the split has changed, so reading ahead
+            # Not the micro-batch that was read ahead: the split has changed, and reading ahead
             # starts over.
             self._upcoming = upcoming()
             self._fill()
@@ -248,31 +233,24 @@ class BatchLoader:
             self._ahead.append(((epoch, indices.tobytes()), future))
 
 
-def to_device(batch: T, device: torch.device) -> T:
+def to_device(batch: Batch, device: torch.device) -> Batch:
     """Returns a batch with its tensors on a device, however they are nested."""
-    return cast(T, _moved(batch, device))
-
-
-def _moved(batch: object, device: torch.device) -> object:
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
-    move: object = getattr(batch, "to", None)
-    if callable(move):  # a batch type of the script, such as a graph
-        result: object = move(device)
-        return result
+    if callable(getattr(batch, "to", None)):  # a batch type of the script, such as a graph
+        return batch.to(device)
     if isinstance(batch, dict):
-        to_device = copy.copy(batch)
+        moved = copy.copy(batch)
         for key, value in batch.items():
-            to_device[key] = _moved(value, device)
-        return to_device
+            moved[key] = to_device(value, device)
+        return moved
     if isinstance(batch, (list, tuple)):
-        parts: Sequence[object] = [_moved(v, device) for v in batch]
-        kind: Callable[..., object] = type(batch)
-        return kind(*parts) if hasattr(batch, "_fields") else kind(parts)
+        parts = [to_device(v, device) for v in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         # Frozen dataclasses refuse plain assignment, and `replace` would run their `__post_init__`.
         other = copy.copy(batch)
         for field in dataclasses.fields(batch):
-            object.__setattr__(other, field.name, _moved(getattr(batch, field.name), device))
+            object.__setattr__(other, field.name, to_device(getattr(batch, field.name), device))
         return other
     return batch

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +89,10 @@ class SampleOrder:
         passes, rest = divmod(self.steps, -(-self.per_epoch // self.batch_size))
         return passes * self.per_epoch + min(rest * self.batch_size, self.per_epoch)
 
+    def identity(self) -> dict[str, int]:
+        """Returns what must match on resume, or samples would be used twice."""
+        return {"seed": self.seed, "samples": self.per_epoch, "shuffled": int(self.shuffle)}
+
     def batch_at(self, position: int, batch_size: int = 0) -> Indices:
         """Returns the samples of the iteration that starts at a position."""
         epoch, offset = divmod(position, self.per_epoch)
@@ -117,11 +120,6 @@ def split(count: int, weights: Sequence[int]) -> tuple[int, ...]:
     for i in rest[: count - sum(shares)]:
         shares[i] += 1
     return tuple(shares)
-
-
-def even_split(count: int, parts: int) -> tuple[int, ...]:
-    """Splits `count` evenly, the larger parts first."""
-    return split(count, (1,) * parts)
 
 
 def merge_small_shares(shares: Sequence[int], least: int) -> tuple[int, ...]:
@@ -198,6 +196,5 @@ class BatchSplit:
             steps = -(-shares[rank] // largest)
         if at_most:
             steps = max(steps, -(-len(mine) // at_most))
-        sizes = even_split(len(mine), max(1, min(steps, len(mine) // self.at_least)))
-        ends = np.cumsum((0, *sizes))
-        return [mine[a:b] for a, b in pairwise(ends) if b > a]
+        parts = max(1, min(steps, len(mine) // self.at_least))
+        return [part for part in np.array_split(mine, parts) if len(part)]

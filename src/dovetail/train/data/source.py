@@ -35,44 +35,37 @@ DRAWN_MAX = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """The data of a job and how to read it. `draws` returns the samples of each pass, if not None.
+    """The data of a job and how to read it; the defaults are those of a job's arguments.
 
-    `prefetch` is the number of micro-batches that each loader process reads ahead.
+    `draws` returns the samples of each pass, if not None. `prefetch` is the number of micro-batches
+    that each loader process reads ahead.
     """
 
     data: object
-    batch_size: int
-    shuffle: bool
-    drop_last: bool
-    loaders: int
-    collate: Collate | None
+    batch_size: int | None = None
+    shuffle: bool = True
+    drop_last: bool = False
+    loaders: int = 0
+    collate: Collate | None = None
     draws: SamplerDraws | None = None
     pin_memory: bool = False
     prefetch: int = PREFETCH
 
-    @classmethod
-    def of(
-        cls,
-        data: object,
-        *,
-        batch_size: int | None,
-        shuffle: bool,
-        drop_last: bool,
-        loaders: int,
-        collate: Collate | None,
-        seed: int,
-    ) -> DataSource:
-        """Builds the data source from the arguments of a job. Raises ValueError."""
-        if isinstance(data, DataLoader):
-            if batch_size is not None or collate is not None or loaders or drop_last or not shuffle:
+    def resolve(self, seed: int) -> DataSource:
+        """Returns the source with the settings of its DataLoader, if it is one. Raises ValueError.
+
+        `seed` is for the sampler.
+        """
+        if isinstance(self.data, DataLoader):
+            if self != DataSource(self.data):
                 raise ValueError(
                     "a DataLoader already specifies how to read its data: pass batch_size, shuffle,"
                     " drop_last, num_workers and collate_fn to it, and not to the Job"
                 )
-            return cls._of_loader(data, seed)
-        if batch_size is None:
+            return self._of_loader(self.data, seed)
+        if self.batch_size is None:
             raise ValueError("specify batch_size, the samples of an iteration over all workers")
-        return cls(data, batch_size, shuffle, drop_last, loaders, collate)
+        return self
 
     def fingerprint(self) -> int:
         """Returns a checksum of the data and the sampler's first pass, to compare workers."""
@@ -87,6 +80,7 @@ class DataSource:
 
     def order(self, length: int, *, seed: int, epochs: int, steps: int | None) -> SampleOrder:
         """Returns the order of the samples. Raises ValueError."""
+        assert self.batch_size is not None
         return SampleOrder(
             length if self.draws is None else self.draws.length,
             epochs,
@@ -98,8 +92,8 @@ class DataSource:
             self.draws,
         )
 
-    @classmethod
-    def _of_loader(cls, loader: DataLoader[object], seed: int) -> DataSource:
+    @staticmethod
+    def _of_loader(loader: DataLoader[object], seed: int) -> DataSource:
         if isinstance(loader.dataset, IterableDataset):
             draws, shuffle = None, False  # `SampleReader` refuses all streams
         else:
@@ -109,7 +103,7 @@ class DataSource:
                     "a DataLoader with a batch_sampler of its own (or without batches) cannot be"
                     " split among workers: pass batch_size, and a sampler for the order"
                 )
-        return cls(
+        return DataSource(
             loader.dataset,
             loader.batch_size or 1,
             shuffle,
@@ -138,7 +132,7 @@ class SamplerDraws:
     def __call__(self, epoch: int) -> Indices:
         """Returns the samples of a pass."""
         if epoch not in self._drawn:
-            # A sampler cannot go back: passes are drawn again from the first.
+            # A sampler cannot go back, so an earlier pass is drawn again from the first one on.
             if epoch < self._next:
                 self._restart()
             while self._next <= epoch:
@@ -155,7 +149,7 @@ class SamplerDraws:
             raise ValueError(_too_many(f"{count:,}"))
 
     def _restart(self) -> None:
-        # The sampler may refer to the data, which are large and may not be copyable.
+        # Copied without the data that it may refer to, which are large and may not be copyable.
         self._sampler = copy.deepcopy(self._pristine, {id(self._data): self._data})
         self._next = 0
         self._drawn: dict[int, Indices] = {}

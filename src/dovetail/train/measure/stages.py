@@ -12,7 +12,7 @@ KEPT = 101
 """Iterations over which medians are taken."""
 TIMED_FIRST, TIMED_EVERY = 16, 16
 """Where timing is costly, the first iterations are timed, then one in `TIMED_EVERY`."""
-STORAGE, CPU, COMPUTE, NETWORK = range(4)
+STORAGE, CPU, COMPUTE, NETWORK, INPUT = range(5)
 CLOCK_DIGITS = 9
 """The resolution of the clocks: nanoseconds."""
 Stages = tuple[float, float, float, float]
@@ -29,9 +29,7 @@ class StageTimer:
 
     def __init__(self, loaders: int) -> None:
         self._loaders = max(1, loaders)
-        self._now = [0.0] * 4
-        self._waited_s = 0.0
-        self._began_s = time.perf_counter()
+        self.begin()
         self._kept: deque[Stages] = deque(maxlen=KEPT)
         self._iterations: deque[float] = deque(maxlen=KEPT)
         self._asked = 0
@@ -45,8 +43,7 @@ class StageTimer:
 
     def begin(self) -> None:
         """Starts an iteration."""
-        self._now = [0.0] * 4
-        self._waited_s = 0.0
+        self._now = [0.0] * 5
         self._began_s = time.perf_counter()
 
     def read(self, storage_s: float, cpu_s: float) -> None:
@@ -55,29 +52,21 @@ class StageTimer:
         self._now[CPU] += cpu_s / self._loaders
 
     @contextmanager
-    def input(self) -> Iterator[None]:
-        """Times the training loop waiting for samples."""
+    def waiting(self, stage: int) -> Iterator[None]:
+        """Times the training loop waiting for other workers (NETWORK) or for samples (INPUT)."""
         began_s = time.perf_counter()
         yield
-        self._waited_s += time.perf_counter() - began_s
+        self._now[stage] += time.perf_counter() - began_s
 
-    @contextmanager
-    def network(self) -> Iterator[None]:
-        """Times the training loop waiting for other workers."""
-        began_s = time.perf_counter()
-        yield
-        self._now[NETWORK] += time.perf_counter() - began_s
-
-    def end(self) -> float:
-        """Ends an iteration; returns its duration in seconds."""
-        took_s = time.perf_counter() - self._began_s
+    def end(self) -> None:
+        """Ends an iteration."""
         if not self.is_timing:
-            return took_s
-        self._now[COMPUTE] = max(0.0, took_s - self._waited_s - self._now[NETWORK])
-        storage, cpu, compute, network = self._now
-        self._kept.append((storage, cpu, compute, network))
+            return
+        took_s = time.perf_counter() - self._began_s
+        # Waiting for input is no stage: it is what loaders did not hide of storage and CPU.
+        storage, cpu, _, network, input_s = self._now
+        self._kept.append((storage, cpu, max(0.0, took_s - input_s - network), network))
         self._iterations.append(took_s)
-        return took_s
 
     def forget(self) -> None:
         """Discards all measurements: batches are split in another way now."""

@@ -10,23 +10,20 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from select import select
-from typing import Protocol
 
 from dovetail.train.membership.mailbox import Mailbox
+from dovetail.train.process.environment import WorkerEnvironment
 from dovetail.wire.codec import WireError
 from dovetail.wire.connection import LineConnection
 from dovetail.wire.worker import (
     FROM_WORKER,
-    SOCKET,
     TO_WORKER,
-    TOKEN,
-    WORKER,
     FromWorker,
     Hello,
+    ToWorker,
     Training,
     WorkerRefused,
 )
@@ -38,54 +35,13 @@ REFUSED_EXIT = 3
 """The exit code of a worker that was refused."""
 
 
-class AgentChannel(Protocol):
-    """Where the training loop sends its reports."""
-
-    def send(self, message: FromWorker) -> None:
-        """Sends a message, now or when an agent is connected."""
-
-    def close(self, wait_s: float) -> None:
-        """Sends what is left, for so long at most, and closes the connection."""
-
-
-class NoAgent:
-    """The agent of a script that was started by hand."""
-
-    def send(self, message: FromWorker) -> None:
-        """Drops the message."""
-
-    def close(self, wait_s: float) -> None:
-        """Has nothing to close."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerIdentity:
-    """The identity of this worker, from its environment: `worker` is "job/number"."""
-
-    socket: str
-    worker: str
-    token: str
-
-    @property
-    def number(self) -> int:
-        """Returns the worker's number in its job."""
-        return int(self.worker.rpartition("/")[2])
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> WorkerIdentity | None:
-        """Returns the identity in an environment, or None in one without an agent."""
-        if not environment.get(SOCKET):
-            return None
-        return cls(environment[SOCKET], environment[WORKER], environment.get(TOKEN, ""))
-
-
 class AgentConnection:
-    """The thread that talks to the agent. Opened once per process."""
+    """The thread that exchanges messages with the agent. Opened once per process."""
 
-    def __init__(self, identity: WorkerIdentity, mailbox: Mailbox) -> None:
-        self._identity, self._mailbox = identity, mailbox
+    def __init__(self, environment: WorkerEnvironment, mailbox: Mailbox) -> None:
+        self._environment, self._mailbox = environment, mailbox
         self._generation: Callable[[], int] = lambda: -1
-        self._again: Callable[[], list[FromWorker]] = list
+        self._first_messages: Callable[[], list[FromWorker]] = list
         self._waiting: deque[FromWorker] = deque(maxlen=WAITING_MAX)
         self._lock = threading.Lock()
         self._wake_end, self._woken_end = socket.socketpair()
@@ -93,9 +49,11 @@ class AgentConnection:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dovetail-agent", daemon=True)
 
-    def open(self, *, generation: Callable[[], int], again: Callable[[], list[FromWorker]]) -> None:
-        """Starts to connect; `again` returns what a new connection must begin with."""
-        self._generation, self._again = generation, again
+    def open(
+        self, *, generation: Callable[[], int], first_messages: Callable[[], list[FromWorker]]
+    ) -> None:
+        """Starts to connect; `first_messages` returns what each new connection begins with."""
+        self._generation, self._first_messages = generation, first_messages
         self._thread.start()
 
     def send(self, message: FromWorker) -> None:
@@ -128,8 +86,9 @@ class AgentConnection:
             peer = self._connect()
             if peer is not None:
                 pause_s = RETRY_S
+                # Whatever breaks the connection, training goes on and the next agent is awaited.
                 with peer, suppress(OSError, WireError):
-                    self._talk(peer)  # a broken connection is opened again
+                    self._talk(peer)
             if self._closing.wait(pause_s):
                 return
             pause_s = min(2 * pause_s, RETRY_S_MAX)
@@ -137,7 +96,7 @@ class AgentConnection:
     def _connect(self) -> LineConnection | None:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            peer.connect(self._identity.socket)
+            peer.connect(self._environment.socket)
         except OSError:
             peer.close()
             return None
@@ -145,14 +104,19 @@ class AgentConnection:
 
     def _talk(self, peer: LineConnection) -> None:
         """Receives and sends until the connection breaks, or closes with all sent."""
-        who = self._identity
-        hello = Hello(who.worker, who.token, os.getpid(), self._generation())
-        for first in (hello, *self._again()):
+        about = self._environment
+        hello = Hello(about.worker, about.token, os.getpid(), self._generation())
+        for first in (hello, *self._first_messages()):
             peer.queue(FROM_WORKER.encode(first))
         sources: list[LineConnection | socket.socket] = [peer, self._woken_end]
         while True:
+            # Read before the queue: what was sent before `close` is then in the queue already.
             closing = self._closing.is_set()
-            if not peer.unsent_bytes and (message := self._next()) is not None:
+            with self._lock:
+                message = (
+                    self._waiting.popleft() if self._waiting and not peer.unsent_bytes else None
+                )
+            if message is not None:
                 peer.queue(FROM_WORKER.encode(message))
             if closing and not peer.unsent_bytes:
                 return
@@ -164,20 +128,15 @@ class AgentConnection:
                 if not peer.receive(0.0):
                     return
                 while (line := peer.take_line()) is not None:
-                    self._take(line)
+                    self._receive(TO_WORKER.decode(line))
             if writable:
                 peer.flush()
 
-    def _next(self) -> FromWorker | None:
-        with self._lock:
-            return self._waiting.popleft() if self._waiting else None
-
-    def _take(self, line: bytes) -> None:
-        """Passes a message of the agent to the mailbox."""
-        message = TO_WORKER.decode(line)
-        self._mailbox.hear(message)
+    def _receive(self, message: ToWorker) -> None:
+        """Passes a message of the agent to the mailbox; exits if the agent refuses this worker."""
         if isinstance(message, WorkerRefused):
             # NOTE: no exception. The loop may be in a collective or in the user's code, and a
             # worker that was replaced must not save.
             print(f"dovetail: the agent refuses this worker: {message.why}", flush=True)
             os._exit(REFUSED_EXIT)
+        self._mailbox.receive(message)

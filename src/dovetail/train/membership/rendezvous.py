@@ -1,9 +1,9 @@
 """The rendezvous of the members of a generation, in the background while the old one trains.
 
-The first member hosts a small store and announces its address. Every member registers there. When
-the last one has, the meeting is on; a member that learns of a newer order before that calls it off.
-The store decides which came first, so that all do the same: no member connects to one that has
-turned away.
+The first member hosts a small store and announces its address. Every member registers there. The
+last one to register confirms the meeting; a member that learns of a newer order before that cancels
+it. The store decides which came first, so that all members do the same: none connects to a member
+that has turned away.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
-from dovetail.train.membership.agent_connection import AgentChannel
 from dovetail.train.membership.mailbox import Mailbox
 from dovetail.train.process.background import ready, start
 from dovetail.train.sync.process_group import WorkerGroup, connect, first_line
 from dovetail.wire.generation import Joined, JoinFailed, Send
-from dovetail.wire.worker import Meeting, Regroup
+from dovetail.wire.worker import FromWorker, Meeting, Regroup
 
 STORE_TIMEOUT = timedelta(seconds=30)
 """The longest that the store may take to answer: its process may get no CPU for a while."""
-LOOK_S = 0.005
-"""How often a waiting member polls whether all have registered."""
-LOOK_S_MAX = 0.05
-ON, OFF = b"on", b"off"
+POLL_S, POLL_S_MAX = 0.005, 0.05
+"""How often a waiting member polls whether all have registered: less and less often."""
+REGISTERED, OUTCOME = "there", "fate"
+"""Keys of the store: how many members have registered, and which of the two below came first."""
+CONFIRMED, CANCELLED = "on", "off"
 
 
 class RendezvousServer:
@@ -45,8 +46,9 @@ class RendezvousServer:
         """Returns where the store listens: on the worker's own address, never on all."""
         with self._lock:
             if self._store is None:
-                ear = socket.create_server((self._host, 0))
-                port = ear.getsockname()[1]
+                # The store would listen on all addresses of the host. It gets a socket instead.
+                listener = socket.create_server((self._host, 0))
+                port = listener.getsockname()[1]
                 self._store = TCPStore(
                     self._host,
                     port,
@@ -54,13 +56,13 @@ class RendezvousServer:
                     True,
                     STORE_TIMEOUT,
                     wait_for_workers=False,
-                    master_listen_fd=ear.detach(),
+                    master_listen_fd=listener.detach(),
                 )
             return f"{self._host}:{self._store.port}"
 
 
-def call(address: str) -> TCPStore:
-    """Returns a connection of its own to a store. Raises RuntimeError, OSError."""
+def connect_store(address: str) -> TCPStore:
+    """Returns a new connection to a store. Raises RuntimeError, OSError."""
     host, _, port = address.rpartition(":")
     # A store is opened before it is announced: if nothing answers now, its process is gone. The
     # store's own client would retry for half a minute.
@@ -68,45 +70,37 @@ def call(address: str) -> TCPStore:
     return TCPStore(host, int(port), None, False, STORE_TIMEOUT, wait_for_workers=False)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """What this worker needs to meet others, for as long as its process lives.
+
+    `send` passes a message to the agent and never waits for it.
+    """
+
+    me: int
+    send: Callable[[FromWorker], None]
+    mailbox: Mailbox
+    server: RendezvousServer
+    address: str
+    stall_s: float
+
+
 class GroupBuilder:
     """Builds the process group of one generation on a thread of its own; `take` returns it."""
 
-    def __init__(
-        self,
-        regroup: Regroup,
-        me: int,
-        *,
-        mailbox: Mailbox,
-        agent: AgentChannel,
-        server: RendezvousServer,
-        own_address: str,
-        device: torch.device,
-    ) -> None:
-        self.regroup, self._me = regroup, me
-        self._mailbox, self._agent = mailbox, agent
-        self._server, self._own_address = server, own_address
-        self._device = device
+    def __init__(self, regroup: Regroup, context: WorkerContext, device: torch.device) -> None:
+        self.regroup, self._context, self._device = regroup, context, device
         self._lock = threading.Lock()
         self._group: WorkerGroup | None = None
         self._unwanted = False
-        self.done = False
-        self.trouble = ""
         self._began_s = time.monotonic()
 
     def start(self) -> None:
         """Starts the thread."""
+        # A group that is dropped needs the disposal thread, and starting one may take 15 ms: here
+        # that does not hold up a training step.
         ready()
-        start(f"build-{self.generation}", self._run)
-
-    @property
-    def generation(self) -> int:
-        """Returns the generation it builds."""
-        return self.regroup.generation
-
-    @property
-    def built(self) -> bool:
-        """Returns whether the group can be entered."""
-        return self._group is not None
+        start(f"build-{self.regroup.generation}", self._run)
 
     def take(self) -> WorkerGroup:
         """Returns the group, which the caller owns from now on."""
@@ -124,74 +118,91 @@ class GroupBuilder:
             group.discard()
 
     def _run(self) -> None:
+        group, problem = None, ""
         try:
             group = self._build()
         except (RuntimeError, OSError, ValueError) as error:
-            self.trouble = first_line(error)
-            group = None
+            problem = f"not built: {first_line(error)}"
+        generation = self.regroup.generation
+        # Under the lock, or `drop` could come between the check and the assignment: nobody would
+        # discard the group then.
         with self._lock:
             if group is not None and not self._unwanted:
-                # `Ready` is sent before the group can be taken, and so before `Entered`.
-                if self._send(Joined(self.generation, time.monotonic() - self._began_s)):
+                # `Ready` is sent before the group can be taken, and so before `Entered`: the
+                # protocol allows no other order.
+                if self._report(Joined(generation, time.monotonic() - self._began_s)):
                     self._group, group = group, None
             elif not self._unwanted:
-                why = f"not built: {self.trouble}" if self.trouble else ""
-                self._send(JoinFailed(self.generation, why))
-            self.done = True
+                self._report(JoinFailed(generation, problem))
         if group is not None:
             group.discard()
 
-    def _send(self, event: Joined | JoinFailed) -> bool:
+    def _report(self, event: Joined | JoinFailed) -> bool:
         """Passes an event to the protocol; returns whether the generation is still open."""
-        messages = [i.message for i in self._mailbox.handle(event) if isinstance(i, Send)]
+        instructions = self._context.mailbox.handle(event)
+        messages = [i.message for i in instructions if isinstance(i, Send)]
         for message in messages:
-            self._agent.send(message)
+            self._context.send(message)
         return bool(messages)
 
     def _build(self) -> WorkerGroup | None:
-        members = self.regroup.members
-        size, rank = len(members), members.index(self._me)
+        """Returns the connected group, or None if a member cancelled the meeting."""
+        generation, members = self.regroup.generation, self.regroup.members
+        size, rank = len(members), members.index(self._context.me)
         if size == 1:
-            return WorkerGroup(self.generation, 0, 1)
-        address = self._address(first=rank == 0)
+            return WorkerGroup(generation, 0, 1)
+        address = self._find_address(first=rank == 0)
         if address is None:
             return None
-        client = call(address)
-        meeting = PrefixStore(str(self.generation), client)
-        if self._decided(meeting, size) == OFF:
+        # Keys are prefixed by the generation: the store of a worker serves all that it hosts.
+        meeting = PrefixStore(str(generation), connect_store(address))
+        if not self._is_confirmed(meeting, size):
             return None
         return connect(
-            lambda what: PrefixStore(what, meeting),
-            generation=self.generation,
+            lambda purpose: PrefixStore(purpose, meeting),
+            generation=generation,
             rank=rank,
             size=size,
-            host=self._own_address,
+            host=self._context.address,
             device=self._device,
         )
 
-    def _address(self, *, first: bool) -> str | None:
+    def _find_address(self, *, first: bool) -> str | None:
+        """Returns where the members meet; None once a newer order overtakes this generation."""
+        context, generation = self._context, self.regroup.generation
         if first:
-            address = self._server.address()
-            self._agent.send(Meeting(self.generation, address))
+            address = context.server.address()
+            context.send(Meeting(generation, address))
             return address
-        if self._until(lambda: self._mailbox.address_of(self.generation) is not None):
-            return self._mailbox.address_of(self.generation)
-        return None
 
-    def _decided(self, meeting: PrefixStore, size: int) -> bytes:
-        """Returns ON if all members registered before one turned away, else OFF."""
-        if meeting.add("there", 1) == size:
-            return meeting.compare_set("fate", "", ON.decode())
-        if self._until(lambda: meeting.check(["fate"])):
-            return meeting.get("fate")
-        return meeting.compare_set("fate", "", OFF.decode())
+        def announced() -> str | None:
+            with context.mailbox.lock:
+                return context.mailbox.generations.address_of(generation)
 
-    def _until(self, so: Callable[[], bool]) -> bool:
-        """Waits until it is so; returns False once a newer order overtakes this generation."""
-        pause_s = LOOK_S
-        while not so():
-            if self._unwanted or self._mailbox.is_overtaken(self.generation):
-                return so()
-            self._mailbox.wait(pause_s)
-            pause_s = min(1.2 * pause_s, LOOK_S_MAX)
+        self._wait_until(lambda: announced() is not None)
+        return announced()
+
+    def _is_confirmed(self, meeting: PrefixStore, size: int) -> bool:
+        """Registers; returns whether all members did so before one cancelled the meeting."""
+        # `compare_set` writes only the first outcome and returns that one to everybody. A member
+        # that cancels just after the last one has registered connects like the others.
+        if meeting.add(REGISTERED, 1) == size:
+            outcome = meeting.compare_set(OUTCOME, "", CONFIRMED)
+        elif self._wait_until(lambda: meeting.check([OUTCOME])):
+            outcome = meeting.get(OUTCOME)
+        else:
+            outcome = meeting.compare_set(OUTCOME, "", CANCELLED)
+        return outcome == CONFIRMED.encode()
+
+    def _wait_until(self, condition: Callable[[], bool]) -> bool:
+        """Waits for a condition; returns False once a newer order overtakes this generation."""
+        mailbox, pause_s = self._context.mailbox, POLL_S
+        while not condition():
+            with mailbox.lock:
+                overtaken = mailbox.generations.is_overtaken(self.regroup.generation)
+            if self._unwanted or overtaken:
+                # It may have come true just before: the others then count on this member.
+                return condition()
+            mailbox.wait(pause_s)
+            pause_s = min(1.2 * pause_s, POLL_S_MAX)
         return True

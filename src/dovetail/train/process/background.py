@@ -15,20 +15,16 @@ import time
 import types
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from concurrent.futures import Future
+from typing import TypeVar
 
 EXIT_S = 3.0
+T = TypeVar("T")
 
 
-class DelayedDisposal(NamedTuple):
-    """References to drop, what to call before, and the earliest time to do so."""
-
-    holder: list[object]
-    before: Callable[[], None]
-    due_s: float
-
-
-_disposals: queue.SimpleQueue[DelayedDisposal | None] = queue.SimpleQueue()
+_disposals: queue.SimpleQueue[tuple[list[object], Callable[[], None], float] | None]
+_disposals = queue.SimpleQueue()
+"""References to drop, what to call before, and the earliest time to do so."""
 _lock = threading.Lock()
 _leaving: int | None = None
 _running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -42,6 +38,20 @@ def start(name: str, call: Callable[[], None]) -> threading.Thread:
     return thread
 
 
+def submit(name: str, call: Callable[[], T]) -> Future[T]:
+    """Starts a call on a daemon thread; the future gets its result or its error."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+
+    start(name, run)
+    return future
+
+
 def dispose(
     holder: list[object], before: Callable[[], None] = lambda: None, *, after_s: float = 0.0
 ) -> None:
@@ -49,18 +59,20 @@ def dispose(
 
     NOTE: the destructor of a process group takes 16 to 80 ms, and starting a thread up to 15 ms.
     """
-    _disposals.put(DelayedDisposal(holder, before, time.monotonic() + after_s))
+    _disposals.put((holder, before, time.monotonic() + after_s))
 
 
 def _dispose_all() -> None:
     while (disposal := _disposals.get()) is not None:
-        time.sleep(max(0.0, disposal.due_s - time.monotonic()))
-        disposal.before()
-        disposal.holder.clear()
+        holder, before, due_s = disposal
+        time.sleep(max(0.0, due_s - time.monotonic()))
+        before()
+        holder.clear()
 
 
 def ready() -> None:
     """Starts the disposal thread, unless it runs already."""
+    # Not at import: a process that forks loader processes must have no other threads.
     with _lock:
         if not any(thread.name == "dovetail-dispose" for thread in list(_running)):
             start("dispose", _dispose_all)
@@ -86,6 +98,7 @@ def exit_on_error(code: int, matches: Callable[[BaseException], bool]) -> None:
     ) -> None:
         global _leaving
         previous_hook(kind, error, trace)
+        # Only noted: the exit handlers of the script still run, and `_wait` ends the process.
         if matches(error):
             _leaving = code
 

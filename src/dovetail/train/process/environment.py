@@ -1,13 +1,13 @@
-"""The environment variables of a worker's process, read once."""
+"""The environment variables of a worker's process, and warnings in its output."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.train.membership.agent_connection import WorkerIdentity
 from dovetail.wire.worker import (
     CHECKPOINT,
     FOLDER,
@@ -16,9 +16,11 @@ from dovetail.wire.worker import (
     PROFILE_FILE,
     PROFILE_STEPS,
     REPORT,
+    SOCKET,
     STALL,
     STALL_S,
     TOKEN,
+    WORKER,
 )
 
 LOOPBACK = "127.0.0.1"
@@ -29,19 +31,27 @@ REPORT_S = 1.0
 class WorkerEnvironment:
     """Identity and settings of this worker; defaults in a script started by hand.
 
-    `identity` is None without an agent, `folder` without a folder of the job, `checkpoint_s` if the
-    script decides. With `dry_run_steps` only a dry run is made.
+    `socket` is that of the agent, "" without one; `worker` is "job/number". `folder` is None
+    without a folder of the job, `checkpoint_s` if the script decides. With `dry_run_steps` the
+    script only makes a dry run.
     """
 
-    identity: WorkerIdentity | None = None
+    socket: str = ""
+    worker: str = ""
+    token: str = ""
     folder: Path | None = None
-    at: str = LOOPBACK
+    host: str = LOOPBACK
     stall_s: float = STALL_S
     report_s: float = REPORT_S
     checkpoint_s: float | None = None
     memory_bytes: int = 0
     dry_run_steps: int = 0
     dry_run_file: Path | None = None
+
+    @property
+    def number(self) -> int:
+        """Returns the worker's number in its job, 0 without an agent."""
+        return int(self.worker.rpartition("/")[2]) if self.socket else 0
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> WorkerEnvironment:
@@ -63,9 +73,11 @@ class WorkerEnvironment:
                 dry_run_file=place(PROFILE_FILE),
             )
         return cls(
-            identity=WorkerIdentity.of(environment),
+            socket=environment.get(SOCKET, ""),
+            worker=environment.get(WORKER, ""),
+            token=environment.get(TOKEN, ""),
             folder=place(FOLDER),
-            at=environment.get(HOST) or LOOPBACK,
+            host=environment.get(HOST) or LOOPBACK,
             stall_s=number(STALL, STALL_S),
             report_s=number(REPORT, REPORT_S),
             checkpoint_s=number(CHECKPOINT, 0) or None,
@@ -76,3 +88,8 @@ class WorkerEnvironment:
 def hide_secret() -> None:
     """Removes the worker's token from the environment: child processes must not inherit it."""
     os.environ.pop(TOKEN, None)
+
+
+def warn(message: str) -> None:
+    """Prints a warning to the job's own log."""
+    sys.stderr.write(f"dovetail: {message}\n")

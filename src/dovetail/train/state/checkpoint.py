@@ -1,10 +1,14 @@
-"""Checkpoints: one file each, written atomically, read without executing anything."""
+"""Checkpoints: when they are written, and how.
+
+Each is one file, written atomically and read without executing anything.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +16,14 @@ from pathlib import Path
 import torch
 
 from dovetail.files.whole_file import write_whole
+from dovetail.train.process.environment import warn
 from dovetail.train.state.state import StateValues, TrainingState
 
 FORMAT = 2
 DATA = "data"
 """Key of the data's checksum in the job's identity."""
 KEPT = 2
-"""Number of files kept; older ones are removed once a newer one is safe on disk."""
+"""Number of files kept. Two: if the newest turns out to be damaged, the one before is used."""
 WAIT_S = 1.0
 NAME = re.compile(r"checkpoint-(\d{12})\.pt")
 
@@ -73,7 +78,7 @@ def write(folder: Path, step: int, state: Mapping[str, object]) -> None:
         )
     except RuntimeError as error:  # torch's error for a full disk
         raise OSError(str(error).splitlines()[0]) from None
-    # Only now: the newest checkpoint must be safe before an older one is removed.
+    # Last: a crash or a full disk before this line must leave an older checkpoint to start from.
     for old in list_checkpoints(folder)[KEPT:]:
         old.unlink(missing_ok=True)
 
@@ -81,7 +86,7 @@ def write(folder: Path, step: int, state: Mapping[str, object]) -> None:
 def snapshot(
     parts: TrainingState, progress: TrainingPosition, job: Mapping[str, int]
 ) -> CheckpointValues:
-    """Returns everything that a checkpoint holds, as copies of the live tensors."""
+    """Returns the contents of a checkpoint, as copies of the live tensors."""
     return {
         "format": FORMAT,
         "step": progress.step,
@@ -111,6 +116,8 @@ def restore(folder: Path, parts: TrainingState, job: Mapping[str, int]) -> Train
             print(f"{path} cannot be read: {why}", file=sys.stderr)
             damaged.append(path)
             continue
+        # Outside of the `try`: a file that can be read but does not fit is no reason to look at
+        # older ones. Training on from one would lose work without a word.
         if state.get("format") != FORMAT:
             raise ValueError(f"{path}: written by another version of dovetail")
         _compare(path, state["job"], job)
@@ -143,18 +150,20 @@ def _compare(path: Path, then: Mapping[str, int], now: Mapping[str, int]) -> Non
 class CheckpointWriter:
     """Writes one checkpoint at a time on a thread of its own.
 
-    `told(step, samples)` is called once a file is safe on disk, `failed` with the reason if not.
+    `on_saved(step, samples)` is called once a file is safe on disk, `on_failure` with the reason if
+    it is not, and `while_waiting` repeatedly while the training thread waits for the disk, which
+    may take minutes: otherwise the worker would count as hung.
     """
 
     def __init__(
         self,
         folder: Path,
-        told: Callable[[int, int], None],
-        failed: Callable[[str], None],
-        waits: Callable[[], None] = lambda: None,
+        on_saved: Callable[[int, int], None],
+        on_failure: Callable[[str], None],
+        while_waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waits` is called repeatedly while a caller waits: a disk may take minutes."""
-        self._folder, self._told, self._failed, self._waits = folder, told, failed, waits
+        self._folder, self._on_saved = folder, on_saved
+        self._on_failure, self._while_waiting = on_failure, while_waiting
         self._thread: threading.Thread | None = None
         self._safe = True
 
@@ -165,6 +174,7 @@ class CheckpointWriter:
 
     def begin(self, state: CheckpointValues) -> None:
         """Writes a snapshot in the background, after the one that is being written."""
+        # One at a time: a second snapshot would double the memory.
         self.wait()
         self._thread = threading.Thread(target=self._write, args=(state,), name="dovetail-save")
         self._thread.start()
@@ -179,7 +189,7 @@ class CheckpointWriter:
         """Waits until nothing is being written."""
         while self._thread is not None:
             self._thread.join(WAIT_S)
-            self._waits()
+            self._while_waiting()
             if not self._thread.is_alive():
                 self._thread = None
 
@@ -188,7 +198,66 @@ class CheckpointWriter:
         try:
             write(self._folder, state["step"], state)
         except OSError as error:
-            self._failed(f"checkpoint of step {state['step']} not saved: {error}")
+            self._on_failure(f"checkpoint of step {state['step']} not saved: {error}")
         else:
-            self._told(state["step"], state["samples"])
+            self._on_saved(state["step"], state["samples"])
             self._safe = True
+
+
+class SavePolicy:
+    """The checkpoints of a job; without a folder there are none."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        every_s: float,
+        parts: TrainingState,
+        progress: TrainingPosition,
+        job: Mapping[str, int],
+        *,
+        loss: Callable[[], float | None],
+        on_saved: Callable[[int, int], None],
+        while_waiting: Callable[[], None],
+    ) -> None:
+        """`job` identifies the job and its data; the callbacks are those of `CheckpointWriter`."""
+        self._folder, self._every_s, self._loss = folder, every_s, loss
+        self._parts, self._progress, self._job = parts, progress, job
+        self._saved_s = time.monotonic()
+        self._writer = CheckpointWriter(folder or Path(), on_saved, warn, while_waiting)
+
+    @property
+    def due(self) -> bool:
+        """Returns whether it is time for the next checkpoint."""
+        if self._folder is None or self._writer.busy:
+            return False
+        return time.monotonic() - self._saved_s > self._every_s
+
+    def first_state(self) -> TrainingPosition:
+        """Restores the newest checkpoint, if any, and returns where training starts."""
+        position = None
+        if self._folder is not None:
+            position = restore(self._folder, self._parts, self._job)
+        return position or TrainingPosition(known=True)
+
+    def save(self, *, at_once: bool) -> bool:
+        """Saves, in the background unless `at_once`; returns False if the write failed."""
+        self._saved_s = time.monotonic()
+        if self._folder is None:
+            warn("no checkpoint: the job has no folder")
+            return False
+        self._progress.loss = self._loss()
+        # Copied here, on the training thread: the next step changes the tensors.
+        state = snapshot(self._parts, self._progress, self._job)
+        if not at_once:
+            self._writer.begin(state)
+            return True
+        return self._writer.write(state)
+
+    def save_the_end(self) -> None:
+        """Saves the final state."""
+        if self._folder is not None:
+            self.save(at_once=True)
+
+    def close(self) -> None:
+        """Waits until nothing is being written."""
+        self._writer.wait()

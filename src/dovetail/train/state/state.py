@@ -305,11 +305,11 @@ class TrainingState:
     def _split(self) -> tuple[StateDict, list[Tensor]]:
         tensors: list[Tensor] = []
 
-        def hole(t: Tensor) -> Placeholder:
+        def take_out(t: Tensor) -> str:
             tensors.append(t)
             return PLACEHOLDER
 
-        return map_tensors(self.optimizer.state_dict(), hole), tensors
+        return map_tensors(self.optimizer.state_dict(), take_out), tensors
 
 
 def _kind(tensor: Tensor) -> TensorKind:
@@ -322,8 +322,8 @@ def hash_values(*what: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:7])
 
 
-Placeholder = str
-PLACEHOLDER: Placeholder = "\0tensor"
+PLACEHOLDER = "\0tensor"
+"""Stands for a tensor in a skeleton."""
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: StateDict) -> None:
@@ -374,19 +374,30 @@ def tensors_in(value: object) -> list[Tensor]:
 
 def map_tensors(value: T, change: Callable[[Tensor], object]) -> T:
     """Returns a copy of nested plain values with `change` applied to each tensor."""
-    return cast(T, _mapped(value, change))
+
+    def mapped(leaf: object) -> object:
+        if isinstance(leaf, np.generic):
+            return leaf.item()  # `weights_only` refuses scalars of numpy
+        return change(leaf) if isinstance(leaf, Tensor) else leaf
+
+    return cast(T, _map_leaves(value, mapped))
 
 
-def _mapped(value: object, change: Callable[[Tensor], object]) -> object:
-    if isinstance(value, Tensor):
-        return change(value)
+def fill_placeholders(value: T, tensors: Iterator[Tensor]) -> T:
+    """Returns a copy of nested plain values with tensors in place of the placeholders, in order."""
+
+    def filled(leaf: object) -> object:
+        return next(tensors) if isinstance(leaf, str) and leaf == PLACEHOLDER else leaf
+
+    return cast(T, _map_leaves(value, filled))
+
+
+def _map_leaves(value: object, change: Callable[[object], object]) -> object:
     if isinstance(value, dict):
-        return _like(value, {k: _mapped(v, change) for k, v in value.items()})
+        return _like(value, {k: _map_leaves(v, change) for k, v in value.items()})
     if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(v, change) for v in value)
-    if isinstance(value, np.generic):
-        return value.item()  # `weights_only` refuses scalars of numpy
-    return value
+        return type(value)(_map_leaves(v, change) for v in value)
+    return change(value)
 
 
 def _like(dictionary: dict[object, object], items: dict[object, object]) -> dict[object, object]:
@@ -401,21 +412,6 @@ def _like(dictionary: dict[object, object], items: dict[object, object]) -> dict
     for key, value in items.items():
         copied[key] = value
     return copied
-
-
-def fill_placeholders(value: T, tensors: Iterator[Tensor]) -> T:
-    """Returns a copy of nested plain values with tensors in place of the placeholders, in order."""
-    return cast(T, _filled(value, tensors))
-
-
-def _filled(value: object, tensors: Iterator[Tensor]) -> object:
-    if isinstance(value, str) and value == PLACEHOLDER:
-        return next(tensors)
-    if isinstance(value, dict):
-        return _like(value, {k: _filled(v, tensors) for k, v in value.items()})
-    if isinstance(value, (list, tuple)):
-        return type(value)(_filled(v, tensors) for v in value)
-    return value
 
 
 def to_bytes(value: object) -> bytes:

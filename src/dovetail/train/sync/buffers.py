@@ -43,8 +43,8 @@ class BufferSlot:
         The version counter misses writes through `.data`, so values are compared too, in the first
         iterations.
         """
+        # First: `put_back` copies a replacement into the buffer, which must count as a change.
         self.put_back()
-        # `put_back` copies into the buffer and so counts as a change, as it should.
         if self.tensor._version != self._version:
             return True
         if self._before.numel() and not torch.equal(self._before, self.tensor):

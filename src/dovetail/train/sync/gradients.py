@@ -13,7 +13,6 @@ workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -32,15 +31,13 @@ def trained_parameters(optimizer: torch.optim.Optimizer) -> set[nn.Parameter]:
     return {p for g in optimizer.param_groups for p in g["params"] if p.requires_grad}
 
 
-@dataclass(slots=True)
 class GradientBucket:
     """Parameters of one data type and device whose gradients share a flat buffer."""
 
-    flat: Tensor
-    parameters: list[nn.Parameter]
-    views: list[Tensor]
-    missing: int = 0
-    version: int = 0
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.missing = self.version = 0
+        self.renew()
 
     @property
     def numbers(self) -> Tensor:
@@ -49,8 +46,12 @@ class GradientBucket:
 
     def renew(self) -> None:
         """Allocates a new buffer."""
-        self.flat = torch.zeros_like(self.flat)
-        self.views = _views(self.flat, self.parameters)
+        first, ends = self.parameters[0], list(accumulate(p.numel() for p in self.parameters))
+        self.flat = torch.zeros(ends[-1], dtype=first.dtype, device=first.device)
+        self.views = [
+            self.flat[end - p.numel() : end].view(p.shape)
+            for p, end in zip(self.parameters, ends, strict=True)
+        ]
 
 
 def buckets_of(parameters: Iterable[nn.Parameter]) -> list[GradientBucket]:
@@ -65,18 +66,7 @@ def buckets_of(parameters: Iterable[nn.Parameter]) -> list[GradientBucket]:
             size_bytes = 0
         groups[-1].append(p)
         size_bytes += p.numel() * p.element_size()
-    return [_bucket(group) for group in groups]
-
-
-def _views(flat: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
-    ends = list(accumulate(p.numel() for p in parameters))
-    return [flat[e - p.numel() : e].view(p.shape) for p, e in zip(parameters, ends, strict=True)]
-
-
-def _bucket(parameters: list[nn.Parameter]) -> GradientBucket:
-    first = parameters[0]
-    flat = torch.zeros(sum(p.numel() for p in parameters), dtype=first.dtype, device=first.device)
-    return GradientBucket(flat, parameters, _views(flat, parameters))
+    return [GradientBucket(group) for group in groups]
 
 
 class Gradients:
@@ -112,7 +102,7 @@ class Gradients:
                 p.register_post_accumulate_grad_hook(self._hook(bucket))  # type: ignore[no-untyped-call]
 
     def begin(self, group: WorkerGroup) -> None:
-        """Starts an iteration with empty buckets."""
+        """Starts an iteration with empty buckets. Raises RuntimeError for new parameters."""
         if not trained_parameters(self._optimizer) <= self._place.keys():
             raise RuntimeError(
                 "parameters were added to the optimizer, or unfrozen, after the Job was created:"
@@ -183,6 +173,8 @@ class Gradients:
 
         With a `weight` (a number of tokens, for example) the loss counts by that instead.
         """
+        # In this order: attached buckets hold the gradients of earlier micro-batches, which would
+        # look like gradients of the script.
         self._check_no_own_gradients()
         self._attach_buckets()
         share: float | Tensor = part
@@ -281,11 +273,11 @@ class Gradients:
         """Drops references to operations: they would keep the connections of the group open."""
         self._operations, self._group = [], None
 
-    def made(self) -> None:
+    def commit(self) -> None:
         """Records that the step was made: this iteration is not rolled back any more."""
         self._backup.forget()
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Rolls back an iteration whose group broke before the step. Raises OperationStuck.
 
         Pending operations may still write to their buffers, even during the next iteration. If an

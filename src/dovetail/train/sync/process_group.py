@@ -6,18 +6,20 @@ checks whether to give up. The training thread never destroys a group, since tha
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, cast
 
 import torch
-from torch.distributed.distributed_c10d import Store, Work
+from torch.distributed.distributed_c10d import ProcessGroup, Store, Work
 
-from dovetail.train.process.background import dispose, start
+from dovetail.train.process.background import dispose, submit
 
 WAIT_SLICE = timedelta(milliseconds=100)
 OPERATION_TIMEOUT = timedelta(minutes=30)
@@ -46,37 +48,11 @@ class OperationStuck(Exception):
     """A GPU still executes an aborted operation, so this process cannot continue."""
 
 
-class Collectives(Protocol):
-    """The methods used of torch's process groups, with gloo or NCCL."""
-
-    def allreduce(self, tensors: list[torch.Tensor]) -> Work:
-        """Sums tensors over all workers, in place."""
-
-    def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> Work:
-        """Gathers the tensors of all workers on all workers."""
-
-    def send(self, tensors: list[torch.Tensor], to: int, tag: int) -> Work:
-        """Sends a tensor to one worker."""
-
-    def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> Work:
-        """Receives a tensor from one worker."""
-
-    def abort(self) -> None:
-        """Aborts pending operations and releases everything on the GPU. Raises RuntimeError."""
-
-
 class Operation(Protocol):
     """A pending operation."""
 
     def wait(self) -> None:
         """Waits until the operation is complete. Raises GroupBroken if it cannot complete."""
-
-
-class SumOperation(Operation, Protocol):
-    """A pending sum over a gradient buffer."""
-
-    def wait_released(self) -> bool:
-        """Returns whether an abandoned group no longer uses the buffer. Raises OperationStuck."""
 
 
 class CompletedOperation:
@@ -86,31 +62,37 @@ class CompletedOperation:
         """Returns at once."""
 
     def wait_released(self) -> bool:
-        """Returns True: there is no buffer to release."""
+        """Returns whether an abandoned group no longer uses the buffer: True, there is none."""
         return True
 
 
 COMPLETED = CompletedOperation()
 
 
+@dataclass(frozen=True, slots=True)
 class WaitPolicy:
-    """Decides when a wait within a generation gives up, and when it reports a stall."""
+    """Decides when a wait within a generation gives up, and when it reports a stall.
 
-    def __init__(
-        self, *, gives_up: Callable[[], str | None], stalls: Callable[[str], None], stall_s: float
-    ) -> None:
-        """`gives_up` returns a reason to give up, or None; `stalls` is called in long waits."""
-        self._gives_up, self._stalls, self._stall_s = gives_up, stalls, stall_s
+    `gives_up` returns a reason to give up, or None. `stalls` is called in waits above `stall_s`.
+    """
+
+    gives_up: Callable[[], str | None]
+    stalls: Callable[[str], None]
+    stall_s: float
 
     def look(self, since_s: float, what: str) -> None:
         """Raises GroupBroken if there is a reason to give up; reports a wait above `stall_s`."""
         # First the reasons to give up: a wait that ends anyway is not worth a report.
-        why = self._gives_up()
+        why = self.gives_up()
         if why is not None:
             raise GroupBroken(why)
         waited_s = time.monotonic() - since_s
-        if waited_s > self._stall_s:
-            self._stalls(f"stalled: {what} for {waited_s:.0f} s")
+        if waited_s > self.stall_s:
+            self.stalls(f"stalled: {what} for {waited_s:.0f} s")
+
+
+PATIENT = WaitPolicy(gives_up=lambda: None, stalls=lambda _: None, stall_s=math.inf)
+"""The policy of a group that no worker has entered yet."""
 
 
 class PendingCollective:
@@ -163,7 +145,7 @@ class PendingMessage:
 
 
 class PendingDeviceCollective(PendingCollective):
-    """A collective on a GPU, polled: its own `wait` would only order streams."""
+    """A collective on a GPU, polled: its own `wait` would only order streams, not wait for it."""
 
     def wait(self) -> None:
         """Polls until the operation is complete. Raises GroupBroken."""
@@ -190,6 +172,10 @@ class PendingDeviceCollective(PendingCollective):
         return True
 
 
+SumOperation = CompletedOperation | PendingCollective
+"""A sum over a gradient buffer."""
+
+
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
@@ -204,34 +190,21 @@ class WorkerGroup:
         rank: int,
         size: int,
         *,
-        control: Collectives | None = None,
-        data: Collectives | None = None,
+        control: ProcessGroup | None = None,
+        data: ProcessGroup | None = None,
         by_nccl: bool = False,
     ) -> None:
         self.generation, self.rank, self.size = generation, rank, size
         self._control, self._data, self._by_nccl = control, data, by_nccl
-        self._patience: WaitPolicy | None = None
-
-    @property
-    def patience(self) -> WaitPolicy:
-        """Returns the policy of all waits of this group."""
-        assert self._patience is not None, "the group was not entered yet"
-        return self._patience
-
-    def have(self, patience: WaitPolicy) -> None:
-        """Sets the policy of all waits of this group."""
-        self._patience = patience
+        self.patience = PATIENT
 
     def sum_control(self, values: torch.Tensor) -> Operation:
         """Sums small CPU tensors over all workers, in place."""
         if self._control is None:
             return COMPLETED
         what = "step agreement"
-        return PendingCollective(
-            start_operation(lambda g: g.allreduce([values]), self._control, what),
-            self.patience,
-            what,
-        )
+        work = start_operation(lambda g: g.allreduce([values]), self._control, what)
+        return PendingCollective(work, self.patience, what)
 
     def sum_gradients(self, flat: torch.Tensor) -> SumOperation:
         """Sums gradients over all workers, in place."""
@@ -239,9 +212,8 @@ class WorkerGroup:
             return COMPLETED
         what = "gradients"
         work = start_operation(lambda g: g.allreduce([flat]), self._data, what)
-        return (PendingDeviceCollective if self._by_nccl else PendingCollective)(
-            work, self.patience, what
-        )
+        kind = PendingDeviceCollective if self._by_nccl else PendingCollective
+        return kind(work, self.patience, what)
 
     def gather(self, row: torch.Tensor) -> torch.Tensor:
         """Returns the rows of all workers, by rank. Raises GroupBroken."""
@@ -257,9 +229,8 @@ class WorkerGroup:
         """Sends a CPU tensor to one worker."""
         assert self._control is not None
         what = "sending state"
-        return PendingMessage(
-            start_operation(lambda g: g.send([tensor], to, tag), self._control, what), what
-        )
+        work = start_operation(lambda g: g.send([tensor], to, tag), self._control, what)
+        return PendingMessage(work, what)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Operation:
         """Receives a CPU tensor from one worker, in place."""
@@ -291,13 +262,13 @@ class WorkerGroup:
             dispose([*groups])
 
 
-def abort(group: Collectives) -> None:
+def abort(group: ProcessGroup) -> None:
     """Aborts the pending operations of a group and releases what it holds on a GPU."""
     with suppress(RuntimeError):  # a timeout; `wait_released` finds out whether buffers are free
         group.abort()
 
 
-def start_operation(call: Callable[[Collectives], Work], group: Collectives, what: str) -> Work:
+def start_operation(call: Callable[[ProcessGroup], Work], group: ProcessGroup, what: str) -> Work:
     """Starts an operation and returns it. Raises GroupBroken."""
     try:
         return call(group)
@@ -320,8 +291,6 @@ def connect(
     Gradients use NCCL if each worker has a GPU of its own, else gloo. Agreements stay off NCCL
     because they must not wait for its stream.
     """
-    if size == 1:
-        return WorkerGroup(generation, 0, 1)
     control = gloo(store("control"), rank, size, host, threads=CONTROL_THREADS)
     by_nccl = device.type == "cuda" and have_separate_gpus(store("devices"), rank, size, device)
     if by_nccl:
@@ -348,7 +317,7 @@ def gpu_location(device: torch.device) -> str:
     return "/".join((socket.gethostname(), *(place or [str(about.uuid)])))
 
 
-def gloo(store: Store, rank: int, size: int, host: str, *, threads: int) -> Collectives:
+def gloo(store: Store, rank: int, size: int, host: str, *, threads: int) -> ProcessGroup:
     """Returns a process group over TCP that listens on `host` only."""
     from torch.distributed import ProcessGroupGloo
 
@@ -359,10 +328,10 @@ def gloo(store: Store, rank: int, size: int, host: str, *, threads: int) -> Coll
     options._threads = threads
     group = ProcessGroupGloo(store, rank, size, options)
     group._set_default_timeout(OPERATION_TIMEOUT)
-    return cast(Collectives, group)
+    return cast(ProcessGroup, group)
 
 
-def nccl(store: Store, rank: int, size: int, device: torch.device) -> Collectives:
+def nccl(store: Store, rank: int, size: int, device: torch.device) -> ProcessGroup:
     """Returns a process group over NCCL that is connected now, not at its first operation."""
     from torch.distributed import ProcessGroupNCCL
 
@@ -372,7 +341,7 @@ def nccl(store: Store, rank: int, size: int, device: torch.device) -> Collective
     group = ProcessGroupNCCL(store, rank, size, options)
     # Otherwise the first gradient would connect, and a training step would wait for it.
     run_within(CONNECT_TIMEOUT, lambda: group.eager_connect_single_device(device))
-    return cast(Collectives, group)
+    return cast(ProcessGroup, group)
 
 
 def run_within(limit: timedelta, connect: Callable[[], None]) -> None:
@@ -380,20 +349,10 @@ def run_within(limit: timedelta, connect: Callable[[], None]) -> None:
 
     NOTE: NCCL waits without end for a worker that died while connecting, and cannot be interrupted.
     """
-    failed: list[RuntimeError] = []
-
-    def run() -> None:
-        try:
-            connect()
-        except RuntimeError as error:
-            failed.append(error)
-
-    thread = start("connect", run)
-    thread.join(limit.total_seconds())
-    if thread.is_alive():
-        raise RuntimeError(f"NCCL did not connect within {limit.total_seconds():g} s")
-    if failed:
-        raise failed[0]
+    try:
+        submit("connect", connect).result(limit.total_seconds())
+    except TimeoutError:
+        raise RuntimeError(f"NCCL did not connect within {limit.total_seconds():g} s") from None
 
 
 def agreed(values: Sequence[float], members: int) -> bool:

@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from dovetail.train.process.background import start
-from dovetail.train.process.device_stream import CopyStream
+from dovetail.train.process.background import submit
+from dovetail.train.process.device import CopyStream
 from dovetail.train.state.state import TrainingState
 from dovetail.train.sync.process_group import WAIT_SLICE, GroupBroken, WaitPolicy, WorkerGroup
 
@@ -34,6 +36,7 @@ SLICE_BYTES = 4 << 20
 TAG_HEAD, TAG_SLICE, TAG_SKELETON = 1, 2, 3
 NO_MORE = -1
 """Sent instead of a slice number: no further slice before the next step."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +131,6 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
-class NoTransfer:
-    """Stands for a transfer when no worker is joining."""
-
-    complete = True
-
-    def begin(self) -> None:
-        """Does nothing."""
-
-    def end(self) -> None:
-        """Does nothing."""
-
-    def run(self) -> None:
-        """Does nothing."""
-
-
 class StateSender:
     """Sends the state of this worker to joining workers, between its steps."""
 
@@ -163,7 +151,7 @@ class StateSender:
         self._versions: list[int] = []
         self._stale = self._skeleton_sent = False
         self._stop = threading.Event()
-        self._thread: BackgroundCall | None = None
+        self._call: Future[None] | None = None
 
     @property
     def complete(self) -> bool:
@@ -173,7 +161,7 @@ class StateSender:
     def begin(self) -> None:
         """Starts to send in the background, until `end`."""
         if not self.complete:
-            self._thread = self._start()
+            self._call = self._start()
 
     def stepped(self) -> None:
         """Records that a step was made on the state that was sent so far."""
@@ -196,19 +184,19 @@ class StateSender:
 
     def end(self) -> None:
         """Waits until the tensors may change. Raises GroupBroken."""
-        if self._thread is not None:
+        if self._call is not None:
             # Without `_at_once` the thread stops after the slice it is sending, so the step waits
             # for one slice at most.
             if not self._at_once:
                 self._stop.set()
-            thread, self._thread = self._thread, None
-            thread.join()
+            call, self._call = self._call, None
+            join(call, self._group.patience)
 
     def run(self) -> None:
         """Sends the whole state now. Raises GroupBroken."""
-        self._start().join()
+        join(self._start(), self._group.patience)
 
-    def _start(self) -> BackgroundCall:
+    def _start(self) -> Future[None]:
         if self._next == NO_MORE:
             tensors = self._parts.tensors()
             # Listed at the first start, when optimizer state exists: it is created by the first
@@ -220,7 +208,7 @@ class StateSender:
             self._next = 0
         self._stop.clear()
         self._copy_stream.begin()
-        return BackgroundCall(self._send, self._group.patience)
+        return submit("state", self._send)
 
     def _addresses(self) -> list[int]:
         return [t.data_ptr() for t in self._parts.tensors()]
@@ -271,7 +259,7 @@ class StateReceiver:
         self._next = 0
         self._writing = threading.Lock()
         self._given_up = False
-        self._thread: BackgroundCall | None = None
+        self._call: Future[None] | None = None
 
     @property
     def complete(self) -> bool:
@@ -282,22 +270,22 @@ class StateReceiver:
         """Starts to receive in the background, until `end`."""
         if not self.complete:
             self._copy_stream.begin()
-            self._thread = BackgroundCall(self._receive, self._group.patience)
+            self._call = submit("state", self._receive)
 
     def end(self) -> None:
         """Waits for the slices that are sent before this step. Raises GroupBroken."""
-        if self._thread is not None:
-            thread, self._thread = self._thread, None
-            self._join(thread)
+        if self._call is not None:
+            call, self._call = self._call, None
+            self._join(call)
 
     def run(self) -> None:
         """Receives the whole state now. Raises GroupBroken."""
         self._copy_stream.begin()
-        self._join(BackgroundCall(self._receive, self._group.patience))
+        self._join(submit("state", self._receive))
 
-    def _join(self, thread: BackgroundCall) -> None:
+    def _join(self, call: Future[None]) -> None:
         try:
-            thread.join()
+            join(call, self._group.patience)
         except GroupBroken:
             # The thread may still sit in a receive. It must not write into tensors that the next
             # generation already trains.
@@ -326,46 +314,27 @@ class StateReceiver:
                 self._next = number + 1
 
 
-StateTransfer = NoTransfer | StateSender | StateReceiver
-
-
-class BackgroundCall:
-    """A call on a thread of its own; `join` raises its error, or GroupBroken on giving up."""
-
-    def __init__(self, call: Callable[[], None], patience: WaitPolicy) -> None:
-        self._call, self._patience = call, patience
-        self._error: GroupBroken | None = None
-        self._began_s = time.monotonic()
-        self._thread = start("state", self._run)
-
-    def join(self) -> None:
-        """Waits until the call returns. Raises GroupBroken."""
-        self._thread.join(WAIT_SLICE.total_seconds())
-        while self._thread.is_alive():
-            self._patience.look(self._began_s, "state")
-            self._thread.join(WAIT_SLICE.total_seconds())
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            self._call()
-        except (GroupBroken, RuntimeError) as error:
-            # Gloo reports a dead peer as a RuntimeError; the loop recovers from GroupBroken only.
-            self._error = error if isinstance(error, GroupBroken) else GroupBroken(str(error))
+def join(call: Future[T], patience: WaitPolicy) -> T:
+    """Returns the result of a call in the background. Raises GroupBroken, also on giving up."""
+    began_s = time.monotonic()
+    while not wait([call], WAIT_SLICE.total_seconds()).done:
+        patience.look(began_s, "state")
+    try:
+        return call.result()
+    except RuntimeError as error:
+        # Gloo reports a dead peer as a RuntimeError; the loop recovers from GroupBroken only.
+        raise GroupBroken(str(error)) from None
 
 
 def receive_skeleton(group: WorkerGroup, source: int) -> bytes:
     """Receives the plain values of the state of a training worker. Raises GroupBroken."""
-    received = bytearray()
 
-    def receive() -> None:
+    def receive() -> bytes:
         head = torch.empty(1, dtype=torch.int64)
         group.receive(head, source, TAG_SKELETON).wait()
         body = torch.empty(int(head.item()), dtype=torch.uint8)
         group.receive(body, source, TAG_SKELETON).wait()
-        received.extend(body.numpy())
+        return body.numpy().tobytes()
 
     # Waits for messages are not sliced, so the training thread never waits for one itself.
-    BackgroundCall(receive, group.patience).join()
-    return bytes(received)
+    return join(submit("state", receive), group.patience)

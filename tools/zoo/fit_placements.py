@@ -18,7 +18,7 @@ from dovetail.core.errors import InputError
 from dovetail.physics.speed.compute import Compute, iteration_s
 from dovetail.physics.speed.network import Network, RingLink
 from dovetail.physics.zoo.profile import FitError
-from dovetail.profiling.least_squares import solve_least_squares
+from dovetail.profiling.least_squares import error_of, solve_least_squares
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -161,10 +161,3 @@ def _network(x: Floats, gradient_bytes: float) -> Network:
         across=RingLink(hop_s, gradient_bytes / bytes_s),
         pair=RingLink(hop_s * longer, gradient_bytes / (bytes_s * longer)),
     )
-
-
-def error_of(predicted_s: Floats, measured_s: Floats) -> FitError:
-    """Returns the relative errors of predictions: mean, 90th percentile (nearest rank), worst."""
-    error = np.sort(np.abs(predicted_s / measured_s - 1))
-    p90 = error[max(0, int(np.ceil(0.9 * len(error))) - 1)]
-    return FitError(len(error), float(error.mean()), float(p90), float(error[-1]))
