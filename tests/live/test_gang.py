@@ -25,7 +25,7 @@ from dovetail.live.workers.gang_orders import due_orders, next_resend_s
 from dovetail.live.workers.inventory_check import check_inventory
 from dovetail.live.workers.node_order import NodeOrder
 from dovetail.live.workers.roster import END, SAVE, WAIT
-from dovetail.live.workers.worker_state import Desired, WorkerConfig
+from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
@@ -438,7 +438,7 @@ def test_a_newer_order_overtakes_an_older_one(elastic: Table) -> None:
 
 def test_a_change_of_manner_is_a_new_generation_of_the_same(elastic: Table) -> None:
     running(elastic, (0, 0, 0))
-    elastic.want((0, 0, 0), now=1.0, config=WorkerConfig(steps=4, batch_size=64))
+    elastic.want((0, 0, 0), now=1.0, steps=4, batch_size=64)
     told = [order.regroup for _, order in elastic.orders(1.0)]  # type: ignore[union-attr]
     assert told == [Regroup(2, (0,), 4, (), 64)]
 
@@ -481,7 +481,7 @@ def test_a_bound_is_tightened_at_once_and_told_to_those_who_train(elastic: Table
 
 def test_a_sub_batch_and_the_bound_that_it_fits_come_with_one_generation(elastic: Table) -> None:
     running(elastic, (0, 0, 0))
-    elastic.want((0, 0, 0), now=1.0, config=WorkerConfig(steps=2), memory_bytes=40)
+    elastic.want((0, 0, 0), now=1.0, steps=2, memory_bytes=40)
     told = [o.regroup for _, o in elastic.orders(1.0) if isinstance(o, NotifyWorkers)]
     assert told == [Regroup(2, (0,), 2, memory_bytes=40)]
 

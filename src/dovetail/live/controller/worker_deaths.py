@@ -151,8 +151,7 @@ class WorkerDeaths:
         assert wanted is not None
         survivors = tuple(m for m in wanted.members if m.worker in left)
         # Uneven parts were worked out for all workers.
-        even = replace(wanted.config, samples=())
-        gang.want(replace(wanted, members=survivors, shares=(), config=even), now)
+        gang.want(replace(wanted, members=survivors, shares=(), samples=()), now)
         retries = record.retries + (not job.replacements)
         members, number = [], record.next_worker
         for member in record.members:

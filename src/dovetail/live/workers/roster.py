@@ -7,6 +7,7 @@ do not depend on whether the workers speak `wire.worker`. It decides nothing by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dovetail.core.units import LONG_AGO_S
 from dovetail.live.controller.rules import Rules
@@ -19,8 +20,9 @@ from dovetail.live.workers.gang_events import (
     GangVacated,
     WorkerDied,
 )
-from dovetail.live.workers.worker_state import Desired, Target, Worker, WorkerConfig
+from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import Launch, WorkerEnded, looser_bound
+from dovetail.wire.worker import Regroup
 
 IsFree = Callable[[int, int], bool]
 """True if a (node, GPU) holds only workers of this job and of the jobs it is to share with."""
@@ -60,7 +62,7 @@ class Roster:
         self.group: tuple[int, ...] = ()
         self.formed = -1
         self.wanted: Desired | None = None
-        self.target: Target | None = None
+        self.target: Regroup | None = None
         self.complete: set[int] = set()
         self.gone: set[int] = set()
         self.begun: set[int] = set()
@@ -124,11 +126,11 @@ class Roster:
 
     # Generations and limits.
 
-    def begin_generation(self, members: tuple[int, ...], config: WorkerConfig) -> None:
-        """Begins the next generation, of these members."""
+    def begin_generation(self, regroup: Regroup) -> None:
+        """Begins the next generation as this order describes it, whatever its number."""
         self.generation += 1
-        self.target = Target(self.generation, members, config)
-        self.group = members
+        self.target = replace(regroup, generation=self.generation)
+        self.group = regroup.members
         for worker in self.workers.values():
             worker.set_memory_limit(self.bound, self.generation)
 

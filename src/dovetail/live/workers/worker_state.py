@@ -7,30 +7,23 @@ from dataclasses import dataclass
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.record import GangMember
 from dovetail.wire.agent import looser_bound
-from dovetail.wire.worker import Training
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """How a generation trains: `wire.worker.Regroup` without its number and members."""
-
-    steps: int = 1
-    samples: tuple[int, ...] = ()
-    batch_size: int = 0
-    seat: tuple[int, int] | None = None
+from dovetail.wire.worker import Regroup, Training
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
     """What the plan wants of a job: a member for each GPU in rank order, and how they train.
 
-    A worker with several GPUs is the member of each of them.
-
-    `shares` are the parts of their GPUs, empty for whole; `memory_bytes` bounds each (0: no bound).
+    A worker with several GPUs is the member of each of them. `steps`, `samples`, `batch_size` and
+    `seat` as in `wire.worker.Regroup`. `shares` are the parts of their GPUs, empty for whole;
+    `memory_bytes` bounds each (0: no bound).
     """
 
     members: tuple[GangMember, ...]
-    config: WorkerConfig = WorkerConfig()
+    steps: int = 1
+    samples: tuple[int, ...] = ()
+    batch_size: int = 0
+    seat: tuple[int, int] | None = None
     shares: tuple[float, ...] = ()
     memory_bytes: int = 0
 
@@ -55,14 +48,9 @@ class Desired:
         both = zip(self.members, self.shares, strict=False)
         return min(share for member, share in both if member.worker == number)
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The generation that the workers are to form."""
-
-    generation: int
-    members: tuple[int, ...]
-    config: WorkerConfig
+    def regroup(self, generation: int, members: tuple[int, ...]) -> Regroup:
+        """Returns the order to train as a generation of some of the workers, still unbounded."""
+        return Regroup(generation, members, self.steps, self.samples, self.batch_size, self.seat)
 
 
 @dataclass(slots=True)
