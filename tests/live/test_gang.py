@@ -29,7 +29,6 @@ from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
-    Launch,
     NotifyWorkers,
     StartWorker,
     WorkerEnded,
@@ -71,8 +70,9 @@ class Table:
         hands_over: bool = False,
         first: FirstWorker | None = None,
     ) -> None:
-        launch = Launch(("python", "x.py"), "/f", "/o", "/w", trains=trains, grace_s=5.0)
-        self.gang = make_gang(JOB, launch, RULES, fixed=fixed, hands_over=hands_over, first=first)
+        command = ("python", "x.py")
+        launch = StartWorker(JOB, -1, -1, -1, command, "/f", "/o", "/w", trains=trains, grace_s=5.0)
+        self.gang = make_gang(launch, RULES, fixed=fixed, hands_over=hands_over, first=first)
         self.held: set[tuple[int, int]] = set()
         self.full: set[tuple[int, int]] = set()
         self.back_s: dict[int, float] = {}

@@ -32,7 +32,6 @@ from dovetail.wire.agent import (
     EndWorker,
     Forget,
     InventoryRequest,
-    Launch,
     NotifyWorkers,
     StartWorker,
 )
@@ -180,7 +179,9 @@ class Storm:
         self.agent = Agent(0, ("0", "1", "2"), self.programs)
         self.floor, self.seats = GpuUsage(), GpuAssignment((GPUS,))
         self.gangs = [
-            make_gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
+            make_gang(
+                StartWorker(job, -1, -1, -1, ("x",), "", "", "", trains=t, grace_s=3.0), RULES
+            )
             for job, t in enumerate(trains)
         ]
         self.next = [0, 0]
@@ -293,7 +294,7 @@ class Storm:
                 self.send(payload)
         self.programs.train()
         for (job, number), process in list(self.programs.alive.items()):
-            if process.order.launch.trains:
+            if process.order.trains:
                 if not process.said and process.entered < 0:
                     self.report(self.agent.heard(job, number, Hello("", "", 0), self.now))
                 said, process.said = process.said, []

@@ -33,7 +33,7 @@ from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import AgentOrder, AgentReport, Launch
+from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
 
@@ -70,8 +70,11 @@ class Kept:
         return None
 
 
-def launch_of(number: int, spec: JobSpec) -> Launch:
-    return Launch(synthetic_spec(spec).command(), f"jobs/{number}", "output.log", ".", trains=True)
+def launch_of(number: int, spec: JobSpec) -> StartWorker:
+    command = synthetic_spec(spec).command()
+    return StartWorker(
+        number, -1, -1, -1, command, f"jobs/{number}", "output.log", ".", trains=True
+    )
 
 
 @dataclass

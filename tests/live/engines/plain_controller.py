@@ -16,7 +16,6 @@ from dovetail.wire.agent import (
     AgentReport,
     EndWorker,
     Forget,
-    Launch,
     NotifyWorkers,
     StartWorker,
 )
@@ -73,10 +72,10 @@ class PlainController:
         first = self.next.get(job, 0)
         self.next[job] = first + len(gpus)
         generation = self.group[job].generation + 1 if job in self.group else 1
-        launch = Launch(paced.command(), start.pop("folder", ""), "", "", trains=True)
+        launch = (paced.command(), start.pop("folder", ""), "", "")
         for worker, (node, gpu) in enumerate(gpus, start=first):
             self.at[job, worker] = node, gpu
-            order = StartWorker(job, worker, generation, gpu, launch, **start)
+            order = StartWorker(job, worker, generation, gpu, *launch, trains=True, **start)
             self.send(node, start=order)
         return tuple(range(first, first + len(gpus)))
 
@@ -100,10 +99,10 @@ class PlainController:
     def limit(self, job: int, paced: SyntheticSpec, share: float) -> None:
         """Puts all workers of a job under another share of their GPUs."""
         generation = self.group[job].generation + 1
-        launch = Launch(paced.command(), "", "", "", trains=True)
+        launch = (paced.command(), "", "", "")
         for worker in self.members[job]:
             node, gpu = self.at[job, worker]
-            order = StartWorker(job, worker, generation, gpu, launch, share=share)
+            order = StartWorker(job, worker, generation, gpu, *launch, trains=True, share=share)
             self.send(node, start=order)
         self.regroup(job, self.members[job])
 

@@ -29,7 +29,6 @@ from dovetail.wire.agent import (
     EndWorker,
     Forget,
     InventoryRequest,
-    Launch,
     NotifyWorkers,
     StartWorker,
 )
@@ -97,8 +96,8 @@ class Caller:
     def start(self, *command: str, worker: int = 0, trains: bool = False) -> None:
         job = self.home / "jobs" / "1"
         output = str(job / "output.log")
-        launch = Launch(command, str(job), output, str(self.home), trains=trains)
-        self.send(start=StartWorker(1, worker, 1, worker, launch))
+        launch = (command, str(job), output, str(self.home))
+        self.send(start=StartWorker(1, worker, 1, worker, *launch, trains=trains))
         self.hear("started", worker=worker)
 
 
@@ -330,11 +329,9 @@ def test_emulated_nodes_run_faster_than_time(home: Path) -> None:
     given = {"switching": "none", "physics": "linear"}
     length_s = 10 * PATIENCE_S
     with Caller(home, "emulated:2x2@5000", **given) as caller:
-        launch = Launch(
-            SyntheticSpec(length_s).command(), str(home / "jobs" / "1"), "", "", trains=True
-        )
+        launch = (SyntheticSpec(length_s).command(), str(home / "jobs" / "1"), "", "")
         began_s = time.monotonic()
-        caller.send(1, start=StartWorker(1, 0, 1, 0, launch))
+        caller.send(1, start=StartWorker(1, 0, 1, 0, *launch, trains=True))
         caller.send(1, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
         # It is heard within the patience of this test, a tenth of the job's own time.
         assert caller.hear("finished").samples == 1000 * length_s  # type: ignore[attr-defined]

@@ -366,12 +366,12 @@ class EmulatedNodes:
 
     def _admit(self, order: StartWorker) -> SyntheticJob:
         try:
-            spec = SyntheticSpec.read(order.launch.command)
+            spec = SyntheticSpec.read(order.command)
         except WireError as error:
             raise LaunchError(str(error)) from None
         row = self._table.append([spec.row(order.job, self._now)])[0]
         self._physics.structure.admit(self._table)
-        done_s = self._progress.read(order.launch.folder)
+        done_s = self._progress.read(order.folder)
         job = SyntheticJob(
             order.job,
             row,
@@ -382,7 +382,7 @@ class EmulatedNodes:
             report_s=self._report_s,
         )
         self._jobs[order.job] = job
-        self._folder[order.job] = order.launch.folder
+        self._folder[order.job] = order.folder
         return job
 
     def tell_worker(self, number: int, worker: int, message: ToWorker) -> None:

@@ -81,12 +81,11 @@ def start_order(roster: Roster, worker: Worker) -> StartWorker:
     wanted = roster.wanted
     # For a running worker only the limits change, and they count from their own generation on.
     running = worker.alive and worker.limits_generation >= 0
-    order = StartWorker(
-        roster.job,
-        worker.worker,
-        worker.limits_generation if running else roster.generation,
-        worker.gpu,
+    order = replace(
         roster.launch,
+        worker=worker.worker,
+        generation=worker.limits_generation if running else roster.generation,
+        gpu=worker.gpu,
         share=worker.share,
         memory_bytes=worker.memory_bytes,
     )

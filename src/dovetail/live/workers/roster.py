@@ -21,7 +21,7 @@ from dovetail.live.workers.gang_events import (
     WorkerDied,
 )
 from dovetail.live.workers.worker_state import Desired, Worker
-from dovetail.wire.agent import Launch, WorkerEnded, looser_bound
+from dovetail.wire.agent import StartWorker, WorkerEnded, looser_bound
 from dovetail.wire.worker import Regroup
 
 IsFree = Callable[[int, int], bool]
@@ -46,14 +46,13 @@ class Roster:
 
     def __init__(
         self,
-        job: int,
-        launch: Launch,
+        launch: StartWorker,
         rules: Rules,
         *,
         generation: int = 0,
         first: FirstWorker | None = None,
     ) -> None:
-        self.job = job
+        self.job = launch.job
         self.launch = launch
         self.rules = rules
         self.first = first or FirstWorker()
