@@ -25,7 +25,6 @@ from dovetail.live.controller.worker_deaths import CROWDED
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, JournalEntry, Request
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts, synthetic_spec
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
@@ -35,6 +34,7 @@ from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.spec import JobSpec
+from emulated_faults import FaultyNodes
 from plain_meter import PlainMeter
 
 assert dovetail.policies
@@ -125,7 +125,7 @@ class Play:
 
     def _nodes(self, line: Timeline, inbox: VirtualInbox):  # type: ignore[no-untyped-def]
         group = self.cluster.groups[0]
-        nodes = EmulatedNodes(
+        nodes = FaultyNodes(
             group.nodes, group.gpus_per_node, jobs=self.nodes_table, physics=self.truth,
             costs=SwitchCosts(), alive_s=1.0,
         )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dovetail.core.job import JobTable
-from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.physics.linear import linear_physics
 from dovetail.wire.agent import (
@@ -20,6 +19,7 @@ from dovetail.wire.agent import (
     StartWorker,
 )
 from dovetail.wire.worker import Checkpoint, Meet, Regroup
+from emulated_faults import FaultyNodes
 
 Gpu = tuple[int, int]
 
@@ -30,16 +30,16 @@ def empty_table() -> JobTable:
 
 def nodes_of(
     nodes: int = 1, gpus: int = 4, costs: SwitchCosts | None = None, **rest: Any
-) -> EmulatedNodes:
+) -> FaultyNodes:
     jobs = rest.pop("jobs", None) or empty_table()
     physics = rest.pop("physics", None) or linear_physics(jobs)
-    return EmulatedNodes(nodes, gpus, jobs=jobs, physics=physics, costs=costs, **rest)
+    return FaultyNodes(nodes, gpus, jobs=jobs, physics=physics, costs=costs, **rest)
 
 
 class PlainController:
     """Knows the members of each job; everything reported is in `log` as (time, report)."""
 
-    def __init__(self, nodes: EmulatedNodes, epoch: int = 1) -> None:
+    def __init__(self, nodes: FaultyNodes, epoch: int = 1) -> None:
         self.nodes, self.epoch, self.now = nodes, epoch, 0.0
         self.log: list[tuple[float, AgentReport]] = []
         self.at: dict[tuple[int, int], Gpu] = {}
