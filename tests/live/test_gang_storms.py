@@ -19,7 +19,6 @@ from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
 from dovetail.live.workers.gang import Gang, make_gang
-from dovetail.live.workers.gang_events import WorkerDied
 from dovetail.live.workers.gang_orders import due_orders
 from dovetail.live.workers.gpu_assignment import GpuAssignment
 from dovetail.live.workers.gpu_usage import GpuUsage
@@ -34,6 +33,7 @@ from dovetail.wire.agent import (
     InventoryRequest,
     NotifyWorkers,
     StartWorker,
+    WorkerEnded,
 )
 from dovetail.wire.generation import (
     Entering,
@@ -270,7 +270,7 @@ class Storm:
         """Lets gangs decide and speak, workers do what they are told, and the agent look."""
         for gang in (*self.gangs, *self.gangs):
             self._put(gang)
-            dead = {n.worker for n in gang.roster.take_events() if isinstance(n, WorkerDied)}
+            dead = {n.worker for n in gang.roster.take_events() if isinstance(n, WorkerEnded)}
             if dead and gang.roster.wanted is not None:
                 kept = {m.gpu: m.worker for m in self.seats.members[gang.roster.job]}
                 gpus = tuple(kept)

@@ -31,9 +31,22 @@ WIRE_VERSION = 2
 """Grows with each change of these messages; a controller refuses agents of another version."""
 
 
+class OnGpus:
+    """A worker on GPU `gpu`, or on all `gpus` of a node if there are several."""
+
+    __slots__ = ()
+    gpu: int
+    gpus: tuple[int, ...]
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """Returns every GPU of its node that it is placed on."""
+        return self.gpus or (self.gpu,)
+
+
 @nested("launch", "command", "retries")
 @dataclass(frozen=True, slots=True)
-class StartWorker:
+class StartWorker(OnGpus):
     """Start one worker of a job; if it was started before, change its limits alone.
 
     The fields from `command` to `retries` are alike for all workers of the job. `command` is
@@ -77,11 +90,6 @@ class StartWorker:
     gpus: tuple[int, ...] = ()
     group_rank: int = 0
     group_world_size: int = 1
-
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of this node that it is placed on."""
-        return self.gpus or (self.gpu,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,7 @@ class AgentOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerState:
+class WorkerState(OnGpus):
     """One worker as its agent knows it. `exit_code` is None while it lives, -N after signal N.
 
     `entered` is the generation it trains in, -1 if it has entered none or is a plain process;
@@ -165,11 +173,6 @@ class WorkerState:
     memory_bytes: int = 0
     gpus: tuple[int, ...] = ()
 
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of its node that it is placed on."""
-        return self.gpus or (self.gpu,)
-
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
@@ -188,7 +191,7 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStarted:
+class WorkerStarted(OnGpus):
     """The process of a worker runs, under the limits of the order of this generation."""
 
     job: int
@@ -196,11 +199,6 @@ class WorkerStarted:
     generation: int
     gpu: int
     gpus: tuple[int, ...] = ()
-
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of its node that it is placed on."""
-        return self.gpus or (self.gpu,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dovetail.live.workers.failure_detector import (
     FailureDetector,
     ReachedSince,
 )
-from dovetail.live.workers.gang_events import GangSaved, GangStalled, GangTrained, TrainJobMissing
+from dovetail.live.workers.gang_events import GangStalled, TrainJobMissing
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
@@ -61,7 +61,7 @@ class ElasticGang:
             self.detector.mark_dead(end.worker)
         if roster.complete:
             # All members reach the last step together: one that ended well is enough.
-            roster.finish(-1)
+            roster.finish()
         roster.release_end(node, end.worker)
 
     def heard(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
@@ -85,7 +85,7 @@ class ElasticGang:
         if report.ready is not None:
             worker.ready = max(worker.ready, report.ready.generation)
         if report.entered is not None:
-            self.enter(worker, report.entered.generation, report.entered.pause_s)
+            self.enter(worker, report.entered.generation)
         if report.left is not None:
             worker.left = True
             worker.end_by(now + self.roster.launch.grace_s, 0.0)
@@ -100,27 +100,27 @@ class ElasticGang:
             self.enter(worker, report.training.generation)
             self._iteration_s = report.training.iteration_s
             worker.trained = report.training
-            events.append(GangTrained(report.training))
+            events.append(report.training)
         if report.saved is not None:
-            events.append(GangSaved(report.saved.step, report.saved.samples))
+            events.append(report.saved)
         if report.finished is not None:
-            self.roster.finish(report.finished.samples)
+            self.roster.finish(report.finished)
 
-    def enter(self, worker: Worker, generation: int, pause_s: float = 0.0) -> None:
+    def enter(self, worker: Worker, generation: int) -> None:
         """Records the generation that a worker trains in, unless it was known already."""
         if generation <= worker.entered:
             return
         worker.entered = generation
         self.roster.first.spoke = True
-        self._form_if_complete(pause_s)
+        self._form_if_complete()
 
-    def _form_if_complete(self, pause_s: float = 0.0) -> None:
+    def _form_if_complete(self) -> None:
         roster, target = self.roster, self.roster.target
         if target is None or roster.formed == target.generation:
             return
         members = [roster.workers.get(n) for n in target.members]
         if all(w is not None and w.entered == target.generation for w in members):
-            roster.form(target.generation, pause_s)
+            roster.form(target.generation)
 
     def lose(self, node: int) -> None:
         """Removes the workers on a node that is down; there will be no report of their end."""

@@ -12,8 +12,8 @@ from dataclasses import replace
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.gang_events import NodeOrder
 from dovetail.live.workers.generation_orders import generation_orders, next_generation_resend_s
-from dovetail.live.workers.node_order import NodeOrder
 from dovetail.live.workers.roster import Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import EndWorker, Forget, StartWorker

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dovetail.live.workers.elastic_gang import ElasticGang
-from dovetail.live.workers.node_order import NodeOrder
+from dovetail.live.workers.gang_events import NodeOrder
 from dovetail.live.workers.worker_state import Worker
 from dovetail.wire.agent import NotifyWorkers
 from dovetail.wire.worker import Abandon, Checkpoint, Meet

@@ -46,7 +46,7 @@ class PlainGang:
         elif self._did_its_part(end):
             roster.complete.add(end.worker)
         if roster.complete and set(roster.group) <= roster.complete:
-            roster.finish(-1)
+            roster.finish()
         roster.release_end(node, end.worker)
 
     def _did_its_part(self, end: WorkerEnded) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.record import GangMember
-from dovetail.wire.agent import looser_bound
+from dovetail.wire.agent import OnGpus, looser_bound
 from dovetail.wire.worker import Regroup, Training
 
 
@@ -54,7 +54,7 @@ class Desired:
 
 
 @dataclass(slots=True)
-class Worker:
+class Worker(OnGpus):
     """What is known of one worker, on one GPU or on several `gpus` of a node.
 
     It is `alive` once it is known to have been started; while its agent cannot start it yet,
@@ -103,11 +103,6 @@ class Worker:
     abandon_sent: int = -1
     end_sent_s: float = LONG_AGO_S
     gpus: tuple[int, ...] = ()
-
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of its node that it is placed on."""
-        return self.gpus or (self.gpu,)
 
     def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
         """Schedules its end, unless an earlier one is scheduled already."""
