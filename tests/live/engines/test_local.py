@@ -20,7 +20,7 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.engines import cgroup, engine
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
 from dovetail.live.engines.devices import Devices, slots, store_names, usable_cores
-from dovetail.live.engines.engine import EngineSpec, cluster_of, open_engine
+from dovetail.live.engines.engine import Engine, EngineSpec, cluster_of
 from dovetail.live.engines.local import LocalNodes, LocalProcessSettings, StoredFence
 from dovetail.live.engines.nvml import GpuInventory
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
@@ -126,7 +126,7 @@ def test_engines_are_said_in_a_word(text: str, words: EngineSpec) -> None:
 )  # fmt: skip
 def test_other_words_are_refused_with_a_cure(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        open_engine(text, tmp_path)
+        Engine(text, tmp_path)
 
 
 def test_the_cluster_is_what_the_engine_gives() -> None:
@@ -356,7 +356,7 @@ def test_agents_that_are_coming_up_or_were_faster_are_waited_for(
 
     monkeypatch.setattr(engine, "is_running", is_running)
     monkeypatch.setattr(subprocess, "run", too_late)
-    open_engine("local:1", folder).start_agents()
+    Engine("local:1", folder).start_agents()
     assert looks == 4
 
 
@@ -369,10 +369,10 @@ def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(
     (folder / "nodes" / "0").mkdir(parents=True)
     engine.running_engine(folder).write_text(json.dumps({"engine": "local", **WIRE}))
     store_names(folder / "nodes" / "0", TWO_GPUS.names)
-    open_engine("local", folder).start_agents()
+    Engine("local", folder).start_agents()
     seen[0] = replace(TWO_GPUS, names=("GPU-1",))
     with pytest.raises(InputError, match="have GPU-0, GPU-1, not GPU-1"):
-        open_engine("local", folder).start_agents()
+        Engine("local", folder).start_agents()
 
 
 @pytest.mark.parametrize("wire", [{}, {"wire": WIRE_VERSION + 1}])
@@ -383,5 +383,5 @@ def test_agents_of_another_version_are_refused_with_the_way_out(
     (folder / "nodes").mkdir()
     engine.running_engine(folder).write_text(json.dumps({"engine": "local:1", **wire}))
     with pytest.raises(InputError, match="another version") as refused:
-        open_engine("local:1", folder).start_agents()
+        Engine("local:1", folder).start_agents()
     assert "down --drain" in str(refused.value) and "nodes/agent.lock" in str(refused.value)
