@@ -41,7 +41,7 @@ from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import linear_physics
-from dovetail.wire.agent import AgentOrder, Launch
+from dovetail.wire.agent import AgentOrder, StartWorker
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 
@@ -114,8 +114,9 @@ def empty_table() -> JobTable:
     return JobTable.build([], np.empty(0), np.empty(0, np.int64))
 
 
-def launch_of(number: int, spec: JobSpec) -> Launch:
-    return Launch(synthetic_spec(spec).command(), f"/jobs/{number}", "out", "/", trains=True)
+def launch_of(number: int, spec: JobSpec) -> StartWorker:
+    command = synthetic_spec(spec).command()
+    return StartWorker(number, -1, -1, -1, command, f"/jobs/{number}", "out", "/", trains=True)
 
 
 def world_of(

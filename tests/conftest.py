@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from dovetail.wire.generation import WorkerGenerations
+from dovetail.wire.generation import Event, Instruction, Send, WorkerGenerations
+from dovetail.wire.worker import FromWorker
+from generation_invariants import violations, wrongly_sent
 
 # No time is judged: a property says nothing of how fast a machine is. The default run draws the
 # same examples each time. The other searches: `make slow` runs every property with a fresh seed
@@ -37,14 +39,17 @@ def data_dir() -> Path:
 @pytest.fixture(autouse=True)
 def generations_are_sound(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Checks, at the end of a test, the protocol of every worker that it made in this process."""
-    made: list[WorkerGenerations] = []
-    begin = WorkerGenerations.__init__
+    workers: dict[int, tuple[WorkerGenerations, list[FromWorker]]] = {}
+    handle = WorkerGenerations.handle
 
-    def remember(self: WorkerGenerations, *args: Any, **fields: Any) -> None:
-        begin(self, *args, **fields)
-        made.append(self)
+    def record(self: WorkerGenerations, event: Event) -> list[Instruction]:
+        instructions = handle(self, event)
+        _, sent = workers.setdefault(id(self), (self, []))
+        sent.extend(i.message for i in instructions if isinstance(i, Send))
+        return instructions
 
-    monkeypatch.setattr(WorkerGenerations, "__init__", remember)
+    monkeypatch.setattr(WorkerGenerations, "handle", record)
     yield
-    for state in made:
-        state.check()
+    for state, sent in workers.values():
+        assert not violations(state), f"worker {state.number}, which sent {sent}"
+        assert not wrongly_sent(sent), f"worker {state.number}, which sent {sent}"

@@ -32,7 +32,6 @@ from dovetail.live.edges.virtual_time import (
     VirtualInbox,
     VirtualPost,
 )
-from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
@@ -46,6 +45,7 @@ from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
+from emulated_faults import FaultyNodes
 from plain_meter import PlainMeter
 from store_reads import all_jobs
 
@@ -90,7 +90,7 @@ class Stage:
         self.database = database or Database(None)
         self.store = Store(self.database, Queries(self.database.connection))
         table = empty()
-        self.nodes = EmulatedNodes(
+        self.nodes = FaultyNodes(
             nodes,
             gpus,
             jobs=table,

@@ -24,7 +24,6 @@ from dovetail.wire.agent import (
     EndWorker,
     Forget,
     InventoryRequest,
-    Launch,
     NotifyWorkers,
     StartWorker,
     WorkerDeferred,
@@ -47,7 +46,7 @@ from dovetail.wire.worker import (
     Training,
 )
 
-LAUNCH = Launch(("program",), "/job", "/job/out", "/job")
+LAUNCH = (("program",), "/job", "/job/out", "/job")
 
 
 @dataclass
@@ -113,7 +112,7 @@ def scene(**stage: object) -> tuple[Agent, Stage]:
 
 
 def start(job: int = 1, worker: int = 0, generation: int = 1, gpu: int = 0) -> StartWorker:
-    return StartWorker(job, worker, generation, gpu, LAUNCH)
+    return StartWorker(job, worker, generation, gpu, *LAUNCH)
 
 
 def do(agent: Agent, epoch: int = 1, now: float = 0.0, **order: object) -> list[AgentReport]:
@@ -403,15 +402,12 @@ def test_the_inventory_says_all_again() -> None:
 def test_a_newer_order_for_a_running_worker_changes_its_limits_alone() -> None:
     agent, stage = scene()
     do(agent, start=start())
-    do(agent, start=StartWorker(1, 0, 2, 0, LAUNCH, share=0.5))
+    do(agent, start=StartWorker(1, 0, 2, 0, *LAUNCH, share=0.5))
     assert stage.starts == [(1, 0)] and [o.share for o in stage.limits] == [0.5]
 
 
-TRAINS = replace(LAUNCH, trains=True)
-
-
 def bounded(generation: int, memory_bytes: int) -> StartWorker:
-    return StartWorker(1, 0, generation, 0, TRAINS, memory_bytes=memory_bytes)
+    return StartWorker(1, 0, generation, 0, *LAUNCH, trains=True, memory_bytes=memory_bytes)
 
 
 def known(agent: Agent) -> tuple[int, int]:

@@ -8,7 +8,8 @@ import pytest
 from test_gang import RULES, Table
 
 from dovetail.live.workers.first_worker import FirstWorker
-from dovetail.live.workers.gang_events import GangFinished, GangFormed, TrainJobMissing
+from dovetail.live.workers.gang_events import GangFormed, TrainJobMissing
+from dovetail.live.workers.roster import UNREPORTED
 from dovetail.wire.worker import Meeting
 
 BOTH = ((0, 0, 0), (1, 0, 1))
@@ -44,7 +45,7 @@ def test_an_ordinary_program_runs_once_and_its_end_is_the_end_of_the_job(ranged:
     for now in (10.0, RULES.start_s + 1.0, 10 * RULES.start_s):
         assert not any("start" in said or "end" in said for said in ranged.names(now))
     ranged.end(0, 0, 20 * RULES.start_s)
-    assert GangFinished() in ranged.heard()
+    assert UNREPORTED in ranged.heard()
     assert not ranged.gang.roster.first.heard
 
 

@@ -14,22 +14,18 @@ from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import make_gang
 from dovetail.live.workers.gang_events import (
     GangEvent,
-    GangFinished,
     GangFormed,
     GangStalled,
-    GangTrained,
     GangVacated,
-    WorkerDied,
+    NodeOrder,
 )
 from dovetail.live.workers.gang_orders import due_orders, next_resend_s
 from dovetail.live.workers.inventory_check import check_inventory
-from dovetail.live.workers.node_order import NodeOrder
-from dovetail.live.workers.roster import END, SAVE, WAIT
-from dovetail.live.workers.worker_state import Desired, WorkerConfig
+from dovetail.live.workers.roster import END, SAVE, UNREPORTED, WAIT
+from dovetail.live.workers.worker_state import Desired
 from dovetail.wire.agent import (
     EndWorker,
     Forget,
-    Launch,
     NotifyWorkers,
     StartWorker,
     WorkerEnded,
@@ -39,6 +35,7 @@ from dovetail.wire.agent import (
 from dovetail.wire.worker import (
     Checkpoint,
     Entered,
+    Finished,
     Lost,
     Meeting,
     Ready,
@@ -46,7 +43,6 @@ from dovetail.wire.worker import (
     Training,
     WorkerLeft,
 )
-from dovetail.wire.worker import Finished as SaidFinished
 
 RULES = Rules(
     resend_s=2.0,
@@ -71,8 +67,9 @@ class Table:
         hands_over: bool = False,
         first: FirstWorker | None = None,
     ) -> None:
-        launch = Launch(("python", "x.py"), "/f", "/o", "/w", trains=trains, grace_s=5.0)
-        self.gang = make_gang(JOB, launch, RULES, fixed=fixed, hands_over=hands_over, first=first)
+        command = ("python", "x.py")
+        launch = StartWorker(JOB, -1, -1, -1, command, "/f", "/o", "/w", trains=trains, grace_s=5.0)
+        self.gang = make_gang(launch, RULES, fixed=fixed, hands_over=hands_over, first=first)
         self.held: set[tuple[int, int]] = set()
         self.full: set[tuple[int, int]] = set()
         self.back_s: dict[int, float] = {}
@@ -209,7 +206,7 @@ def test_one_process_may_have_several_gpus(plain: Table) -> None:
     plain.orders(0.0)
     assert plain.heard() == [GangFormed(1)]
     plain.end(0, 0, 1.0)
-    assert plain.heard() == [GangFinished()]
+    assert plain.heard() == [UNREPORTED]
 
 
 def test_tasks_with_several_gpus_see_their_own(plain: Table) -> None:
@@ -259,7 +256,7 @@ def test_a_plain_gang_is_done_when_all_its_processes_are(plain: Table) -> None:
     assert plain.names(3.0) == [] and plain.heard() == []
     plain.end(1, 0, 4.0)
     assert plain.names(4.0) == ["forget 1"]
-    assert plain.heard() == [GangFinished()]
+    assert plain.heard() == [UNREPORTED]
 
 
 def test_a_process_that_fails_is_news_once(plain: Table) -> None:
@@ -268,7 +265,7 @@ def test_a_process_that_fails_is_news_once(plain: Table) -> None:
     plain.start(0, 1)
     plain.end(0, 3, 1.0)
     plain.end(0, 3, 1.0)
-    assert [n for n in plain.heard() if isinstance(n, WorkerDied)] == [WorkerDied(0, 3)]
+    assert [n for n in plain.heard() if isinstance(n, WorkerEnded)] == [WorkerEnded(JOB, 0, 0, 3)]
     plain.gang.roster.vacate(1.0, 5.0, END)
     assert plain.names(1.0) == ["forget 0", "forget 0", "end 1 in 5"]
     plain.end(1, -15, 2.0)
@@ -308,7 +305,7 @@ def test_a_plain_gang_that_was_done_when_it_was_stopped_is_done(plain: Table) ->
     plain.end(0, 0, 5.1)
     assert plain.heard() == []
     plain.end(1, 0, 5.1)
-    assert plain.heard() == [GangFinished()]
+    assert plain.heard() == [UNREPORTED]
     plain.orders(5.1)
     assert plain.heard() == [GangVacated()]
 
@@ -438,7 +435,7 @@ def test_a_newer_order_overtakes_an_older_one(elastic: Table) -> None:
 
 def test_a_change_of_manner_is_a_new_generation_of_the_same(elastic: Table) -> None:
     running(elastic, (0, 0, 0))
-    elastic.want((0, 0, 0), now=1.0, config=WorkerConfig(steps=4, batch_size=64))
+    elastic.want((0, 0, 0), now=1.0, steps=4, batch_size=64)
     told = [order.regroup for _, order in elastic.orders(1.0)]  # type: ignore[union-attr]
     assert told == [Regroup(2, (0,), 4, (), 64)]
 
@@ -481,7 +478,7 @@ def test_a_bound_is_tightened_at_once_and_told_to_those_who_train(elastic: Table
 
 def test_a_sub_batch_and_the_bound_that_it_fits_come_with_one_generation(elastic: Table) -> None:
     running(elastic, (0, 0, 0))
-    elastic.want((0, 0, 0), now=1.0, config=WorkerConfig(steps=2), memory_bytes=40)
+    elastic.want((0, 0, 0), now=1.0, steps=2, memory_bytes=40)
     told = [o.regroup for _, o in elastic.orders(1.0) if isinstance(o, NotifyWorkers)]
     assert told == [Regroup(2, (0,), 2, memory_bytes=40)]
 
@@ -592,7 +589,7 @@ def test_a_gang_wanted_again_while_it_leaves_waits_for_the_last_one(elastic: Tab
 def test_survivors_go_on_first_and_then_the_lost_one_is_grown_back(elastic: Table) -> None:
     running(elastic, (0, 0, 0), (1, 0, 1), (2, 0, 2))
     elastic.end(1, -9, 5.0)
-    assert elastic.heard() == [WorkerDied(1, -9)]
+    assert elastic.heard() == [WorkerEnded(JOB, 1, 0, -9)]
     elastic.want((0, 0, 0), (2, 0, 2), now=5.0)
     assert elastic.names(5.0) == ["forget 1", "0,2: abandon g1", "0,2: g2 is 0,2"]
     elastic.enter(2, 0, 2, now=5.1)
@@ -716,7 +713,7 @@ def test_who_loads_is_not_blamed_for_what_others_lost(elastic: Table) -> None:
 def test_a_job_that_says_nothing_for_long_has_stalled(elastic: Table) -> None:
     running(elastic, (0, 0, 0))
     elastic.say(0, 50.0, training=Training(1, 1, 1, 1.0, 1.0))
-    assert isinstance(elastic.heard()[0], GangTrained)
+    assert isinstance(elastic.heard()[0], Training)
     elastic.orders(149.0)
     assert elastic.heard() == []
     elastic.orders(150.0)
@@ -725,9 +722,9 @@ def test_a_job_that_says_nothing_for_long_has_stalled(elastic: Table) -> None:
 
 def test_one_exit_with_zero_finishes_an_elastic_job(elastic: Table) -> None:
     running(elastic, (0, 0, 0), (1, 0, 1))
-    elastic.say(0, 9.0, finished=SaidFinished(10, 100))
-    elastic.say(1, 9.0, finished=SaidFinished(10, 100))
-    assert elastic.heard() == [GangFinished(100)]
+    elastic.say(0, 9.0, finished=Finished(10, 100))
+    elastic.say(1, 9.0, finished=Finished(10, 100))
+    assert elastic.heard() == [Finished(10, 100)]
     elastic.gang.roster.vacate(9.0, 5.0, WAIT)
     elastic.end(0, 0, 9.1)
     elastic.end(1, 0, 9.2)
@@ -748,7 +745,7 @@ def test_what_reports_lost_an_inventory_says_again(elastic: Table) -> None:
     check_inventory(elastic.gang, 0, [row(0, 0, 1), row(1, 1, 1)], 1.0)
     assert elastic.heard() == [GangFormed(1)]
     check_inventory(elastic.gang, 0, [row(0, 0, 1), row(1, 1, 1, code=-9)], 2.0)
-    assert elastic.heard() == [WorkerDied(1, -9)]
+    assert elastic.heard() == [WorkerEnded(JOB, 1, 0, -9)]
 
 
 def test_one_inventory_without_a_worker_may_be_an_old_one(plain: Table) -> None:
@@ -873,7 +870,7 @@ def test_who_left_though_it_is_wanted_has_not_done_what_there_was_to_do() -> Non
     for worker in (0, 1):
         table.say(worker, 2.0, left=WorkerLeft(1, 20))
         table.end(worker, 0, 2.5)
-    assert [type(news) for news in table.heard()] == [WorkerDied, WorkerDied]
+    assert [type(news) for news in table.heard()] == [WorkerEnded, WorkerEnded]
 
 
 def taken_up(plain: Table, *rows: WorkerState, ran: bool = False) -> tuple[int, ...]:
@@ -906,7 +903,7 @@ def test_a_rank_that_did_its_part_alone_is_not_run_again_for_another_never_start
     plain.orders(2.0)
     plain.end(3, 0, 9.0, node=1)
     plain.orders(9.0)
-    assert plain.heard() == [GangFormed(4), GangFinished()]
+    assert plain.heard() == [GangFormed(4), UNREPORTED]
 
 
 def test_a_rank_that_waits_for_its_gpu_after_a_takeover_starts_when_that_is_free(

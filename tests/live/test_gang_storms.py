@@ -19,7 +19,6 @@ from dovetail.live.jobs.record import GangMember
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, WorkerExit
 from dovetail.live.workers.gang import Gang, make_gang
-from dovetail.live.workers.gang_events import WorkerDied
 from dovetail.live.workers.gang_orders import due_orders
 from dovetail.live.workers.gpu_assignment import GpuAssignment
 from dovetail.live.workers.gpu_usage import GpuUsage
@@ -32,9 +31,9 @@ from dovetail.wire.agent import (
     EndWorker,
     Forget,
     InventoryRequest,
-    Launch,
     NotifyWorkers,
     StartWorker,
+    WorkerEnded,
 )
 from dovetail.wire.generation import (
     Entering,
@@ -180,7 +179,9 @@ class Storm:
         self.agent = Agent(0, ("0", "1", "2"), self.programs)
         self.floor, self.seats = GpuUsage(), GpuAssignment((GPUS,))
         self.gangs = [
-            make_gang(job, Launch(("x",), "", "", "", trains=t, grace_s=3.0), RULES)
+            make_gang(
+                StartWorker(job, -1, -1, -1, ("x",), "", "", "", trains=t, grace_s=3.0), RULES
+            )
             for job, t in enumerate(trains)
         ]
         self.next = [0, 0]
@@ -269,7 +270,7 @@ class Storm:
         """Lets gangs decide and speak, workers do what they are told, and the agent look."""
         for gang in (*self.gangs, *self.gangs):
             self._put(gang)
-            dead = {n.worker for n in gang.roster.take_events() if isinstance(n, WorkerDied)}
+            dead = {n.worker for n in gang.roster.take_events() if isinstance(n, WorkerEnded)}
             if dead and gang.roster.wanted is not None:
                 kept = {m.gpu: m.worker for m in self.seats.members[gang.roster.job]}
                 gpus = tuple(kept)
@@ -293,7 +294,7 @@ class Storm:
                 self.send(payload)
         self.programs.train()
         for (job, number), process in list(self.programs.alive.items()):
-            if process.order.launch.trains:
+            if process.order.trains:
                 if not process.said and process.entered < 0:
                     self.report(self.agent.heard(job, number, Hello("", "", 0), self.now))
                 said, process.said = process.said, []

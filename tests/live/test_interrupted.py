@@ -133,9 +133,7 @@ class Lone:
     @property
     def told(self) -> list[tuple[int, str]]:
         """Returns the rank of each process that started, and the restarts that it was told."""
-        return [
-            (p.order.rank, dict(p.order.launch.environment).get(RESTARTS, "")) for p in self.started
-        ]
+        return [(p.order.rank, dict(p.order.environment).get(RESTARTS, "")) for p in self.started]
 
 
 def _second_start(orders: list[AgentOrder]) -> int:

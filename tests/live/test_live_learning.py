@@ -25,7 +25,6 @@ from dovetail.live.controller.worker_deaths import CROWDED
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, JournalEntry, Request
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
-from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts, synthetic_spec
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.meter import ReportMeter
@@ -33,8 +32,9 @@ from dovetail.live.store.recovered import Recovered
 from dovetail.physics.beliefs.learning import Learning
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import AgentOrder, AgentReport, Launch
+from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.spec import JobSpec
+from emulated_faults import FaultyNodes
 from plain_meter import PlainMeter
 
 assert dovetail.policies
@@ -70,8 +70,11 @@ class Kept:
         return None
 
 
-def launch_of(number: int, spec: JobSpec) -> Launch:
-    return Launch(synthetic_spec(spec).command(), f"jobs/{number}", "output.log", ".", trains=True)
+def launch_of(number: int, spec: JobSpec) -> StartWorker:
+    command = synthetic_spec(spec).command()
+    return StartWorker(
+        number, -1, -1, -1, command, f"jobs/{number}", "output.log", ".", trains=True
+    )
 
 
 @dataclass
@@ -122,7 +125,7 @@ class Play:
 
     def _nodes(self, line: Timeline, inbox: VirtualInbox):  # type: ignore[no-untyped-def]
         group = self.cluster.groups[0]
-        nodes = EmulatedNodes(
+        nodes = FaultyNodes(
             group.nodes, group.gpus_per_node, jobs=self.nodes_table, physics=self.truth,
             costs=SwitchCosts(), alive_s=1.0,
         )  # fmt: skip

@@ -291,7 +291,7 @@ def test_a_job_that_is_over_can_be_run_again(stage: Make) -> None:
 def restarts_told(s: Stage, job: int) -> dict[int, str]:
     """Returns what each worker of a job is told of restarts, empty for nothing."""
     launches = {
-        order.start.worker: dict(order.start.launch.environment)
+        order.start.worker: dict(order.start.environment)
         for _, _, order in s.orders
         if order.start is not None and order.start.job == job
     }

@@ -9,7 +9,7 @@ from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbo
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.serving.scheduler import build_scheduler
 from dovetail.live.store.recovered import Recovered
-from dovetail.wire.agent import AgentOrder, Launch
+from dovetail.wire.agent import AgentOrder, StartWorker
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
 
@@ -39,7 +39,7 @@ def shareable(*users: str, allowed: bool) -> list[bool]:
         scheduler.state,
         scheduler.policy,
         recovered=Recovered(1, accepted=jobs),
-        launches=lambda number, spec: Launch((), "", "", ""),
+        launches=lambda number, spec: StartWorker(number, -1, -1, -1, (), "", "", ""),
         meter=PlainMeter(),
         owner="ann",
         share_between_users=allowed,

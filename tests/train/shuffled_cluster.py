@@ -51,7 +51,7 @@ from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, Launch, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
 from dovetail.wire.spec import JobSpec
 from dovetail.wire.submission import Submission
 from dovetail.wire.worker import FOLDER, REPORT, SOCKET, STALL, TOKEN, WORKER, FromWorker, ToWorker
@@ -178,7 +178,7 @@ class Forks:
             SOCKET: str(self._path),
             WORKER: f"{order.job}/{order.worker}",
             TOKEN: token,
-            FOLDER: order.launch.folder,
+            FOLDER: order.folder,
             REPORT: "0.2",
             STALL: self._cluster.stall_s,
         }
@@ -315,9 +315,11 @@ class ShuffledCluster:
             grace_s=4.0,
         )
 
-    def _launch(self, number: int, spec: JobSpec) -> Launch:
+    def _launch(self, number: int, spec: JobSpec) -> StartWorker:
         folder = str(self.place / f"job-{number}")
-        return Launch(spec.command, folder, "", "/", trains=True, grace_s=spec.grace_s)
+        return StartWorker(
+            number, -1, -1, -1, spec.command, folder, "", "/", trains=True, grace_s=spec.grace_s
+        )
 
     def _intake(self) -> Intake:
         return Intake(
@@ -380,7 +382,7 @@ class ShuffledCluster:
         """Hands an order to the agent of a node."""
         what = order.start or order.end or order.tell or order.forget
         if what is not None:
-            self._tell(f"to {node}: {replace(what, launch=None) if order.start else what}")
+            self._tell(f"to {node}: {what}")
         self._hear(self.nodes[node].agent.handle(order, self.clock.now()))
 
     def write(self, entry: JournalEntry) -> None:

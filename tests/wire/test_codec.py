@@ -7,19 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.wire.agent import ORDERS, AgentOrder, Launch, NotifyWorkers, StartWorker
+from dovetail.wire.agent import ORDERS, AgentOrder, NotifyWorkers, StartWorker
 from dovetail.wire.codec import LINE_BYTES_MAX, WireError
 from dovetail.wire.worker import FROM_WORKER, TO_WORKER, Meet, Regroup, Training
 
 
 def test_an_order_with_messages_inside_survives() -> None:
-    launch = Launch(
-        ("python", "train.py", "--name=a b;$(rm)"), "/f", "/o", "/w", (("A", "b"),), True
-    )
-    order = AgentOrder(3, start=StartWorker(7, 2, 5, 1, launch, share=0.5))
+    command, environment = ("python", "train.py", "--name=a b;$(rm)"), (("A", "b"),)
+    start = StartWorker(7, 2, 5, 1, command, "/f", "/o", "/w", environment, True, share=0.5)
+    order = AgentOrder(3, start=start)
     tell = AgentOrder(3, tell=NotifyWorkers(7, (1, 2), regroup=Regroup(6, (1, 2), 2, (3, 5))))
     assert ORDERS.decode(ORDERS.encode(order)) == order
     assert ORDERS.decode(ORDERS.encode(tell)) == tell
+
+
+def test_a_start_order_has_the_form_that_earlier_agents_read() -> None:
+    order = AgentOrder(
+        3, start=StartWorker(7, 2, 5, 1, ("x",), "/f", "/o", "/w", user="ann", rank=2)
+    )
+    launch = {"command": ["x"], "folder": "/f", "output": "/o", "workdir": "/w", "user": "ann"}
+    start = {"job": 7, "worker": 2, "generation": 5, "gpu": 1, "launch": launch, "rank": 2}
+    assert json.loads(ORDERS.encode(order)) == {"m": "Order", "epoch": 3, "start": start}
 
 
 def test_a_message_leaves_its_defaults_out() -> None:
@@ -39,6 +47,9 @@ def test_a_message_leaves_its_defaults_out() -> None:
         (b'{"m":"Regroup","generation":1}', "unknown message"),
         (b'{"m":["Order"]}', "unknown message"),
         (b'{"m":"Order","epoch":1,"start":[]}', "expected an object"),
+        (b'{"m":"Order","epoch":1,"start":{"job":7}}', "launch: expected an object"),
+        (b'{"m":"Order","epoch":1,"start":{"launch":{"job":7}}}', "unknown field 'job'"),
+        (b'{"m":"Order","epoch":1,"start":{"user":"a","launch":{}}}', "unknown field 'user'"),
         (b" " * (LINE_BYTES_MAX + 1), "is over"),
         (b"[" * 100_000, "not JSON"),
     ],

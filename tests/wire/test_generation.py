@@ -36,6 +36,7 @@ from dovetail.wire.worker import (
     Regroup,
     WorkerLeft,
 )
+from generation_invariants import violations
 
 
 def trains_in(generation: int, *members: int, number: int = 1) -> WorkerGenerations:
@@ -281,7 +282,7 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def all_are_sound(self) -> None:
         for worker in self.workers.values():
-            worker.check()
+            assert not violations(worker)
             assert worker.entered == -1 or worker.number in self.entered[worker.entered]
 
     def teardown(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dovetail.wire.codec import Codec
+from dovetail.wire.codec import Codec, nested
 from dovetail.wire.worker import (
     Abandon,
     Checkpoint,
@@ -31,19 +31,41 @@ WIRE_VERSION = 2
 """Grows with each change of these messages; a controller refuses agents of another version."""
 
 
+class OnGpus:
+    """A worker on GPU `gpu`, or on all `gpus` of a node if there are several."""
+
+    __slots__ = ()
+    gpu: int
+    gpus: tuple[int, ...]
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """Returns every GPU of its node that it is placed on."""
+        return self.gpus or (self.gpu,)
+
+
+@nested("launch", "command", "retries")
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """What a worker executes. `command` is the user's own, word by word.
+class StartWorker(OnGpus):
+    """Start one worker of a job; if it was started before, change its limits alone.
 
-    With `trains` it speaks the messages of `wire.worker`; else it is a plain process with
-    torchrun's environment. `output` is the log file; `folder` the job's own for checkpoints.
-    `user` is the owner of the job as the kernel knows it, for launchers of other identities.
+    The fields from `command` to `retries` are alike for all workers of the job. `command` is
+    executed word by word. `output` is the log file; `folder` the job's own for checkpoints. `user`
+    is the owner of the job as the kernel knows it, for launchers of other identities. With `trains`
+    the worker speaks the messages of `wire.worker`; without, it is a plain process, with torchrun's
+    variables if `distributed` (its restarts so far and at most among them), and with Slurm's
+    variables of each task if `slurm_variables` (`slurm_ntasks` among them, 0: not set).
 
-    A plain process gets torchrun's variables if `distributed`, with the number of its restarts so
-    far and at most; Slurm's variables of each task if `slurm_variables`, among them `slurm_ntasks`
-    (0: not set).
+    The worker is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each
+    that it may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`,
+    `world_size`, `local_rank`, `group_rank` (of the node, among `group_world_size`) and `master`
+    are torchrun's, for plain processes, which see `local_gpus`.
     """
 
+    job: int
+    worker: int
+    generation: int
+    gpu: int
     command: tuple[str, ...]
     folder: str
     output: str
@@ -57,23 +79,6 @@ class Launch:
     slurm_ntasks: int = 0
     restarts: int = 0
     retries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StartWorker:
-    """Start one worker of a job; if it was started before, change its limits alone.
-
-    It is placed on GPU `gpu`, or on all `gpus` of this node. `share` is the part of each that it
-    may use and `memory_bytes` the most it may hold of each (0: no bound). `rank`, `world_size`,
-    `local_rank`, `group_rank` (of the node, among `group_world_size`) and `master` are torchrun's,
-    for plain processes, which see `local_gpus`.
-    """
-
-    job: int
-    worker: int
-    generation: int
-    gpu: int
-    launch: Launch
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
@@ -85,11 +90,6 @@ class StartWorker:
     gpus: tuple[int, ...] = ()
     group_rank: int = 0
     group_world_size: int = 1
-
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of this node that it is placed on."""
-        return self.gpus or (self.gpu,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class AgentOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerState:
+class WorkerState(OnGpus):
     """One worker as its agent knows it. `exit_code` is None while it lives, -N after signal N.
 
     `entered` is the generation it trains in, -1 if it has entered none or is a plain process;
@@ -173,11 +173,6 @@ class WorkerState:
     memory_bytes: int = 0
     gpus: tuple[int, ...] = ()
 
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of its node that it is placed on."""
-        return self.gpus or (self.gpu,)
-
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
@@ -196,7 +191,7 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStarted:
+class WorkerStarted(OnGpus):
     """The process of a worker runs, under the limits of the order of this generation."""
 
     job: int
@@ -204,11 +199,6 @@ class WorkerStarted:
     generation: int
     gpu: int
     gpus: tuple[int, ...] = ()
-
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of its node that it is placed on."""
-        return self.gpus or (self.gpu,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,9 @@ def build(cls: type[Message], fields: Mapping[str, object]) -> Message:
     """Returns the frozen dataclass that a mapping describes. Raises WireError."""
     kind: type = cls
     known = _fields(kind)
+    layout = _NESTED.get(kind)
+    if layout is not None:
+        fields = layout.unfold(kind, fields)
     unknown = sorted(set(fields) - set(known))
     if unknown:
         raise WireError(f"{cls.__name__}: unknown field {str(unknown[0])[:40]!r}")
@@ -95,6 +98,56 @@ def build(cls: type[Message], fields: Mapping[str, object]) -> Message:
         raise WireError(f"{cls.__name__}: {error}") from None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Nested:
+    """Fields of a class that travel in an object of their own, as a field of the message."""
+
+    name: str
+    fields: frozenset[str]
+
+    def fold(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Returns the fields of a message with these in their object."""
+        inner: dict[str, object] = {}
+        outer: dict[str, object] = {}
+        for name, value in fields.items():
+            if name in self.fields:
+                # Set again each time, but placed where the first of them stands.
+                outer[self.name] = inner
+                inner[name] = value
+            else:
+                outer[name] = value
+        return outer
+
+    def unfold(self, cls: type, fields: Mapping[str, object]) -> dict[str, object]:
+        """Returns the fields of a class, these taken out of their object. Raises WireError."""
+        outer = dict(fields)
+        inner = outer.pop(self.name, None)
+        if not isinstance(inner, dict):
+            raise WireError(f"{cls.__name__}.{self.name}: expected an object")
+        misplaced = sorted((self.fields & set(outer)) | (set(inner) - self.fields))
+        if misplaced:
+            raise WireError(f"{cls.__name__}: unknown field {misplaced[0][:40]!r}")
+        return outer | inner
+
+
+_NESTED: dict[type, _Nested] = {}
+
+
+def nested(name: str, first: str, last: str) -> Callable[[type[Message]], type[Message]]:
+    """Returns a decorator: fields `first` to `last` travel in an object called `name`.
+
+    So a message may be one flat class while its lines keep the form that other versions read.
+    """
+
+    def register(cls: type[Message]) -> type[Message]:
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        inner = names[names.index(first) : names.index(last) + 1]
+        _NESTED[cls] = _Nested(name, frozenset(inner))
+        return cls
+
+    return register
+
+
 def plain(message: object) -> dict[str, object]:
     """Returns the fields of a message as JSON values, those at their default left out."""
     return _plain(message)
@@ -107,7 +160,8 @@ def _plain(message: object) -> dict[str, object]:
         value = getattr(message, name)
         if default is dataclasses.MISSING or value != default:
             fields[name] = value if type(value) in PLAIN else _json(value)
-    return fields
+    layout = _NESTED.get(cls)
+    return fields if layout is None else layout.fold(fields)
 
 
 @lru_cache(maxsize=256)

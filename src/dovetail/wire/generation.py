@@ -155,7 +155,7 @@ Instruction = Prepare | Send | Stop | ShowLife
 
 
 class ProtocolError(Exception):
-    """An event that cannot happen in this state, or a state that cannot be."""
+    """An event that cannot happen in this state."""
 
 
 @dataclass(slots=True)
@@ -181,22 +181,14 @@ class WorkerGenerations:
     _abandoned: set[int] = field(default_factory=set)
     _addresses: dict[int, str] = field(default_factory=dict)
     _stalled: int = -1
-    _sent: list[FromWorker] = field(default_factory=list)
 
     # Events.
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Takes an event; returns what to do, in order. Raises ProtocolError.
-
-        A worker that has said it is leaving, or done, heeds nothing any more.
-        """
+        """Takes an event; returns what to do, in order. Raises ProtocolError."""
         if self.has_left:
+            # It has reported that it leaves or is done; a later message would contradict that.
             return []
-        instructions = self._transition(event)
-        self._sent.extend(i.message for i in instructions if isinstance(i, Send))
-        return instructions
-
-    def _transition(self, event: Event) -> list[Instruction]:
         match event:
             case Regroup():
                 return self._regroup(event)
@@ -367,43 +359,6 @@ class WorkerGenerations:
     def _drop(self, *, below: int) -> None:
         for generation in [g for g in self._open if g < below]:
             del self._open[generation]
-
-    # What must hold.
-
-    def check(self) -> None:
-        """Raises ProtocolError if the state, or what was sent, breaks the protocol."""
-        for sentence in self.violations():
-            raise ProtocolError(f"worker {self.number}: {sentence}; it sent {self._sent}")
-
-    def violations(self) -> list[str]:
-        """Returns what is wrong with the state and with the messages sent, in sentences."""
-        wrong = []
-        if any(self.number not in order.members for order in self._open.values()):
-            wrong.append("it prepares for a generation of others")
-        if any(g <= self.entered for g in self._open):
-            wrong.append("it may enter a generation that is over")
-        if self.entered > self.newest or max(self._joined, default=-1) > self.newest:
-            wrong.append("it joined a generation that was not ordered")
-        if self.entered >= 0 and self.entered not in self._joined:
-            wrong.append("it entered a generation that it had not joined")
-        if self.entered >= 0 and not self.was_member:
-            wrong.append("it entered a generation and never was a member")
-        return wrong + self._wrongly_sent()
-
-    def _wrongly_sent(self) -> list[str]:
-        wrong, ready, entered = [], set[int](), -1
-        for index, message in enumerate(self._sent):
-            if isinstance(message, Ready):
-                if message.generation in ready:
-                    wrong.append("it was ready twice for one generation")
-                ready.add(message.generation)
-            elif isinstance(message, Entered):
-                if message.generation <= entered or message.generation not in ready:
-                    wrong.append("it entered an older generation, or one it was not ready for")
-                entered = message.generation
-            elif isinstance(message, WorkerLeft | Finished) and index < len(self._sent) - 1:
-                wrong.append("it said something after it left")
-        return wrong
 
 
 def agree(proposals: Collection[int]) -> int | None:

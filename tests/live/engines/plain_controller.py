@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dovetail.core.job import JobTable
-from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.physics.linear import linear_physics
 from dovetail.wire.agent import (
@@ -16,11 +15,11 @@ from dovetail.wire.agent import (
     AgentReport,
     EndWorker,
     Forget,
-    Launch,
     NotifyWorkers,
     StartWorker,
 )
 from dovetail.wire.worker import Checkpoint, Meet, Regroup
+from emulated_faults import FaultyNodes
 
 Gpu = tuple[int, int]
 
@@ -31,16 +30,16 @@ def empty_table() -> JobTable:
 
 def nodes_of(
     nodes: int = 1, gpus: int = 4, costs: SwitchCosts | None = None, **rest: Any
-) -> EmulatedNodes:
+) -> FaultyNodes:
     jobs = rest.pop("jobs", None) or empty_table()
     physics = rest.pop("physics", None) or linear_physics(jobs)
-    return EmulatedNodes(nodes, gpus, jobs=jobs, physics=physics, costs=costs, **rest)
+    return FaultyNodes(nodes, gpus, jobs=jobs, physics=physics, costs=costs, **rest)
 
 
 class PlainController:
     """Knows the members of each job; everything reported is in `log` as (time, report)."""
 
-    def __init__(self, nodes: EmulatedNodes, epoch: int = 1) -> None:
+    def __init__(self, nodes: FaultyNodes, epoch: int = 1) -> None:
         self.nodes, self.epoch, self.now = nodes, epoch, 0.0
         self.log: list[tuple[float, AgentReport]] = []
         self.at: dict[tuple[int, int], Gpu] = {}
@@ -73,10 +72,10 @@ class PlainController:
         first = self.next.get(job, 0)
         self.next[job] = first + len(gpus)
         generation = self.group[job].generation + 1 if job in self.group else 1
-        launch = Launch(paced.command(), start.pop("folder", ""), "", "", trains=True)
+        launch = (paced.command(), start.pop("folder", ""), "", "")
         for worker, (node, gpu) in enumerate(gpus, start=first):
             self.at[job, worker] = node, gpu
-            order = StartWorker(job, worker, generation, gpu, launch, **start)
+            order = StartWorker(job, worker, generation, gpu, *launch, trains=True, **start)
             self.send(node, start=order)
         return tuple(range(first, first + len(gpus)))
 
@@ -100,10 +99,10 @@ class PlainController:
     def limit(self, job: int, paced: SyntheticSpec, share: float) -> None:
         """Puts all workers of a job under another share of their GPUs."""
         generation = self.group[job].generation + 1
-        launch = Launch(paced.command(), "", "", "", trains=True)
+        launch = (paced.command(), "", "", "")
         for worker in self.members[job]:
             node, gpu = self.at[job, worker]
-            order = StartWorker(job, worker, generation, gpu, launch, share=share)
+            order = StartWorker(job, worker, generation, gpu, *launch, trains=True, share=share)
             self.send(node, start=order)
         self.regroup(job, self.members[job])
 

@@ -19,7 +19,7 @@ import pytest
 from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.live.emulation.synthetic import SyntheticSpec
-from dovetail.live.engines.engine import AgentProcessEngine, is_running, open_engine
+from dovetail.live.engines.engine import Engine, is_running
 from dovetail.live.engines.worker_hub import HELLO_WITHIN_S
 from dovetail.live.node.transport import TO_AGENTS, AgentLink, Dismiss
 from dovetail.live.system import unix_socket
@@ -29,7 +29,6 @@ from dovetail.wire.agent import (
     EndWorker,
     Forget,
     InventoryRequest,
-    Launch,
     NotifyWorkers,
     StartWorker,
 )
@@ -54,7 +53,7 @@ def home() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(dir="/tmp", prefix="dt"))
     path.chmod(0o700)
     yield path
-    open_engine("local:1", path).stop_agents(end=True)
+    Engine("local:1", path).stop_agents(end=True)
     shutil.rmtree(path)
 
 
@@ -63,7 +62,7 @@ class Caller:
 
     def __init__(self, home: Path, text: str = "local:2", epoch: int = 1, **given: object) -> None:
         self.home, self.epoch = home, epoch
-        self.engine = open_engine(text, home, given)
+        self.engine = Engine(text, home, given)
         self.engine.start_agents()
         self.come: queue.Queue[Incoming] = queue.Queue()
         self.post = self.engine.connect(self.come.put)
@@ -97,8 +96,8 @@ class Caller:
     def start(self, *command: str, worker: int = 0, trains: bool = False) -> None:
         job = self.home / "jobs" / "1"
         output = str(job / "output.log")
-        launch = Launch(command, str(job), output, str(self.home), trains=trains)
-        self.send(start=StartWorker(1, worker, 1, worker, launch))
+        launch = (command, str(job), output, str(self.home))
+        self.send(start=StartWorker(1, worker, 1, worker, *launch, trains=trains))
         self.hear("started", worker=worker)
 
 
@@ -330,19 +329,17 @@ def test_emulated_nodes_run_faster_than_time(home: Path) -> None:
     given = {"switching": "none", "physics": "linear"}
     length_s = 10 * PATIENCE_S
     with Caller(home, "emulated:2x2@5000", **given) as caller:
-        launch = Launch(
-            SyntheticSpec(length_s).command(), str(home / "jobs" / "1"), "", "", trains=True
-        )
+        launch = (SyntheticSpec(length_s).command(), str(home / "jobs" / "1"), "", "")
         began_s = time.monotonic()
-        caller.send(1, start=StartWorker(1, 0, 1, 0, launch))
+        caller.send(1, start=StartWorker(1, 0, 1, 0, *launch, trains=True))
         caller.send(1, tell=NotifyWorkers(1, (0,), regroup=Regroup(1, (0,))))
         # It is heard within the patience of this test, a tenth of the job's own time.
         assert caller.hear("finished").samples == 1000 * length_s  # type: ignore[attr-defined]
         assert time.monotonic() - began_s >= length_s / 5000
         with pytest.raises(InputError, match="emulated:2x2@5000"):
-            open_engine("local:1", home).start_agents()
+            Engine("local:1", home).start_agents()
         with pytest.raises(InputError, match="options"):
-            open_engine("emulated:2x2@5000", home, {"switching": "restart:3"}).start_agents()
+            Engine("emulated:2x2@5000", home, {"switching": "restart:3"}).start_agents()
 
 
 def test_a_link_to_nobody_loses_orders_and_closes(home: Path) -> None:
@@ -368,7 +365,7 @@ def test_a_dismissal_waits_for_agents_that_are_just_coming_up(home: Path) -> Non
 def test_a_home_that_others_may_enter_is_refused(home: Path) -> None:
     home.chmod(0o755)
     with pytest.raises(InputError, match="chmod 700"):
-        open_engine("local:1", home).start_agents()
+        Engine("local:1", home).start_agents()
     home.chmod(0o700)
 
 
@@ -376,7 +373,7 @@ def test_a_home_that_others_may_enter_is_refused(home: Path) -> None:
 def test_a_home_of_another_user_is_refused(home: Path) -> None:
     os.chown(home, 12345, -1)
     with pytest.raises(InputError, match="another user"):
-        open_engine("local:1", home).start_agents()
+        Engine("local:1", home).start_agents()
     os.chown(home, 0, -1)
 
 
@@ -389,6 +386,6 @@ def test_agents_run_once(home: Path) -> None:
 
 def test_a_path_too_long_for_a_socket_is_refused() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="d" * 90) as deep:
-        engine = AgentProcessEngine("local:1", Path(deep), {})
+        engine = Engine("local:1", Path(deep))
         with pytest.raises(DovetailError, match="use a shorter --home"):
             engine.start_agents()

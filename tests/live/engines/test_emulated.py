@@ -11,7 +11,7 @@ from dovetail.live.emulation.nodes import FolderProgressStore
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import AgentOrder, AgentReport, InventoryRequest, Launch, StartWorker
+from dovetail.wire.agent import AgentOrder, AgentReport, InventoryRequest, StartWorker
 
 RESTART = SwitchCosts(start_s=0.0, resume_s=30.0, move_s=30.0, resize_s=30.0)
 PREPARED = SwitchCosts(start_s=2.0, resume_s=30.0, move_s=30.0, resize_s=0.004, prepare_s=10.0)
@@ -217,7 +217,7 @@ def test_a_lost_node_says_nothing_and_returns_empty() -> None:
 
 def test_other_programs_are_refused_with_a_word() -> None:
     c = PlainController(nodes_of())
-    c.send(0, start=StartWorker(1, 0, 1, 0, Launch(("sleep", "1"), "", "", "/")))
+    c.send(0, start=StartWorker(1, 0, 1, 0, ("sleep", "1"), "", "", "/"))
     (_, report), *_ = c.log
     assert report.ended is not None and report.ended.exit_code == 126
     assert "paced" in report.ended.why

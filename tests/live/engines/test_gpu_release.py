@@ -26,7 +26,6 @@ from dovetail.wire.agent import (
     AgentOrder,
     AgentReport,
     EndWorker,
-    Launch,
     StartWorker,
     WorkerDeferred,
 )
@@ -179,7 +178,7 @@ def test_the_successor_of_a_killed_worker_waits_and_the_others_do_not(folder: Pa
     words = (sys.executable, "-c", text)
     work = folder / "work"
     work.mkdir()
-    order = StartWorker(7, 0, 1, 0, Launch(words, str(folder), str(folder / "out"), str(work)))
+    order = StartWorker(7, 0, 1, 0, words, str(folder), str(folder / "out"), str(work))
 
     with closing(ProcessLauncher(folder / "workers", setting)) as launcher:
         agent = Agent(0, NAMES, launcher)

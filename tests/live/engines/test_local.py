@@ -20,7 +20,7 @@ from dovetail.core.errors import DovetailError, InputError
 from dovetail.live.engines import cgroup, engine
 from dovetail.live.engines.cgroup import MEMORY, SHARE, ControlGroups
 from dovetail.live.engines.devices import Devices, slots, store_names, usable_cores
-from dovetail.live.engines.engine import EngineSpec, cluster_of, open_engine
+from dovetail.live.engines.engine import Engine, EngineSpec, cluster_of
 from dovetail.live.engines.local import LocalNodes, LocalProcessSettings, StoredFence
 from dovetail.live.engines.nvml import GpuInventory
 from dovetail.live.engines.processes import OUT_OF_MEMORY, ProcessLauncher
@@ -32,7 +32,6 @@ from dovetail.wire.agent import (
     EndWorker,
     Forget,
     InventoryRequest,
-    Launch,
     NotifyWorkers,
     StartWorker,
 )
@@ -40,9 +39,8 @@ from dovetail.wire.worker import Regroup
 from patience import FOR_EVER_S, until
 
 NO_GROUPS = ControlGroups(0, None, None)
-LAUNCH = Launch(("program",), "/job", "/job/out", "/work", trains=True)
-PLAIN = replace(LAUNCH, trains=False)
-DISTRIBUTED = replace(PLAIN, distributed=True, restarts=2, retries=3)
+PLAIN = StartWorker(7, 3, 1, 1, ("program",), "/job", "/job/out", "/work")
+TRAINS = replace(PLAIN, trains=True)
 SOCKET = Path("/home/agent.sock")
 LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
@@ -53,7 +51,7 @@ TWO_GPUS = Devices(("GPU-0", "GPU-1"), "nvidia-h100-80gb", 80 << 30)
 
 def environment(order: StartWorker, devices: Devices, **environ: str) -> dict[str, str]:
     setting = LocalProcessSettings(devices, SOCKET, NO_GROUPS, environ)
-    return setting.prepare(order, "secret").environment
+    return setting.prepare(order, "secret")["environment"]
 
 
 def test_slots_have_cores_of_their_own_as_far_as_there_are_any() -> None:
@@ -66,7 +64,7 @@ def test_slots_have_cores_of_their_own_as_far_as_there_are_any() -> None:
 
 
 def test_a_training_worker_learns_how_to_call_and_sees_its_gpu_alone() -> None:
-    order = StartWorker(7, 3, 1, 1, LAUNCH, share=0.5, memory_bytes=1 << 30)
+    order = replace(TRAINS, share=0.5, memory_bytes=1 << 30)
     env = environment(order, TWO_GPUS, CUDA_VISIBLE_DEVICES="0,1", DOVETAIL_TOKEN="another's")
     assert env["CUDA_VISIBLE_DEVICES"] == "GPU-1"
     assert env["DOVETAIL_SOCKET"] == str(SOCKET) and env["DOVETAIL_TOKEN"] == "secret"
@@ -76,10 +74,8 @@ def test_a_training_worker_learns_how_to_call_and_sees_its_gpu_alone() -> None:
 
 
 def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
-    order = StartWorker(
-        7, 3, 1, 1, DISTRIBUTED, rank=5, world_size=8, local_rank=0, local_world_size=2
-    )
-    order = replace(order, master="10.0.0.1:1234", local_gpus=(1, 0))
+    ranks = replace(PLAIN, rank=5, world_size=8, local_rank=0, local_world_size=2)
+    order = replace(ranks, distributed=True, master="10.0.0.1:1234", local_gpus=(1, 0))
     env = environment(order, TWO_GPUS, DOVETAIL_TOKEN="another's", DOVETAIL_HOME="/h", MINE="1")
     said = {k: env[k] for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     assert said == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
@@ -89,22 +85,22 @@ def test_a_plain_worker_gets_what_torchrun_gives_and_no_secret() -> None:
 
 
 def test_a_share_is_said_where_mps_runs(tmp_path: Path) -> None:
-    order = StartWorker(7, 3, 1, 1, LAUNCH, share=0.3)
+    order = replace(TRAINS, share=0.3)
     here = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
     assert LIMIT not in environment(order, TWO_GPUS, **here), "a folder that a daemon left behind"
     (tmp_path / "control").touch()
     assert environment(order, TWO_GPUS, **here)[LIMIT] == "30"
     assert LIMIT not in environment(order, TWO_GPUS, CUDA_MPS_PIPE_DIRECTORY="/none")
-    asked = replace(order, launch=replace(LAUNCH, environment=tuple(here.items())))
+    asked = replace(order, environment=tuple(here.items()))
     assert environment(asked, TWO_GPUS)[LIMIT] == "30", "the job's own word goes first"
     assert LIMIT not in environment(replace(order, share=1.0), TWO_GPUS, **here)
 
 
 def test_on_a_slot_one_thread_is_the_default_and_the_user_may_say_more() -> None:
-    env = environment(StartWorker(7, 0, 1, 0, PLAIN), slots(1))
+    env = environment(replace(PLAIN, gpu=0), slots(1))
     assert env["OMP_NUM_THREADS"] == "1" and env["CUDA_VISIBLE_DEVICES"] == ""
-    asked = replace(PLAIN, environment=(("OMP_NUM_THREADS", "4"), ("RANK", "no")))
-    env = environment(StartWorker(7, 0, 1, 0, asked), slots(1))
+    asked = replace(PLAIN, gpu=0, environment=(("OMP_NUM_THREADS", "4"), ("RANK", "no")))
+    env = environment(asked, slots(1))
     assert env["OMP_NUM_THREADS"] == "4" and env["RANK"] == "no"
 
 
@@ -130,7 +126,7 @@ def test_engines_are_said_in_a_word(text: str, words: EngineSpec) -> None:
 )  # fmt: skip
 def test_other_words_are_refused_with_a_cure(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        open_engine(text, tmp_path)
+        Engine(text, tmp_path)
 
 
 def test_the_cluster_is_what_the_engine_gives() -> None:
@@ -170,8 +166,8 @@ def run(folder: Path, groups: ControlGroups, text: str, **limits: Any) -> Worker
     """Runs a program on the first of two slots and returns its end."""
     setting = LocalProcessSettings(slots(2), folder / "agent.sock", groups)
     launcher = ProcessLauncher(folder / "workers", setting)
-    launch = Launch((sys.executable, "-c", text), str(folder), str(folder / "out"), str(folder))
-    launcher.start(StartWorker(7, 0, 1, 0, launch, **limits), "t", 0.0)
+    launch = ((sys.executable, "-c", text), str(folder), str(folder / "out"), str(folder))
+    launcher.start(StartWorker(7, 0, 1, 0, *launch, **limits), "t", 0.0)
     ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
     launcher.close()
@@ -229,7 +225,7 @@ def test_who_holds_more_than_a_new_bound_keeps_it_and_gets_no_more(
     setting = LocalProcessSettings(slots(1), folder / "agent.sock", groups)
     launcher = ProcessLauncher(folder / "workers", setting)
     words = (sys.executable, "-c", HOLDS, str(folder))
-    order = StartWorker(7, 0, 1, 0, Launch(words, str(folder), str(folder / "out"), str(folder)))
+    order = StartWorker(7, 0, 1, 0, words, str(folder), str(folder / "out"), str(folder))
     launcher.start(order, "t", 0.0)
     until((folder / "holds").exists)
     launcher.limit(replace(order, generation=2, memory_bytes=16 << 20))
@@ -308,12 +304,12 @@ def nodes_of(folder: Path, devices: Devices, loop: EventLoop) -> LocalNodes:
 def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
     swapped = replace(TWO_GPUS, names=("GPU-1", "GPU-0"))
     asleep = (sys.executable, "-c", f"import time; time.sleep({FOR_EVER_S})")
-    launch = Launch(asleep, str(folder), str(folder / "out"), str(folder))
+    launch = (asleep, str(folder), str(folder / "out"), str(folder))
     with closing(EventLoop()) as loop:
         with closing(nodes_of(folder, swapped, loop)):
             pass
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
-            start = StartWorker(7, 0, 1, 1, launch)
+            start = StartWorker(7, 0, 1, 1, *launch)
             nodes.handle(0, AgentOrder(1, start=start), 0.0)
             assert nodes.alive == [(0, 7, 0)]
         with pytest.raises(DovetailError, match=r"on the GPUs GPU-0, GPU-1, and now .* GPU-1, GPU"):
@@ -324,7 +320,7 @@ def test_workers_are_not_taken_for_those_of_other_gpus(folder: Path) -> None:
 
 
 def test_a_later_agent_starts_nothing_that_was_started_before(folder: Path) -> None:
-    start = StartWorker(7, 0, 3, 0, Launch(("true",), str(folder), str(folder / "out"), "/"))
+    start = StartWorker(7, 0, 3, 0, ("true",), str(folder), str(folder / "out"), "/")
     with closing(EventLoop()) as loop:
         with closing(nodes_of(folder, TWO_GPUS, loop)) as nodes:
             for worker in (0, 1):
@@ -360,7 +356,7 @@ def test_agents_that_are_coming_up_or_were_faster_are_waited_for(
 
     monkeypatch.setattr(engine, "is_running", is_running)
     monkeypatch.setattr(subprocess, "run", too_late)
-    open_engine("local:1", folder).start_agents()
+    Engine("local:1", folder).start_agents()
     assert looks == 4
 
 
@@ -373,10 +369,10 @@ def test_a_controller_that_sees_other_gpus_than_its_agents_is_told(
     (folder / "nodes" / "0").mkdir(parents=True)
     engine.running_engine(folder).write_text(json.dumps({"engine": "local", **WIRE}))
     store_names(folder / "nodes" / "0", TWO_GPUS.names)
-    open_engine("local", folder).start_agents()
+    Engine("local", folder).start_agents()
     seen[0] = replace(TWO_GPUS, names=("GPU-1",))
     with pytest.raises(InputError, match="have GPU-0, GPU-1, not GPU-1"):
-        open_engine("local", folder).start_agents()
+        Engine("local", folder).start_agents()
 
 
 @pytest.mark.parametrize("wire", [{}, {"wire": WIRE_VERSION + 1}])
@@ -387,5 +383,5 @@ def test_agents_of_another_version_are_refused_with_the_way_out(
     (folder / "nodes").mkdir()
     engine.running_engine(folder).write_text(json.dumps({"engine": "local:1", **wire}))
     with pytest.raises(InputError, match="another version") as refused:
-        open_engine("local:1", folder).start_agents()
+        Engine("local:1", folder).start_agents()
     assert "down --drain" in str(refused.value) and "nodes/agent.lock" in str(refused.value)

@@ -18,7 +18,7 @@ from dovetail.live.engines.devices import Devices, slots
 from dovetail.live.engines.local import LocalProcessSettings
 from dovetail.live.engines.processes import LOST, ProcessLauncher
 from dovetail.live.node.launcher import WorkerExit
-from dovetail.wire.agent import Launch, StartWorker
+from dovetail.wire.agent import StartWorker
 from patience import FOR_EVER_S, is_there, until
 
 ORPHANS = """
@@ -98,8 +98,8 @@ def launcher(tmp_path: Path) -> Iterator[ProcessLauncher]:
 def started(launcher: ProcessLauncher, folder: Path, *arguments: str) -> int:
     """Starts a worker that forks orphans; returns its keeper when all of them are forked."""
     command = (sys.executable, "-c", ORPHANS, *arguments)
-    launch = Launch(command, str(folder / "job"), str(folder / "out.log"), str(folder))
-    launcher.start(StartWorker(7, 0, 1, 0, launch), "t", 0.0)
+    launch = (command, str(folder / "job"), str(folder / "out.log"), str(folder))
+    launcher.start(StartWorker(7, 0, 1, 0, *launch), "t", 0.0)
     until((folder / "there").exists)
     return int(json.loads((folder / "workers" / "7-0" / "keeper.json").read_bytes())["pid"])
 
@@ -218,8 +218,8 @@ def test_a_process_that_hides_from_its_keeper_is_found_by_its_control_group(
         tmp_path / "workers", LocalProcessSettings(devices, tmp_path / "agent.sock", groups)
     )
     command = (sys.executable, "-c", HIDES)
-    launch = Launch(command, str(tmp_path), str(tmp_path / "out.log"), str(tmp_path))
-    launcher.start(StartWorker(7, 0, 1, 0, launch), "t", 0.0)
+    launch = (command, str(tmp_path), str(tmp_path / "out.log"), str(tmp_path))
+    launcher.start(StartWorker(7, 0, 1, 0, *launch), "t", 0.0)
     ends: list[WorkerExit] = []
     until(lambda: ends.extend(launcher.poll()) or ends)
     hidden = int((tmp_path / "hidden").read_text())

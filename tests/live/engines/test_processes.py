@@ -30,7 +30,7 @@ from dovetail.live.node.launcher import (
     LaunchError,
     WorkerExit,
 )
-from dovetail.wire.agent import AgentOrder, EndWorker, Forget, InventoryRequest, Launch, StartWorker
+from dovetail.wire.agent import AgentOrder, EndWorker, Forget, InventoryRequest, StartWorker
 from dovetail.wire.worker import Entered, Finished
 from out_of_memory_texts import NO_ROOM, OTHERS
 from patience import FOR_EVER_S, is_there, until
@@ -50,8 +50,8 @@ def folder() -> Iterator[Path]:
 
 
 def order(folder: Path, *command: str, worker: int = 0, generation: int = 1) -> StartWorker:
-    launch = Launch(command, str(folder / "job"), str(folder / "out.log"), str(folder))
-    return StartWorker(7, worker, generation, 0, launch)
+    launch = (command, str(folder / "job"), str(folder / "out.log"), str(folder))
+    return StartWorker(7, worker, generation, 0, *launch)
 
 
 def python(text: str) -> tuple[str, str, str]:
@@ -136,7 +136,7 @@ def test_no_output_goes_into_the_folder_of_the_cluster(folder: Path) -> None:
     for worker, name in enumerate(("token", "new.log", "deep/new.log")):
         link.symlink_to(home)
         start = order(folder, "echo", "here", worker=worker)
-        start = replace(start, launch=replace(start.launch, output=str(link / name)))
+        start = replace(start, output=str(link / name))
         launcher.start(start, "t", 0.0)
         end = end_of(launcher)
         assert end.exit_code == keeper.CANNOT_RUN and "folder of the cluster" in end.why
@@ -148,7 +148,7 @@ def test_no_output_goes_into_the_folder_of_the_cluster(folder: Path) -> None:
 def test_the_output_of_a_job_may_go_into_its_own_folder(folder: Path) -> None:
     launcher = ProcessLauncher(folder / "nodes" / "0" / "workers", home=folder)
     start = order(folder, "echo", "here")
-    start = replace(start, launch=replace(start.launch, output=str(folder / "job" / "output.log")))
+    start = replace(start, output=str(folder / "job" / "output.log"))
     launcher.start(start, "t", 0.0)
     assert end_of(launcher).exit_code == 0
     assert (folder / "job" / "output.log").read_text() == "here\n"
@@ -632,7 +632,7 @@ def test_a_word_cut_off_by_a_crash_was_not_said(folder: Path) -> None:
 def test_the_environment_ordered_is_there_and_stdin_is_empty(folder: Path) -> None:
     text = "import os, sys; print(os.environ['WANTED'], repr(sys.stdin.read()), os.getcwd())"
     start = order(folder, *python(text))
-    start = replace(start, launch=replace(start.launch, environment=(("WANTED", "x y"),)))
+    start = replace(start, environment=(("WANTED", "x y"),))
     launcher = ProcessLauncher(folder / "workers")
     launcher.start(start, "t", 0.0)
     assert end_of(launcher).exit_code == 0

@@ -17,13 +17,13 @@ from harness.truth import Truth
 from dovetail.core.beliefs import Physics
 from dovetail.core.job import JobTable
 from dovetail.live.edges.virtual_time import Timeline
-from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts
-from dovetail.live.emulation.synthetic_event import SyntheticEvent
+from dovetail.live.emulation.synthetic_job import SyntheticEvent
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport, StartWorker
 from dovetail.wire.worker import Finished, FromWorker
+from emulated_faults import FaultyNodes
 
 Send = Callable[[int, AgentReport], None]
 COSTS = SwitchCosts(start_s=1.0, resume_s=2.0, move_s=2.0, resize_s=0.1, prepare_s=1.0)
@@ -265,7 +265,7 @@ class Emulated:
             self._pass_on(self._nodes.tick(self._line.now))
 
 
-class _Watched(EmulatedNodes):
+class _Watched(FaultyNodes):
     """Emulated nodes that show what they do."""
 
     def __init__(self, floor: Emulated, jobs: JobTable, physics: Physics) -> None:

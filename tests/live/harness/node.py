@@ -57,7 +57,7 @@ class Machine:
     def start(self, order: StartWorker, token: str, now: float) -> None:
         """Starts a worker."""
         process: Process
-        if order.launch.trains:
+        if order.trains:
             process = self._trainers.start(self._node, order, token)
         else:
             process = self._programs.start(self._node, order)

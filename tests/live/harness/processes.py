@@ -114,7 +114,7 @@ class Programs:
         """Starts a process."""
         process = Process(node, order, self._line.now)
         self.alive[process] = None
-        self.whole[order.job], self.code[order.job] = json.loads(order.launch.command[-1])
+        self.whole[order.job], self.code[order.job] = json.loads(order.command[-1])
         name = (order.job, order.generation)
         if name not in self._gangs and self.done(order.job):
             self.saved_s[order.job] = 0.0

@@ -47,7 +47,7 @@ from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
-from dovetail.wire.agent import ORDERS, REPORTS, AgentOrder, AgentReport, Launch
+from dovetail.wire.agent import ORDERS, REPORTS, AgentOrder, AgentReport, StartWorker
 from dovetail.wire.spec import JobSpec
 from plain_meter import PlainMeter
 from store_audit import audit
@@ -346,10 +346,19 @@ class Scene:
         return bool(unseen or self.truth.alive() or self.floor.alive())
 
 
-def launch_of(number: int, spec: JobSpec) -> Launch:
+def launch_of(number: int, spec: JobSpec) -> StartWorker:
     """Returns what a worker of a job executes: a program of ours that does not exist."""
     folder = f"/jobs/{number}"
     command = synthetic_spec(spec).command() if spec.paced else spec.command
-    return Launch(
-        command, folder, "out", "/", trains=spec.trains or spec.paced, grace_s=spec.grace_s
+    return StartWorker(
+        number,
+        -1,
+        -1,
+        -1,
+        command,
+        folder,
+        "out",
+        "/",
+        trains=spec.trains or spec.paced,
+        grace_s=spec.grace_s,
     )

@@ -150,7 +150,7 @@ class Trainers:
     def start(self, node: int, order: StartWorker, token: str) -> Trainer:
         """Starts a worker; it connects to its agent once it is built."""
         worker = Trainer(node, order, self._line.now, token=token)
-        duration_s, gpus = json.loads(order.launch.command[-1])
+        duration_s, gpus = json.loads(order.command[-1])
         job = self.jobs.setdefault(order.job, _Job(duration_s * SAMPLES_PER_S, gpus))
         if job.finished and not any(w.exit_code is None for w in job.workers.values()):
             job.begin_anew()

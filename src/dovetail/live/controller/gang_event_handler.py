@@ -20,15 +20,13 @@ from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.workers.gang_events import (
     GangEvent,
-    GangFinished,
     GangFormed,
-    GangSaved,
     GangStalled,
-    GangTrained,
     GangVacated,
     TrainJobMissing,
-    WorkerDied,
 )
+from dovetail.wire.agent import WorkerEnded
+from dovetail.wire.worker import Finished, Saved, Training
 
 
 class GangEventHandler:
@@ -67,11 +65,11 @@ class GangEventHandler:
             match event:
                 case GangFormed():
                     self._starts.formed(job)
-                case GangTrained():
-                    self._reports.take(job, event.said)
-                case GangSaved():
+                case Training():
+                    self._reports.take(job, event)
+                case Saved():
                     self._saved(job, event.step)
-                case GangFinished():
+                case Finished():
                     self._finished(job, event.samples)
                 case TrainJobMissing():
                     self._starts.train_job_missing(job)
@@ -79,10 +77,10 @@ class GangEventHandler:
                     self._terminations.stalled(job, event.silent_s)
                 case GangVacated():
                     self._terminations.vacated(job)
-                case WorkerDied():
+                case WorkerEnded():
                     pass
         # All deaths of an instant are one failure, and none if the job finished in it.
-        deaths = [event for event in events if isinstance(event, WorkerDied)]
+        deaths = [event for event in events if isinstance(event, WorkerEnded)]
         if deaths and job.is_placed:
             self._deaths.died(job, deaths)
 

@@ -19,7 +19,7 @@ from dovetail.live.controller.timers import Alarm, Timers
 from dovetail.live.jobs.lifecycle import State, Transition
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.workers.gpu_assignment import Gpu
-from dovetail.live.workers.worker_state import Desired, WorkerConfig
+from dovetail.live.workers.worker_state import Desired
 
 
 class GangMembers:
@@ -91,19 +91,16 @@ class GangMembers:
         record, placement = job.record, job.record.placement
         assert placement is not None
         phase = placement.interleave
-        config = WorkerConfig(
-            placement.accumulation_steps,
-            placement.samples,
-            placement.batch_size,
-            None if phase is None else (phase.set_id, phase.phase),
-        )
         # Uneven parts are of all workers. While some are missing, the rest train with even ones.
         whole = len(record.members) == placement.gpus
         return Desired(
             record.members,
-            config if whole else replace(config, samples=()),
-            placement.fractions if whole else (),
-            self._gpus.bound(job),
+            steps=placement.accumulation_steps,
+            samples=placement.samples if whole else (),
+            batch_size=placement.batch_size,
+            seat=None if phase is None else (phase.set_id, phase.phase),
+            shares=placement.fractions if whole else (),
+            memory_bytes=self._gpus.bound(job),
         )
 
     def replace_lost(self, job: LiveJob) -> None:

@@ -11,7 +11,7 @@ from dovetail.core.messages import Explained, Fact, Reason
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.edges.protocols import JournalEntry
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.workers.node_order import NodeOrder
+from dovetail.live.workers.gang_events import NodeOrder
 
 
 class InstantLog:

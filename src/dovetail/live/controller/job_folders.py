@@ -14,7 +14,7 @@ from dovetail.live.controller.launches import launcher_in
 from dovetail.live.edges.protocols import Journal, JournalEntry, StoreError
 from dovetail.live.store.folder import Folder
 from dovetail.live.system.private_file import has_no_inodes
-from dovetail.wire.agent import Launch
+from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import JobSpec
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class JobFolders:
         self._launch = launcher_in(folder.home / "jobs")
         self._owed: dict[int, JobSpec] = {}
 
-    def launch(self, number: int, spec: JobSpec) -> Launch:
+    def launch(self, number: int, spec: JobSpec) -> StartWorker:
         """Returns the launch of a job; its folder and script are there before it is used."""
         try:
             self._make(number, spec)

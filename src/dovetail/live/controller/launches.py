@@ -8,22 +8,26 @@ from pathlib import Path
 from dovetail.live.controller.output_path import output_of
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.job_environment import environment_of
-from dovetail.wire.agent import Launch
+from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import EACH_GPU, JobSpec
 
 SHELL = ("/bin/sh",)
 """The interpreter of a script that names none, as of any program without one."""
 
 
-def launcher_in(folder: Path) -> Callable[[int, JobSpec], Launch]:
+def launcher_in(folder: Path) -> Callable[[int, JobSpec], StartWorker]:
     """Returns the function that makes launches; `folder` has a folder for each job by number.
 
     A script is the file `script` there, run by the interpreter of its first line.
     """
 
-    def launch(number: int, spec: JobSpec) -> Launch:
+    def launch(number: int, spec: JobSpec) -> StartWorker:
         own = folder / str(number)
-        return Launch(
+        return StartWorker(
+            number,
+            worker=-1,
+            generation=-1,
+            gpu=-1,
             command=command_of(spec, own),
             folder=str(own),
             output=str(output_of(spec, number, own)),

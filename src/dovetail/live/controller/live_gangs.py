@@ -11,11 +11,11 @@ from dovetail.live.jobs.job_environment import with_restarts
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import Gang, make_gang
-from dovetail.wire.agent import Launch
+from dovetail.wire.agent import StartWorker
 from dovetail.wire.spec import JobSpec
 
-Launches = Callable[[int, JobSpec], Launch]
-"""Returns how the workers of a job, by number, are launched."""
+Launches = Callable[[int, JobSpec], StartWorker]
+"""Returns the order that starts a worker of a job, without what differs among its workers."""
 
 
 class LiveGangs:
@@ -37,7 +37,6 @@ class LiveGangs:
             record, spec = job.record, job.spec
             launch = self._launches(record.job, spec)
             job.gang = make_gang(
-                record.job,
                 replace(launch, trains=job.uses_train_protocol),
                 self._rules,
                 generation=record.generation,

@@ -22,7 +22,7 @@ from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.node.launcher import NEVER_RUNS
-from dovetail.live.workers.gang_events import WorkerDied
+from dovetail.wire.agent import WorkerEnded
 
 OUTSIDE = (-9, -15)
 """Signals that a program does not send itself: what they end is retried."""
@@ -64,7 +64,7 @@ class WorkerDeaths:
         self._meter = meter
         self._rules = rules
 
-    def died(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> None:
+    def died(self, job: LiveJob, deaths: Sequence[WorkerEnded]) -> None:
         """Decides what follows from the deaths of one instant."""
         # A lack of memory explains the others: their collectives failed because of it.
         death = next((d for d in deaths if _lacked_memory(job, d)), deaths[0])
@@ -88,14 +88,14 @@ class WorkerDeaths:
         else:
             self._retry_or_end(job, death, is_counted=is_counted)
 
-    def _survivors(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> list[int]:
+    def _survivors(self, job: LiveJob, deaths: Sequence[WorkerEnded]) -> list[int]:
         """Returns the workers that are left of a job; none if none of them has started."""
         gone = {*(d.worker for d in deaths), *job.replacements}
         left = [m.worker for m in job.record.members if m.worker not in gone]
         workers = self._gangs.of(job).roster.workers
         return left if any(number in workers for number in left) else []
 
-    def _retry_or_end(self, job: LiveJob, death: WorkerDied, *, is_counted: bool) -> None:
+    def _retry_or_end(self, job: LiveJob, death: WorkerEnded, *, is_counted: bool) -> None:
         """Retries a job whose failure was not its own, or that goes on from a new checkpoint."""
         code, record = death.exit_code, job.record
         no_memory = _lacked_memory(job, death)
@@ -119,7 +119,7 @@ class WorkerDeaths:
             transition = RETRIED.get(reason, Transition.FAILED)
             self._terminations.end(job, transition, reason=reason, detail=detail, code=code)
 
-    def _separate(self, job: LiveJob, death: WorkerDied) -> bool:
+    def _separate(self, job: LiveJob, death: WorkerEnded) -> bool:
         """Separates a job from neighbours that left it too little memory; False if none did.
 
         It waits again by no fault of its own, so no retry counts. The meter learns that the jobs
@@ -151,8 +151,7 @@ class WorkerDeaths:
         assert wanted is not None
         survivors = tuple(m for m in wanted.members if m.worker in left)
         # Uneven parts were worked out for all workers.
-        even = replace(wanted.config, samples=())
-        gang.want(replace(wanted, members=survivors, shares=(), config=even), now)
+        gang.want(replace(wanted, members=survivors, shares=(), samples=()), now)
         retries = record.retries + (not job.replacements)
         members, number = [], record.next_worker
         for member in record.members:
@@ -177,12 +176,12 @@ class WorkerDeaths:
         self._gangs.touch(job)
 
 
-def _lacked_memory(job: LiveJob, death: WorkerDied) -> bool:
+def _lacked_memory(job: LiveJob, death: WorkerEnded) -> bool:
     """Returns whether a worker found no memory, on its GPU or within the bound of its slot."""
     return MEMORY in death.why or (job.spec.trains and death.exit_code == NO_MEMORY)
 
 
-def _reason(death: WorkerDied, *, no_memory: bool, state_lost: bool) -> str:
+def _reason(death: WorkerEnded, *, no_memory: bool, state_lost: bool) -> str:
     """Returns Slurm's word for how a worker ended."""
     if no_memory:
         return "OutOfMemory"
@@ -191,7 +190,7 @@ def _reason(death: WorkerDied, *, no_memory: bool, state_lost: bool) -> str:
     return SIGNALLED if death.exit_code < 0 else "NonZeroExitCode"
 
 
-def _how_it_ended(death: WorkerDied) -> str:
+def _how_it_ended(death: WorkerEnded) -> str:
     how = f"signal {-death.exit_code}" if death.exit_code < 0 else f"exit code {death.exit_code}"
     why = f": {death.why}" if death.why else ""
     return f"worker {death.worker} ended with {how}{why}"

@@ -12,10 +12,8 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL
-from typing import Protocol
 
 from dovetail.core.beliefs import Neighbour, Physics
 from dovetail.core.job import JobTable
@@ -23,8 +21,7 @@ from dovetail.core.switching import Switching
 from dovetail.core.units import NEVER_S
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.emulation.synthetic import SwitchCosts, SyntheticSpec
-from dovetail.live.emulation.synthetic_event import SyntheticEvent
-from dovetail.live.emulation.synthetic_job import SyntheticJob
+from dovetail.live.emulation.synthetic_job import SyntheticEvent, SyntheticJob
 from dovetail.live.node.agent import Agent
 from dovetail.live.node.launcher import AdoptedWorker, LaunchError, WorkerExit
 from dovetail.wire.agent import AgentOrder, AgentReport, Heartbeat, StartWorker
@@ -32,48 +29,35 @@ from dovetail.wire.codec import WireError
 from dovetail.wire.worker import FromWorker, Saved, ToWorker, Training
 
 
-class ProgressStore(Protocol):
-    """Stores the progress of jobs, in case the process of the nodes dies."""
+class ProgressStore:
+    """Stores the progress of jobs, in solo seconds, in case the process of the nodes dies.
+
+    This one stores nothing: in virtual time no process dies.
+    """
 
     def read(self, folder: str) -> float | None:
-        """Returns the solo seconds done by the job of this folder; None if it never ran."""
-        ...
-
-    def write(self, folder: str, done_s: float) -> None:
-        """Stores the solo seconds done."""
-        ...
-
-    def drop(self, folder: str) -> None:
-        """Drops a job that is complete and on record: run again, it begins anew."""
-        ...
-
-
-class NoProgressStore:
-    """Stores nothing: in virtual time no process dies."""
-
-    def read(self, folder: str) -> float | None:
-        """Returns None."""
+        """Returns the progress of the job of this folder; None if it never ran."""
         return None
 
     def write(self, folder: str, done_s: float) -> None:
-        """Does nothing."""
+        """Stores the progress."""
 
     def drop(self, folder: str) -> None:
-        """Does nothing."""
+        """Drops a job that is complete and on record: run again, it begins anew."""
 
 
-class FolderProgressStore:
+class FolderProgressStore(ProgressStore):
     """Stores a number in the folder of the job."""
 
     def read(self, folder: str) -> float | None:
-        """Returns what was written last."""
+        """Returns the last number."""
         try:
             return float((Path(folder) / "paced").read_text(encoding="ascii"))
         except (OSError, ValueError):
             return None
 
     def write(self, folder: str, done_s: float) -> None:
-        """Replaces what was written, whole."""
+        """Replaces the number, whole."""
         # A full disk costs a synthetic job its progress at the next crash, nothing else.
         with suppress(OSError):
             # The parent is not created: if it is missing, the cluster was removed, and stays so.
@@ -81,25 +65,21 @@ class FolderProgressStore:
             write_whole(Path(folder) / "paced", repr(done_s), mode=PRIVATE, synced=False)
 
     def drop(self, folder: str) -> None:
-        """Removes what was written."""
+        """Removes the number."""
         (Path(folder) / "paced").unlink(missing_ok=True)
 
 
-@dataclass(slots=True)
-class _Node:
-    """One node: its agent (None while the node is lost), and the ends that its agent will poll."""
-
-    agent: Agent | None
-    launcher: SyntheticLauncher
-    ends: list[WorkerExit] = field(default_factory=list)
-    incarnation: int = 0
-
-
 class SyntheticLauncher:
-    """The launcher of one emulated node, for synthetic jobs."""
+    """One emulated node: its agent (None while the node is lost), and the launcher of that agent.
+
+    `ends` are those that the agent has not polled yet.
+    """
 
     def __init__(self, nodes: EmulatedNodes, node: int) -> None:
         self._nodes, self._node = nodes, node
+        self.agent: Agent | None = None
+        self.ends: list[WorkerExit] = []
+        self.incarnation = 0
 
     def found(self) -> Sequence[AdoptedWorker]:
         """Returns nothing: synthetic workers die with the process of their agents."""
@@ -126,11 +106,12 @@ class SyntheticLauncher:
 
     def poll(self) -> Sequence[WorkerExit]:
         """Returns the ends of workers on this node."""
-        return self._nodes.take_ends(self._node)
+        ends, self.ends = self.ends, []
+        return ends
 
     def forget(self, job: int, worker: int) -> None:
         """Drops the progress of a job that is complete, now that this is on record."""
-        self._nodes.forget_worker(job)
+        self._nodes.forget_job(job)
 
 
 class EmulatedNodes:
@@ -160,7 +141,7 @@ class EmulatedNodes:
         self._gpus = [each] * nodes if isinstance(each, int) else list(each)
         self._table, self._physics = jobs, physics
         self._costs = costs or SwitchCosts()
-        self._progress = progress or NoProgressStore()
+        self._progress = progress or ProgressStore()
         self._report_s, self._alive_s, self._write_s = report_s, alive_s, write_s
         self._incarnation, self._speed, self._steps_max = incarnation, speed, steps_max
         self._jobs: dict[int, SyntheticJob] = {}
@@ -175,7 +156,7 @@ class EmulatedNodes:
         self._queue: deque[SyntheticEvent] = deque()
         self._next_alive_s = 0.0 if alive_s < NEVER_S else NEVER_S
         self._now = 0.0
-        self._nodes = [_Node(None, SyntheticLauncher(self, n)) for n in range(nodes)]
+        self._nodes = [SyntheticLauncher(self, n) for n in range(nodes)]
         self._agent_due: list[float] = [NEVER_S] * nodes
         for node in range(nodes):
             self.return_node(node)
@@ -366,12 +347,12 @@ class EmulatedNodes:
 
     def _admit(self, order: StartWorker) -> SyntheticJob:
         try:
-            spec = SyntheticSpec.read(order.launch.command)
+            spec = SyntheticSpec.read(order.command)
         except WireError as error:
             raise LaunchError(str(error)) from None
         row = self._table.append([spec.row(order.job, self._now)])[0]
         self._physics.structure.admit(self._table)
-        done_s = self._progress.read(order.launch.folder)
+        done_s = self._progress.read(order.folder)
         job = SyntheticJob(
             order.job,
             row,
@@ -382,7 +363,7 @@ class EmulatedNodes:
             report_s=self._report_s,
         )
         self._jobs[order.job] = job
-        self._folder[order.job] = order.launch.folder
+        self._folder[order.job] = order.folder
         return job
 
     def tell_worker(self, number: int, worker: int, message: ToWorker) -> None:
@@ -401,48 +382,10 @@ class EmulatedNodes:
             job.end((worker,), -signum, self._now)
             self._touch(number)
 
-    def forget_worker(self, number: int) -> None:
+    def forget_job(self, number: int) -> None:
         """Drops the progress of a job if it is complete."""
         if number in self._complete:
             self._progress.drop(self._complete.pop(number))
-
-    def take_ends(self, node: int) -> Sequence[WorkerExit]:
-        """Returns the ends on a node that its agent has not polled yet."""
-        ends, self._nodes[node].ends = self._nodes[node].ends, []
-        return ends
-
-    # Faults.
-
-    def kill(self, job: int, worker: int, now: float) -> list[AgentReport]:
-        """Kills a worker, as by SIGKILL from outside."""
-        reports = self.tick(now)
-        self.signal_worker(job, worker, SIGKILL)
-        return reports + self._settle()
-
-    def hang(self, job: int, worker: int, now: float) -> list[AgentReport]:
-        """Makes a worker hang: it hears nothing, and SIGKILL alone ends it."""
-        reports = self.tick(now)
-        self._jobs[job].hang(worker, self._now)
-        self._touch(job)
-        return reports + self._settle()
-
-    def slow(self, job: int, worker: int, factor: float, now: float) -> list[AgentReport]:
-        """Makes a worker, and with it its whole job, so many times slower."""
-        reports = self.tick(now)
-        self._jobs[job].workers[worker].slowed = factor
-        self._touch(job)
-        return reports + self._settle()
-
-    def lose_node(self, node: int, now: float) -> list[AgentReport]:
-        """Removes a node with its agent and workers: it reports nothing any more."""
-        reports = self.tick(now)
-        self._nodes[node].agent = None
-        self._agent_due[node] = NEVER_S
-        for number, job in list(self._jobs.items()):
-            if any(n == node for n, _ in job.gpus):
-                job.vanish(node, self._now)
-                self._touch(number)
-        return reports + self._settle()
 
     def return_node(self, node: int) -> None:
         """Adds a node (again), empty and with a new agent."""
@@ -452,7 +395,7 @@ class EmulatedNodes:
         here.agent = Agent(
             node,
             tuple(f"paced-{gpu}" for gpu in range(self._gpus[node])),
-            here.launcher,
+            here,
             incarnation=f"{self._incarnation}-{here.incarnation}",
             token=lambda: "",
             speed=self._speed,

@@ -14,7 +14,6 @@ from dovetail.core.placement import Interleave, Placement
 from dovetail.core.switching import KEEPS_TRAINING, Switching, placed_how
 from dovetail.core.units import NEVER_S
 from dovetail.live.emulation.synthetic import SAMPLES_PER_S, STEP_SAMPLES, SyntheticSpec
-from dovetail.live.emulation.synthetic_event import SyntheticEvent
 from dovetail.wire.agent import StartWorker
 from dovetail.wire.generation import (
     Broke,
@@ -48,6 +47,17 @@ from dovetail.wire.worker import (
 
 UNREPORTED = -1.0
 """No rate at all: the next one is reported whatever it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticEvent:
+    """A worker sent a message, or (`message` None) ended with an exit code."""
+
+    node: int
+    job: int
+    worker: int
+    message: FromWorker | None
+    exit_code: int = 0
 
 
 @dataclass(slots=True)

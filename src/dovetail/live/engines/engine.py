@@ -1,8 +1,7 @@
-"""Engines: they start the agents of all nodes and carry their messages; they decide nothing.
+"""The engine of a cluster: it starts the agents of all nodes and connects to them.
 
-`local` is this machine, `emulated` has nodes whose workers are simulated by clocks. Both run all
-agents in one process here, which outlives the controller. An engine for many machines implements
-the same few methods.
+`local` is this machine, `emulated` has nodes whose workers are clocks. Both run all agents in one
+process here, which outlives the controller.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from dovetail.core.cluster import DEFAULT_LINKS, Cluster, NodeGroup
 from dovetail.core.errors import DovetailError, InputError
-from dovetail.live.edges.protocols import Incoming, Post
+from dovetail.live.edges.protocols import Incoming
 from dovetail.live.engines.devices import (
     Devices,
     machine_memory_bytes,
@@ -45,45 +43,6 @@ GRACE_S = 10.0
 AGAIN_S = 0.05
 TRUTH = ("switching", "physics", "profiles", "interference", "cycle")
 """The options that set the true speed of paced jobs, and the true cost of a switch."""
-
-
-class EnginePost(Post, Protocol):
-    """A post that can be closed."""
-
-    def close(self) -> None:
-        """Closes the connection; agents and workers live on."""
-        ...
-
-
-class Engine(Protocol):
-    """The nodes of a cluster and the way to their agents."""
-
-    @property
-    def cluster(self) -> Cluster:
-        """Returns the nodes and their GPUs."""
-        ...
-
-    @property
-    def speed(self) -> float:
-        """Returns how many seconds of the cluster pass in one of ours."""
-        ...
-
-    @property
-    def paced(self) -> bool:
-        """True if its workers are clocks, so that only paced jobs can run."""
-        ...
-
-    def start_agents(self) -> None:
-        """Starts all agents that do not run yet. Raises InputError, DovetailError."""
-        ...
-
-    def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
-        """Returns the connection to the agents; its thread passes their reports to `put`."""
-        ...
-
-    def stop_agents(self, *, end: bool) -> None:
-        """Ends workers and agents, or (`end` False) leaves both running for a later controller."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +99,24 @@ def _emulated(text: str, rest: str) -> EngineSpec:
     return EngineSpec(EMULATED, len(cluster.installed), 0, shape, factor)
 
 
-def devices_of(words: EngineSpec) -> tuple[Devices, ...]:
+def devices_of(spec: EngineSpec) -> tuple[Devices, ...]:
     """Returns the devices of each local node: its GPUs if no slots are given and it has any."""
-    if not words.slots:
+    if not spec.slots:
         return (gpus().devices or slots(usable_cores()),)
-    total = words.nodes * words.slots
-    return tuple(
-        slots(words.slots, first=node * words.slots, of=total) for node in range(words.nodes)
-    )
+    total = spec.nodes * spec.slots
+    return tuple(slots(spec.slots, first=node * spec.slots, of=total) for node in range(spec.nodes))
 
 
-def notes_of(words: EngineSpec) -> tuple[str, ...]:
+def notes_of(spec: EngineSpec) -> tuple[str, ...]:
     """Returns notes for the user about the GPUs of this machine, used or left out."""
-    return gpus().notes if words.kind == LOCAL and not words.slots else ()
+    return gpus().notes if spec.kind == LOCAL and not spec.slots else ()
 
 
-def cluster_of(words: EngineSpec) -> Cluster:
+def cluster_of(spec: EngineSpec) -> Cluster:
     """Returns the cluster of an engine."""
-    if words.kind == EMULATED:
-        return Cluster.parse(words.shape)
-    have = devices_of(words)
+    if spec.kind == EMULATED:
+        return Cluster.parse(spec.shape)
+    have = devices_of(spec)
     group = NodeGroup(
         have[0].gpu_type,
         len(have),
@@ -182,11 +139,11 @@ def worker_socket(folder: Path) -> Path:
     return folder / "agent.sock"
 
 
-def check_sockets(home: Path, words: EngineSpec) -> None:
+def check_sockets(home: Path, spec: EngineSpec) -> None:
     """Raises InputError where the path of a socket would be too long."""
     check_path(control_socket(home))
-    if words.kind == LOCAL:
-        check_path(worker_socket(home / "nodes" / str(words.nodes - 1)))
+    if spec.kind == LOCAL:
+        check_path(worker_socket(home / "nodes" / str(spec.nodes - 1)))
 
 
 def running_engine(home: Path) -> Path:
@@ -199,36 +156,28 @@ def agent_lock(home: Path) -> Path:
     return home / "nodes" / "agent.lock"
 
 
-class AgentProcessEngine:
-    """An engine whose agents are one process of this machine."""
+class Engine:
+    """The nodes of a cluster, and the process of this machine with their agents.
 
-    def __init__(self, text: str, home: Path, given: Mapping[str, object]) -> None:
+    `text` is as in `local:4` or `emulated:4x4@60`. `given` are the options by which emulated nodes
+    know how fast jobs go and what a switch costs. `speed` is seconds of the cluster in one of ours;
+    `paced` is True if workers are clocks, so that only paced jobs can run. Raises InputError.
+    """
+
+    def __init__(self, text: str, home: Path, given: Mapping[str, object] | None = None) -> None:
         self._text, self._home = text, home.expanduser().absolute()
-        self._given = json.dumps({w: given[w] for w in TRUTH if w in given}, sort_keys=True)
-        self._words = EngineSpec.parse(text)
-        self._cluster = cluster_of(self._words)
-        self._kept = running_engine(self._home)
-
-    @property
-    def cluster(self) -> Cluster:
-        """Returns the nodes and their GPUs."""
-        return self._cluster
-
-    @property
-    def speed(self) -> float:
-        """Returns how many seconds of the cluster pass in one of ours."""
-        return self._words.speed
-
-    @property
-    def paced(self) -> bool:
-        """True if only paced jobs can run."""
-        return self._words.kind == EMULATED
+        truth = {name: value for name, value in (given or {}).items() if name in TRUTH}
+        self._given = json.dumps(truth, sort_keys=True)
+        self._spec = EngineSpec.parse(text)
+        self.cluster = cluster_of(self._spec)
+        self.speed = self._spec.speed
+        self.paced = self._spec.kind == EMULATED
 
     def start_agents(self) -> None:
-        """Starts the process of the agents, unless it is there."""
+        """Starts the agents, unless they run. Raises InputError, DovetailError."""
         check_home(self._home)
         give_up_s = time.monotonic() + UP_WITHIN_S
-        while not (self._is_same() if self._answers() else self._start()):
+        while not (self._is_same() if is_running(self._home) else self._start()):
             # Another process of agents is starting or ending.
             if time.monotonic() > give_up_s:
                 raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s")
@@ -239,7 +188,7 @@ class AgentProcessEngine:
         command = [sys.executable, "-m", "dovetail", "agent", "--daemon"]
         options = ["--home", str(self._home), "--engine", self._text, "--given", self._given]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [*command, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -249,52 +198,48 @@ class AgentProcessEngine:
             )
         except subprocess.TimeoutExpired:
             raise DovetailError(f"the agents did not come up within {UP_WITHIN_S:g} s") from None
-        if done.returncode and not self._answers():
-            said = done.stderr.decode("utf-8", "replace").strip().removeprefix("dovetail: ")
-            raise DovetailError(f"the agents cannot run: {said}")
-        return not done.returncode
+        if process.returncode and not is_running(self._home):
+            error = process.stderr.decode("utf-8", "replace").strip().removeprefix("dovetail: ")
+            raise DovetailError(f"the agents cannot run: {error}")
+        return not process.returncode
 
-    def connect(self, put: Callable[[Incoming], None]) -> EnginePost:
-        """Returns the connection to the agents."""
+    def connect(self, put: Callable[[Incoming], None]) -> AgentLink:
+        """Returns the connection to the agents; its thread passes their reports to `put`."""
         return self._link(put, self._revive)
 
     def _revive(self) -> None:
         """Starts the agents again after they died; they adopt the workers that live."""
         try:
             check_home(self._home)
-            if not self._answers():
+            if not is_running(self._home):
                 self._start()
         except DovetailError as error:
             LOG.error("%s", error)
 
     def stop_agents(self, *, end: bool) -> None:
-        """Ends workers and agents, or leaves both running."""
-        if not end or not self._answers():
+        """Ends workers and agents, or (`end` False) leaves both running for a later controller."""
+        if not end or not is_running(self._home):
             return
         link = self._link(lambda incoming: None, lambda: None)
         link.dismiss(GRACE_S)
         give_up_s = time.monotonic() + DOWN_WITHIN_S
-        while self._answers() and time.monotonic() < give_up_s:
+        while is_running(self._home) and time.monotonic() < give_up_s:
             time.sleep(AGAIN_S)
         link.close()
-        if self._answers():
+        if is_running(self._home):
             raise DovetailError(f"agents still run after {DOWN_WITHIN_S:g} s; see nodes/agent.log")
 
     def _link(self, put: Callable[[Incoming], None], revive: Callable[[], None]) -> AgentLink:
-        nodes = range(len(self._cluster.installed))
+        nodes = range(len(self.cluster.installed))
         return AgentLink(control_socket(self._home), nodes, put, revive)
 
-    def _answers(self) -> bool:
-        """True if the process of the agents is there: it holds its lock while it lives."""
-        return is_running(self._home)
-
     def _is_same(self) -> bool:
-        """True if agents that run say that they are of this engine; False if nothing yet.
+        """True if the agents that run are of this engine, False if they are still starting.
 
-        Raises InputError if they are others.
+        Raises InputError if they are of another.
         """
         try:
-            runs = json.loads(self._kept.read_text(encoding="utf-8"))
+            runs = json.loads(running_engine(self._home).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return False
         except (OSError, ValueError):
@@ -306,8 +251,8 @@ class AgentProcessEngine:
                 "end them with that version (dovetail down --drain), or kill the process that "
                 "holds nodes/agent.lock: its workers run on, and agents of this version take over",
             )
-        same = runs.get("engine") == self._text
-        if same and (not self.paced or runs.get("given") == json.loads(self._given)):
+        is_same = runs.get("engine") == self._text
+        if is_same and (not self.paced or runs.get("given") == json.loads(self._given)):
             self._check_devices()
             return True
         raise InputError(
@@ -320,7 +265,7 @@ class AgentProcessEngine:
     def _check_devices(self) -> None:
         """Raises InputError if the agents that run have other GPUs than are seen from here."""
         kept = None if self.paced else stored_names(self._home / "nodes" / "0")
-        here = () if kept is None else devices_of(self._words)[0].names
+        here = () if kept is None else devices_of(self._spec)[0].names
         if kept is not None and kept != here:
             raise InputError(
                 "--engine",
@@ -332,11 +277,3 @@ class AgentProcessEngine:
 def is_running(home: Path) -> bool:
     """True if a process of agents holds the lock of a home."""
     return is_locked(agent_lock(home))
-
-
-def open_engine(text: str, home: Path, given: Mapping[str, object] | None = None) -> Engine:
-    """Returns the engine of a text such as `local:4` or `emulated:4x4@60`. Raises InputError.
-
-    `given` are the words by which emulated nodes know how fast jobs go and what a switch costs.
-    """
-    return AgentProcessEngine(text, home, given or {})

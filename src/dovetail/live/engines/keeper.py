@@ -23,7 +23,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import NotRequired, TypedDict
 
@@ -55,7 +55,10 @@ RESCAN_S, RESCAN_S_MAX = 0.1, 1.0
 
 
 class KeeperOrder(TypedDict):
-    """What a keeper needs of `order.json`; agents keep more in it."""
+    """What a keeper needs of `order.json`, where agents store more.
+
+    `cgroups` are the files into which the worker writes itself, `mark` is that of `orphans`.
+    """
 
     argv: list[str]
     workdir: str
@@ -63,7 +66,7 @@ class KeeperOrder(TypedDict):
     output_outside: NotRequired[str]
     environment: dict[str, str]
     cores: list[int]
-    cgroups: list[str]
+    cgroups: Sequence[str]
     mark: int
 
 

@@ -15,8 +15,9 @@ from dovetail.live.engines.cgroup import ControlGroups
 from dovetail.live.engines.devices import Devices, store_names, stored_names
 from dovetail.live.engines.engine import worker_socket
 from dovetail.live.engines.gpu_release import GpuRelease
+from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.engines.nvml import VISIBLE
-from dovetail.live.engines.processes import LaunchEnvironment, ProcessLauncher, ProcessSettings
+from dovetail.live.engines.processes import ProcessLauncher, ProcessSettings
 from dovetail.live.engines.task_environment import NAMES, task_environment
 from dovetail.live.engines.worker_hub import WorkerHub
 from dovetail.live.node.agent import Agent
@@ -61,41 +62,38 @@ class LocalProcessSettings(ProcessSettings):
         gpus = f"GPU{'s' if len(held) > 1 else ''} {', '.join(map(str, held))}"
         return f"the driver has not yet freed the memory of an earlier worker on {gpus}"
 
-    def prepare(self, order: StartWorker, token: str) -> LaunchEnvironment:
-        """Returns what a worker starts with; variables of the job go before inherited ones."""
-        environment = {
+    def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
+        """Returns what the keeper of a worker needs; variables of the job go before inherited."""
+        prepared = super().prepare(order, token)
+        environment = prepared["environment"] = {
             **self._inherited,
             "PYTHONUNBUFFERED": "1",
-            "PWD": order.launch.workdir,
-            **dict(order.launch.environment),
+            "PWD": order.workdir,
+            **dict(order.environment),
             "DOVETAIL_JOB": str(order.job),
         }
-        environment |= self._device(order, environment)
-        if order.launch.trains:
-            environment |= self._trains(order, token)
-        else:
-            environment |= task_environment(order)
+        environment.update(self._device(order, environment))
+        environment.update(self._trains(order, token) if order.trains else task_environment(order))
         if self._devices.are_gpus:
             if self._release is not None:
                 self._release.started((order.job, order.worker), order.all_gpus)
-            if order.launch.distributed and order.local_world_size > 1:
+            if order.distributed and order.local_world_size > 1:
                 # As torchrun: several processes of a node would fight for its cores.
                 environment.setdefault("OMP_NUM_THREADS", "1")
-            return LaunchEnvironment(
-                environment, cgroups=self._groups.track(f"{order.job}-{order.worker}")
-            )
+            prepared["cgroups"] = self._groups.track(f"{order.job}-{order.worker}")
+            return prepared
         slots = order.all_gpus
-        cores = tuple(sorted({core for slot in slots for core in self._devices.cores[slot]}))
+        cores = sorted({core for slot in slots for core in self._devices.cores[slot]})
         environment.setdefault("OMP_NUM_THREADS", str(len(cores)) if len(slots) > 1 else "1")
-        joined = self._groups.make(*_bounds(order))
-        return LaunchEnvironment(environment, cores, joined)
+        prepared["cores"], prepared["cgroups"] = cores, self._groups.make(*_bounds(order))
+        return prepared
 
     def _trains(self, order: StartWorker, token: str) -> dict[str, str]:
         said = {
             SOCKET: str(self._socket),
             WORKER: f"{order.job}/{order.worker}",
             TOKEN: token,
-            FOLDER: order.launch.folder,
+            FOLDER: order.folder,
             HOST: "127.0.0.1",
         }
         return said | ({MEMORY: str(order.memory_bytes)} if order.memory_bytes else {})

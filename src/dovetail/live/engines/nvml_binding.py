@@ -16,24 +16,14 @@ NvmlDevice = NewType("NvmlDevice", object)
 class MemoryInfo(Protocol):
     """Memory of a GPU, in bytes."""
 
-    @property
-    def total(self) -> int:
-        """Returns all of it."""
-        ...
-
-    @property
-    def used(self) -> int:
-        """Returns what is in use."""
-        ...
+    total: int
+    used: int
 
 
 class ProcessInfo(Protocol):
     """A process on a GPU."""
 
-    @property
-    def pid(self) -> int:
-        """Returns its number."""
-        ...
+    pid: int
 
 
 class Nvml(Protocol):

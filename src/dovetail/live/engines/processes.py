@@ -26,6 +26,7 @@ from pathlib import Path
 
 from dovetail.files.whole_file import PRIVATE, write_whole
 from dovetail.live.engines import keeper, last_output, orphans
+from dovetail.live.engines.keeper import KeeperOrder
 from dovetail.live.node.launcher import (
     NEVER_RUNS,
     NOT_NOW,
@@ -48,25 +49,24 @@ LOST = "its keeper was killed"
 OUT_OF_MEMORY = "out of memory"
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchEnvironment:
-    """What a worker starts with: variables, cores, and the files that join control groups."""
-
-    environment: dict[str, str]
-    cores: tuple[int, ...] = ()
-    cgroups: tuple[str, ...] = ()
-
-
 class ProcessSettings:
-    """Prepares the environments of workers. This one adds nothing to what was ordered."""
+    """Prepares the processes of workers. This one adds nothing to what was ordered."""
 
     def must_wait(self, order: StartWorker) -> str:
         """Returns what a worker must wait for before it is started, empty if for nothing."""
         return ""
 
-    def prepare(self, order: StartWorker, token: str) -> LaunchEnvironment:
-        """Returns what a worker starts with."""
-        return LaunchEnvironment({**os.environ, **dict(order.launch.environment)})
+    def prepare(self, order: StartWorker, token: str) -> KeeperOrder:
+        """Returns what the keeper of a worker needs; `token` is the worker's secret."""
+        return {
+            "argv": list(order.command),
+            "workdir": order.workdir,
+            "output": order.output,
+            "environment": {**os.environ, **dict(order.environment)},
+            "cores": [],
+            "cgroups": [],
+            "mark": orphans.new_mark(),
+        }
 
     def limit(self, order: StartWorker) -> None:
         """Applies another share and memory bound to a running worker, where that is possible."""
@@ -175,26 +175,18 @@ class ProcessLauncher:
             raise LaunchError(str(error)) from None
 
     def _write(self, folder: Path, order: StartWorker, token: str, now: float) -> None:
-        launch = order.launch
-        Path(launch.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
-        around = self._setting.prepare(order, token)
-        own = Path(launch.output).parent == Path(launch.folder)
-        written = {
+        prepared = self._setting.prepare(order, token)
+        own = Path(order.output).parent == Path(order.folder)
+        prepared["output_outside"] = "" if own or self._home is None else str(self._home)
+        stored = {
             "start": plain(order),
             "token": token,
             "started_s": now,
-            "argv": list(launch.command),
-            "workdir": launch.workdir,
-            "output": launch.output,
-            "output_outside": "" if own or self._home is None else str(self._home),
-            "environment": around.environment,
-            "cores": list(around.cores),
-            "cgroups": list(around.cgroups),
-            "mark": orphans.new_mark(),
+            "output_from": last_output.output_size(order.workdir, order.output),
         }
-        written["output_from"] = last_output.output_size(launch.workdir, launch.output)
-        _write_order(folder, written)
+        _write_order(folder, {**stored, **prepared})
 
     def limit(self, order: StartWorker) -> None:
         """Applies another share and memory bound, and stores them for a later agent."""

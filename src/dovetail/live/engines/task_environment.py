@@ -21,15 +21,13 @@ NAMES = (
 
 def task_environment(order: StartWorker) -> dict[str, str]:
     """Returns what a plain process is told of itself and of the other processes of its job."""
-    launch = order.launch
-    told = torchrun(order) if launch.distributed else {}
-    return told | (slurm(order) if launch.slurm_variables else {})
+    variables = torchrun(order) if order.distributed else {}
+    return variables | (slurm(order) if order.slurm_variables else {})
 
 
 def torchrun(order: StartWorker) -> dict[str, str]:
     """Returns the variables that torchrun sets, apart from OMP_NUM_THREADS."""
     host, _, port = order.master.rpartition(":")
-    launch = order.launch
     return {
         "RANK": str(order.rank),
         "WORLD_SIZE": str(order.world_size),
@@ -43,8 +41,8 @@ def torchrun(order: StartWorker) -> dict[str, str]:
         "MASTER_ADDR": host or "127.0.0.1",
         "MASTER_PORT": port or PORT_USUAL,
         "TORCHELASTIC_RUN_ID": str(order.job),
-        "TORCHELASTIC_RESTART_COUNT": str(launch.restarts),
-        "TORCHELASTIC_MAX_RESTARTS": str(launch.retries),
+        "TORCHELASTIC_RESTART_COUNT": str(order.restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(order.retries),
         # The process of rank 0 opens the store: no agent of torchrun did it before.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
@@ -61,7 +59,7 @@ def slurm(order: StartWorker) -> dict[str, str]:
         "SLURM_JOB_NUM_NODES": str(order.group_world_size),
         "SLURM_GPUS_ON_NODE": str(len(order.local_gpus) or 1),
     }
-    ntasks = order.launch.slurm_ntasks
+    ntasks = order.slurm_ntasks
     if ntasks:
         told |= {"SLURM_NTASKS": str(ntasks), "SLURM_NPROCS": str(ntasks)}
     if ntasks == order.local_world_size * order.group_world_size:

@@ -10,8 +10,8 @@ import selectors
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
+from dovetail.live.node.agent import Agent
 from dovetail.live.node.transport import EventLoop, LineChannel
 from dovetail.live.system.unix_socket import BACKLOG, is_same_user, listen, remove_socket
 from dovetail.wire.codec import WireError
@@ -27,18 +27,6 @@ LAST_LINES = 10_000
 WAITING_BYTES_MAX = 1 << 20
 
 
-class WorkerRegistry(Protocol):
-    """The workers of a node and their secrets, as the agent knows them."""
-
-    def admits(self, job: int, worker: int, token: str) -> bool:
-        """True if this is the secret of a running worker."""
-        ...
-
-    def hung_up(self, job: int, worker: int) -> None:
-        """Notes that a worker has disconnected."""
-        ...
-
-
 class WorkerHub:
     """The connections of the workers of one node."""
 
@@ -50,7 +38,7 @@ class WorkerHub:
         hear: Callable[[int, int, FromWorker], None],
     ) -> None:
         self._loop, self._clock, self._hear = loop, clock, hear
-        self._registry: WorkerRegistry | None = None
+        self._agent: Agent | None = None
         self._path = path
         self._server = listen(path)
         self._server.setblocking(False)
@@ -59,9 +47,9 @@ class WorkerHub:
         self._strangers: list[_Line] = []
         loop.watch(self._server, selectors.EVENT_READ, self._accept)
 
-    def attach(self, registry: WorkerRegistry) -> None:
-        """Sets the registry; until then every worker is refused."""
-        self._registry = registry
+    def attach(self, agent: Agent) -> None:
+        """Sets the agent of the node; until then every worker is refused."""
+        self._agent = agent
 
     def tell(self, job: int, worker: int, message: ToWorker) -> None:
         """Sends a message to a worker, if it is connected."""
@@ -138,7 +126,7 @@ class WorkerHub:
         if key is None or not isinstance(message, Hello):
             line.channel.close()
             return
-        if self._registry is None or not self._registry.admits(*key, message.token):
+        if self._agent is None or not self._agent.admits(*key, message.token):
             line.channel.send(TO_WORKER.encode(WorkerRefused("this is no worker of mine")))
             line.channel.close()
             return
@@ -156,8 +144,8 @@ class WorkerHub:
             self._strangers.remove(line)
         elif self._lines.get(line.key) is line:
             del self._lines[line.key]
-            if self._registry is not None:
-                self._registry.hung_up(*line.key)
+            if self._agent is not None:
+                self._agent.hung_up(*line.key)
 
 
 class _Line:

@@ -32,7 +32,6 @@ from dovetail.wire.agent import (
     EndWorker,
     Forget,
     Inventory,
-    Launch,
     NotifyWorkers,
     StartWorker,
     WorkerDeferred,
@@ -69,7 +68,6 @@ START_AGAIN_S = 0.25
 KEPT = (Entered, WorkerLeft, Saved, Finished)
 """Messages that a later agent must find, or it would take an end for another: kept on disk."""
 ORDER_OF_TELLING = (Abandon, Regroup, Meet, Checkpoint)
-_NO_LAUNCH = Launch((), "", "", "")
 
 
 @dataclass(slots=True)
@@ -293,7 +291,7 @@ class Agent:
         need what it has now to get there, and only the new generation cuts its batch smaller.
         """
         order = worker.order
-        if order.launch.trains and worker.entered < order.generation and worker.may_know:
+        if order.trains and worker.entered < order.generation and worker.may_know:
             worker.memory_bytes = looser_bound(worker.memory_bytes, order.memory_bytes)
             order = replace(order, generation=worker.limited, memory_bytes=worker.memory_bytes)
         else:
@@ -329,7 +327,7 @@ class Agent:
         if self.fence.is_used_up(order.job, order.worker):
             return []
         self._deferred.pop((order.job, order.worker), None)
-        nothing = StartWorker(order.job, order.worker, -1, -1, _NO_LAUNCH)
+        nothing = StartWorker(order.job, order.worker, -1, -1, (), "", "", "")
         self._workers[order.job, order.worker] = _Worker(nothing, "", now, asked=True)
         return self._ended(WorkerExit(order.job, order.worker, -SIGKILL, NEVER_STARTED), now)
 

@@ -17,12 +17,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from dovetail.live.edges.protocols import Incoming, NodeLost
 from dovetail.wire.agent import REPORTS, AgentOrder
 from dovetail.wire.codec import LINE_BYTES_MAX, Codec, WireError
 from dovetail.wire.connection import PIECE_BYTES, LineConnection, LineTooLong
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 WAITING_BYTES_MAX = 16 << 20
 """Unsent bytes at which the peer is taken to be dead."""
@@ -53,25 +56,13 @@ class Dismiss:
 TO_AGENTS: Codec[Addressed | Dismiss] = Codec({"Addressed": Addressed, "Dismiss": Dismiss})
 
 
-class HasFileno(Protocol):
-    """A socket, a connection, or anything else with a descriptor."""
-
-    def fileno(self) -> int:
-        """Returns the descriptor."""
-        ...
-
-
-Watched = HasFileno | int
-"""What a selector takes."""
-
-
 class EventLoop:
     """Calls back when a file is ready to be read or written. For one thread."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
 
-    def watch(self, file: Watched, events: int, call: Callable[[int], None]) -> None:
+    def watch(self, file: FileDescriptorLike, events: int, call: Callable[[int], None]) -> None:
         """Calls `call(events)` when a file is ready; replaces an earlier watch of it."""
         if events == 0:
             self.leave(file)
@@ -80,7 +71,7 @@ class EventLoop:
         else:
             self._selector.register(file, events, call)
 
-    def leave(self, file: Watched) -> None:
+    def leave(self, file: FileDescriptorLike) -> None:
         """Watches a file no longer."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(file)
@@ -92,7 +83,7 @@ class EventLoop:
             if self._watches(key.fileobj):
                 key.data(events)
 
-    def _watches(self, file: Watched) -> bool:
+    def _watches(self, file: FileDescriptorLike) -> bool:
         try:
             self._selector.get_key(file)
         except (KeyError, ValueError):

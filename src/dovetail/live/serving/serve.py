@@ -26,7 +26,7 @@ from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
-from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets, open_engine
+from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.server.messages.cluster import Pong
 from dovetail.live.server.request_handler import RequestHandler, ServerInfo
@@ -75,7 +75,7 @@ class UpRequest:
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
-    engine = open_engine(request.engine, folder.home, dict(request.given))
+    engine = Engine(request.engine, folder.home, dict(request.given))
     build_scheduler(request.policy, engine.cluster, request.given, stated_s=lambda job: 0.0)
     folder.lock().release()
     with suppress(EmptyStore):
@@ -96,7 +96,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         stack.callback(lock.release)
         _end_without(folder.home / "lock")
         LOG.info("start: opening the store of jobs")
-        engine = open_engine(request.engine, folder.home, dict(request.given))
+        engine = Engine(request.engine, folder.home, dict(request.given))
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)

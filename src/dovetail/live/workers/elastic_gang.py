@@ -15,10 +15,11 @@ from dovetail.live.workers.failure_detector import (
     FailureDetector,
     ReachedSince,
 )
-from dovetail.live.workers.gang_events import GangSaved, GangStalled, GangTrained, TrainJobMissing
+from dovetail.live.workers.gang_events import GangStalled, TrainJobMissing
 from dovetail.live.workers.roster import HasRoom, IsFree, Roster
-from dovetail.live.workers.worker_state import Desired, Target, Worker, WorkerConfig
+from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
+from dovetail.wire.worker import Regroup
 
 STALL_ITERATIONS = 10
 """A job that is silent for as many of its iterations, and for `stall_s`, has stalled."""
@@ -60,7 +61,7 @@ class ElasticGang:
             self.detector.mark_dead(end.worker)
         if roster.complete:
             # All members reach the last step together: one that ended well is enough.
-            roster.finish(-1)
+            roster.finish()
         roster.release_end(node, end.worker)
 
     def heard(self, report: WorkerReport, now: float, *, fresh: bool = True) -> None:
@@ -84,7 +85,7 @@ class ElasticGang:
         if report.ready is not None:
             worker.ready = max(worker.ready, report.ready.generation)
         if report.entered is not None:
-            self.enter(worker, report.entered.generation, report.entered.pause_s)
+            self.enter(worker, report.entered.generation)
         if report.left is not None:
             worker.left = True
             worker.end_by(now + self.roster.launch.grace_s, 0.0)
@@ -99,27 +100,27 @@ class ElasticGang:
             self.enter(worker, report.training.generation)
             self._iteration_s = report.training.iteration_s
             worker.trained = report.training
-            events.append(GangTrained(report.training))
+            events.append(report.training)
         if report.saved is not None:
-            events.append(GangSaved(report.saved.step, report.saved.samples))
+            events.append(report.saved)
         if report.finished is not None:
-            self.roster.finish(report.finished.samples)
+            self.roster.finish(report.finished)
 
-    def enter(self, worker: Worker, generation: int, pause_s: float = 0.0) -> None:
+    def enter(self, worker: Worker, generation: int) -> None:
         """Records the generation that a worker trains in, unless it was known already."""
         if generation <= worker.entered:
             return
         worker.entered = generation
         self.roster.first.spoke = True
-        self._form_if_complete(pause_s)
+        self._form_if_complete()
 
-    def _form_if_complete(self, pause_s: float = 0.0) -> None:
+    def _form_if_complete(self) -> None:
         roster, target = self.roster, self.roster.target
         if target is None or roster.formed == target.generation:
             return
         members = [roster.workers.get(n) for n in target.members]
         if all(w is not None and w.entered == target.generation for w in members):
-            roster.form(target.generation, pause_s)
+            roster.form(target.generation)
 
     def lose(self, node: int) -> None:
         """Removes the workers on a node that is down; there will be no report of their end."""
@@ -148,7 +149,7 @@ class ElasticGang:
             self.detector.mark_dead(number)
         entered = {w.worker for w in roster.workers.values() if w.entered == roster.generation}
         if roster.group and not absent and set(roster.group) <= entered:
-            roster.target = Target(roster.generation, roster.group, wanted.config)
+            roster.target = wanted.regroup(roster.generation, roster.group)
             self._form_if_complete()
         return absent
 
@@ -194,9 +195,8 @@ class ElasticGang:
             self._repeat_generation(now, limited=limited)
             return
         # The split of samples is made for all wanted workers; any other set splits them evenly.
-        whole = members == wanted.numbers
-        config = wanted.config if whole else replace(wanted.config, samples=())
-        self._begin_if_changed(members, config, now, limited=limited)
+        even = wanted if members == wanted.numbers else replace(wanted, samples=())
+        self._begin_if_changed(even.regroup(roster.generation, members), now, limited=limited)
 
     def _next_members(
         self, wanted: Desired, trainers: Sequence[Worker], now: float, *, blocked: bool
@@ -224,14 +224,9 @@ class ElasticGang:
         there = [n for n in wanted.numbers if n in roster.workers and roster.workers[n].stays]
         return [n for n in wanted.numbers if n in there or (there and n in to_come)]
 
-    def _begin_if_changed(
-        self, members: tuple[int, ...], config: WorkerConfig, now: float, *, limited: bool
-    ) -> None:
-        target = self.roster.target
-        same = target is not None and (target.members, target.config) == (members, config)
-        broken = target is not None and self.detector.is_broken(target.generation)
-        if not same or broken or limited:
-            self._new_generation(members, config, now)
+    def _begin_if_changed(self, regroup: Regroup, now: float, *, limited: bool) -> None:
+        if self.roster.target != regroup or self.detector.is_broken(regroup.generation) or limited:
+            self._new_generation(regroup, now)
 
     def _choose_members(
         self, able: Sequence[int], trainers: Sequence[Worker], *, broken: bool
@@ -266,7 +261,7 @@ class ElasticGang:
             worker.end_by(now, roster.launch.grace_s)
         if not roster.workers and all(is_free(m.node, m.gpu) for m in wanted.members):
             roster.start_workers(wanted, roster.first.startable(wanted), now)
-            self._new_generation(wanted.numbers, wanted.config, now)
+            self._new_generation(wanted.regroup(roster.generation, wanted.numbers), now)
 
     def _start_joiners(self, wanted: Desired, now: float, is_free: IsFree) -> bool:
         """Starts the missing workers whose GPUs are free; returns whether others must wait."""
@@ -278,7 +273,7 @@ class ElasticGang:
         roster.start_workers(wanted, able, now)
         return len(able) < len(missing)
 
-    def _end_leftovers(self, wanted: Desired, target: Target, now: float) -> None:
+    def _end_leftovers(self, wanted: Desired, target: Regroup, now: float) -> None:
         """Ends unwanted workers that train in no generation, or do not leave the last one."""
         roster = self.roster
         formed = roster.formed == target.generation
@@ -298,15 +293,15 @@ class ElasticGang:
         """
         target = self.roster.target
         if limited and target is not None and not self.detector.is_broken(target.generation):
-            self._new_generation(target.members, target.config, now)
+            self._new_generation(target, now)
 
-    def _new_generation(self, members: tuple[int, ...], config: WorkerConfig, now: float) -> None:
+    def _new_generation(self, regroup: Regroup, now: float) -> None:
         roster = self.roster
-        roster.begin_generation(members, config)
+        roster.begin_generation(regroup)
         self._generation_s = now
         # Workers still train in older generations: a death there must be known to break those.
         entered = [w.entered for w in roster.workers.values() if w.entered >= 0]
-        self.detector.begin(roster.generation, members, entered)
+        self.detector.begin(roster.generation, regroup.members, entered)
         for old in [g for g in self.meetings if g < roster.generation - KEPT_GENERATIONS]:
             del self.meetings[old]
 
@@ -335,7 +330,7 @@ class ElasticGang:
             roster.events.append(GangStalled(now - roster.heard_s))
             roster.heard_s = now
 
-    def _ready_by_s(self, target: Target) -> float:
+    def _ready_by_s(self, target: Regroup) -> float:
         """Returns when all members of a generation must have entered it.
 
         A worker that has just come to its job prepares from then on.

@@ -51,9 +51,7 @@ class FirstWorker:
         lead = (there or wanted.numbers)[0]
         members = tuple(m for m in wanted.members if m.worker == lead)
         shares = (wanted.share(lead),) if wanted.shares else ()
-        return replace(
-            wanted, members=members, shares=shares, config=replace(wanted.config, samples=())
-        )
+        return replace(wanted, members=members, shares=shares, samples=())
 
     def startable(self, wanted: Desired) -> tuple[int, ...]:
         """Returns the numbers of the workers that may be started now."""

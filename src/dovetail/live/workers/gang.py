@@ -13,14 +13,13 @@ from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.plain_gang import PlainGang
 from dovetail.live.workers.roster import Roster
-from dovetail.wire.agent import Launch
+from dovetail.wire.agent import StartWorker
 
 Gang = PlainGang | ElasticGang
 
 
 def make_gang(
-    job: int,
-    launch: Launch,
+    launch: StartWorker,
     rules: Rules,
     *,
     generation: int = 0,
@@ -30,9 +29,10 @@ def make_gang(
 ) -> Gang:
     """Returns an elastic gang for workers that speak `wire.worker`, else a plain one.
 
+    `launch` is the order that starts a worker of the job, without what differs among its workers;
     `first` decides whether one worker is started before the others.
     """
-    roster = Roster(job, launch, rules, generation=generation, first=first)
+    roster = Roster(launch, rules, generation=generation, first=first)
     if launch.trains:
         return ElasticGang(roster, fixed=fixed, hands_over=hands_over)
     return PlainGang(roster)

@@ -1,10 +1,21 @@
-"""What a gang reports to the controller: facts about one job's workers, in the past tense."""
+"""What a gang reports to the controller, and what it orders from agents.
+
+A message of a worker that concerns the job as a whole is passed on as it came.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.wire.worker import Training
+from dovetail.wire.agent import (
+    EndWorker,
+    Forget,
+    InventoryRequest,
+    NotifyWorkers,
+    StartWorker,
+    WorkerEnded,
+)
+from dovetail.wire.worker import Finished, Saved, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,38 +23,6 @@ class GangFormed:
     """All members train in this generation; of a plain gang, all processes run."""
 
     generation: int
-    pause_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerDied:
-    """A wanted worker ended that should run: exit code, or -N after signal N."""
-
-    worker: int
-    exit_code: int
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GangTrained:
-    """The first member reported how training goes."""
-
-    said: Training
-
-
-@dataclass(frozen=True, slots=True)
-class GangSaved:
-    """The state after `step` iterations is on disk."""
-
-    step: int
-    samples: int
-
-
-@dataclass(frozen=True, slots=True)
-class GangFinished:
-    """The job did all it had to do. `samples` is -1 if no worker reported how many."""
-
-    samples: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +44,15 @@ class GangVacated:
 
 GangEvent = (
     GangFormed
-    | WorkerDied
-    | GangTrained
-    | GangSaved
-    | GangFinished
     | GangStalled
     | TrainJobMissing
     | GangVacated
+    | WorkerEnded
+    | Training
+    | Saved
+    | Finished
 )
+"""`WorkerEnded` is of a wanted worker that should run, with the cause as `why`."""
+
+NodeOrder = tuple[int, StartWorker | EndWorker | NotifyWorkers | Forget | InventoryRequest]
+"""The number of a node, and an order for its agent."""

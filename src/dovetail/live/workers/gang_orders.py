@@ -12,8 +12,8 @@ from dataclasses import replace
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.elastic_gang import ElasticGang
 from dovetail.live.workers.gang import Gang
+from dovetail.live.workers.gang_events import NodeOrder
 from dovetail.live.workers.generation_orders import generation_orders, next_generation_resend_s
-from dovetail.live.workers.node_order import NodeOrder
 from dovetail.live.workers.roster import Roster
 from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import EndWorker, Forget, StartWorker
@@ -81,12 +81,11 @@ def start_order(roster: Roster, worker: Worker) -> StartWorker:
     wanted = roster.wanted
     # For a running worker only the limits change, and they count from their own generation on.
     running = worker.alive and worker.limits_generation >= 0
-    order = StartWorker(
-        roster.job,
-        worker.worker,
-        worker.limits_generation if running else roster.generation,
-        worker.gpu,
+    order = replace(
         roster.launch,
+        worker=worker.worker,
+        generation=worker.limits_generation if running else roster.generation,
+        gpu=worker.gpu,
         share=worker.share,
         memory_bytes=worker.memory_bytes,
     )

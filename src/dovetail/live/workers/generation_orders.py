@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dovetail.live.workers.elastic_gang import ElasticGang
-from dovetail.live.workers.node_order import NodeOrder
+from dovetail.live.workers.gang_events import NodeOrder
 from dovetail.live.workers.worker_state import Worker
 from dovetail.wire.agent import NotifyWorkers
-from dovetail.wire.worker import Abandon, Checkpoint, Meet, Regroup
+from dovetail.wire.worker import Abandon, Checkpoint, Meet
 
 
 def generation_orders(gang: ElasticGang, now: float) -> Iterator[NodeOrder]:
@@ -87,16 +88,7 @@ def _regroup(gang: ElasticGang, workers: list[Worker], now: float) -> Iterator[N
         if worker.stays and concerned and again:
             worker.regroup_sent, worker.regroup_sent_s = target.generation, now
             due.append(worker)
-    config = target.config
-    regroup = Regroup(
-        target.generation,
-        target.members,
-        config.steps,
-        config.samples,
-        config.batch_size,
-        config.seat,
-        roster.bound,
-    )
+    regroup = replace(target, memory_bytes=roster.bound)
     for node, numbers in _by_node(due):
         yield node, NotifyWorkers(roster.job, numbers, regroup=regroup)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dovetail.core.units import NEVER_S
 from dovetail.live.workers.failure_detector import ReachedSince
 from dovetail.live.workers.roster import END, HasRoom, IsFree, Roster
-from dovetail.live.workers.worker_state import Desired, Target, Worker
+from dovetail.live.workers.worker_state import Desired, Worker
 from dovetail.wire.agent import WorkerEnded, WorkerReport
 
 
@@ -46,7 +46,7 @@ class PlainGang:
         elif self._did_its_part(end):
             roster.complete.add(end.worker)
         if roster.complete and set(roster.group) <= roster.complete:
-            roster.finish(-1)
+            roster.finish()
         roster.release_end(node, end.worker)
 
     def _did_its_part(self, end: WorkerEnded) -> bool:
@@ -87,7 +87,7 @@ class PlainGang:
         absent = roster.absent(wanted)
         fills = bool(absent) and self._can_be_filled(wanted)
         if fills or (roster.group and not absent):
-            roster.target = Target(roster.generation, roster.group, wanted.config)
+            roster.target = wanted.regroup(roster.generation, roster.group)
         return () if fills else absent
 
     def _can_be_filled(self, wanted: Desired) -> bool:
@@ -127,7 +127,7 @@ class PlainGang:
         if not roster.workers and not roster.complete and roster.target is None:
             if all(is_free(m.node, m.gpu) for m in wanted.members):
                 roster.start_workers(wanted, wanted.numbers, now)
-                roster.begin_generation(wanted.numbers, wanted.config)
+                roster.begin_generation(wanted.regroup(roster.generation, wanted.numbers))
             return
         self._complete_start(wanted, now, is_free)
         self._update_limits(wanted)
@@ -148,7 +148,7 @@ class PlainGang:
         # A new generation means a new address of the master. While ranks are missing it must not
         # change: late ranks would look for the others where none of them waits.
         if roster.formed == roster.generation and roster.update_shares(wanted):
-            roster.begin_generation(wanted.numbers, wanted.config)
+            roster.begin_generation(wanted.regroup(roster.generation, wanted.numbers))
             roster.formed = roster.generation
 
     def _form_if_running(self, wanted: Desired) -> None:

@@ -7,26 +7,24 @@ do not depend on whether the workers speak `wire.worker`. It decides nothing by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dovetail.core.units import LONG_AGO_S
 from dovetail.live.controller.rules import Rules
 from dovetail.live.node.launcher import was_executed
 from dovetail.live.workers.first_worker import FirstWorker
-from dovetail.live.workers.gang_events import (
-    GangEvent,
-    GangFinished,
-    GangFormed,
-    GangVacated,
-    WorkerDied,
-)
-from dovetail.live.workers.worker_state import Desired, Target, Worker, WorkerConfig
-from dovetail.wire.agent import Launch, WorkerEnded, looser_bound
+from dovetail.live.workers.gang_events import GangEvent, GangFormed, GangVacated
+from dovetail.live.workers.worker_state import Desired, Worker
+from dovetail.wire.agent import StartWorker, WorkerEnded, looser_bound
+from dovetail.wire.worker import Finished, Regroup
 
 IsFree = Callable[[int, int], bool]
 """True if a (node, GPU) holds only workers of this job and of the jobs it is to share with."""
 HasRoom = Callable[[int, int, int], bool]
 """True if a worker on a (node, GPU) may hold so many bytes beside the workers of other jobs."""
 
+UNREPORTED = Finished(-1, -1)
+"""The end of a job whose workers reported neither steps nor samples."""
 LEFT = "it left by an order that was withdrawn"
 SAVE, END, WAIT = "save", "end", "wait"
 """How a gang leaves: it saves its state and ends; it is ended; it gets time to end by itself."""
@@ -44,14 +42,13 @@ class Roster:
 
     def __init__(
         self,
-        job: int,
-        launch: Launch,
+        launch: StartWorker,
         rules: Rules,
         *,
         generation: int = 0,
         first: FirstWorker | None = None,
     ) -> None:
-        self.job = job
+        self.job = launch.job
         self.launch = launch
         self.rules = rules
         self.first = first or FirstWorker()
@@ -60,7 +57,7 @@ class Roster:
         self.group: tuple[int, ...] = ()
         self.formed = -1
         self.wanted: Desired | None = None
-        self.target: Target | None = None
+        self.target: Regroup | None = None
         self.complete: set[int] = set()
         self.gone: set[int] = set()
         self.begun: set[int] = set()
@@ -124,19 +121,19 @@ class Roster:
 
     # Generations and limits.
 
-    def begin_generation(self, members: tuple[int, ...], config: WorkerConfig) -> None:
-        """Begins the next generation, of these members."""
+    def begin_generation(self, regroup: Regroup) -> None:
+        """Begins the next generation as this order describes it, whatever its number."""
         self.generation += 1
-        self.target = Target(self.generation, members, config)
-        self.group = members
+        self.target = replace(regroup, generation=self.generation)
+        self.group = regroup.members
         for worker in self.workers.values():
             worker.set_memory_limit(self.bound, self.generation)
 
-    def form(self, generation: int, pause_s: float = 0.0) -> None:
+    def form(self, generation: int) -> None:
         """Records that all members of a generation are there."""
         self.formed = generation
         self.formed_s = self.heard_s
-        self.events.append(GangFormed(generation, pause_s))
+        self.events.append(GangFormed(generation))
 
     def update_bound(self, wanted_bytes: int, has_room: HasRoom) -> None:
         """Lowers the memory bound at once; raises it when other jobs have released the memory."""
@@ -206,7 +203,7 @@ class Roster:
             self.complete.add(end.worker)
             return False
         if wanted:
-            self.events.append(WorkerDied(end.worker, end.exit_code, why))
+            self.events.append(replace(end, why=why))
         return wanted or (end.exit_code != 0 and not worker.left)
 
     def release_end(self, node: int, number: int) -> None:
@@ -218,11 +215,11 @@ class Roster:
         if number not in self.complete or self.is_finished or self.is_leaving:
             self.forgets.append((node, number))
 
-    def finish(self, samples: int) -> None:
-        """Records, once, that the job is done; `samples` is -1 if no worker reported any."""
+    def finish(self, finished: Finished = UNREPORTED) -> None:
+        """Records, once, that the job is done."""
         if not self.is_finished:
             self.is_finished = True
-            self.events.append(GangFinished(samples))
+            self.events.append(finished)
 
     def lose(self, node: int) -> list[int]:
         """Removes the workers on a node that is down; returns their numbers."""

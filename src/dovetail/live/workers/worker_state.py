@@ -6,31 +6,24 @@ from dataclasses import dataclass
 
 from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.jobs.record import GangMember
-from dovetail.wire.agent import looser_bound
-from dovetail.wire.worker import Training
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerConfig:
-    """How a generation trains: `wire.worker.Regroup` without its number and members."""
-
-    steps: int = 1
-    samples: tuple[int, ...] = ()
-    batch_size: int = 0
-    seat: tuple[int, int] | None = None
+from dovetail.wire.agent import OnGpus, looser_bound
+from dovetail.wire.worker import Regroup, Training
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
     """What the plan wants of a job: a member for each GPU in rank order, and how they train.
 
-    A worker with several GPUs is the member of each of them.
-
-    `shares` are the parts of their GPUs, empty for whole; `memory_bytes` bounds each (0: no bound).
+    A worker with several GPUs is the member of each of them. `steps`, `samples`, `batch_size` and
+    `seat` as in `wire.worker.Regroup`. `shares` are the parts of their GPUs, empty for whole;
+    `memory_bytes` bounds each (0: no bound).
     """
 
     members: tuple[GangMember, ...]
-    config: WorkerConfig = WorkerConfig()
+    steps: int = 1
+    samples: tuple[int, ...] = ()
+    batch_size: int = 0
+    seat: tuple[int, int] | None = None
     shares: tuple[float, ...] = ()
     memory_bytes: int = 0
 
@@ -55,18 +48,13 @@ class Desired:
         both = zip(self.members, self.shares, strict=False)
         return min(share for member, share in both if member.worker == number)
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The generation that the workers are to form."""
-
-    generation: int
-    members: tuple[int, ...]
-    config: WorkerConfig
+    def regroup(self, generation: int, members: tuple[int, ...]) -> Regroup:
+        """Returns the order to train as a generation of some of the workers, still unbounded."""
+        return Regroup(generation, members, self.steps, self.samples, self.batch_size, self.seat)
 
 
 @dataclass(slots=True)
-class Worker:
+class Worker(OnGpus):
     """What is known of one worker, on one GPU or on several `gpus` of a node.
 
     It is `alive` once it is known to have been started; while its agent cannot start it yet,
@@ -115,11 +103,6 @@ class Worker:
     abandon_sent: int = -1
     end_sent_s: float = LONG_AGO_S
     gpus: tuple[int, ...] = ()
-
-    @property
-    def all_gpus(self) -> tuple[int, ...]:
-        """Returns every GPU of its node that it is placed on."""
-        return self.gpus or (self.gpu,)
 
     def end_by(self, end_s: float, grace_s: float, why: str = "") -> None:
         """Schedules its end, unless an earlier one is scheduled already."""
