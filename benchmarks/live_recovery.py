@@ -30,7 +30,6 @@ from dovetail.core.job import JobTable
 from dovetail.core.placing import Placing
 from dovetail.core.policy import Decision, Policy, parse_policy
 from dovetail.forecast.forecasts import Declared
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import Timeline, VirtualClock, VirtualInbox, VirtualPost
@@ -40,6 +39,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
 from dovetail.physics.linear import linear_physics
 from dovetail.wire.agent import AgentOrder, Launch
 from dovetail.wire.spec import JobSpec

@@ -22,7 +22,6 @@ from dovetail.core.policy import Policy, parse_policy
 from dovetail.core.units import NEVER_S
 from dovetail.forecast.forecasts import Declared
 from dovetail.live.controller.launches import launcher_in
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, JournalEntry, StoreError
 from dovetail.live.edges.virtual_time import (
@@ -41,6 +40,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
 from dovetail.physics.linear import linear_physics
 from dovetail.physics.sharing.pair_law import Injected
 from dovetail.wire.agent import AgentOrder, AgentReport

@@ -12,7 +12,6 @@ from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timers
 from dovetail.live.controller.worker_deaths import WorkerDeaths
@@ -29,6 +28,7 @@ from dovetail.live.workers.gang_events import (
     TrainJobMissing,
     WorkerDied,
 )
+from dovetail.live.workers.rules import Rules
 
 
 class GangEventHandler:

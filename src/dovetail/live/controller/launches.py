@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dovetail.live.controller.output_path import output_of
 from dovetail.live.emulation.synthetic import synthetic_spec
 from dovetail.live.jobs.job_environment import environment_of
+from dovetail.live.jobs.output_path import output_of
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import EACH_GPU, JobSpec
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dovetail.live.controller.live_jobs import LiveJob
-from dovetail.live.controller.rules import Rules
 from dovetail.live.jobs.job_environment import with_restarts
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang import Gang, make_gang
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import Launch
 from dovetail.wire.spec import JobSpec
 

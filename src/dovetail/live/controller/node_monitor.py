@@ -15,8 +15,8 @@ from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import InventoryRequest
 
 LOG = logging.getLogger(__name__)

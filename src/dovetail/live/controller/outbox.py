@@ -7,10 +7,10 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.timers import Alarm, Timers
 from dovetail.live.edges.protocols import Post
 from dovetail.live.workers.gang_orders import due_orders, next_resend_s
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import (
     AgentOrder,
     EndWorker,

@@ -15,12 +15,12 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.terminations import Terminations
 from dovetail.live.jobs.record import JobRecord
 from dovetail.live.measuring.meter import MeasuredProgress
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.workers.roster import END, SAVE
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.worker import Training
 
 SLACK_S, SLACK = 0.25, 0.01

@@ -14,12 +14,12 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.sharer_updates import SharerUpdates
 from dovetail.live.controller.timers import Alarm, Timers
 from dovetail.live.jobs.lifecycle import ENDINGS, State, Transition
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.workers.roster import END, SAVE, WAIT
+from dovetail.live.workers.rules import Rules
 
 HOW = {
     Transition.FINISHED: ENDS[COMPLETED],

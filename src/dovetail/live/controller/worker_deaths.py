@@ -15,7 +15,6 @@ from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.terminations import RETRIED, Terminations
 from dovetail.live.controller.timers import Alarm, Timers
 from dovetail.live.jobs.lifecycle import Transition
@@ -23,6 +22,7 @@ from dovetail.live.jobs.record import GangMember
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.node.launcher import NEVER_RUNS
 from dovetail.live.workers.gang_events import WorkerDied
+from dovetail.live.workers.rules import Rules
 
 OUTSIDE = (-9, -15)
 """Signals that a program does not send itself: what they end is retried."""

@@ -35,7 +35,6 @@ from dovetail.live.controller.plan_applier import PlanApplier
 from dovetail.live.controller.reconciler import Reconciler
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.recovery import Recovery
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.sharer_updates import SharerUpdates
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
@@ -53,6 +52,7 @@ from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
 from dovetail.live.measuring.metering import Meter
 from dovetail.live.store.recovered import Recovered
+from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
 
 DRAINING_DOWN = "the cluster stops when its running jobs have ended, and starts none"

@@ -21,7 +21,6 @@ from dovetail.control.loop import run as run_loop
 from dovetail.core.errors import InputError
 from dovetail.core.policy import spell
 from dovetail.live.controller.job_folders import JobFolders
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, Incoming
@@ -43,6 +42,7 @@ from dovetail.live.store.queries import LIVE, StoreReader
 from dovetail.live.store.recovered import Recovered
 from dovetail.live.store.store import Store
 from dovetail.live.system.private_file import is_gone
+from dovetail.live.workers.rules import Rules
 from dovetail.physics.beliefs.measurements import Measurements
 from dovetail.study.option_texts import OptionTexts
 from dovetail.version import __version__

@@ -21,7 +21,6 @@ from dovetail.core.job import JobTable
 from dovetail.core.trace import Trace
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.launches import launcher_in
-from dovetail.live.controller.rules import Rules
 from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import (
@@ -45,6 +44,7 @@ from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
 from dovetail.live.store.store import Store
+from dovetail.live.workers.rules import Rules
 from dovetail.study.option_texts import OptionTexts
 from dovetail.study.options import Options
 from dovetail.wire.agent import AgentOrder, AgentReport

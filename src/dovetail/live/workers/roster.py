@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dovetail.core.units import LONG_AGO_S
-from dovetail.live.controller.rules import Rules
 from dovetail.live.node.launcher import was_executed
 from dovetail.live.workers.first_worker import FirstWorker
 from dovetail.live.workers.gang_events import (
@@ -19,6 +18,7 @@ from dovetail.live.workers.gang_events import (
     GangVacated,
     WorkerDied,
 )
+from dovetail.live.workers.rules import Rules
 from dovetail.live.workers.worker_state import Desired, Target, Worker, WorkerConfig
 from dovetail.wire.agent import Launch, WorkerEnded, looser_bound
 
