@@ -35,7 +35,7 @@ from dovetail.live.emulation.nodes import EmulatedNodes
 from dovetail.live.emulation.synthetic import SwitchCosts
 from dovetail.live.jobs.lifecycle import TERMINAL, State
 from dovetail.live.jobs.record import JobRecord
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.store.database import Database
 from dovetail.live.store.intake import Intake
 from dovetail.live.store.queries import Queries
@@ -75,7 +75,7 @@ class Stage:
         gpus: int = 2,
         rules: Rules = RULES,
         costs: SwitchCosts | None = None,
-        meter: Callable[[], Meter] = PlainMeter,
+        meter: Callable[[], ReportMeter] = PlainMeter,
         injected: float = 0.0,
         database: Database | None = None,
         report_s: float = 1.0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dovetail.control.state import ClusterState
 from dovetail.core.beliefs import Neighbour
 from dovetail.core.placement import Placement
@@ -9,7 +11,7 @@ from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.jobs.record import GangMember
 from dovetail.live.measuring.memory_bounds import MemoryBounds
 from dovetail.live.workers.gpu_assignment import Gpu, GpuAssignment
-from dovetail.live.workers.gpu_usage import GpuUsage
+from dovetail.live.workers.gpu_usage import GpuUsage, WorkerKey
 
 
 class GpuMap:
@@ -100,6 +102,13 @@ class GpuMap:
                 if not self.has_memory(job, (member.node, member.gpu), gang.roster.bound):
                     awaited.update(self.usage.jobs_at(member.node, member.gpu))
         return tuple(sorted(awaited - {job.number}))
+
+    def drop_unknown(self, node: int, listed: Collection[WorkerKey] = ()) -> None:
+        """Drops the unknown workers of a node, but for those that its agent has listed."""
+        there = [key for key, worker in self.usage.unknown.items() if worker.node == node]
+        for key in there:
+            if key not in listed:
+                self.usage.drop_unknown(key)
 
     def update_usage(self, job: LiveJob) -> None:
         """Records the GPUs that the workers of a job are on now, by what its gang knows."""

@@ -15,7 +15,7 @@ from dovetail.core.cluster import DOWN, DRAINING, UP
 from dovetail.core.units import NEVER_S
 from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import InventoryRequest
 
@@ -150,7 +150,7 @@ class NodeMonitor:
         """Sets the alarm for when a node counts as down if it stays silent."""
         health = self.nodes[node]
         due = NEVER_S if health.is_down else self._dead_s(health)
-        self._timers.set(Alarm.NODE_SILENT, node, due)
+        self._timers.set(Timer.NODE_SILENT, node, due)
 
     def _dead_s(self, health: NodeHealth) -> float:
         return health.heard_s + health.excused_s + self._rules.node_patience_s
@@ -170,7 +170,7 @@ class NodeMonitor:
         self._requests += 1
         self._log.send((node, InventoryRequest(self._epoch, self._requests)))
         again_s = self._tables.now + self._rules.hail_every_s
-        self._timers.set(Alarm.INVENTORY, node, again_s)
+        self._timers.set(Timer.INVENTORY, node, again_s)
 
     def is_current(self, node: int, epoch: int, serial: int) -> bool:
         """Returns whether an inventory answers this controller, and no request from before a loss.

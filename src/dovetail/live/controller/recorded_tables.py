@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.control.state import ClusterState, JobProgress
-from dovetail.core.beliefs import Physics
 from dovetail.core.job import JobRequest
 from dovetail.core.messages import (
     PREEMPTED,
@@ -30,6 +29,8 @@ from dovetail.core.messages import (
 from dovetail.core.placement import Placement
 from dovetail.core.view import Changes, show
 from dovetail.live.controller.instant_log import InstantLog
+from dovetail.live.edges.protocols import MEASURED
+from dovetail.live.measuring.learner import LearningBelief
 
 
 class RecordedTables:
@@ -79,13 +80,16 @@ class RecordedTables:
         self._woke = True
         self._log.fact(Woke(self.now))
 
-    def learn(self, physics: Physics | None) -> None:
-        """Records that measurements changed what is believed; the policy is asked again."""
-        if physics is not None:
-            show(self.state.view, physics=physics)
-        if not self._woke:
-            self._log.fact(Learned(self.now))
-        self._woke = True
+    def learn(self, learner: LearningBelief, *, is_new: bool = True) -> None:
+        """Adopts what is believed now if it `is_new`: the policy is asked again. Keeps its text."""
+        if is_new:
+            show(self.state.view, physics=learner.physics)
+            if not self._woke:
+                self._log.fact(Learned(self.now))
+            self._woke = True
+        # Also without a new belief: a measurement that confirms it is not measured again.
+        if learner.unsaved:
+            self._log.keep(MEASURED, learner.dump())
 
     # The queue.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.core.messages import Reason
 from dovetail.core.units import NEVER_S
@@ -14,48 +14,40 @@ from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
 
 
+@dataclass(slots=True)
 class StatusPublisher:
     """Owns the `latest` snapshot and what it says of decisions; `changed` asks for a new one."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        monitor: NodeMonitor,
-        *,
-        policy: str,
-        every_s: float,
-    ) -> None:
-        self._jobs = jobs
-        self._tables = tables
-        self._gpus = gpus
-        self._monitor = monitor
-        self._policy = policy
-        self._every_s = every_s
-        self.latest: StatusSnapshot | None = None
-        self.changed = True
-        self._made_s = -NEVER_S
-        self._decided_s = -NEVER_S
-        self._decisions = 0
-        self._reasons: tuple[Reason, ...] = ()
-        self._reasons_s = -NEVER_S
-        self._refused, self._refused_s = "", -NEVER_S
+    jobs: LiveJobs
+    tables: RecordedTables
+    gpus: GpuMap
+    monitor: NodeMonitor
+    policy: str
+    every_s: float
+    latest: StatusSnapshot | None = None
+    changed: bool = True
+    _published_s: float = field(default=-NEVER_S, init=False)
+    _decided_s: float = field(default=-NEVER_S, init=False)
+    _decisions: int = field(default=0, init=False)
+    _reasons: tuple[Reason, ...] = field(default=(), init=False)
+    _reasons_s: float = field(default=-NEVER_S, init=False)
+    _refused: str = field(default="", init=False)
+    _refused_s: float = field(default=-NEVER_S, init=False)
 
     def decided(self) -> None:
         """Notes a decision."""
-        self._decided_s = self._tables.now
+        self._decided_s = self.tables.now
         self._decisions += 1
         self.changed = True
 
     def explained(self, reasons: Sequence[Reason]) -> None:
         """Notes why jobs wait; jobs go by number."""
         self._reasons = tuple(reasons)
-        self._reasons_s = self._tables.now
+        self._reasons_s = self.tables.now
 
     def refused(self, why: str) -> None:
         """Notes a decision that did not stand."""
-        self._refused, self._refused_s = why, self._tables.now
+        self._refused, self._refused_s = why, self.tables.now
         self.changed = True
 
     def unwritable(self, why: str) -> None:
@@ -69,24 +61,24 @@ class StatusPublisher:
     @property
     def due_s(self) -> float:
         """Returns when the next snapshot is due."""
-        return self._made_s + self._every_s if self.changed else NEVER_S
+        return self._published_s + self.every_s if self.changed else NEVER_S
 
     def publish_if_due(self) -> None:
         """Publishes a new snapshot if something changed and the last one is old enough."""
-        if self.changed and self._tables.now >= self.due_s:
+        if self.changed and self.tables.now >= self.due_s:
             self.latest = self._snapshot()
-            self._made_s, self.changed = self._tables.now, False
+            self._published_s, self.changed = self.tables.now, False
 
     def _snapshot(self) -> StatusSnapshot:
-        state, numbers = self._tables.state, self._jobs.numbers
+        state, numbers = self.tables.state, self.jobs.numbers
         waiting, placed = list(state.waiting), sorted(state.plan.placed)
         return StatusSnapshot(
-            now_s=self._tables.now,
-            policy=self._policy,
+            now_s=self.tables.now,
+            policy=self.policy,
             version=state.plan.version,
             decided_s=self._decided_s,
             nodes=self._nodes(),
-            running=tuple(self._running(self._jobs.of_row(row)) for row in placed),
+            running=tuple(self._running(self.jobs.of_row(row)) for row in placed),
             waiting=tuple(numbers[row] for row in waiting),
             shapes=tuple(state.view.shape_of[row] for row in waiting),
             reasons=self._reasons,
@@ -97,30 +89,30 @@ class StatusPublisher:
         )
 
     def _nodes(self) -> tuple[NodeStatus, ...]:
-        cluster = self._tables.state.view.cluster
+        cluster = self.tables.state.view.cluster
         return tuple(
             NodeStatus(
                 node,
-                self._monitor.state_of(node),
+                self.monitor.state_of(node),
                 health.gpus,
                 health.heard_s,
                 cluster.group_of(node).gpu_type,
             )
-            for node, health in enumerate(self._monitor.nodes)
+            for node, health in enumerate(self.monitor.nodes)
         )
 
     def _running(self, job: LiveJob) -> RunningStatus:
-        row, state = job.row, self._tables.state
+        row, state = job.row, self.tables.state
         return RunningStatus(
             job=job.number,
             placement=state.plan.placed[row],
             members=job.record.members,
-            done_s=self._tables.done_s(row),
+            done_s=self.tables.done_s(row),
             rate=state.rate[row] if not job.starting else 0.0,
-            since_s=self._tables.now,
+            since_s=self.tables.now,
             left_s=state.left_s((row,))[0],
             called=job.name,
-            awaits=self._gpus.awaited(job),
+            awaits=self.gpus.awaited(job),
             deferred=_deferred(job),
         )
 

@@ -6,7 +6,7 @@ The tables give a job's GPUs back at once; its record is COMPLETING until its la
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from dovetail.core.trace import CANCELLED, COMPLETED, ENDS, FAILED, TIMEOUT
 from dovetail.live.controller.gang_members import GangMembers
@@ -14,10 +14,9 @@ from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
-from dovetail.live.controller.sharer_updates import SharerUpdates
-from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import ENDINGS, State, Transition
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.workers.roster import END, SAVE, WAIT
 from dovetail.live.workers.rules import Rules
 
@@ -38,32 +37,19 @@ NO_JOB = "NoTrainJob"
 """Why a job that completed did not use the GPUs it had."""
 
 
+@dataclass(slots=True)
 class Terminations:
     """Ends, stops and retries jobs. It owns `over`: the jobs that have just ended for good."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        members: GangMembers,
-        sharers: SharerUpdates,
-        timers: Timers,
-        *,
-        meter: Meter,
-        rules: Rules,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._members = members
-        self._sharers = sharers
-        self._timers = timers
-        self._meter = meter
-        self._rules = rules
-        self.over: list[LiveJob] = []
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    members: GangMembers
+    timers: Timers
+    meter: ReportMeter
+    rules: Rules
+    over: list[LiveJob] = field(default_factory=list)
 
     # Ends.
 
@@ -79,15 +65,15 @@ class Terminations:
         """Ends a job, whatever it does. One that is ending already stays as it is."""
         if job.record.state not in ALIVE:
             return
-        row, now = job.row, self._tables.now
-        sharers = self._sharers_of(job)
+        row, now = job.row, self.tables.now
+        neighbours = self.gpus.neighbours(row)
         if transition is Transition.FINISHED:
             self._complete_progress(job)
             reason, detail = _unused_gpus(job)
         # The tables free its GPUs at once. No worker of another job starts there before the agents
         # report that the old ones are gone.
-        self._tables.end(row, HOW.get(transition, ENDS[FAILED]))
-        self._meter.ended(row)
+        self.tables.end(row, HOW.get(transition, ENDS[FAILED]))
+        self.meter.ended(row)
         ended = replace(
             job.record,
             ending=ENDINGS[transition],
@@ -97,23 +83,18 @@ class Terminations:
             placement=None,
             end_s=now,
         )
-        self._jobs.move(job, transition, ended)
-        self._members.release(job)
+        self.jobs.move(job, transition, ended)
+        self.members.release(job)
         # After the end: its neighbours are as fast from now on as without it.
-        self._sharers.apply(sharers)
+        self.members.update_sharers(other for other, _ in neighbours)
         if job.gang is not None:
             # Processes of a finished job end by themselves; they get the grace period for it.
             how = WAIT if transition is Transition.FINISHED else END
             job.gang.roster.vacate(now, job.spec.grace_s, how)
-            self._gangs.touch(job)
+            self.gangs.touch(job)
         # Before all inventories are known, a gang without workers may only not have found them.
-        if job.gang is None or (self._gangs.settled and not job.gang.roster.workers):
+        if job.gang is None or (self.gangs.settled and not job.gang.roster.workers):
             self._conclude(job)
-
-    def _sharers_of(self, job: LiveJob) -> set[int]:
-        """Returns the other jobs on the GPUs of a job, by row; none if it is not placed."""
-        placement = self._tables.placement(job.row)
-        return set() if placement is None else self._gpus.sharers(placement) - {job.row}
 
     def _complete_progress(self, job: LiveJob) -> None:
         """Sets the progress of a finished job to its length: its last report came before its end.
@@ -121,14 +102,14 @@ class Terminations:
         A job that stopped well before its length is left as measured: its owner guessed too much.
         """
         row, paced = job.row, job.spec.paced
-        work_s = job.spec.duration_s if paced else self._meter.length_s(row)
-        done_s = self._tables.done_s(row)
+        work_s = job.spec.duration_s if paced else self.meter.length_s(row)
+        done_s = self.tables.done_s(row)
         if not work_s or done_s == work_s or (done_s < NEARLY * work_s and not paced):
             return
-        if self._tables.placement(row) is None or job.starting:
-            self._tables.correct_done(row, work_s)
+        if self.tables.placement(row) is None or job.starting:
+            self.tables.correct_done(row, work_s)
         else:
-            self._tables.measure(row, work_s, self._tables.state.rate[row])
+            self.tables.measure(row, work_s, self.tables.state.rate[row])
 
     def vacated(self, job: LiveJob) -> None:
         """Ends a COMPLETING job for good: its last worker is gone."""
@@ -136,10 +117,10 @@ class Terminations:
             self._conclude(job)
 
     def _conclude(self, job: LiveJob) -> None:
-        over = replace(job.record, end_s=self._tables.now)
-        self._jobs.move(job, Transition.VACATED, over)
-        for alarm in (Alarm.DEADLINE, Alarm.BEGIN, Alarm.GANG):
-            self._timers.drop(alarm, job.number)
+        over = replace(job.record, end_s=self.tables.now)
+        self.jobs.move(job, Transition.VACATED, over)
+        for timer in (Timer.DEADLINE, Timer.BEGIN, Timer.GANG):
+            self.timers.drop(timer, job.number)
         self.over.append(job)
 
     # Stops.
@@ -154,18 +135,18 @@ class Terminations:
         if not (saves or job.spec.paced):
             # A plain program that saved something did so unknown to us: it counts from 0.
             saved_s = job.record.saved_s if job.uses_train_protocol else 0.0
-        self._tables.evict(job.row, why, saved_s)
-        self._jobs.move(job, Transition.STOPPED, replace(job.record, placement=None))
-        self._members.release(job)
+        self.tables.evict(job.row, why, saved_s)
+        self.jobs.move(job, Transition.STOPPED, replace(job.record, placement=None))
+        self.members.release(job)
 
     def requeue(self, job: LiveJob, why: str, grace_s: float, how: str = END) -> None:
         """Stops a placed job and ends its workers; it waits again."""
         # Looked up first: a stopped job has no placement.
-        sharers = self._sharers_of(job)
+        neighbours = self.gpus.neighbours(job.row)
         self.stop(job, why, saves=job.uses_train_protocol and how == SAVE)
-        self._gangs.of(job).roster.vacate(self._tables.now, grace_s, how)
-        self._gangs.touch(job)
-        self._sharers.apply(sharers)
+        self.gangs.of(job).roster.vacate(self.tables.now, grace_s, how)
+        self.gangs.touch(job)
+        self.members.update_sharers(other for other, _ in neighbours)
 
     def retry(
         self,
@@ -188,16 +169,16 @@ class Terminations:
             self.end(job, transition, reason=reason, detail=detail, code=code)
             return
         retries = record.retries + (not is_counted)
-        begin_s = self._tables.now + self._rules.backoff(retries)
-        self._jobs.write(
+        begin_s = self.tables.now + self.rules.backoff(retries)
+        self.jobs.write(
             job,
             replace(
                 record, retries=retries, not_before_s=begin_s, reason="BeginTime", detail=detail
             ),
         )
         # Out of the queue, so that no policy starts it before the pause is over.
-        self._tables.withdraw(job.row)
-        self._timers.set(Alarm.BEGIN, job.number, begin_s)
+        self.tables.withdraw(job.row)
+        self.timers.set(Timer.BEGIN, job.number, begin_s)
 
     def lost(self, job: LiveJob, absent: Sequence[int]) -> None:
         """Starts a job anew of which a new controller does not find all workers again."""

@@ -7,19 +7,17 @@ That a worker is dead is not decided here: its agent reports its end, or its gan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from dovetail.live.controller.belief import adopt_belief
 from dovetail.live.controller.gpu_map import GpuMap
-from dovetail.live.controller.instant_log import InstantLog
 from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.terminations import RETRIED, Terminations
-from dovetail.live.controller.timers import Alarm, Timers
+from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.record import GangMember
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.node.launcher import NEVER_RUNS
 from dovetail.live.workers.gang_events import WorkerDied
 from dovetail.live.workers.rules import Rules
@@ -38,31 +36,18 @@ CROWDED = "out of memory beside another"
 """Why a job was stopped that its neighbours had left too little memory."""
 
 
+@dataclass(frozen=True, slots=True)
 class WorkerDeaths:
     """Decides by the cause of a death whether the job goes on, waits for a retry, or ends."""
 
-    def __init__(
-        self,
-        jobs: LiveJobs,
-        gangs: LiveGangs,
-        tables: RecordedTables,
-        gpus: GpuMap,
-        log: InstantLog,
-        timers: Timers,
-        terminations: Terminations,
-        *,
-        meter: Meter,
-        rules: Rules,
-    ) -> None:
-        self._jobs = jobs
-        self._gangs = gangs
-        self._tables = tables
-        self._gpus = gpus
-        self._log = log
-        self._timers = timers
-        self._terminations = terminations
-        self._meter = meter
-        self._rules = rules
+    jobs: LiveJobs
+    gangs: LiveGangs
+    tables: RecordedTables
+    gpus: GpuMap
+    timers: Timers
+    terminations: Terminations
+    meter: ReportMeter
+    rules: Rules
 
     def died(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> None:
         """Decides what follows from the deaths of one instant."""
@@ -78,7 +63,7 @@ class WorkerDeaths:
             self._continue_with(job, left, _how_it_ended(death))
         elif death.why and death.exit_code in NEVER_RUNS:
             # The same command would fail in the same way on every retry.
-            self._terminations.end(
+            self.terminations.end(
                 job,
                 Transition.FAILED,
                 reason="JobLaunchFailure",
@@ -92,7 +77,7 @@ class WorkerDeaths:
         """Returns the workers that are left of a job; none if none of them has started."""
         gone = {*(d.worker for d in deaths), *job.replacements}
         left = [m.worker for m in job.record.members if m.worker not in gone]
-        workers = self._gangs.of(job).roster.workers
+        workers = self.gangs.of(job).roster.workers
         return left if any(number in workers for number in left) else []
 
     def _retry_or_end(self, job: LiveJob, death: WorkerDied, *, is_counted: bool) -> None:
@@ -102,7 +87,7 @@ class WorkerDeaths:
         state_lost = job.spec.trains and code == STATE_LOST
         # A bound counts as well: the jobs it was set for may be leaving in this very instant.
         crowded = no_memory and bool(
-            self._gpus.neighbours(job.row) or self._gangs.of(job).roster.bound
+            self.gpus.neighbours(job.row) or self.gangs.of(job).roster.bound
         )
         # Whatever an agent gives as a reason was done to the program from outside.
         from_outside = bool(death.why) or state_lost or code in OUTSIDE
@@ -113,11 +98,11 @@ class WorkerDeaths:
         if resumes:
             detail = f"{detail}, after the checkpoint of step {record.saved_step}"
         if resumes or crowded or (from_outside and not no_memory):
-            self._terminations.requeue(job, "failed", job.spec.grace_s)
-            self._terminations.retry(job, reason, detail, code=code, is_counted=is_counted)
+            self.terminations.requeue(job, "failed", job.spec.grace_s)
+            self.terminations.retry(job, reason, detail, code=code, is_counted=is_counted)
         else:
             transition = RETRIED.get(reason, Transition.FAILED)
-            self._terminations.end(job, transition, reason=reason, detail=detail, code=code)
+            self.terminations.end(job, transition, reason=reason, detail=detail, code=code)
 
     def _separate(self, job: LiveJob, death: WorkerDied) -> bool:
         """Separates a job from neighbours that left it too little memory; False if none did.
@@ -125,28 +110,28 @@ class WorkerDeaths:
         It waits again by no fault of its own, so no retry counts. The meter learns that the jobs
         do not fit together as they are split, so it cannot happen again and again.
         """
-        placement = self._tables.placement(job.row)
+        placement = self.tables.placement(job.row)
         seat = next((m for m in job.record.members if m.worker == death.worker), None)
         if placement is None or seat is None or not job.spec.requeue:
             return False
         # Where it has its GPU to itself the bound is that of its others, which are shared.
-        neighbours = self._gpus.neighbours_on(job.row, seat)
-        memory_bytes = self._gpus.memory_bytes(seat.node)
-        if not neighbours or not self._meter.ran_out(job.row, placement, neighbours, memory_bytes):
+        neighbours = self.gpus.neighbours_on(job.row, seat)
+        learner, memory_bytes = self.meter.learner, self.gpus.memory_bytes(seat.node)
+        if not neighbours or not learner.ran_out(job.row, placement, neighbours, memory_bytes):
             return False
-        adopt_belief(self._meter, self._tables, self._log)
-        names = ", ".join(self._jobs.of_row(row).name for row, _ in neighbours)
+        self.tables.learn(learner)
+        names = ", ".join(self.jobs.of_row(row).name for row, _ in neighbours)
         steps = placement.accumulation_steps
         split = f", its batch cut into {steps} steps" if steps > 1 else ""
         # Without a retry: `requeue` alone leaves it in the queue, and the policy may start it now.
-        self._terminations.requeue(job, CROWDED, job.spec.grace_s)
+        self.terminations.requeue(job, CROWDED, job.spec.grace_s)
         detail = f"{CROWDED}: job {names}{split} ({_how_it_ended(death)})"
-        self._jobs.write(job, replace(job.record, detail=detail))
+        self.jobs.write(job, replace(job.record, detail=detail))
         return True
 
     def _continue_with(self, job: LiveJob, left: Sequence[int], detail: str) -> None:
         """Trains on with the survivors; replacements of the lost workers start after a pause."""
-        record, gang, now = job.record, self._gangs.of(job), self._tables.now
+        record, gang, now = job.record, self.gangs.of(job), self.tables.now
         wanted = gang.roster.wanted
         assert wanted is not None
         survivors = tuple(m for m in wanted.members if m.worker in left)
@@ -161,8 +146,8 @@ class WorkerDeaths:
                 member, number = GangMember(number, member.node, member.gpu), number + 1
             members.append(member)
         job.replacements = tuple(m.worker for m in members if m.worker not in left)
-        self._gpus.assignment.renumber(record.job, members)
-        self._jobs.write(
+        self.gpus.assignment.renumber(record.job, members)
+        self.jobs.write(
             job,
             replace(
                 record,
@@ -172,9 +157,9 @@ class WorkerDeaths:
                 next_worker=number,
             ),
         )
-        pause_s = self._rules.backoff(retries)
-        self._timers.set(Alarm.REPLACEMENTS, record.job, now + pause_s)
-        self._gangs.touch(job)
+        pause_s = self.rules.backoff(retries)
+        self.timers.set(Timer.REPLACEMENTS, record.job, now + pause_s)
+        self.gangs.touch(job)
 
 
 def _lacked_memory(job: LiveJob, death: WorkerDied) -> bool:

@@ -19,26 +19,25 @@ from dovetail.core.units import NEVER_S
 from dovetail.core.view import View, show
 from dovetail.live.controller.admission import Admission
 from dovetail.live.controller.agent_reports import AgentReports
-from dovetail.live.controller.alarms import Alarms
 from dovetail.live.controller.gang_event_handler import GangEventHandler
 from dovetail.live.controller.gang_members import GangMembers
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.instant_log import InstantLog
-from dovetail.live.controller.inventories import Inventories
 from dovetail.live.controller.job_dependencies import JobDependencies
 from dovetail.live.controller.live_gangs import Launches, LiveGangs
-from dovetail.live.controller.live_jobs import LiveJobs
+from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_loss import NodeLoss
 from dovetail.live.controller.node_monitor import NodeMonitor
 from dovetail.live.controller.outbox import Outbox
 from dovetail.live.controller.plan_applier import PlanApplier
+from dovetail.live.controller.progress_reports import ProgressReports
 from dovetail.live.controller.reconciler import Reconciler
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.recovery import Recovery
-from dovetail.live.controller.sharer_updates import SharerUpdates
 from dovetail.live.controller.status_publisher import StatusPublisher
 from dovetail.live.controller.terminations import Terminations
-from dovetail.live.controller.timers import Timers
+from dovetail.live.controller.timers import Timer, Timers
+from dovetail.live.controller.worker_deaths import WorkerDeaths
 from dovetail.live.edges.protocols import (
     CLOCK,
     Edges,
@@ -48,9 +47,10 @@ from dovetail.live.edges.protocols import (
     Request,
     StoreError,
 )
+from dovetail.live.jobs.lifecycle import Transition
 from dovetail.live.jobs.status_snapshot import StatusSnapshot
 from dovetail.live.jobs.stored_job import StoredJob
-from dovetail.live.measuring.metering import Meter
+from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.store.recovered import Recovered
 from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
@@ -74,7 +74,7 @@ class LiveWorld:
         *,
         recovered: Recovered,
         launches: Launches,
-        meter: Meter,
+        meter: ReportMeter,
         rules: Rules | None = None,
         owner: str = "",
         share_between_users: bool = False,
@@ -83,106 +83,53 @@ class LiveWorld:
         self._rules = rules = rules or Rules()
         state.now = max(recovered.now_s, edges.clock.now())
         show(state.view, now=state.now)
+        epoch = recovered.epoch
         self._jobs = jobs = LiveJobs()
         self._gangs = gangs = LiveGangs(launches, rules)
         self._log = log = InstantLog(jobs, state)
         self._tables = tables = RecordedTables(state, log)
         self._timers = timers = Timers()
-        gpus, epoch = GpuMap(state, jobs), recovered.epoch
-        members = GangMembers(jobs, gangs, tables, gpus, timers)
-        sharers = SharerUpdates(jobs, gangs, tables, gpus)
-        terminations = Terminations(
-            jobs, gangs, tables, gpus, members, sharers, timers, meter=meter, rules=rules
-        )
-        self._plans = PlanApplier(jobs, gangs, tables, gpus, members, sharers)
-        self._dependencies = waits = JobDependencies(jobs, edges.archive)
-        user = None if share_between_users else owner
-        self._admission = admission = Admission(
-            jobs, tables, log, timers, terminations, waits, sharing_user=user
-        )
         self._monitor = monitor = NodeMonitor(tables, log, timers, rules, epoch)
-        inventories = Inventories(
-            jobs, gangs, tables, gpus, log, members, terminations, monitor, epoch=epoch
+        gpus = GpuMap(state, jobs)
+        self._members = members = GangMembers(jobs, gangs, tables, gpus, timers)
+        self._terminations = terminations = Terminations(
+            jobs, gangs, tables, gpus, members, timers, meter, rules
         )
-        self._publisher = StatusPublisher(
-            jobs, tables, gpus, monitor, policy=name_of(policy), every_s=rules.publish_every_s
+        self._plans = PlanApplier(jobs, gangs, tables, gpus, members)
+        self._dependencies = dependencies = JobDependencies(jobs, edges.archive)
+        sharing_user = None if share_between_users else owner
+        self._admission = admission = Admission(
+            jobs, tables, log, timers, terminations, dependencies, sharing_user
         )
-        self._reports = AgentReports(jobs, gangs, tables, gpus, log, inventories, self._publisher)
+        self._publisher = publisher = StatusPublisher(
+            jobs, tables, gpus, monitor, name_of(policy), rules.publish_every_s
+        )
+        self._reports = reports = AgentReports(
+            jobs, gangs, tables, gpus, log, members, terminations, monitor, publisher, epoch
+        )
         may_resize = "resize" in policy.powers
-        self._alarms = self._make_alarms(
-            gpus, members, sharers, terminations, inventories, may_resize=may_resize
+        self._node_loss = NodeLoss(
+            jobs, gangs, tables, gpus, members, terminations, monitor, reports, may_resize
         )
-        post = edges.post
-        self._outbox = Outbox(jobs, gangs, gpus, log, timers, post=post, rules=rules, epoch=epoch)
-        self._reconciler = self._make_reconciler(gpus, members, terminations, meter)
+        self._outbox = outbox = Outbox(jobs, gangs, gpus, log, timers, edges.post, rules, epoch)
+        progress = ProgressReports(jobs, tables, gpus, terminations, meter, rules)
+        deaths = WorkerDeaths(jobs, gangs, tables, gpus, timers, terminations, meter, rules)
+        events = GangEventHandler(jobs, gangs, tables, gpus, timers, terminations, progress, deaths)
+        self._reconciler = Reconciler(
+            jobs, gangs, tables, gpus, members, admission, terminations, events, monitor, outbox
+        )
         self._late: list[Incoming] = []
         self._leaving = self._emptying = False
         self._because: tuple[object, ...] | None = None
         self._time_kept_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
-        recovery = Recovery(jobs, gangs, tables, gpus, timers, members, admission)
-        self._restore(recovered, recovery, inventories)
+        self._restore(recovered, Recovery(jobs, gangs, tables, gpus, timers, members, admission))
 
-    def _make_alarms(
-        self,
-        gpus: GpuMap,
-        members: GangMembers,
-        sharers: SharerUpdates,
-        terminations: Terminations,
-        inventories: Inventories,
-        *,
-        may_resize: bool,
-    ) -> Alarms:
-        jobs, gangs, monitor = self._jobs, self._gangs, self._monitor
-        node_loss = NodeLoss(
-            jobs,
-            gangs,
-            self._tables,
-            gpus,
-            members,
-            sharers,
-            terminations,
-            monitor,
-            inventories,
-            may_resize=may_resize,
-        )
-        return Alarms(
-            jobs, gangs, self._timers, members, self._admission, terminations, monitor, node_loss
-        )
-
-    def _make_reconciler(
-        self, gpus: GpuMap, members: GangMembers, terminations: Terminations, meter: Meter
-    ) -> Reconciler:
-        jobs, gangs, tables = self._jobs, self._gangs, self._tables
-        events = GangEventHandler(
-            jobs,
-            gangs,
-            tables,
-            gpus,
-            self._log,
-            self._timers,
-            terminations,
-            meter=meter,
-            rules=self._rules,
-        )
-        return Reconciler(
-            jobs,
-            gangs,
-            tables,
-            gpus,
-            members,
-            self._admission,
-            terminations,
-            events,
-            self._monitor,
-            self._outbox,
-        )
-
-    def _restore(self, recovered: Recovered, recovery: Recovery, inventories: Inventories) -> None:
+    def _restore(self, recovered: Recovered, recovery: Recovery) -> None:
         """Takes up what the last controller left, and what came in but was in no entry yet."""
         recovery.restore_gangs(recovered.jobs)
         self._monitor.begin(dict(recovered.meta))
-        inventories.settle()
+        self._reports.settle()
         recovery.restore_waiting()
         # Of an empty cluster the policy is asked nothing, and neither is a simulation's.
         if not len(self._jobs):
@@ -235,7 +182,8 @@ class LiveWorld:
         self._begin(due if not incoming else 0.0)
         self._monitor.excuse(self._tables.now - due)
         self._take(incoming)
-        self._alarms.ring(self._tables.now)
+        for timer, number in self._timers.due(self._tables.now):
+            self._expire(timer, number)
         self._reconciler.reconcile()
 
     def _begin(self, due_s: float) -> None:
@@ -294,6 +242,35 @@ class LiveWorld:
             self._log.answer(request.seq)
         else:
             self._admission.carry_out(request)
+
+    # What is due.
+
+    def _expire(self, timer: Timer, number: int) -> None:
+        """Acts on a timer that is due; its number is that of a node or a job."""
+        job = self._jobs.get(number)
+        if timer is Timer.NODE_SILENT:
+            if self._monitor.is_overdue(number):
+                self._node_loss.declare_down(number)
+            self._monitor.watch(number)
+        elif timer is Timer.INVENTORY:
+            self._monitor.request_inventory(number)
+        elif job is not None:
+            self._expire_for(job, timer)
+
+    def _expire_for(self, job: LiveJob, timer: Timer) -> None:
+        match timer:
+            case Timer.GANG:
+                self._gangs.touch(job)
+            case Timer.TIME_LIMIT:
+                detail = f"it ran for {job.spec.time_limit_s:g} s"
+                self._terminations.end(job, Transition.TIMED_OUT, reason="TimeLimit", detail=detail)
+            case Timer.DEADLINE:
+                detail = "its deadline has passed"
+                self._terminations.end(job, Transition.DEADLINE, reason="DeadLine", detail=detail)
+            case Timer.REPLACEMENTS:
+                self._members.replace_lost(job)
+            case Timer.BEGIN:
+                self._admission.consider(job)
 
     # What is kept.
 

@@ -44,6 +44,8 @@ Incoming = StoredJob | Request | AgentReport | NodeLost
 
 CLOCK = "clock"
 """The name under which the journal keeps the cluster's time when no fact or record does."""
+MEASURED = "measured"
+"""The name under which the journal keeps what the cluster has learned of its jobs."""
 
 
 class Clock(Protocol):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
-from dovetail.core.beliefs import Neighbour, Physics
+from dovetail.core.beliefs import Neighbour
 from dovetail.core.placement import Placement
 from dovetail.core.reading import SpeedMeasurement
 from dovetail.live.measuring.learner import LearningBelief
@@ -111,27 +111,13 @@ class MeasuredProgress(NamedTuple):
 
 
 class ReportMeter:
-    """Reads the reports of running jobs. It owns their gauges, and feeds the belief that learns."""
+    """Reads the reports of running jobs, which go by row, and feeds the belief that learns."""
 
     def __init__(self, learner: LearningBelief) -> None:
-        self._learner = learner
+        self.learner = learner
         self._guard = PairingGuard(learner)
         self._gauges: dict[int, JobGauge] = {}
         self._solo_rate: dict[int, float] = {}
-
-    @property
-    def physics(self) -> Physics:
-        """Returns what is believed now."""
-        return self._learner.physics
-
-    @property
-    def unsaved(self) -> bool:
-        """Returns whether there is more to `dump` than was dumped last."""
-        return self._learner.unsaved
-
-    def dump(self) -> str:
-        """Returns what was learned, as text."""
-        return self._learner.dump()
 
     def heard(
         self,
@@ -153,8 +139,8 @@ class ReportMeter:
             self._guard.note((job, placement), neighbour)
         news = False
         if gauge.rates and self._at_work(neighbours, now, since_s):
-            news = self._learner.observe(job, placement, neighbours, _reading(report, spec))
-        speed = self._learner.physics.rate(job, placement, neighbours)
+            news = self.learner.observe(job, placement, neighbours, _reading(report, spec))
+        speed = self.learner.physics.rate(job, placement, neighbours)
         self._gauges[job] = gauge = gauge.inferring(speed)
         solo_rate = self._solo_rate[job] = self._alone(job, gauge, spec, speed)
         if not solo_rate:
@@ -181,28 +167,18 @@ class ReportMeter:
         """
         return self._guard.undo(host, guest, self._left_s(host[0]), self._left_s(guest[0]), cost_s)
 
-    def ran_out(
-        self,
-        job: int,
-        placement: Placement,
-        neighbours: Sequence[Neighbour],
-        gpu_memory_bytes: float,
-    ) -> bool:
-        """Learns that a job found no memory beside others; returns if it now believes that."""
-        return self._learner.ran_out(job, placement, neighbours, gpu_memory_bytes)
-
     def ended(self, job: int) -> None:
         """Drops what only this job could use: it is over."""
         self._gauges.pop(job, None)
         self._solo_rate.pop(job, None)
         self._guard.forget(job)
-        self._learner.forget(job)
+        self.learner.forget(job)
 
     def _alone(self, job: int, gauge: JobGauge, spec: JobSpec, speed: float) -> float:
         """Returns the rate alone: measured, or by the length that its owner states, or inferred."""
         if spec.paced:
             return PACED_RATE
-        known = self._learner.solo_rate(job)
+        known = self.learner.solo_rate(job)
         # A measured rate is better than a stated length, and that is better than a guess.
         if not known and spec.duration_s:
             known = gauge.total_samples / spec.duration_s
