@@ -26,7 +26,6 @@ from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges, JournalEntry, StoreError
 from dovetail.live.edges.virtual_time import (
     Timeline,
-    UniformNetwork,
     VirtualClock,
     VirtualInbox,
     VirtualPost,
@@ -176,7 +175,7 @@ class Stage:
             placing=Placing.parse("prefer"),
         )
         self.intake = Intake(self.database, clock=clock, cluster=self.cluster, put=self.inbox.put)
-        post = VirtualPost(self.line, self._deliver, UniformNetwork())
+        post = VirtualPost(self.line, self._deliver)
         self.world = LiveWorld(
             Edges(clock, self.inbox, post, self, self.store),
             state,

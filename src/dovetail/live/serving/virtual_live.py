@@ -25,7 +25,6 @@ from dovetail.live.controller.world import LiveWorld
 from dovetail.live.edges.protocols import Edges
 from dovetail.live.edges.virtual_time import (
     Timeline,
-    UniformNetwork,
     VirtualClock,
     VirtualInbox,
     VirtualPost,
@@ -171,7 +170,7 @@ def play(
     clock, inbox = VirtualClock(line), VirtualInbox(line)
     nodes = _nodes(live_options(cluster, given), line, inbox, report_s)
     nodes.message_s = message_s
-    post = VirtualPost(line, nodes.deliver, UniformNetwork(message_s))
+    post = VirtualPost(line, nodes.deliver, message_s)
     world = LiveWorld(
         Edges(clock, inbox, post, store, store),
         scheduler.state,
