@@ -24,15 +24,20 @@ from patience import PATIENCE_S
 FIRST_COME = Order(lambda view, jobs: [0.0] * len(jobs))
 
 
-@dataclass(frozen=True)
-class Endless:
-    """Thinks for ever while more than one job waits or runs, whatever it is told."""
+class Needless:
+    """What every policy declares, by one that needs nothing."""
 
-    name = "endless"
     knows: frozenset[str] = frozenset()
     powers: frozenset[str] = frozenset()
     order: Order = FIRST_COME
     initial: object = None
+
+
+@dataclass(frozen=True)
+class Endless(Needless):
+    """Thinks for ever while more than one job waits or runs, whatever it is told."""
+
+    name = "endless"
 
     def decide(self, view: View, memory: object) -> Decision:
         while len(view.waiting) + len(view.running) > 1:
@@ -84,7 +89,7 @@ def test_a_decision_in_time_is_let_be() -> None:
 
 
 def test_what_was_raised_too_late_is_taken_back() -> None:
-    class Slow:
+    class Slow(Needless):
         name = "slow"
 
         def decide(self, view: object, memory: object) -> str:
@@ -110,7 +115,7 @@ def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     watchdog, held, caught = Watchdog(1e9), threading.Event(), threading.Event()
 
     def overrun(thread: int) -> None:
-        with watchdog._some:
+        with watchdog._changed:
             held.set()
             caught.wait()
             sleep(0.2)
@@ -131,7 +136,7 @@ def test_what_is_raised_while_the_work_ends_leaves_nothing_locked() -> None:
     free = watchdog._lock.acquire(timeout=PATIENCE_S)
     assert free, "nobody could be stopped any more, nor the watchdog end"
     watchdog._lock.release()
-    watchdog.__exit__(None, None, None)
+    watchdog.__exit__()
 
 
 class TimedByHand(threading.Condition):
@@ -150,7 +155,7 @@ class TimedByHand(threading.Condition):
 def test_a_decision_is_not_stopped_for_the_time_of_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Quick:
+    class Quick(Needless):
         """Decides at once, but for the second time, which lasts past the end of the first."""
 
         name, asked = "quick", 0
@@ -173,7 +178,7 @@ def test_a_decision_is_not_stopped_for_the_time_of_the_one_before(
         assert [policy.decide(None, None) for _ in range(2)] == ["done", "done"]
     finally:
         TimedByHand.time_up.release(9)
-        watchdog.__exit__(None, None, None)
+        watchdog.__exit__()
 
 
 @pytest.mark.parametrize("armed", [False, True])

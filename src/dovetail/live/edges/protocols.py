@@ -53,7 +53,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Returns the present."""
-        ...
 
 
 class Inbox(Protocol):
@@ -61,7 +60,6 @@ class Inbox(Protocol):
 
     def wait(self, until: float) -> Sequence[Incoming]:
         """Returns all messages, waiting for the first; none if `until` comes before it."""
-        ...
 
 
 class Post(Protocol):
@@ -69,7 +67,6 @@ class Post(Protocol):
 
     def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order to the agent of a node."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,6 @@ class Journal(Protocol):
 
     def write(self, entry: JournalEntry) -> None:
         """Returns when the entry is durable. Raises StoreError if it cannot be written."""
-        ...
 
 
 class Archive(Protocol):
@@ -98,7 +94,6 @@ class Archive(Protocol):
 
     def find(self, job: int) -> StoredJob | None:
         """Returns a job, or None for an unknown number."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
