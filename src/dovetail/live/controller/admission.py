@@ -1,6 +1,6 @@
-"""Which jobs may wait in the queue: those not held, whose dependencies are met, past their pause.
+"""Admits jobs to the queue: not held, past their begin time, dependencies met, array not full.
 
-Also carries out users' requests about jobs.
+Also carries out the requests of users about jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dovetail.wire.spec import JobSpec
 
 LOG = logging.getLogger(__name__)
 HELD, BEGIN, ARRAY_FULL = "JobHeldUser", "BeginTime", "JobArrayTaskLimit"
-"""Slurm's words for why a job does not even wait in the queue."""
+"""Slurm's words for why a job is not in the queue."""
 
 
 @dataclass(slots=True)
@@ -56,22 +56,22 @@ class Admission:
             self.admit([_not_before(job) for job in new.values()])
 
     def admit(self, stored: Sequence[StoredJob]) -> None:
-        """Adds jobs to the tables, and puts those into the queue that may wait there."""
+        """Adds jobs to the tables, and puts the eligible ones into the queue."""
         for job in self.enter(stored):
             self.jobs.write(job, job.record)
             self.consider(job)
 
     def enter(self, stored: Sequence[StoredJob]) -> list[LiveJob]:
-        """Adds jobs to the tables, all at once; returns them. They do not wait yet."""
+        """Adds jobs to the tables, all at once; returns them. They are not in the queue yet."""
         table = self.tables.state.jobs
         last_s = float(table.submit_s[-1]) if len(table) else -NEVER_S
         requests = []
         for one in stored:
-            # The tables are in order of submission, and a job that begins anew comes late.
+            # The tables are in order of submission, so a job that begins anew counts as late.
             last_s = max(last_s, one.record.queued_s)
             request = job_request(one.spec, one.number, one.record.submit_s)
             request = replace(request, submit_s=last_s)
-            # Users do not share GPUs with each other unless the cluster was brought up so.
+            # Jobs on one GPU could read each other's memory: users share only if the cluster may.
             if self.sharing_user not in (None, one.spec.user):
                 request = replace(request, shareable=False)
             requests.append(request)
@@ -99,7 +99,7 @@ class Admission:
         if reason:
             self.tables.withdraw(job.row)
         else:
-            # Also for a task that an earlier controller let into the queue.
+            # Also for a task that an earlier controller put into the queue.
             self._limits.take(job)
             if job.row not in self.tables.state.waiting:
                 self.tables.arrive(job.row)
@@ -110,7 +110,7 @@ class Admission:
                 self.consider(other)
 
     def _obstacle(self, job: LiveJob) -> tuple[str, str]:
-        """Returns the reason and the detail of what keeps a job out, empty if nothing does."""
+        """Returns why a job may not be in the queue, as reason and detail; empty if it may."""
         record = job.record
         if record.held:
             return HELD, "its owner holds it"
@@ -147,7 +147,7 @@ class Admission:
             self.terminations.end(job, Transition.CANCELLED, reason="", detail=detail)
         elif request.verb == "requeue":
             if job.record.state is State.COMPLETING:
-                # Its workers still run; `over` answers the request when they are gone.
+                # Its workers still run: `over` begins it anew when they are gone, and answers.
                 job.requeues = (*job.requeues, request.seq)
                 return
             self._requeue(job)
@@ -160,7 +160,7 @@ class Admission:
 
     def _requeue(self, job: LiveJob) -> None:
         if job.is_placed:
-            # It goes on where it was, so it saves that first, if it can.
+            # It will resume where it was, so it saves its state first, if it can.
             how = SAVE if job.uses_train_protocol else END
             self.terminations.requeue(job, "requeued", job.spec.grace_s, how)
             self.jobs.write(job, replace(job.record, reason="", detail=""))
@@ -169,14 +169,15 @@ class Admission:
     def over(self, job: LiveJob) -> None:
         """Forgets a job that is over for good, or begins it anew if that was requested."""
         self.dependencies.forget_blocking(job.number)
-        # Dropped first: the jobs that depend on it are to see it as over.
+        # Dropped first: the jobs that depend on it must see it as over.
         self.jobs.drop(job)
         if job.requeues:
             self.log.answer(*job.requeues)
             job.requeues = ()
-            freed = list(self._limits.leave(job))
+            # Its place in the array is free for others, but only after it has queued again itself.
+            others = list(self._limits.leave(job))
             self._begin_anew(job.spec, job.record)
-            for other in freed:
+            for other in others:
                 self.consider(other)
         else:
             self.dependencies.ended(job)
@@ -185,7 +186,7 @@ class Admission:
             self.consider_dependents(job.number)
 
     def _revive(self, number: int) -> None:
-        """Begins a job anew that is over."""
+        """Begins a job anew that was over already when its owner requeued it."""
         stored = self.dependencies.find(number)
         if stored is None or stored.record.state not in TERMINAL:
             return
@@ -198,7 +199,7 @@ class Admission:
         """Makes a job that is over wait again, as if submitted now, with nothing done."""
         self.dependencies.begins_anew(record.job)
         self.admit([StoredJob(record.job, spec, _afresh(record, self.tables.now))])
-        # Jobs that could not use its end may wait for it again.
+        # A dependency on it that could never be met may be met by its next end.
         for job in self.dependencies.dependents(record.job):
             if job.record.reason == NEVER_MET:
                 self.consider(job)
@@ -211,7 +212,7 @@ def _not_before(job: StoredJob) -> StoredJob:
 
 
 def _begin_s(record: JobRecord, spec: JobSpec) -> float:
-    """Returns when a job may start at the earliest, as its owner wants it."""
+    """Returns the earliest start that the owner of a job wants; 0 for none."""
     return record.submit_s + spec.begin_s if spec.begin_s else 0.0
 
 

@@ -1,7 +1,7 @@
-"""Which workers a placed job is to have: their numbers, their GPUs and how they train.
+"""The wanted workers of a placed job: their numbers, their GPUs and how they train.
 
 A worker number is never used twice in a job. An agent refuses to start one a second time, so an
-order that comes late can never start what has ended.
+order that arrives late cannot restart a worker that has ended.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class GangMembers:
             self.stop_clock(job)
         else:
             self.jobs.write(job, now_placed)
-        # The gang reads the record, so it is told last.
+        # Last: the gang reads the new record.
         self.gangs.update_restarts(job)
         self.want(job)
 
     def want(self, job: LiveJob) -> None:
-        """Tells the gang of a placed job which workers it is to have now."""
+        """Updates the workers that the gang of a placed job should have."""
         self.gangs.of(job).want(self.desired(job), self.tables.now)
         self.gangs.touch(job)
 
     def desired(self, job: LiveJob) -> Desired:
-        """Returns what the plan wants of the gang of a placed job."""
+        """Returns the workers that the plan wants of a placed job, and how they should train."""
         record, placement = job.record, job.record.placement
         assert placement is not None
         phase = placement.interleave
@@ -90,7 +90,7 @@ class GangMembers:
             placement.batch_size,
             None if phase is None else (phase.set_id, phase.phase),
         )
-        # Uneven parts are of all workers. While some are missing, the rest train with even ones.
+        # Uneven parts of the batch are for all workers. While one is missing, they are even.
         whole = len(record.members) == placement.gpus
         return Desired(
             record.members,
@@ -100,7 +100,7 @@ class GangMembers:
         )
 
     def replace_lost(self, job: LiveJob) -> None:
-        """Wants the replacements of lost workers of a job, now that their pause is over."""
+        """Starts the replacements of lost workers of a job, now that their pause is over."""
         if job.is_placed and job.replacements:
             job.replacements = ()
             self.want(job)
@@ -118,8 +118,8 @@ class GangMembers:
     def renumber(self, job: LiveJob, absent: Collection[int]) -> None:
         """Gives new numbers to wanted workers that no node has.
 
-        An order to start one may still be under way. Of a plain gang none has begun, so all of its
-        workers get other numbers.
+        An order to start one of the old number may still be under way. A plain gang starts whole,
+        so all of its workers get new numbers.
         """
         record = job.record
         if not absent or not job.is_placed:
@@ -138,7 +138,7 @@ class GangMembers:
         self.gangs.of(job).want(self.desired(job), self.tables.now)
 
     def release(self, job: LiveJob) -> None:
-        """Takes all workers of a job that has lost its GPUs out of the assignment."""
+        """Removes a job that has lost its GPUs from the assignment."""
         self.gpus.assignment.release(job.number)
         self.jobs.write(job, replace(job.record, members=()))
         self.stop_clock(job)

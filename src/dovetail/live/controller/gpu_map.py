@@ -37,10 +37,11 @@ class GpuMap:
 
     def neighbours(self, row: int) -> tuple[Neighbour, ...]:
         """Returns the jobs that share GPUs with a job, and where they are."""
+        placement = self._state.plan.placed.get(row)
+        return () if placement is None else self._beside(row, placement)
+
+    def _beside(self, row: int, placement: Placement) -> tuple[Neighbour, ...]:
         placed = self._state.plan.placed
-        placement = placed.get(row)
-        if placement is None:
-            return ()
         return tuple((j, placed[j]) for j in sorted(self.sharers(placement) - {row}))
 
     def neighbours_on(self, row: int, seat: GangMember) -> tuple[Neighbour, ...]:
@@ -52,9 +53,7 @@ class GpuMap:
 
     def speed(self, row: int, placement: Placement) -> float:
         """Returns the believed speed of a job on a placement."""
-        state, placed = self._state, self._state.plan.placed
-        sharers = sorted(self.sharers(placement) - {row}) if placement.gpu_ids else []
-        neighbours = tuple((j, placed[j]) for j in sharers)
+        state, neighbours = self._state, self._beside(row, placement)
         return state.view.physics.rate(row, placement, neighbours, state.done_s((row,))[0])
 
     def memory_bytes(self, node: int) -> float:

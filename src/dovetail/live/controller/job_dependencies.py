@@ -96,21 +96,19 @@ class JobDependencies:
         """Returns the state of a job, None if there is none, and whether it ever started."""
         if number in self._ends:
             return self._ends[number], True
-        job = self._jobs.get(number)
-        stored = self.find(number) if job is None else job
-        if stored is None:
+        job = self._jobs.get(number) or self.find(number)
+        if job is None:
             return None, False
-        record = stored.record
-        if job is None and record.state in TERMINAL:
+        record = job.record
+        if isinstance(job, StoredJob) and record.state in TERMINAL:
             self._ends[number] = record.state
         return record.state, record.first_start_s < NEVER_S or record.state is not PENDING
 
     def name(self, dependency: Dependency) -> str:
         """Returns a dependency as users write it, a task by the name that lists give it."""
         number = dependency.job
-        job = self._jobs.get(number)
-        stored = self.find(number) if job is None else job
-        return f"{dependency.kind}:{number if stored is None else stored.spec.called(number)}"
+        job = self._jobs.get(number) or self.find(number)
+        return f"{dependency.kind}:{number if job is None else job.spec.called(number)}"
 
     def find(self, number: int) -> StoredJob | None:
         """Returns a job that is over, even if it is so since this instant only."""

@@ -25,7 +25,7 @@ from dovetail.live.workers.roster import END, SAVE, WAIT
 
 @dataclass(frozen=True, slots=True)
 class PlanApplier:
-    """Stops, starts and moves jobs as a legal draft says; it decides nothing itself."""
+    """Stops, starts and moves jobs as a legal draft wants; it decides nothing itself."""
 
     jobs: LiveJobs
     gangs: LiveGangs
@@ -51,13 +51,13 @@ class PlanApplier:
                 job = self.jobs.of_row(change.job)
                 self._place(job, change, assigned[job.number])
                 touched.update(self.gpus.sharers(change.after))
-        # Jobs that were placed have their speed already, worked out with all others in place.
+        # Placed jobs got their speed in `_place`, where all others were in place already.
         touched.difference_update(c.job for c in changes)
         self.members.update_sharers(touched)
 
     def _stop(self, job: LiveJob) -> None:
         """Takes a job off its GPUs; it saves its state first if it can."""
-        # What a plain program did is lost with it, unless it keeps it by itself.
+        # The progress of a plain program is lost, unless it saves by itself.
         self.tables.preempt(job.row, loses_all=not job.uses_train_protocol)
         waiting = replace(job.record, placement=None, members=(), reason="", detail="")
         self.jobs.move(job, Transition.STOPPED, waiting)
@@ -77,8 +77,7 @@ class PlanApplier:
             if how == RESIZE:
                 # It trains on with the GPUs it keeps until the others are ready to join.
                 training, delay = change.before.kept_in(after) or after, 0.0
-            # A change does not shorten the switch that is under way.
-            # Its workers complete the switch under way first, even before a move.
+            # Its workers complete the switch that is under way first, even before a move.
             delay = max(delay, state.since_s[row] - now)
         rate = self.gpus.speed(row, training)
         preparing = after.gpus - training.gpus

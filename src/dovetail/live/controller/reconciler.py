@@ -1,7 +1,7 @@
-"""Brings the workers of all jobs into line with the plan: each touched gang decides what to do.
+"""Reconciles the workers of all jobs with the plan: each touched gang decides what to do.
 
-A gang compares the workers it is to have with those that are reported. What it finds may end,
-retry or requeue jobs, which touches other gangs; so it goes on until nothing is left to decide.
+A gang compares the workers that the plan wants with the reported ones. Its events may end, retry
+or requeue jobs, which touches other gangs; so it goes on until no gang is touched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.live.workers.deadlock import deadlocked
 
 @dataclass(slots=True)
 class Reconciler:
-    """Owns which jobs are blocked: their gangs wait for GPUs, or for memory, that others hold."""
+    """Owns the blocked jobs: their gangs wait for GPUs, or for memory, that other jobs use."""
 
     jobs: LiveJobs
     gangs: LiveGangs
@@ -38,13 +38,14 @@ class Reconciler:
     _blocked: set[int] = field(default_factory=set, init=False)
 
     def reconcile(self) -> None:
-        """Reconciles every touched gang, and what follows from that, until all is done."""
+        """Reconciles every touched gang, and those that this touches, until there are none."""
         while self._is_work_left():
             if self.gpus.usage.changed:
                 self.gpus.usage.changed = False
                 self._wake_blocked()
             touched = self.gangs.take_touched()
             # All of them first: a worker that just ended may free the GPU that another waits for.
+            # Then by number: whoever is asked first gets the GPU, in every run the same.
             for job in touched:
                 self.gpus.update_usage(job)
             for job in sorted(touched, key=lambda job: job.number):
@@ -57,16 +58,16 @@ class Reconciler:
     def _is_work_left(self) -> bool:
         if self.gangs.are_touched or self.gpus.usage.changed or self.terminations.over:
             return True
-        # Only when nothing else moves: what looks like a deadlock may have been about to end.
+        # Only when nothing else moves: before, a circle may still be about to resolve itself.
         return self._break_deadlock()
 
     def _reconcile_gang(self, job: LiveJob) -> None:
-        """Lets one gang decide, and handles what it found."""
+        """Runs one step of a gang, and handles the events from before and after it."""
         gang, number, now = job.gang, job.number, self.tables.now
         if gang is None:
             return
         if self.gangs.settled:
-            # What was reported first: it may have ended the job, and then nothing is to be decided.
+            # Reported events first: they may end the job, and then the gang must start nothing.
             self.events.handle(job, gang.roster.take_events())
             gang.step(
                 now,
@@ -92,12 +93,12 @@ class Reconciler:
             self.jobs.write(job, regrouped)
 
     def _may_start(self, number: int, node: int, gpu: int) -> bool:
-        # No gang acts before each node is surveyed, or down until it is.
+        # Gangs act once every node is surveyed or down, so this excludes all unsurveyed nodes.
         is_down = self.monitor.nodes[node].is_down
         return not is_down and self.gpus.may_start(number, node, gpu)
 
     def _wake_blocked(self) -> None:
-        """Touches the gangs that wait for GPUs, or for memory of them, that others held."""
+        """Touches the blocked gangs: GPUs or memory became free."""
         for number in self._blocked:
             job = self.jobs.get(number)
             if job is not None:
@@ -105,7 +106,7 @@ class Reconciler:
         self._blocked = set()
 
     def _break_deadlock(self) -> bool:
-        """Makes gangs give way that wait for each other's GPUs; returns whether there are any."""
+        """Makes gangs leave that wait for each other's GPUs; returns whether there are any."""
         stuck: dict[int, LiveJob] = {}
         for number in sorted(self._blocked):
             job = self.jobs.get(number)

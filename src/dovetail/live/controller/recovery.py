@@ -1,8 +1,8 @@
-"""How a new controller recovers what the last one left when it was killed.
+"""How a new controller recovers the state of the last one, which may have been killed.
 
 The tables are filled from the records of the jobs that are not over, and running jobs keep their
-GPUs in the plan. What their workers really do is not on record. So every node is asked for its
-inventory, and no gang acts before all have come, or the nodes that stay silent are down.
+GPUs in the plan. The records do not have the state of the workers. So every node is asked for its
+inventory, and no gang acts before each node has sent one or is down.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from dovetail.live.jobs.stored_job import StoredJob
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Fills the tables from what is on record.
+    """Fills the tables from the records of jobs.
 
-    What the tables then hold of a job is a fact wherever the log cannot tell it: a replay fills
-    its tables in the same way.
+    Whatever a replay cannot work out from the log becomes a fact, so that its tables agree.
     """
 
     jobs: LiveJobs
@@ -42,10 +41,11 @@ class Recovery:
     def restore_gangs(self, stored: Sequence[StoredJob]) -> None:
         """Restores the jobs that have GPUs or workers; all others get their rows.
 
-        Node states must come after this: closed nodes may still have what ran there.
+        The states of nodes must be restored after this: no plan may place a job on a closed node,
+        but jobs that ran there may still run.
         """
         placed = []
-        # One that began anew stands behind those that were submitted until then.
+        # A job that began anew queues behind all jobs submitted until then.
         in_order = sorted(stored, key=lambda job: (job.record.queued_s, job.number))
         for job in self.admission.enter(in_order):
             if job.is_placed:
@@ -57,11 +57,11 @@ class Recovery:
                     waiting = replace(job.record, placement=None, members=(), detail=str(error))
                     self.jobs.move(job, Transition.STOPPED, waiting)
             elif job.record.state is State.COMPLETING:
-                # Its workers may still be there; nothing is wanted of them but their end.
+                # Its workers may still be there, and must end.
                 self.gangs.of(job).restore(None, job.record.group, ran=False)
                 self.gangs.touch(job)
         for job in placed:
-            # Only now: what a job may hold depends on which others are on its GPUs.
+            # Only now: the memory bound of a job depends on the other jobs on its GPUs.
             self._restore_gang(job)
 
     def restore_waiting(self) -> None:
@@ -74,7 +74,7 @@ class Recovery:
         record, now = job.record, self.tables.now
         assert record.placement is not None
         running = record.state is State.RUNNING
-        # It ran on while no controller counted, at the rate that was last known.
+        # Without a controller it ran on, at the last known rate for all anyone knows.
         passed_s = now - record.since_s
         progress = JobProgress(
             done_s=record.done_s + (record.rate * passed_s if running else 0.0),
@@ -85,19 +85,19 @@ class Recovery:
             from_s=now,
         )
         self.tables.restore_placed(job.row, progress, record.placement, record.rate)
-        # If it was still starting, its workers begin from where it was placed.
+        # If it was still starting, its workers begin with the progress that it was placed with.
         job.placed_done_s, job.starting = record.done_s, not running
         job.unchanged_s = now
         self.gpus.assignment.restore(record.job, record.placement, record.members)
 
     def _restore_gang(self, job: LiveJob) -> None:
         running = job.record.state is State.RUNNING
-        # The group on record tells workers that run on from those whose start was lost.
+        # Workers in the recorded group had been started; a start order of others may be lost.
         desired = self.members.desired(job)
         self.gangs.of(job).restore(desired, job.record.group, ran=running)
         if running:
             job.running_s = job.record.since_s
-            # Its time limit counted on as well, and may have passed.
+            # Its time limit counted without a controller too, and may have passed.
             due_s = job.running_s + job.spec.time_limit_s - job.record.ran_s
             self.timers.set(Timer.TIME_LIMIT, job.number, max(self.tables.now, due_s))
 
@@ -109,7 +109,7 @@ class Recovery:
             first_start_s=record.first_start_s,
             pending_s=record.since_s,
         )
-        # A reason says that something kept it out of the queue.
+        # Only a job that is kept out of the queue has a reason.
         self.tables.restore_waiting(job.row, progress, queued=not record.reason)
         # Its obstacle may have gone while no controller ran.
         self.admission.consider(job)

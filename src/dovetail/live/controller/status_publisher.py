@@ -28,22 +28,18 @@ class StatusPublisher:
     changed: bool = True
     _published_s: float = field(default=-NEVER_S, init=False)
     _decided_s: float = field(default=-NEVER_S, init=False)
-    _decisions: int = field(default=0, init=False)
     _reasons: tuple[Reason, ...] = field(default=(), init=False)
-    _reasons_s: float = field(default=-NEVER_S, init=False)
     _refused: str = field(default="", init=False)
     _refused_s: float = field(default=-NEVER_S, init=False)
 
     def decided(self) -> None:
         """Notes a decision."""
         self._decided_s = self.tables.now
-        self._decisions += 1
         self.changed = True
 
     def explained(self, reasons: Sequence[Reason]) -> None:
         """Notes why jobs wait; jobs go by number."""
         self._reasons = tuple(reasons)
-        self._reasons_s = self.tables.now
 
     def refused(self, why: str) -> None:
         """Notes a decision that did not stand."""
@@ -75,15 +71,12 @@ class StatusPublisher:
         return StatusSnapshot(
             now_s=self.tables.now,
             policy=self.policy,
-            version=state.plan.version,
             decided_s=self._decided_s,
             nodes=self._nodes(),
             running=tuple(self._running(self.jobs.of_row(row)) for row in placed),
             waiting=tuple(numbers[row] for row in waiting),
             shapes=tuple(state.view.shape_of[row] for row in waiting),
             reasons=self._reasons,
-            reasons_s=self._reasons_s,
-            decisions=self._decisions,
             refused=self._refused,
             refused_s=self._refused_s,
         )

@@ -1,6 +1,6 @@
 """How jobs stop and end: by themselves, by their owner, by a limit, or by a failure.
 
-The tables give a job's GPUs back at once; its record is COMPLETING until its last worker is gone.
+The tables free a job's GPUs at once; its record is COMPLETING until its last worker is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dovetail.live.controller.live_gangs import LiveGangs
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.controller.timers import Timer, Timers
-from dovetail.live.jobs.lifecycle import ENDINGS, State, Transition
+from dovetail.live.jobs.lifecycle import ALIVE, ENDINGS, State, Transition
 from dovetail.live.measuring.meter import ReportMeter
 from dovetail.live.workers.roster import END, SAVE, WAIT
 from dovetail.live.workers.rules import Rules
@@ -28,11 +28,9 @@ HOW = {
 }
 """How the log and the forecast name an ending; all others failed."""
 RETRIED = {"NodeFail": Transition.NODE_FAILED, "OutOfMemory": Transition.OUT_OF_MEMORY}
-"""How a job ends that is not retried, by the reason; all others failed."""
-ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
-"""The states of a job that can still end."""
+"""How a job that is not retried ends, by the reason; all others failed."""
 NEARLY = 0.9
-"""A job that ends well with less done than this part of its work stopped early, as it may."""
+"""A job that completes with less than this part of its stated work done has stopped early."""
 NO_JOB = "NoTrainJob"
 """Why a job that completed did not use the GPUs it had."""
 
@@ -62,7 +60,7 @@ class Terminations:
         detail: str = "",
         code: int | None = None,
     ) -> None:
-        """Ends a job, whatever it does. One that is ending already stays as it is."""
+        """Ends a job in any state; a job that is ending already keeps its first ending."""
         if job.record.state not in ALIVE:
             return
         row, now = job.row, self.tables.now
@@ -70,8 +68,8 @@ class Terminations:
         if transition is Transition.FINISHED:
             self._complete_progress(job)
             reason, detail = _unused_gpus(job)
-        # The tables free its GPUs at once. No worker of another job starts there before the agents
-        # report that the old ones are gone.
+        # The tables free its GPUs at once, so that the policy can plan with them. No worker of
+        # another job starts there before the agents report that the old ones are gone.
         self.tables.end(row, HOW.get(transition, ENDS[FAILED]))
         self.meter.ended(row)
         ended = replace(
@@ -85,21 +83,22 @@ class Terminations:
         )
         self.jobs.move(job, transition, ended)
         self.members.release(job)
-        # After the end: its neighbours are as fast from now on as without it.
+        # After the end, so that the speed of its neighbours is that without it.
         self.members.update_sharers(other for other, _ in neighbours)
         if job.gang is not None:
             # Processes of a finished job end by themselves; they get the grace period for it.
             how = WAIT if transition is Transition.FINISHED else END
             job.gang.roster.vacate(now, job.spec.grace_s, how)
             self.gangs.touch(job)
-        # Before all inventories are known, a gang without workers may only not have found them.
+        # Before all inventories are known, a gang may have workers that it does not know of.
         if job.gang is None or (self.gangs.settled and not job.gang.roster.workers):
             self._conclude(job)
 
     def _complete_progress(self, job: LiveJob) -> None:
         """Sets the progress of a finished job to its length: its last report came before its end.
 
-        A job that stopped well before its length is left as measured: its owner guessed too much.
+        A job that stopped well before its length keeps its measured progress: its owner stated too
+        much.
         """
         row, paced = job.row, job.spec.paced
         work_s = job.spec.duration_s if paced else self.meter.length_s(row)
@@ -133,7 +132,7 @@ class Terminations:
         """
         saved_s: float | None = None
         if not (saves or job.spec.paced):
-            # A plain program that saved something did so unknown to us: it counts from 0.
+            # Whether a plain program saved anything is unknown to the controller: it counts from 0.
             saved_s = job.record.saved_s if job.uses_train_protocol else 0.0
         self.tables.evict(job.row, why, saved_s)
         self.jobs.move(job, Transition.STOPPED, replace(job.record, placement=None))
@@ -157,9 +156,9 @@ class Terminations:
         code: int | None = None,
         is_counted: bool = False,
     ) -> None:
-        """Makes a stopped job wait a while, or ends it if it has been retried enough.
+        """Makes a stopped job wait for the backoff, or ends it if its retries are used up.
 
-        What `is_counted` follows from a failure that used up a retry already.
+        `is_counted` is True if the failure belongs to one that has used up a retry already.
         """
         record, spec = job.record, job.spec
         if not spec.requeue or (record.retries >= spec.retries and not is_counted):
@@ -181,7 +180,7 @@ class Terminations:
         self.timers.set(Timer.BEGIN, job.number, begin_s)
 
     def lost(self, job: LiveJob, absent: Sequence[int]) -> None:
-        """Starts a job anew of which a new controller does not find all workers again."""
+        """Starts a job anew whose workers a new controller cannot all find."""
         numbers = ", ".join(map(str, absent))
         workers = f"worker {numbers} was" if len(absent) == 1 else f"workers {numbers} were"
         self.requeue(job, "failed", job.spec.grace_s)
@@ -190,7 +189,7 @@ class Terminations:
     def stalled(self, job: LiveJob, silent_s: float) -> None:
         """Starts a job anew that has reported nothing for too long."""
         if job.is_placed:
-            # It answers nobody, so it gets no time to save.
+            # It does not respond, so it gets no time to save.
             self.requeue(job, "failed", 0.0)
             self.retry(job, "JobLaunchFailure", f"it said nothing for {silent_s:.0f} s")
 
@@ -202,7 +201,7 @@ def _unused_gpus(job: LiveJob) -> tuple[str, str]:
     if spoke or not (spec.trains and spec.max_gpus > 1):
         return "", ""
     if spec.elastic:
-        asked, ran = f"{spec.min_gpus}..{spec.max_gpus}", "it ran on 1"
+        gpus, ran = f"{spec.min_gpus}..{spec.max_gpus}", "it ran on 1"
     else:
-        asked, ran = str(spec.gpus), "its program ran whole on each of them"
-    return NO_JOB, f"it asked for {asked} GPUs but never made a dovetail.train.Job; {ran}"
+        gpus, ran = str(spec.gpus), "its program ran whole on each of them"
+    return NO_JOB, f"it asked for {gpus} GPUs but never made a dovetail.train.Job; {ran}"

@@ -1,6 +1,6 @@
 """What follows when workers of a job die: the rest trains on, the job is retried, or it ends.
 
-That a worker is dead is not decided here: its agent reports its end, or its gang gives it up
+A worker is dead when its agent reports its exit, or when its gang has given it up
 (`live/workers/failure_detector.py`, `live/workers/inventory_check.py`).
 """
 
@@ -23,17 +23,17 @@ from dovetail.live.workers.gang_events import WorkerDied
 from dovetail.live.workers.rules import Rules
 
 OUTSIDE = (-9, -15)
-"""Signals that a program does not send itself: what they end is retried."""
+"""Signals that a program does not send itself: a job that they ended is retried."""
 STATE_LOST = 4
-"""Exit code of a program of `dovetail.train` that has lost its state; a fresh start helps."""
+"""Exit code of a program of `dovetail.train` whose state is lost; a new start helps."""
 NO_MEMORY = 5
-"""Exit code of one that found no memory on its GPU."""
+"""Exit code of such a program that found no memory on its GPU."""
 SIGNALLED = "RaisedSignal"
 """Slurm's word for a program that a signal ended."""
 MEMORY = "memory"
 """Part of the reason of an agent that killed a worker over its memory."""
 CROWDED = "out of memory beside another"
-"""Why a job was stopped that its neighbours had left too little memory."""
+"""Why a job was stopped whose neighbours left it too little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class WorkerDeaths:
             return
         # One fault of NCCL or of a node ends workers one after the other: it is one failure.
         is_counted = bool(job.replacements)
-        left = self._survivors(job, deaths)
+        survivors = self._survivors(job, deaths)
         may_retry = is_counted or job.record.retries < job.spec.retries
-        if left and job.uses_train_protocol and may_retry:
-            self._continue_with(job, left, _how_it_ended(death))
+        if survivors and job.uses_train_protocol and may_retry:
+            self._continue_with(job, survivors, _how_it_ended(death))
         elif death.why and death.exit_code in NEVER_RUNS:
             # The same command would fail in the same way on every retry.
             self.terminations.end(
@@ -74,11 +74,11 @@ class WorkerDeaths:
             self._retry_or_end(job, death, is_counted=is_counted)
 
     def _survivors(self, job: LiveJob, deaths: Sequence[WorkerDied]) -> list[int]:
-        """Returns the workers that are left of a job; none if none of them has started."""
+        """Returns the workers of a job that are not dead; none if none of them has started."""
         gone = {*(d.worker for d in deaths), *job.replacements}
-        left = [m.worker for m in job.record.members if m.worker not in gone]
+        survivors = [m.worker for m in job.record.members if m.worker not in gone]
         workers = self.gangs.of(job).roster.workers
-        return left if any(number in workers for number in left) else []
+        return survivors if any(number in workers for number in survivors) else []
 
     def _retry_or_end(self, job: LiveJob, death: WorkerDied, *, is_counted: bool) -> None:
         """Retries a job whose failure was not its own, or that goes on from a new checkpoint."""
@@ -89,7 +89,7 @@ class WorkerDeaths:
         crowded = no_memory and bool(
             self.gpus.neighbours(job.row) or self.gangs.of(job).roster.bound
         )
-        # Whatever an agent gives as a reason was done to the program from outside.
+        # An agent gives a reason only for what was done to the program from outside.
         from_outside = bool(death.why) or state_lost or code in OUTSIDE
         reason = _reason(death, no_memory=no_memory, state_lost=state_lost)
         detail = _how_it_ended(death)
@@ -107,14 +107,14 @@ class WorkerDeaths:
     def _separate(self, job: LiveJob, death: WorkerDied) -> bool:
         """Separates a job from neighbours that left it too little memory; False if none did.
 
-        It waits again by no fault of its own, so no retry counts. The meter learns that the jobs
-        do not fit together as they are split, so it cannot happen again and again.
+        The job waits again by no fault of its own, so no retry counts. The belief learns that the
+        jobs do not fit together with these batches, so the policy does not pair them again.
         """
         placement = self.tables.placement(job.row)
         seat = next((m for m in job.record.members if m.worker == death.worker), None)
         if placement is None or seat is None or not job.spec.requeue:
             return False
-        # Where it has its GPU to itself the bound is that of its others, which are shared.
+        # A worker alone on its GPU is bound as well: by the GPUs that its job shares.
         neighbours = self.gpus.neighbours_on(job.row, seat)
         learner, memory_bytes = self.meter.learner, self.gpus.memory_bytes(seat.node)
         if not neighbours or not learner.ran_out(job.row, placement, neighbours, memory_bytes):
@@ -123,29 +123,29 @@ class WorkerDeaths:
         names = ", ".join(self.jobs.of_row(row).name for row, _ in neighbours)
         steps = placement.accumulation_steps
         split = f", its batch cut into {steps} steps" if steps > 1 else ""
-        # Without a retry: `requeue` alone leaves it in the queue, and the policy may start it now.
+        # Not `retry`, which adds a pause: the policy may start it elsewhere in this instant.
         self.terminations.requeue(job, CROWDED, job.spec.grace_s)
         detail = f"{CROWDED}: job {names}{split} ({_how_it_ended(death)})"
         self.jobs.write(job, replace(job.record, detail=detail))
         return True
 
-    def _continue_with(self, job: LiveJob, left: Sequence[int], detail: str) -> None:
+    def _continue_with(self, job: LiveJob, numbers: Sequence[int], detail: str) -> None:
         """Trains on with the survivors; replacements of the lost workers start after a pause."""
         record, gang, now = job.record, self.gangs.of(job), self.tables.now
         wanted = gang.roster.wanted
         assert wanted is not None
-        survivors = tuple(m for m in wanted.members if m.worker in left)
-        # Uneven parts were worked out for all workers.
+        survivors = tuple(m for m in wanted.members if m.worker in numbers)
+        # Uneven parts of the batch were computed for all workers.
         even = replace(wanted.config, samples=())
         gang.want(replace(wanted, members=survivors, shares=(), config=even), now)
         retries = record.retries + (not job.replacements)
         members, number = [], record.next_worker
         for member in record.members:
-            if member.worker not in left:
-                # The old number may still be known to an agent, which would refuse to start it.
+            if member.worker not in numbers:
+                # An agent that knows the old number refuses to start it again.
                 member, number = GangMember(number, member.node, member.gpu), number + 1
             members.append(member)
-        job.replacements = tuple(m.worker for m in members if m.worker not in left)
+        job.replacements = tuple(m.worker for m in members if m.worker not in numbers)
         self.gpus.assignment.renumber(record.job, members)
         self.jobs.write(
             job,

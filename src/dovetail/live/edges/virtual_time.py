@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dovetail.core.errors import DovetailError
 from dovetail.core.units import NEVER_S
@@ -24,14 +25,14 @@ class Timeline:
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
         self._count = 0
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
 
-    def at(self, time_s: float, do: Callable[[], None]) -> None:
+    def at(self, time_s: float, do: Callable[[], object]) -> None:
         """Schedules a call for a time; for now if that is past."""
         self._count += 1
         heapq.heappush(self._events, (max(time_s, self.now), self._count, do))
 
-    def after(self, delay_s: float, do: Callable[[], None]) -> None:
+    def after(self, delay_s: float, do: Callable[[], object]) -> None:
         """Schedules a call after a delay."""
         self.at(self.now + delay_s, do)
 
@@ -108,4 +109,4 @@ class VirtualPost:
 
     def send(self, node: int, order: AgentOrder) -> None:
         """Sends an order; it arrives after the delay."""
-        self._line.after(self._delay_s, lambda: self._deliver(node, order))
+        self._line.after(self._delay_s, partial(self._deliver, node, order))

@@ -70,7 +70,8 @@ ENDINGS: dict[Transition, State] = {
 }
 """The transitions that end a job, and the state it has once its last worker is gone."""
 
-_ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
+ALIVE = (State.PENDING, State.CONFIGURING, State.RUNNING)
+"""The states of a job that can still end."""
 
 _TABLE: dict[tuple[State, Transition], State] = {
     (State.PENDING, Transition.PLACED): State.CONFIGURING,
@@ -79,7 +80,7 @@ _TABLE: dict[tuple[State, Transition], State] = {
     (State.RUNNING, Transition.STOPPED): State.PENDING,
     (State.CONFIGURING, Transition.REQUEUED): State.PENDING,
     (State.RUNNING, Transition.REQUEUED): State.PENDING,
-    **{(state, step): State.COMPLETING for state in _ALIVE for step in ENDINGS},
+    **{(state, step): State.COMPLETING for state in ALIVE for step in ENDINGS},
     **{(state, Transition.REQUEUED): State.PENDING for state in TERMINAL},
 }
 """What is not here cannot happen. `VACATED` leads from COMPLETING to the job's own ending."""
@@ -90,7 +91,7 @@ class IllegalTransition(DovetailError):
 
 
 def after(state: State, step: Transition, ending: State | None = None) -> State:
-    """Returns the state that follows. Raises IllegalStep.
+    """Returns the state that follows. Raises IllegalTransition.
 
     A job that ends is COMPLETING until its last worker is gone (`VACATED`); then comes `ending`.
     """

@@ -58,15 +58,12 @@ class StatusSnapshot:
 
     now_s: float
     policy: str
-    version: int
     decided_s: float
     nodes: tuple[NodeStatus, ...]
     running: tuple[RunningStatus, ...] = ()
     waiting: tuple[int, ...] = ()
     shapes: tuple[int, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    reasons_s: float = LONG_AGO_S
-    decisions: int = 0
     refused: str = ""
     refused_s: float = LONG_AGO_S
     unwritable: str = ""

@@ -1,7 +1,7 @@
 """One controller from its lock to its end: store, agents, scheduler, world and server together.
 
-Nothing is decided here. Whatever ends the controller, even a kill at any instruction, leaves a
-store from which the next one goes on; so an end by order needs nothing of its own.
+Whatever ends the controller, even a kill at any instruction, leaves a store from which the next one
+goes on; so a requested end needs no clean-up of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.core.policy import spell
 from dovetail.live.controller.job_folders import JobFolders
 from dovetail.live.controller.watchdog import Watchdog, WatchedPolicy
 from dovetail.live.controller.world import LiveWorld
-from dovetail.live.edges.protocols import Edges, Incoming
+from dovetail.live.edges.protocols import MEASURED, Edges, Incoming
 from dovetail.live.edges.wall_clock import ThreadInbox, WallClock
 from dovetail.live.engines.engine import Engine, EngineSpec, check_sockets, open_engine
 from dovetail.live.measuring.meter import ReportMeter
@@ -57,17 +57,17 @@ Python's own 5 ms four clients got 190 to 240 submits a second done on a busy ma
 reports a second; with this 480 to 540.
 """
 MESSAGES_S = 0.1
-"""How long a message to an agent and its answer take at most, as a rule."""
+"""How long a message to an agent and its reply usually take at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """What `dovetail up` was asked for."""
+    """The command line of `dovetail up`."""
 
     home: Path
     policy: str
     engine: str
-    given: OptionTexts
+    options: OptionTexts
     listen: str = ""
     share_between_users: bool = False
 
@@ -75,8 +75,8 @@ class UpRequest:
 def check(request: UpRequest) -> None:
     """Raises InputError for a request that cannot work; starts nothing."""
     folder = _make_folder(request)
-    engine = open_engine(request.engine, folder.home, dict(request.given))
-    build_scheduler(request.policy, engine.cluster, request.given, stated_s=lambda job: 0.0)
+    engine = open_engine(request.engine, folder.home, dict(request.options))
+    build_scheduler(request.policy, engine.cluster, request.options, stated_s=lambda job: 0.0)
     folder.lock().release()
     with suppress(EmptyStore):
         if folder.store.exists():
@@ -86,7 +86,7 @@ def check(request: UpRequest) -> None:
 
 
 def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
-    """Runs a controller until it is told to stop. Raises InputError for a request that cannot work.
+    """Runs a controller until it is asked to stop. Raises InputError if the request cannot work.
 
     `ready` is called when clients can connect.
     """
@@ -96,7 +96,7 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
         stack.callback(lock.release)
         _end_without(folder.home / "lock")
         LOG.info("start: opening the store of jobs")
-        engine = open_engine(request.engine, folder.home, dict(request.given))
+        engine = open_engine(request.engine, folder.home, dict(request.options))
         _check_new(folder)
         committer = GroupCommit(Database(folder.store))
         stack.callback(committer.close)
@@ -111,10 +111,12 @@ def serve(request: UpRequest, ready: Callable[[Server], None]) -> None:
             "start: preparing %s (the first time up to a minute: machine code is compiled)",
             request.policy,
         )
-        warm_up(request.policy, engine.cluster, request.given)
+        # Before the agents start: later, jobs would wait for the compiler and a watchdog count it.
+        warm_up(request.policy, engine.cluster, request.options)
         LOG.info("start: starting the agents of %s", request.engine)
         sys.setswitchinterval(SWITCH_S)
         _control(request, folder, engine, scheduler, lengths, store, recovered, ready)
+        # Agents of jobs that run go on without a controller; the next one adopts their workers.
         if not any(reader.counts().get(state) for state in LIVE if state != "PENDING"):
             engine.stop_agents(end=True)
 
@@ -144,7 +146,7 @@ def _check_new(folder: Folder) -> None:
 def _end_without(lock: Path) -> None:
     """Ends this process when its lock is gone or replaced: its folder was removed.
 
-    It would keep the nodes from the controller of the next folder of that name.
+    Otherwise it would keep the nodes from the controller of the next folder of that name.
     """
     inode = lock.stat().st_ino
 
@@ -211,22 +213,22 @@ def _control(
             speed=engine.speed,
         )
         info = ServerInfo(pong, folder, engine.paced)
-        desk = RequestHandler(info, intake, lambda: world.status, clock.now)
-        server = Server(desk, folder.socket, token=folder.token() if request.listen else "")
+        handler = RequestHandler(info, intake, lambda: world.status, clock.now)
+        server = Server(handler, folder.socket, token=folder.token() if request.listen else "")
         stack.callback(server.stop)
         server.start(request.listen)
         LOG.info("controller %d serves %s with %s", recovered.epoch, request.engine, pong.policy)
         ready(server)
         watchdog = stack.enter_context(Watchdog(Rules().decision_limit_s))
         run_loop(world, WatchedPolicy(scheduler.policy, watchdog))
-        LOG.info("controller %d ends as told", recovered.epoch)
+        LOG.info("controller %d ends as requested", recovered.epoch)
 
 
 def _scheduler(
     request: UpRequest, engine: Engine, recovered: Recovered, lengths: StatedLengths
 ) -> Scheduler:
     """Returns the scheduler, with what earlier controllers of this cluster learned."""
-    measured = dict(recovered.meta).get("measured", "")
+    measured = dict(recovered.meta).get(MEASURED, "")
     try:
         Measurements.load(measured)
     except InputError as error:
@@ -235,7 +237,7 @@ def _scheduler(
     return build_scheduler(
         request.policy,
         engine.cluster,
-        request.given,
+        request.options,
         stated_s=lengths,
         measured=measured,
         paced=engine.paced,

@@ -1,4 +1,4 @@
-"""The lengths that owners state for their jobs: the forecast of a live cluster goes by them."""
+"""The lengths that owners state for their jobs: input of the forecast of a live cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dovetail.live.store.recovered import Recovered
 
 
 class StatedLengths:
-    """The length that the owner of each job states, by its number; 0 for none.
+    """The length in seconds that the owner of each job states, by its number; 0 for none.
 
-    Lengths of new jobs are noted on their way to the controller, so that nothing is read for them
-    while others submit. `find` looks up a job that was over when the controller started.
+    Lengths of new jobs are noted on their way to the controller, so that no query for them competes
+    with submissions. `find` looks up a job that was over when the controller started.
     """
 
     def __init__(self, recovered: Recovered, find: Callable[[int], StoredJob | None]) -> None:
