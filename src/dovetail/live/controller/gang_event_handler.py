@@ -16,17 +16,7 @@ from dovetail.live.controller.terminations import Terminations
 from dovetail.live.controller.timers import Timer, Timers
 from dovetail.live.controller.worker_deaths import WorkerDeaths
 from dovetail.live.jobs.lifecycle import State, Transition
-from dovetail.live.workers.gang_events import (
-    GangEvent,
-    GangFinished,
-    GangFormed,
-    GangSaved,
-    GangStalled,
-    GangTrained,
-    GangVacated,
-    TrainJobMissing,
-    WorkerDied,
-)
+from dovetail.live.workers import gang_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +32,28 @@ class GangEventHandler:
     progress: ProgressReports
     deaths: WorkerDeaths
 
-    def handle(self, job: LiveJob, events: Sequence[GangEvent]) -> None:
+    def handle(self, job: LiveJob, events: Sequence[gang_events.GangEvent]) -> None:
         """Handles what happened to the workers of a job."""
         for event in events:
             match event:
-                case GangFormed():
+                case gang_events.GangFormed():
                     self._formed(job)
-                case GangTrained():
+                case gang_events.GangTrained():
                     self.progress.take(job, event.said)
-                case GangSaved():
+                case gang_events.GangSaved():
                     self._saved(job, event.step)
-                case GangFinished():
+                case gang_events.GangFinished():
                     self._finished(job, event.samples)
-                case TrainJobMissing():
+                case gang_events.TrainJobMissing():
                     self._train_job_missing(job)
-                case GangStalled():
+                case gang_events.GangStalled():
                     self.terminations.stalled(job, event.silent_s)
-                case GangVacated():
+                case gang_events.GangVacated():
                     self.terminations.vacated(job)
-                case WorkerDied():
+                case gang_events.WorkerDied():
                     pass
         # All deaths of an instant are one failure, and none if the job finished in it.
-        deaths = [event for event in events if isinstance(event, WorkerDied)]
+        deaths = [event for event in events if isinstance(event, gang_events.WorkerDied)]
         if deaths and job.is_placed:
             self.deaths.died(job, deaths)
 

@@ -104,10 +104,7 @@ class Recovery:
     def _restore_waiting(self, job: LiveJob) -> None:
         record = job.record
         progress = JobProgress(
-            done_s=record.done_s,
-            attained_gpu_s=record.attained_gpu_s,
-            first_start_s=record.first_start_s,
-            pending_s=record.since_s,
+            record.done_s, record.attained_gpu_s, record.first_start_s, pending_s=record.since_s
         )
         # Only a job that is kept out of the queue has a reason.
         self.tables.restore_waiting(job.row, progress, queued=not record.reason)

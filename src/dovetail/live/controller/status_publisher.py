@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from dovetail.core.messages import Reason
-from dovetail.core.units import NEVER_S
+from dovetail.core.units import LONG_AGO_S, NEVER_S
 from dovetail.live.controller.gpu_map import GpuMap
 from dovetail.live.controller.live_jobs import LiveJob, LiveJobs
 from dovetail.live.controller.node_monitor import NodeMonitor
@@ -14,42 +14,50 @@ from dovetail.live.controller.recorded_tables import RecordedTables
 from dovetail.live.jobs.status_snapshot import NodeStatus, RunningStatus, StatusSnapshot
 
 
-@dataclass(slots=True)
 class StatusPublisher:
-    """Owns the `latest` snapshot and what it says of decisions; `changed` asks for a new one."""
+    """Owns the `latest` snapshot, which any thread may read; `changed` requests a new one.
 
-    jobs: LiveJobs
-    tables: RecordedTables
-    gpus: GpuMap
-    monitor: NodeMonitor
-    policy: str
-    every_s: float
-    latest: StatusSnapshot | None = None
-    changed: bool = True
-    _published_s: float = field(default=-NEVER_S, init=False)
-    _decided_s: float = field(default=-NEVER_S, init=False)
-    _reasons: tuple[Reason, ...] = field(default=(), init=False)
-    _refused: str = field(default="", init=False)
-    _refused_s: float = field(default=-NEVER_S, init=False)
+    `_decision` is a snapshot of what is known of decisions, without nodes and jobs.
+    """
+
+    def __init__(
+        self,
+        jobs: LiveJobs,
+        tables: RecordedTables,
+        gpus: GpuMap,
+        monitor: NodeMonitor,
+        policy: str,
+        every_s: float,
+    ) -> None:
+        self._jobs = jobs
+        self._tables = tables
+        self._gpus = gpus
+        self._monitor = monitor
+        self._every_s = every_s
+        self._published_s = LONG_AGO_S
+        self._decision = StatusSnapshot(LONG_AGO_S, policy, LONG_AGO_S, nodes=())
+        self.latest: StatusSnapshot | None = None
+        self.changed = True
 
     def decided(self) -> None:
         """Notes a decision."""
-        self._decided_s = self.tables.now
+        self._decision = replace(self._decision, decided_s=self._tables.now)
         self.changed = True
 
     def explained(self, reasons: Sequence[Reason]) -> None:
         """Notes why jobs wait; jobs go by number."""
-        self._reasons = tuple(reasons)
+        self._decision = replace(self._decision, reasons=tuple(reasons))
 
     def refused(self, why: str) -> None:
-        """Notes a decision that did not stand."""
-        self._refused, self._refused_s = why, self.tables.now
+        """Notes a decision that was not applied."""
+        now = self._tables.now
+        self._decision = replace(self._decision, refused=why, refused_s=now)
         self.changed = True
 
     def unwritable(self, why: str) -> None:
-        """Publishes at once that nothing can be written, or ("") that it can be again.
+        """Publishes at once that nothing can be written, or that it can be again if `why` is empty.
 
-        Nothing else of the last snapshot changes: the tables are in the middle of an instant.
+        Nothing else in the last snapshot changes: the tables are in the middle of an instant.
         """
         if self.latest is not None and self.latest.unwritable != why:
             self.latest = replace(self.latest, unwritable=why)
@@ -57,55 +65,51 @@ class StatusPublisher:
     @property
     def due_s(self) -> float:
         """Returns when the next snapshot is due."""
-        return self._published_s + self.every_s if self.changed else NEVER_S
+        return self._published_s + self._every_s if self.changed else NEVER_S
 
     def publish_if_due(self) -> None:
         """Publishes a new snapshot if something changed and the last one is old enough."""
-        if self.changed and self.tables.now >= self.due_s:
+        if self.changed and self._tables.now >= self.due_s:
             self.latest = self._snapshot()
-            self._published_s, self.changed = self.tables.now, False
+            self._published_s, self.changed = self._tables.now, False
 
     def _snapshot(self) -> StatusSnapshot:
-        state, numbers = self.tables.state, self.jobs.numbers
+        state, numbers = self._tables.state, self._jobs.numbers
         waiting, placed = list(state.waiting), sorted(state.plan.placed)
-        return StatusSnapshot(
-            now_s=self.tables.now,
-            policy=self.policy,
-            decided_s=self._decided_s,
+        return replace(
+            self._decision,
+            now_s=self._tables.now,
             nodes=self._nodes(),
-            running=tuple(self._running(self.jobs.of_row(row)) for row in placed),
+            running=tuple(self._running(self._jobs.of_row(row)) for row in placed),
             waiting=tuple(numbers[row] for row in waiting),
             shapes=tuple(state.view.shape_of[row] for row in waiting),
-            reasons=self._reasons,
-            refused=self._refused,
-            refused_s=self._refused_s,
         )
 
     def _nodes(self) -> tuple[NodeStatus, ...]:
-        cluster = self.tables.state.view.cluster
+        cluster = self._tables.state.view.cluster
         return tuple(
             NodeStatus(
                 node,
-                self.monitor.state_of(node),
+                self._monitor.state_of(node),
                 health.gpus,
                 health.heard_s,
                 cluster.group_of(node).gpu_type,
             )
-            for node, health in enumerate(self.monitor.nodes)
+            for node, health in enumerate(self._monitor.nodes)
         )
 
     def _running(self, job: LiveJob) -> RunningStatus:
-        row, state = job.row, self.tables.state
+        row, state = job.row, self._tables.state
         return RunningStatus(
             job=job.number,
             placement=state.plan.placed[row],
             members=job.record.members,
-            done_s=self.tables.done_s(row),
+            done_s=self._tables.done_s(row),
             rate=state.rate[row] if not job.starting else 0.0,
-            since_s=self.tables.now,
+            since_s=self._tables.now,
             left_s=state.left_s((row,))[0],
             called=job.name,
-            awaits=self.gpus.awaited(job),
+            awaits=self._gpus.awaited(job),
             deferred=_deferred(job),
         )
 

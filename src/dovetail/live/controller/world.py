@@ -1,14 +1,14 @@
-"""The live world: the same tables and the same loop as in simulation, over workers that are real.
+"""The live world: the same tables and the same loop as in simulation, over real workers.
 
-One instant goes like this. What came in and what is due changes tables, records and gangs. The
-policy is asked if anything concerns it. Then one entry of the journal holds all of it, and only
-when that is durable do orders go out. Killed anywhere, the next controller finds either nothing
-of the instant or all of it, and repeats every order that may not have arrived.
+In each instant, messages and due timers change tables, records and gangs. The policy is asked if
+anything concerns it. Then one journal entry has all changes, and orders are sent when that is
+durable. If the controller is killed anywhere, the next one finds all of the instant or nothing of
+it, and repeats every order that may not have arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from dovetail.control.state import ClusterState
@@ -56,14 +56,14 @@ from dovetail.live.workers.rules import Rules
 from dovetail.wire.agent import AgentReport
 
 DRAINING_DOWN = "the cluster stops when its running jobs have ended, and starts none"
-"""What the log has instead of a decision after `down --drain`."""
+"""Why the log has a refused plan instead of a decision after `down --drain`."""
 
 
 class LiveWorld:
     """A world of real time and real workers, between edges that may fail.
 
-    It owns the order of things within an instant, and nothing else: every part is made here and
-    is given the other parts that it uses.
+    It makes the parts of the controller, passes each the others that it uses, and owns the order
+    of steps within an instant.
     """
 
     def __init__(
@@ -121,17 +121,17 @@ class LiveWorld:
         self._late: list[Incoming] = []
         self._leaving = self._emptying = False
         self._because: tuple[object, ...] | None = None
-        self._time_kept_s = self._ask_s = tables.now
+        self._time_written_s = self._ask_s = tables.now
         log.fact(ControllerChanged(tables.now, epoch, RECOVERING, spell(policy)))
         self._restore(recovered, Recovery(jobs, gangs, tables, gpus, timers, members, admission))
 
     def _restore(self, recovered: Recovered, recovery: Recovery) -> None:
-        """Takes up what the last controller left, and what came in but was in no entry yet."""
+        """Restores the state of the last controller, and messages that it wrote no entry for."""
         recovery.restore_gangs(recovered.jobs)
         self._monitor.begin(dict(recovered.meta))
         self._reports.settle()
         recovery.restore_waiting()
-        # Of an empty cluster the policy is asked nothing, and neither is a simulation's.
+        # A simulation does not ask its policy about an empty cluster either.
         if not len(self._jobs):
             self._ask_s = NEVER_S
         self._late.extend(recovered.accepted)
@@ -152,6 +152,7 @@ class LiveWorld:
     def advance(self, until: float) -> bool:
         """Moves to the next instant that concerns the policy; False when the controller stops."""
         while True:
+            # Before the entry: the decision of this instant, or the recovery, has touched gangs.
             self._reconciler.reconcile()
             self._commit()
             if self._is_over():
@@ -171,34 +172,32 @@ class LiveWorld:
                 return True
 
     def _pass_time(self, until: float) -> None:
-        """Waits for the next instant, and takes in all that it brings."""
+        """Waits for the next instant, and handles its messages and timers."""
         self._publisher.publish_if_due()
         due = min(self._timers.next_s, self._publisher.due_s, self._clock_due_s)
         if self._gangs.settled:
             due = min(due, until, self._ask_s)
         incoming = self._late or self._edges.inbox.wait(due)
         self._late = []
-        # Nothing came, so it is time, though clocks may round that to an instant before.
-        self._begin(due if not incoming else 0.0)
+        # Without a message it must be `due`, even if the clock rounds to an instant before it.
+        state = self._tables.state
+        state.now = max(state.now, self._edges.clock.now(), due if not incoming else 0.0)
+        show(state.view, now=state.now)
         self._monitor.excuse(self._tables.now - due)
+        # Messages before timers: a report that came in time must save its node from being down.
         self._take(incoming)
         for timer, number in self._timers.due(self._tables.now):
             self._expire(timer, number)
         self._reconciler.reconcile()
-
-    def _begin(self, due_s: float) -> None:
-        state = self._tables.state
-        state.now = max(state.now, self._edges.clock.now(), due_s)
-        show(state.view, now=state.now)
 
     def _may_ask(self) -> bool:
         """Returns whether anything concerns the policy, and it can be asked."""
         return self._gangs.settled and self._tables.concern_policy
 
     def _refuse_to_decide(self) -> None:
-        """Answers for the policy while the cluster empties: what runs keeps what it has.
+        """Decides in place of the policy while the cluster empties: the plan stays.
 
-        The log has it as a refused plan, so that a replay asks for none either.
+        The log has a refused plan, so that a replay does not ask the policy either.
         """
         if self._may_ask():
             self._log.fact(Refused(self._tables.now, DRAINING_DOWN))
@@ -213,7 +212,7 @@ class LiveWorld:
             self._leaving = True
         return self._leaving
 
-    # What comes in.
+    # Messages.
 
     def _take(self, incoming: Sequence[Incoming]) -> None:
         # Requests about jobs come after these, so it is safe to admit a whole burst first.
@@ -243,7 +242,7 @@ class LiveWorld:
         else:
             self._admission.carry_out(request)
 
-    # What is due.
+    # Timers.
 
     def _expire(self, timer: Timer, number: int) -> None:
         """Acts on a timer that is due; its number is that of a node or a job."""
@@ -272,43 +271,43 @@ class LiveWorld:
             case Timer.BEGIN:
                 self._admission.consider(job)
 
-    # What is kept.
+    # The journal.
 
     def _commit(self) -> None:
         """Makes what this instant changed durable, and then sends its orders."""
         entry = self._log.take_entry()
         # Most reports of progress change nothing on record, and then nothing is written.
         if entry.facts or entry.records or entry.done or entry.meta:
-            self._write(lambda: self._edges.journal.write(entry))
+            self._write(entry)
             self._dependencies.entry_is_durable()
             self._publisher.changed = True
         if entry.facts or entry.records:
-            self._time_kept_s = self._tables.now
+            self._time_written_s = self._tables.now
         elif self._tables.now >= self._clock_due_s:
             self._write_clock()
         self._outbox.send(self._tables.now)
 
     @property
     def _clock_due_s(self) -> float:
-        """Returns when the time must be kept, if no entry does so until then."""
+        """Returns when the time must be written, if no entry has done so until then."""
         if not len(self._jobs):
             return NEVER_S
-        return self._time_kept_s + self._rules.persist_every_s
+        return self._time_written_s + self._rules.persist_every_s
 
     def _write_clock(self) -> None:
-        """Keeps the present: what jobs ran and waited counts even if this controller is killed."""
+        """Writes the time: jobs ran and waited until now, even if this controller is killed."""
         now = self._tables.now
-        self._time_kept_s = now
-        # A disk that is full now takes it the next time.
+        self._time_written_s = now
+        # On a full disk the next write has it.
         with suppress(StoreError):
             self._edges.journal.write(JournalEntry(meta=((CLOCK, repr(now)),)))
 
-    def _write(self, write: Callable[[], None]) -> None:
-        """Writes, and retries while the store cannot; whatever comes in meanwhile waits."""
+    def _write(self, entry: JournalEntry) -> None:
+        """Writes an entry, and retries while the store fails; messages wait meanwhile."""
         clock, inbox = self._edges.clock, self._edges.inbox
         while True:
             try:
-                write()
+                self._edges.journal.write(entry)
                 self._publisher.unwritable("")
                 return
             except StoreError as error:
@@ -318,11 +317,11 @@ class LiveWorld:
                 again_s = clock.now() + self._rules.store_retry_s
                 while incoming := inbox.wait(again_s):
                     self._late.extend(incoming)
-                    # Nothing of this instant can be kept, but its owner may still stop us.
+                    # The instant cannot be written, but a user must be able to stop the controller.
                     if any(isinstance(m, Request) and m.verb == "down" for m in incoming):
                         raise
 
-    # What the loop asks.
+    # Decisions.
 
     def apply(self, draft: Draft) -> None:
         """Applies a legal draft."""

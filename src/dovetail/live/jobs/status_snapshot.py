@@ -6,6 +6,7 @@ wait for the loop. Jobs and nodes go by their numbers, as users know them.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from dovetail.core.messages import Reason
@@ -83,11 +84,8 @@ class StatusSnapshot:
 
     def free_gpus(self) -> dict[int, int]:
         """Returns how many GPUs of each node that is up are free."""
-        held: dict[int, set[int]] = {n.node: set() for n in self.nodes}
-        for run in self.running:
-            for member in run.members:
-                held[member.node].add(member.gpu)
-        return {n.node: len(n.gpus) - len(held[n.node]) for n in self.nodes if n.state == "up"}
+        taken = Counter(node for node, _ in self.seats())
+        return {n.node: len(n.gpus) - taken[n.node] for n in self.nodes if n.state == "up"}
 
     def seats(self) -> dict[tuple[int, int], list[int]]:
         """Returns the jobs on each GPU that is taken, (node, GPU) -> jobs."""

@@ -31,33 +31,28 @@ class PairSide:
     believed: float
     measured: float
 
+    @property
+    def is_slower(self) -> bool:
+        """Returns whether the job is clearly slower beside the other than was believed."""
+        return self.measured > SURPRISE * self.believed
+
 
 def must_separate(host: PairSide, guest: PairSide, cost_s: float = 0.0) -> bool:
     """Returns whether the guest must wait for the host; stopping it costs `cost_s` in all.
 
     A ratio that could not be measured is taken to be the other's. Jobs of unknown length are taken
-    to be equally long, so that ratios above 1.5 on both sides separate them.
+    to be equally long, so ratios above 1.5 on both sides separate them.
     """
-    if not (is_slower_than_believed(host) or is_slower_than_believed(guest)):
+    if not (host.is_slower or guest.is_slower):
         return False
     host_ratio = host.measured or guest.measured
     guest_ratio = guest.measured or host.measured
-    host_s, guest_s = _left(host, guest)
-    together = overlapped_s(host_s, guest_s, host_ratio, guest_ratio)
-    return together > sequential_s(host_s, guest_s) + cost_s
-
-
-def is_slower_than_believed(side: PairSide) -> bool:
-    """Returns whether a job is clearly slower beside the other than was believed."""
-    return side.measured > SURPRISE * side.believed
-
-
-def _left(host: PairSide, guest: PairSide) -> tuple[float, float]:
-    if host.left_s is None and guest.left_s is None:
-        return 1.0, 1.0
-    known = [side.left_s for side in (host, guest) if side.left_s is not None]
-    host_s = known[0] if host.left_s is None else host.left_s
-    return host_s, known[0] if guest.left_s is None else guest.left_s
+    # A job of unknown length is taken to be as long as the other; of two, any length will do.
+    known_s = next((side.left_s for side in (host, guest) if side.left_s is not None), 1.0)
+    host_s = known_s if host.left_s is None else host.left_s
+    guest_s = known_s if guest.left_s is None else guest.left_s
+    together_s = overlapped_s(host_s, guest_s, host_ratio, guest_ratio)
+    return together_s > sequential_s(host_s, guest_s) + cost_s
 
 
 class PairingGuard:

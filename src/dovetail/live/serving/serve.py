@@ -151,18 +151,16 @@ def _end_without(lock: Path) -> None:
     inode = lock.stat().st_ino
 
     def watch() -> None:
-        while not _is_surely_gone(lock, inode):
+        gone = False
+        while not gone:
             sleep(WATCH_S)
+            # A file system that does not answer is no sign that the file is gone.
+            with suppress(OSError):
+                gone = is_gone(lock, inode)
         LOG.error("the folder of this cluster is gone")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="folder", daemon=True).start()
-
-
-def _is_surely_gone(lock: Path, inode: int) -> bool:
-    with suppress(OSError):
-        return is_gone(lock, inode)
-    return False
 
 
 def _control(
